@@ -1,0 +1,91 @@
+--[[
+  Takes the lock, or sets the hold count of a hold that already has it.
+
+  KEYS[1]  lock       hash: hold field -> hold count
+  KEYS[2]  fence      string: the last fencing token of this slot
+  ARGV[1]  field      "<client uuid>:<hold id>"
+  ARGV[2]  count      1 takes a free lock; 2 and more need a hold that has it
+  ARGV[3]  lease_ms   time to live, never shortened
+  ARGV[4]  not_after  server time in us after which nothing is granted
+
+  Returns {code, time in us, ...}
+    {1, time, token}         granted or counted; token 0 when count is not 1
+    {0, time, pttl, holder}  held by another
+    {-1, time}               late: nothing done
+    {-2, time}               count >= 2 and the key is gone
+    {-3, time}               count >= 2 and another hold has the key
+    {-4, time, what}         conflict: 1 not a hash, 2 several fields, 3 no time to live,
+                             4 read-write lock, 5 fence counter not a number
+    {-9, time, n}            ARGV[n] not allowed
+]]
+local lock, fence = KEYS[1], KEYS[2]
+local field = ARGV[1]
+
+local function integer(text, low, high)
+  local number = tonumber(text)
+  if number and number >= low and number <= high and math.floor(number) == number then
+    return number
+  end
+  return nil
+end
+
+local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local count = integer(ARGV[2], 1, 65535)
+local lease = integer(ARGV[3], 1, 86400000)
+local not_after = integer(ARGV[4], 0, 9007199254740991)
+if not field or #field == 0 then return {-9, now, 1} end
+if not count then return {-9, now, 2} end
+if not lease then return {-9, now, 3} end
+if not not_after then return {-9, now, 4} end
+if now > not_after then return {-1, now} end
+
+local pttl = redis.call("PTTL", lock)
+if pttl == -2 and count > 1 then return {-2, now} end
+
+local mine = false
+if pttl ~= -2 then
+  mine = redis.pcall("HGET", lock, field)
+  if type(mine) == "table" then
+    if mine.err and redis.call("TYPE", lock).ok == "hash" then return mine end
+    return {-4, now, 1}
+  end
+end
+
+if pttl ~= -2 and not mine then
+  if redis.call("HEXISTS", lock, "mode") == 1 then return {-4, now, 4} end
+  if redis.call("HLEN", lock) ~= 1 then return {-4, now, 2} end
+  if pttl == -1 then return {-4, now, 3} end
+  if count > 1 then return {-3, now} end
+  return {0, now, pttl, redis.call("HKEYS", lock)[1]}
+end
+
+if count > 1 then
+  redis.call("HSET", lock, field, count)
+  if pttl < lease then redis.call("PEXPIRE", lock, lease) end
+  return {1, now, 0}
+end
+
+local last = redis.pcall("GET", fence)
+if type(last) == "table" then
+  if last.err and redis.call("TYPE", fence).ok == "string" then return last end
+  return {-4, now, 5}
+end
+local token = now
+if last then
+  last = integer(last, 0, 9007199254740990)
+  if not last then return {-4, now, 5} end
+  if last >= token then token = last + 1 end
+end
+
+-- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
+redis.call("SET", fence, token)
+if not mine then redis.call("HSET", lock, field, 1) end
+if pttl < lease then
+  local done = redis.pcall("PEXPIRE", lock, lease)
+  if type(done) == "table" then
+    if not mine then redis.call("DEL", lock) end
+    return done
+  end
+end
+return {1, now, token}

@@ -1,0 +1,46 @@
+--[[
+  Takes the lock away from one particular hold, and tells its client.
+
+  KEYS[1]  lock            hash: hold field -> hold count
+  ARGV[1]  expected        field that must have the key, so that a late call cannot hit a stranger
+  ARGV[2]  not_after       server time in us after which nothing is done
+  ARGV[3]  channel         where a freed lock is announced
+  ARGV[4]  verb            PUBLISH or SPUBLISH
+  ARGV[5]  client_channel  where the holder's client hears the name
+
+  Returns {code, time in us, ...}
+    {1, time, receivers}  freed and published; receivers -1 when publishing was refused
+    {0, time}             the key is gone
+    {-1, time}            late: nothing done
+    {-3, time}            another hold or value has the key
+    {-9, time, n}         ARGV[n] not allowed
+]]
+local lock = KEYS[1]
+local expected, channel, verb, client_channel = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
+
+local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local not_after = tonumber(ARGV[2])
+if not expected or #expected == 0 then return {-9, now, 1} end
+if not not_after or not_after < 0 or math.floor(not_after) ~= not_after then return {-9, now, 2} end
+if not channel or #channel == 0 then return {-9, now, 3} end
+if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 4} end
+if not client_channel or #client_channel == 0 then return {-9, now, 5} end
+if now > not_after then return {-1, now} end
+
+local count = redis.pcall("HGET", lock, expected)
+if type(count) == "table" then
+  if redis.call("TYPE", lock).ok == "hash" then return count end
+  return {-3, now}
+end
+if not count then
+  if redis.call("EXISTS", lock) == 0 then return {0, now} end
+  return {-3, now}
+end
+if redis.call("HLEN", lock) ~= 1 then return {-3, now} end
+
+redis.call("DEL", lock)
+local receivers = redis.pcall(verb, channel, "0")
+local told = redis.pcall("PUBLISH", client_channel, lock)
+if type(receivers) == "table" or type(told) == "table" then receivers = -1 end
+return {1, now, receivers}

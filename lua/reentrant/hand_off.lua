@@ -1,0 +1,91 @@
+--[[
+  Gives up one hold and grants the lock to another of the same client, with nobody in between.
+
+  KEYS[1]  lock       hash: hold field -> hold count
+  KEYS[2]  fence      string: the last fencing token of this slot
+  ARGV[1]  from       field of the hold that ends
+  ARGV[2]  to         field of the hold that begins, with count 1
+  ARGV[3]  lease_ms   time to live of the new hold, exactly
+  ARGV[4]  not_after  server time in us after which `from` is released and nothing granted
+  ARGV[5]  channel    where a freed lock is announced
+  ARGV[6]  verb       PUBLISH or SPUBLISH
+
+  Returns {code, time in us, ...}
+    {1, time, token}       granted to `to`; nothing published
+    {0, time}              the key is gone; nothing created
+    {2, time, receivers}   Redis refused the grant: `from` is released and published
+    {-1, time, receivers}  late: `from` is released and published, if it had the key
+    {-3, time}             another hold has the key
+    {-9, time, n}          ARGV[n] not allowed
+]]
+local lock, fence = KEYS[1], KEYS[2]
+local from, to, channel, verb = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
+
+local function integer(text, low, high)
+  local number = tonumber(text)
+  if number and number >= low and number <= high and math.floor(number) == number then
+    return number
+  end
+  return nil
+end
+
+local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+local lease = integer(ARGV[3], 1, 86400000)
+local not_after = integer(ARGV[4], 0, 9007199254740991)
+if not from or #from == 0 then return {-9, now, 1} end
+if not to or #to == 0 or to == from then return {-9, now, 2} end
+if not lease then return {-9, now, 3} end
+if not not_after then return {-9, now, 4} end
+if not channel or #channel == 0 then return {-9, now, 5} end
+if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 6} end
+
+local function release()
+  redis.call("DEL", lock)
+  local receivers = redis.pcall(verb, channel, "0")
+  if type(receivers) == "table" then return -1 end
+  return receivers
+end
+
+local late = now > not_after
+local count_to = redis.pcall("HGET", lock, to)
+if type(count_to) == "table" then
+  if redis.call("TYPE", lock).ok == "hash" then return count_to end
+  return {-3, now}
+end
+local count_from = redis.call("HGET", lock, from)
+if late then
+  if count_from then return {-1, now, release()} end
+  return {-1, now, 0}
+end
+if not count_to and not count_from then
+  if redis.call("EXISTS", lock) == 0 then return {0, now} end
+  return {-3, now}
+end
+
+local token = now
+local last = redis.pcall("GET", fence)
+if type(last) == "table" then
+  if count_to then return last end
+  return {2, now, release()}
+end
+if last then
+  last = integer(last, 0, 9007199254740990)
+  if not last then
+    if count_to then return {-3, now} end
+    return {2, now, release()}
+  end
+  if last >= token then token = last + 1 end
+end
+
+-- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
+redis.call("SET", fence, token)
+if count_to then
+  if redis.call("PTTL", lock) < lease then redis.call("PEXPIRE", lock, lease) end
+  return {1, now, token}
+end
+redis.call("DEL", lock)
+local set = redis.pcall("HSET", lock, to, 1)
+if type(set) ~= "table" then set = redis.pcall("PEXPIRE", lock, lease) end
+if type(set) == "table" then return {2, now, release()} end
+return {1, now, token}

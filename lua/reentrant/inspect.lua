@@ -1,0 +1,23 @@
+--[[
+  Tells what the key of a lock holds. Reads only.
+
+  KEYS[1]  lock  hash: hold field -> hold count
+
+  Returns {code, time in us, ...}
+    {0, time}                             the key is absent
+    {1, time, pttl, fields, field, count} a hash; field and count of its only field, else "" and ""
+    {2, time, pttl, type}                 something else
+]]
+local lock = KEYS[1]
+local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+
+local kind = redis.call("TYPE", lock).ok
+if kind == "none" then return {0, now} end
+local pttl = redis.call("PTTL", lock)
+if kind ~= "hash" then return {2, now, pttl, kind} end
+
+local fields = redis.call("HLEN", lock)
+if fields ~= 1 then return {1, now, pttl, fields, "", ""} end
+local pair = redis.call("HGETALL", lock)
+return {1, now, pttl, fields, pair[1], pair[2]}

@@ -1,0 +1,187 @@
+//! What the keeper needs from a server, and the two that offer it.
+
+#[cfg(feature = "in-memory")]
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// Names one call on its way; chosen by the engine, never reused within a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct OpId(pub(crate) u64);
+
+/// A connection to one lock server, driven by polling. Nothing here waits.
+///
+/// # Contract
+///
+/// * Calls submitted one after the other reach the server in that order, over one connection.
+/// * Every submitted call is answered exactly once, at most a little after its timeout.
+/// * `Done` and `NotExecuted` are final: no copy of the call can still execute. Anything else is `Unknown`.
+/// * After the first `Up` there is a `Down` before the next `Up`; the same for `PubSubUp` and `PubSubDown`.
+/// * Connections are made, watched and replaced without being asked, for ever, until `close`.
+/// * No subscription survives a `PubSubDown`: the engine subscribes again after `PubSubUp`.
+pub(crate) trait Backend: Send {
+    /// Sends a call. If the connection is down it is answered `NotExecuted`; it is never kept for later.
+    fn submit(&mut self, op: OpId, call: Call, timeout: Duration);
+
+    /// Subscribes to a channel. Answered by `Subscribed` with the same generation once *the server* has
+    /// confirmed it (or refused it); not answered when the connection ends first.
+    fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64);
+
+    /// Ends a subscription; not answered.
+    fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool);
+
+    /// The next thing that happened.
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent>;
+
+    /// Replaces the connections, because the server answers that it has become a replica.
+    fn reconnect(&mut self);
+
+    /// Starts an orderly end: `poll_event` gives `Closed` when no task or socket is left.
+    fn close(&mut self);
+}
+
+/// What happened at the server's side.
+#[derive(Debug)]
+pub(crate) enum BackendEvent {
+    /// A submitted call came to its end.
+    Replied { op: OpId, outcome: Outcome<Value> },
+    /// The command connection is usable: role, version and login were checked.
+    Up(ServerInfo),
+    /// The command connection is gone. Calls in flight have been or will be answered.
+    Down { cause: String },
+    /// The pub/sub connection is usable; nothing is subscribed on it.
+    PubSubUp,
+    /// The pub/sub connection is gone, with all subscriptions.
+    PubSubDown,
+    /// One attempt to connect failed; another follows. `fatal` when trying again will not mend it.
+    ConnectFailed { failure: Failure },
+    /// The server's answer to a SUBSCRIBE.
+    Subscribed { channel: Arc<str>, generation: u64, result: Result<(), Failure> },
+    /// A message.
+    Message { channel: Arc<str>, payload: String },
+    /// Messages may have been missed although the connection is up.
+    Lagged,
+    /// After `close`: nothing is left.
+    Closed,
+}
+
+/// Which server answers; two values that differ mean that data may be gone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct ServerInfo {
+    /// Redis's `run_id`: new with every start of the process. Empty when the user may not ask.
+    pub(crate) run_id: String,
+    /// "7.0.15", for messages; empty when the user may not ask.
+    pub(crate) version: String,
+    /// Where it was reached, without credentials, for messages.
+    pub(crate) address: String,
+}
+
+/// How a call ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Outcome<T> {
+    /// The server answered.
+    Done(T),
+    /// Certainly not executed, and never will be.
+    NotExecuted(Failure),
+    /// It may have been executed, or may still be.
+    Unknown(Failure),
+}
+
+impl<T> Outcome<T> {
+    pub(crate) fn and_then<U>(self, parse: impl FnOnce(T) -> Outcome<U>) -> Outcome<U> {
+        match self {
+            Self::Done(value) => parse(value),
+            Self::NotExecuted(failure) => Outcome::NotExecuted(failure),
+            Self::Unknown(failure) => Outcome::Unknown(failure),
+        }
+    }
+}
+
+/// A failure in words, and what kind of trouble it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) kind: FailureKind,
+    /// Redis's or the client's own words; never a password.
+    pub(crate) message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into() }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+/// What kind of trouble a failure is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum FailureKind {
+    /// The network: refused, reset, timed out.
+    Link,
+    /// The server says "not now": LOADING, BUSY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN, MISCONF, NOREPLICAS,
+    /// max number of clients.
+    Busy,
+    /// OOM: writes that need memory are refused, deletes are not.
+    OutOfMemory,
+    /// READONLY: the server has become a replica; connect anew.
+    ReadOnly,
+    /// WRONGPASS, NOAUTH.
+    Auth,
+    /// NOPERM, or an ACL denial inside a script.
+    Denied,
+    /// A replica at connect, a version that is too old, a command that is missing.
+    Unsupported,
+    /// Anything else the server answered with an error.
+    Refused,
+}
+
+impl FailureKind {
+    /// Whether trying again may help without anybody changing anything.
+    pub(crate) fn is_transient(self) -> bool {
+        matches!(self, Self::Link | Self::Busy | Self::OutOfMemory | Self::ReadOnly)
+    }
+}
+
+/// A command for the server.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Call {
+    /// TIME; answered as `List([Int(microseconds)])`.
+    Time,
+    /// PING; answered as `List([])`.
+    Ping,
+    /// EVALSHA, with EVAL of the full text when the server does not know the script.
+    Script(ScriptCall),
+}
+
+/// One run of a script.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ScriptCall {
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+}
+
+/// A script's text.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Script {
+    /// Path below `lua/`, without the ending; for logs.
+    pub(crate) name: &'static str,
+    pub(crate) source: &'static str,
+}
+
+/// A reply, as far as the scripts use it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Value {
+    Nil,
+    Int(i64),
+    Text(String),
+    List(Vec<Self>),
+}

@@ -1,0 +1,1 @@
+//! The same Lua in an embedded interpreter.

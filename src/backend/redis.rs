@@ -1,0 +1,1 @@
+//! On fred: the only place that names it.

@@ -1,0 +1,178 @@
+//! What callers and the engine share about a hold: written by the engine, read without a message.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use dashmap::DashMap;
+use tokio::sync::Notify;
+
+use crate::clock::Moment;
+use crate::error::LossReason;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
+
+/// One hold as callers see it.
+pub(crate) struct HoldCell {
+    pub(crate) name: LockName,
+    /// The hold id: the number in the field on the wire.
+    pub(crate) id: u64,
+    /// Up to when the hold may be believed in, in nanoseconds; 0 once it has ended. In one word with the end,
+    /// so that a late renewal can never revive what a caller already saw end.
+    valid_until: AtomicU64,
+    /// Why it ended: 0 not at all or released, else a `LossReason`.
+    reason: AtomicU8,
+    /// What running out of `valid_until` means: `Expired`, or `MaxHold` when that limit is the nearer one.
+    expiry_means: AtomicU8,
+    suspect: AtomicU8,
+    count: AtomicU32,
+    token: AtomicU64,
+    ended: Notify,
+}
+
+impl HoldCell {
+    pub(crate) fn new(name: LockName, id: u64, token: u64, valid_until: Moment) -> Self {
+        Self {
+            name,
+            id,
+            valid_until: AtomicU64::new(valid_until.0),
+            reason: AtomicU8::new(0),
+            expiry_means: AtomicU8::new(code(LossReason::Expired)),
+            suspect: AtomicU8::new(0),
+            count: AtomicU32::new(0),
+            token: AtomicU64::new(token),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Valid and not ended. A clock comparison, nothing else.
+    pub(crate) fn is_held(&self, now: Moment) -> bool {
+        now.0 < self.valid_until.load(Ordering::Acquire)
+    }
+
+    /// Zero once the hold has ended.
+    pub(crate) fn valid_until(&self) -> Moment {
+        Moment(self.valid_until.load(Ordering::Acquire))
+    }
+
+    /// Moves `valid_until` forward, never back. False: the hold has ended or has run out, nothing was changed.
+    pub(crate) fn extend(&self, now: Moment, until: Moment) -> bool {
+        self.valid_until
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+                (old != 0 && now.0 < old).then_some(old.max(until.0))
+            })
+            .is_ok()
+    }
+
+    /// Moves `valid_until` back to at most `until`: a `max_hold` begins to count.
+    pub(crate) fn cap(&self, until: Moment) {
+        let _ = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+            (old > until.0).then_some(until.0.max(1))
+        });
+    }
+
+    pub(crate) fn set_expiry_means(&self, reason: LossReason) {
+        self.expiry_means.store(code(reason), Ordering::Release);
+    }
+
+    /// Ends the hold as lost. The first reason stays; true if this call was the first.
+    pub(crate) fn lose(&self, reason: LossReason) -> bool {
+        let first =
+            self.reason.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire).is_ok();
+        self.valid_until.store(0, Ordering::Release);
+        self.ended.notify_waiters();
+        first
+    }
+
+    /// Ends the hold if its time is over: what a caller does who looks before the engine does.
+    pub(crate) fn lose_if_past(&self, now: Moment) {
+        let until = self.valid_until.load(Ordering::Acquire);
+        // Compare and swap: an extension that came first keeps the hold.
+        if until != 0
+            && now.0 >= until
+            && self.valid_until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        {
+            let reason = reason_of(self.expiry_means.load(Ordering::Acquire)).unwrap_or(LossReason::Expired);
+            self.lose(reason);
+        }
+    }
+
+    /// Ends the hold as released.
+    pub(crate) fn release(&self) {
+        self.valid_until.store(0, Ordering::Release);
+        self.count.store(0, Ordering::Release);
+        self.ended.notify_waiters();
+    }
+
+    /// Why the hold was lost, if it was.
+    pub(crate) fn loss(&self) -> Option<LossReason> {
+        reason_of(self.reason.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_count(&self, count: u32) {
+        self.count.store(count, Ordering::Release);
+    }
+
+    pub(crate) fn token(&self) -> u64 {
+        self.token.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.suspect.load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn set_suspect(&self, suspect: bool) {
+        self.suspect.store(u8::from(suspect), Ordering::Release);
+    }
+
+    /// Wakes when the hold ends. Create and enable the future, then look at `loss`, then wait.
+    pub(crate) fn ended(&self) -> &Notify {
+        &self.ended
+    }
+}
+
+impl fmt::Debug for HoldCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HoldCell")
+            .field("name", &self.name)
+            .field("id", &self.id)
+            .field("count", &self.count())
+            .field("loss", &self.loss())
+            .finish_non_exhaustive()
+    }
+}
+
+fn code(reason: LossReason) -> u8 {
+    match reason {
+        LossReason::Expired => 1,
+        LossReason::ForceUnlocked => 2,
+        LossReason::TakenOver => 3,
+        LossReason::ServerLostData => 4,
+        LossReason::Removed => 5,
+        LossReason::MaxHold => 6,
+        LossReason::ClientShutdown => 7,
+    }
+}
+
+fn reason_of(code: u8) -> Option<LossReason> {
+    Some(match code {
+        1 => LossReason::Expired,
+        2 => LossReason::ForceUnlocked,
+        3 => LossReason::TakenOver,
+        4 => LossReason::ServerLostData,
+        5 => LossReason::Removed,
+        6 => LossReason::MaxHold,
+        7 => LossReason::ClientShutdown,
+        _ => return None,
+    })
+}
+
+/// Which hold an owner has under a name. Kept by the engine, read by callers.
+pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;

@@ -1,0 +1,97 @@
+//! The local clock: one that runs through suspend.
+
+use std::time::Duration;
+
+/// An instant of the local clock, in nanoseconds since an arbitrary start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Moment(pub(crate) u64);
+
+impl Moment {
+    pub(crate) const ZERO: Self = Self(0);
+    /// Later than every instant that can be reached.
+    pub(crate) const NEVER: Self = Self(u64::MAX);
+
+    pub(crate) fn plus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_add(nanos(duration)))
+    }
+
+    pub(crate) fn minus(self, duration: Duration) -> Self {
+        Self(self.0.saturating_sub(nanos(duration)))
+    }
+
+    /// Time from `earlier` to `self`, zero when it is the other way round.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    pub(crate) fn micros(self) -> i64 {
+        i64::try_from(self.0 / 1_000).unwrap_or(i64::MAX)
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Where "now" comes from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Clock {
+    /// `CLOCK_BOOTTIME`: std's `Instant` stands still while a Linux machine is suspended, a lease does not.
+    Boot,
+    /// `tokio::time`, so that the in-memory backend follows a paused clock.
+    #[cfg(feature = "in-memory")]
+    Tokio(tokio::time::Instant),
+}
+
+impl Clock {
+    pub(crate) fn now(self) -> Moment {
+        match self {
+            Self::Boot => boot_now(),
+            #[cfg(feature = "in-memory")]
+            Self::Tokio(start) => Moment(1 + nanos(start.elapsed())),
+        }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn boot_now() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// Elsewhere `CLOCK_MONOTONIC`; on macOS it runs through sleep, on the BSDs it does as well.
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn boot_now() -> Moment {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+/// An instant up to which something is valid.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadline {
+    moment: Moment,
+    clock: Clock,
+}
+
+impl Deadline {
+    pub(crate) fn new(moment: Moment, clock: Clock) -> Self {
+        Self { moment, clock }
+    }
+
+    /// Time left; zero once it has passed.
+    pub fn remaining(&self) -> Duration {
+        self.moment.since(self.clock.now())
+    }
+
+    /// Whether it has passed.
+    pub fn is_past(&self) -> bool {
+        self.clock.now() >= self.moment
+    }
+
+    /// Nanoseconds on the clock that counts time since boot, suspend included (`CLOCK_BOOTTIME` on Linux).
+    ///
+    /// Comparable between processes of one machine; meant for logs and tests.
+    pub fn as_boot_nanos(&self) -> u64 {
+        self.moment.0
+    }
+}

@@ -1,0 +1,66 @@
+//! The settings of a client, each with its default and the reason for it.
+
+use std::time::Duration;
+
+use crate::lease::LeaseMs;
+use crate::name::WireProfile;
+
+/// Whether wake-ups travel over sharded pub/sub (`SPUBLISH`, Redis 7 and later, Cluster).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Sharding {
+    /// As Redisson decides: sharded in a cluster whose nodes know `PUBSUB SHARDNUMSUB`, plain everywhere else.
+    #[default]
+    Auto,
+    /// Always sharded.
+    On,
+    /// Never sharded.
+    Off,
+}
+
+/// Where the keeper (connections, timers, watchdog) runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Keeper {
+    /// A thread of its own with its own runtime: a blocked or vanished user runtime stops neither renewals
+    /// nor releases, and locks work under any executor.
+    #[default]
+    Thread,
+    /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime.
+    Current,
+}
+
+/// What the engine needs to know.
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    /// This client's id, the first part of its hold fields.
+    pub(crate) client_id: String,
+    /// Watched lease. 30 s, Redisson's lockWatchdogTimeout.
+    pub(crate) lease: LeaseMs,
+    /// How long one command may take. 1 s: renewing a 30 s lease can then fail 19 times before it is lost.
+    pub(crate) command_timeout: Duration,
+    /// How long `lock()` goes on without any answer of the server. 30 s.
+    pub(crate) outage_limit: Duration,
+    /// Longest sleep of a waiter, in case a wake-up is lost. 5 s.
+    pub(crate) fallback: Duration,
+    /// Spelling of the wake-up channel.
+    pub(crate) profile: WireProfile,
+    /// Whether wake-ups are published sharded; decided from `Sharding` by the builder.
+    pub(crate) sharded: bool,
+    /// Whether a release may grant to a waiter of the same client in one script. On.
+    pub(crate) hand_off: bool,
+    /// Waiters of one name in this client. 100,000.
+    pub(crate) max_waiters: usize,
+    /// Nesting of one hold. 65,535.
+    pub(crate) max_hold_count: u32,
+}
+
+impl Config {
+    pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+    pub(crate) const DEFAULT_COMMAND_TIMEOUT: Duration = Duration::from_secs(1);
+    pub(crate) const DEFAULT_OUTAGE_LIMIT: Duration = Duration::from_secs(30);
+    pub(crate) const DEFAULT_CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+    pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
+    pub(crate) const MAX_WAITERS: usize = 100_000;
+    pub(crate) const MAX_HOLD_COUNT: u32 = 65_535;
+}

@@ -1,0 +1,186 @@
+//! What can go wrong, in words.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Result of the operations of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+///
+/// "Someone else holds the lock" is not among these: it is the answer `Ok(None)`. Texts never contain a password.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The lock name is not allowed. Nothing was sent.
+    #[error("lock name \"{name}\" is not allowed: {reason}")]
+    InvalidName {
+        /// The name, escaped and cut to 80 characters.
+        name: String,
+        /// What is wrong with it and what is allowed.
+        reason: String,
+    },
+    /// A setting is outside its limits. Nothing was sent.
+    #[error("{option} {given} is not allowed: it must be {allowed}")]
+    InvalidOption {
+        /// The setting.
+        option: &'static str,
+        /// What was given.
+        given: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// The server address is not understood. Nothing was sent.
+    #[error("server address is not allowed: {reason}")]
+    InvalidUrl {
+        /// What is wrong with it and what is allowed.
+        reason: String,
+    },
+    /// `ReentrantLock` was used where there is no task or thread to own the hold.
+    #[error(
+        "no owner: this is neither a Tokio task nor the root of a Tokio runtime; \
+         run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
+    )]
+    NoOwner,
+    /// No answer in time: the server cannot be reached, or cannot do what was asked right now.
+    /// Whatever was sent is undone in the background.
+    #[error("no answer from Redis within {waited:?}: {cause}")]
+    Unavailable {
+        /// How long the operation went on.
+        waited: Duration,
+        /// The last thing that went wrong.
+        cause: String,
+    },
+    /// The hold ended without its owner releasing it.
+    #[error("lock \"{name}\" was lost: {reason}")]
+    Lost {
+        /// The lock name.
+        name: String,
+        /// Why it ended.
+        reason: LossReason,
+    },
+    /// The key or its fence counter holds something that is not a reentrant lock. It was left untouched.
+    #[error("key of lock \"{name}\" is in other use: {found}; it was left untouched")]
+    KeyConflict {
+        /// The lock name.
+        name: String,
+        /// What is there.
+        found: String,
+    },
+    /// The hold is nested too deeply.
+    #[error("lock \"{name}\" is already nested {limit} times, the limit")]
+    HoldCountLimit {
+        /// The lock name.
+        name: String,
+        /// The limit.
+        limit: u32,
+    },
+    /// Too many tasks of this client already wait for the lock.
+    #[error("lock \"{name}\" already has {limit} waiters in this client, the limit")]
+    TooManyWaiters {
+        /// The lock name.
+        name: String,
+        /// The limit.
+        limit: usize,
+    },
+    /// Redis refused the credentials, or wants some.
+    #[error("Redis refused the login: {message}")]
+    Auth {
+        /// Redis's own words.
+        message: String,
+    },
+    /// The Redis user may not do this.
+    #[error("Redis denied a permission: {message}")]
+    Denied {
+        /// Redis's own words.
+        message: String,
+    },
+    /// The server cannot serve locks: a replica, too old, or without a needed command.
+    #[error("this server cannot be used: {reason}")]
+    Unsupported {
+        /// What is missing and what is needed.
+        reason: String,
+    },
+    /// Redis answered something that trying again will not mend.
+    #[error("Redis refused the command: {message}")]
+    Refused {
+        /// Redis's own words.
+        message: String,
+    },
+    /// The client was shut down.
+    #[error("the lock client is shut down")]
+    Closed,
+}
+
+impl Error {
+    /// Whether the same call may succeed later without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. })
+    }
+
+    /// Whether the hold is gone.
+    pub fn is_lost(&self) -> bool {
+        matches!(self, Self::Lost { .. })
+    }
+
+    /// Whether the call, the settings or the server must be changed first.
+    pub fn is_config(&self) -> bool {
+        !matches!(
+            self,
+            Self::Unavailable { .. }
+                | Self::TooManyWaiters { .. }
+                | Self::Lost { .. }
+                | Self::Closed
+                | Self::HoldCountLimit { .. }
+        )
+    }
+}
+
+/// Why a hold ended without its owner releasing it. The first cause wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// No renewal was confirmed in time, or a fixed lease ran out.
+    Expired,
+    /// Somebody called `force_unlock`.
+    ForceUnlocked,
+    /// The key belongs to another holder.
+    TakenOver,
+    /// The key is gone, and the server is another one or was restarted since the grant.
+    ServerLostData,
+    /// The key is gone for a reason that cannot be seen: deleted, flushed or evicted.
+    Removed,
+    /// `max_hold` is over.
+    MaxHold,
+    /// The client was shut down.
+    ClientShutdown,
+}
+
+impl LossReason {
+    /// The name of the reason, as in logs and in the driver's output.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Expired => "expired",
+            Self::ForceUnlocked => "force_unlocked",
+            Self::TakenOver => "taken_over",
+            Self::ServerLostData => "server_lost_data",
+            Self::Removed => "removed",
+            Self::MaxHold => "max_hold",
+            Self::ClientShutdown => "client_shutdown",
+        }
+    }
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before a renewal was confirmed",
+            Self::ForceUnlocked => "it was force-unlocked",
+            Self::TakenOver => "another holder has the key",
+            Self::ServerLostData => "the server lost its data",
+            Self::Removed => "its key is gone",
+            Self::MaxHold => "its max_hold is over",
+            Self::ClientShutdown => "the client was shut down",
+        })
+    }
+}

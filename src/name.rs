@@ -1,0 +1,206 @@
+//! Lock names, and the keys and channels that follow from them.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use crate::error::Error;
+
+/// Longest lock name, in bytes.
+pub const MAX_NAME_BYTES: usize = 512;
+
+/// A validated lock name. It is the Redis key, unchanged.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct LockName(Arc<str>);
+
+impl LockName {
+    /// Checks `name` once; everything later trusts it.
+    pub(crate) fn new(name: &str) -> Result<Self, Error> {
+        let refuse = |reason: &str| {
+            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            Err(Error::InvalidName { name: shown, reason: reason.to_owned() })
+        };
+        if name.is_empty() {
+            return refuse("it is empty; 1 to 512 bytes are allowed");
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return refuse(&format!("it has {} bytes; 1 to {MAX_NAME_BYTES} are allowed", name.len()));
+        }
+        if let Some(bad) = name.chars().find(|c| c.is_control()) {
+            return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
+        }
+        // A channel in another slot than its key cannot be published from a cluster's script.
+        if hashed_part(name) != hashed_part(&channel_of("", name)) {
+            return refuse(
+                "its braces put the key and the wake-up channel into different cluster slots; \
+                 use no braces, or one non-empty {tag}",
+            );
+        }
+        Ok(Self(name.into()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The wake-up channel under a wire profile.
+    pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
+        channel_of(profile.separator(), &self.0).into()
+    }
+
+    /// The fence counter of the slot this name is in.
+    pub(crate) fn fence_key(&self) -> String {
+        let slot = slot_of(&self.0);
+        format!("redisson_lock_fence:{{{}}}", slot_tags()[usize::from(slot)])
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&*self.0, f)
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// How wake-up channels are spelled.
+///
+/// Clients only wake each other when they use the same profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WireProfile {
+    /// `redisson_lock__channel__{name}`: this crate's default, and Redisson's spelling before 3.2.
+    #[default]
+    Default,
+    /// `redisson_lock__channel:{name}`: Redisson 3.2 and later.
+    Redisson,
+}
+
+impl WireProfile {
+    fn separator(self) -> &'static str {
+        match self {
+            Self::Default => "__",
+            Self::Redisson => ":",
+        }
+    }
+}
+
+/// The channel on which a client hears that one of its holds was taken away.
+pub(crate) fn client_channel(client: &str) -> String {
+    format!("redisson_lock__client:{{{client}}}")
+}
+
+/// Redisson's `prefixName`: a name that brings its own brace is not wrapped.
+fn channel_of(separator: &str, name: &str) -> String {
+    if name.contains('{') {
+        format!("redisson_lock__channel:{name}")
+    } else {
+        format!("redisson_lock__channel{separator}{{{name}}}")
+    }
+}
+
+/// The part of a key that Redis Cluster hashes.
+fn hashed_part(key: &str) -> &str {
+    let Some(open) = key.find('{') else { return key };
+    let rest = &key[open + 1..];
+    match rest.find('}') {
+        Some(close) if close > 0 => &rest[..close],
+        _ => key,
+    }
+}
+
+/// The cluster slot of a key (CRC16/XMODEM of the hashed part, modulo 16,384).
+pub(crate) fn slot_of(key: &str) -> u16 {
+    crc16(hashed_part(key).as_bytes()) % SLOTS
+}
+
+const SLOTS: u16 = 16_384;
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| {
+        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
+            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
+        })
+    })
+}
+
+/// For each slot the smallest decimal number that hashes to it: one short, stable tag a slot.
+fn slot_tags() -> &'static [u32] {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    TAGS.get_or_init(|| {
+        let mut tags = vec![None; usize::from(SLOTS)];
+        let mut missing = tags.len();
+        let mut candidate = 0u32;
+        while missing > 0 {
+            let slot = slot_of(&candidate.to_string());
+            let tag = &mut tags[usize::from(slot)];
+            if tag.is_none() {
+                *tag = Some(candidate);
+                missing -= 1;
+            }
+            candidate += 1;
+        }
+        tags.into_iter().flatten().collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_match_redis() {
+        // CLUSTER KEYSLOT of redis-server 7.0.15
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("123456789"), 12_739);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+    }
+
+    #[test]
+    fn every_slot_has_a_fence_in_that_slot() {
+        for (slot, tag) in slot_tags().iter().enumerate() {
+            assert_eq!(usize::from(slot_of(&format!("redisson_lock_fence:{{{tag}}}"))), slot);
+        }
+        let name = LockName::new("orders:42").unwrap();
+        assert_eq!(slot_of(&name.fence_key()), slot_of("orders:42"));
+    }
+
+    #[test]
+    fn channels_are_spelled_as_documented() {
+        let plain = LockName::new("orders:42").unwrap();
+        assert_eq!(&*plain.channel(WireProfile::Default), "redisson_lock__channel__{orders:42}");
+        assert_eq!(&*plain.channel(WireProfile::Redisson), "redisson_lock__channel:{orders:42}");
+        let tagged = LockName::new("{a}b").unwrap();
+        assert_eq!(&*tagged.channel(WireProfile::Default), "redisson_lock__channel:{a}b");
+        assert_eq!(&*tagged.channel(WireProfile::Redisson), "redisson_lock__channel:{a}b");
+    }
+
+    #[test]
+    fn bad_names_say_what_is_wrong() {
+        let long = "x".repeat(513);
+        let huge = "x".repeat(1 << 20);
+        let cases = [
+            ("", "empty"),
+            (long.as_str(), "513 bytes"),
+            (huge.as_str(), "1048576 bytes"),
+            ("a\0b", "control character"),
+            ("a\nb", "control character"),
+            ("{}x", "braces"),
+            ("a{b", "braces"),
+            ("a}b", "braces"),
+            ("a{}{b}", "braces"),
+        ];
+        for (name, wanted) in cases {
+            let error = LockName::new(name).unwrap_err();
+            assert!(error.to_string().contains(wanted), "{name:.20?}: {error}");
+            assert!(error.is_config());
+            assert!(error.to_string().len() < 400, "the message repeats a huge name");
+        }
+        for name in ["a", "{a}b", "ä-ö", "a b", "x".repeat(512).as_str(), "{{foo}}"] {
+            LockName::new(name).unwrap();
+        }
+    }
+}

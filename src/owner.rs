@@ -1,0 +1,116 @@
+//! Who may re-enter a lock.
+
+use std::future::Future;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread::ThreadId;
+
+use tokio::runtime::Handle;
+
+use crate::error::Error;
+
+/// The identity behind a hold, known only in this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum OwnerKey {
+    /// A Tokio task.
+    Task(tokio::task::Id),
+    /// A thread, in the root future of `block_on`.
+    Thread(ThreadId),
+    /// An [`Owner`], or one acquisition of a mutex.
+    Unique(u64),
+}
+
+tokio::task_local! {
+    static SCOPE: Owner;
+}
+
+impl OwnerKey {
+    /// The owner of the code that runs now: the innermost scope, else the task, else the thread.
+    pub(crate) fn current() -> Result<Self, Error> {
+        if let Ok(owner) = SCOPE.try_with(|owner| *owner) {
+            return Ok(Self::Unique(owner.0));
+        }
+        if let Some(task) = tokio::task::try_id() {
+            return Ok(Self::Task(task));
+        }
+        match Handle::try_current() {
+            Ok(_) => Ok(Self::Thread(std::thread::current().id())),
+            Err(_) => Err(Error::NoOwner),
+        }
+    }
+
+    /// An owner that nobody else is: what a mutex acquisition uses.
+    pub(crate) fn unique() -> Self {
+        Self::Unique(next())
+    }
+}
+
+fn next() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An identity of your own for holding locks.
+///
+/// Without one, the Tokio task is the owner. All branches of `join!`, `select!` and `FuturesUnordered` run in one
+/// task, so they re-enter each other's locks; give each branch its own scope:
+///
+/// ```
+/// # use redis_reentrant_lock::Owner;
+/// # async fn refill(part: u32) {}
+/// # async fn example() {
+/// tokio::join!(Owner::new().scope(refill(1)), Owner::new().scope(refill(2)));
+/// # }
+/// ```
+///
+/// The other way round, several tasks that run in scopes of the same `Owner` share its holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner(u64);
+
+impl Owner {
+    /// An owner that nobody else is. Copies are the same owner.
+    #[expect(clippy::new_without_default, reason = "two defaults would differ")]
+    pub fn new() -> Self {
+        Self(next())
+    }
+
+    /// Runs `future` as this owner. Scopes nest; the innermost counts. Works on any executor.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the returned future drops `future`, nothing else.
+    pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
+        SCOPE.scope(self, future)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outside_tokio_only_a_scope_is_an_owner() {
+        let error = OwnerKey::current().unwrap_err();
+        assert!(matches!(error, Error::NoOwner));
+        let text = error.to_string();
+        assert!(text.contains("scope") && text.contains("mutex"), "{text}");
+        let owner = Owner::new();
+        let inside = futures::executor::block_on(owner.scope(async { OwnerKey::current() })).unwrap();
+        assert_eq!(inside, OwnerKey::Unique(owner.0));
+    }
+
+    #[tokio::test]
+    async fn the_innermost_scope_then_the_task_then_the_thread() {
+        assert!(matches!(OwnerKey::current().unwrap(), OwnerKey::Thread(_)));
+        let (outer, inner) = (Owner::new(), Owner::new());
+        let seen = outer.scope(inner.scope(async { OwnerKey::current().unwrap() })).await;
+        assert_eq!(seen, OwnerKey::Unique(inner.0));
+        let task = tokio::spawn(async { OwnerKey::current().unwrap() }).await.unwrap();
+        assert!(matches!(task, OwnerKey::Task(_)));
+        let (a, b) = tokio::join!(
+            Owner::new().scope(async { OwnerKey::current().unwrap() }),
+            Owner::new().scope(async { OwnerKey::current().unwrap() }),
+        );
+        assert_ne!(a, b);
+    }
+}

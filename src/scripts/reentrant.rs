@@ -1,0 +1,398 @@
+//! The scripts of `lua/reentrant/`.
+
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+
+/// Microseconds on the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ServerTime(pub(crate) i64);
+
+macro_rules! script {
+    ($name:literal) => {
+        Script {
+            name: concat!("reentrant/", $name),
+            source: include_str!(concat!("../../lua/reentrant/", $name, ".lua")),
+        }
+    };
+}
+
+pub(crate) static ACQUIRE: Script = script!("acquire");
+pub(crate) static RELEASE: Script = script!("release");
+pub(crate) static RENEW: Script = script!("renew");
+pub(crate) static HAND_OFF: Script = script!("hand_off");
+pub(crate) static INSPECT: Script = script!("inspect");
+pub(crate) static FORCE_RELEASE: Script = script!("force_release");
+
+/// Every script, for preloading and for tests.
+pub(crate) static ALL: [&Script; 6] = [&ACQUIRE, &RELEASE, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
+
+/// A command of the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    Time,
+    Ping,
+    Acquire { name: LockName, field: String, count: u32, lease: LeaseMs, not_after: ServerTime },
+    Release { name: LockName, field: String, count: u32, announce: Announce },
+    Renew { holds: Vec<RenewItem>, not_after: ServerTime },
+    HandOff {
+        name: LockName,
+        from: String,
+        to: String,
+        lease: LeaseMs,
+        not_after: ServerTime,
+        announce: Announce,
+    },
+    Inspect { name: LockName },
+    ForceRelease {
+        name: LockName,
+        expected: String,
+        not_after: ServerTime,
+        announce: Announce,
+        client_channel: String,
+    },
+}
+
+/// Where and how a freed lock is announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announce {
+    pub(crate) channel: std::sync::Arc<str>,
+    pub(crate) sharded: bool,
+}
+
+impl Announce {
+    fn verb(&self) -> String {
+        if self.sharded { "SPUBLISH" } else { "PUBLISH" }.to_owned()
+    }
+}
+
+/// One hold of a renewal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RenewItem {
+    pub(crate) name: LockName,
+    pub(crate) field: String,
+    pub(crate) lease: LeaseMs,
+}
+
+/// An answered command. `time` is the server's clock during the script.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) time: Option<ServerTime>,
+    pub(crate) body: Body,
+}
+
+/// What an answered command said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Body {
+    /// TIME and PING.
+    Pong,
+    Acquire(Acquired),
+    Release(Released),
+    /// One entry for each hold, or `None`: late.
+    Renew(Option<Vec<Renewed>>),
+    HandOff(HandedOff),
+    Inspect(KeyState),
+    Force(Forced),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// The token is 0 for a count of 2 and more.
+    Granted { token: u64 },
+    /// Time to live in ms and the holder's field.
+    Held { pttl: i64, holder: String },
+    Late,
+    Gone,
+    Foreign,
+    Conflict(&'static str),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// `None`: freed, but Redis refused to publish it.
+    Freed { receivers: Option<u64> },
+    CountSet,
+    Gone,
+    Foreign,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Renewed,
+    Gone,
+    Foreign,
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandedOff {
+    Granted { token: u64 },
+    Gone,
+    Foreign,
+    /// Nothing granted; `from` is released. `None`: Redis refused to publish it.
+    ReleasedOnly { late: bool, receivers: Option<u64> },
+}
+
+/// What a lock's key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    Absent,
+    Hash { pttl: i64, fields: i64, field: String, count: String },
+    Other { kind: String },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forced {
+    Freed { receivers: Option<u64> },
+    Gone,
+    Late,
+    Foreign,
+}
+
+impl Command {
+    /// The script and its arguments.
+    pub(crate) fn to_call(&self) -> Call {
+        let script = |script, keys, args| Call::Script(ScriptCall { script, keys, args });
+        match self {
+            Self::Time => Call::Time,
+            Self::Ping => Call::Ping,
+            Self::Acquire { name, field, count, lease, not_after } => script(
+                &ACQUIRE,
+                vec![name.as_str().to_owned(), name.fence_key()],
+                vec![field.clone(), count.to_string(), lease.millis().to_string(), not_after.0.to_string()],
+            ),
+            Self::Release { name, field, count, announce } => script(
+                &RELEASE,
+                vec![name.as_str().to_owned()],
+                vec![field.clone(), count.to_string(), announce.channel.to_string(), announce.verb()],
+            ),
+            Self::Renew { holds, not_after } => {
+                let mut args = Vec::with_capacity(1 + 2 * holds.len());
+                args.push(not_after.0.to_string());
+                for hold in holds {
+                    args.push(hold.field.clone());
+                    args.push(hold.lease.millis().to_string());
+                }
+                script(&RENEW, holds.iter().map(|hold| hold.name.as_str().to_owned()).collect(), args)
+            }
+            Self::HandOff { name, from, to, lease, not_after, announce } => script(
+                &HAND_OFF,
+                vec![name.as_str().to_owned(), name.fence_key()],
+                vec![
+                    from.clone(),
+                    to.clone(),
+                    lease.millis().to_string(),
+                    not_after.0.to_string(),
+                    announce.channel.to_string(),
+                    announce.verb(),
+                ],
+            ),
+            Self::Inspect { name } => script(&INSPECT, vec![name.as_str().to_owned()], Vec::new()),
+            Self::ForceRelease { name, expected, not_after, announce, client_channel } => script(
+                &FORCE_RELEASE,
+                vec![name.as_str().to_owned()],
+                vec![
+                    expected.clone(),
+                    not_after.0.to_string(),
+                    announce.channel.to_string(),
+                    announce.verb(),
+                    client_channel.clone(),
+                ],
+            ),
+        }
+    }
+
+    /// Reads the reply to this command. A reply of another shape is `Unknown`: something was executed.
+    pub(crate) fn read(&self, value: Value) -> Outcome<Reply> {
+        let shown = format!("{value:?}");
+        match self.parse(value) {
+            Some(Ok(reply)) => Outcome::Done(reply),
+            Some(Err(failure)) => Outcome::NotExecuted(failure),
+            None => Outcome::Unknown(Failure::new(
+                FailureKind::Refused,
+                format!("unexpected reply {shown:.200} to {}", self.label()),
+            )),
+        }
+    }
+
+    /// For logs and errors.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Ping => "ping",
+            Self::Acquire { .. } => "acquire",
+            Self::Release { .. } => "release",
+            Self::Renew { .. } => "renew",
+            Self::HandOff { .. } => "hand_off",
+            Self::Inspect { .. } => "inspect",
+            Self::ForceRelease { .. } => "force_release",
+        }
+    }
+
+    fn parse(&self, value: Value) -> Option<Result<Reply, Failure>> {
+        let mut fields = Fields::of(value)?;
+        match self {
+            Self::Ping => return Some(Ok(Reply { time: None, body: Body::Pong })),
+            Self::Time => {
+                return Some(Ok(Reply { time: Some(ServerTime(fields.int()?)), body: Body::Pong }));
+            }
+            _ => {}
+        }
+        let code = fields.int()?;
+        let time = Some(ServerTime(fields.int()?));
+        if code == -9 {
+            let message = format!("{} script: ARGV[{}] is not allowed", self.label(), fields.int()?);
+            return Some(Err(Failure::new(FailureKind::Refused, message)));
+        }
+        let body = match self {
+            Self::Acquire { .. } => Body::Acquire(match code {
+                1 => Acquired::Granted { token: fields.uint()? },
+                0 => Acquired::Held { pttl: fields.int()?, holder: fields.text()? },
+                -1 => Acquired::Late,
+                -2 => Acquired::Gone,
+                -3 => Acquired::Foreign,
+                -4 => Acquired::Conflict(conflict(fields.int()?)?),
+                _ => return None,
+            }),
+            Self::Release { .. } => Body::Release(match code {
+                1 => Released::Freed { receivers: fields.receivers()? },
+                2 => Released::CountSet,
+                0 => Released::Gone,
+                -3 => Released::Foreign,
+                _ => return None,
+            }),
+            Self::Renew { holds, .. } => Body::Renew(match code {
+                1 => Some(holds.iter().map(|_| renewed(fields.int()?)).collect::<Option<_>>()?),
+                -1 => None,
+                _ => return None,
+            }),
+            Self::HandOff { .. } => Body::HandOff(match code {
+                1 => HandedOff::Granted { token: fields.uint()? },
+                0 => HandedOff::Gone,
+                2 => HandedOff::ReleasedOnly { late: false, receivers: fields.receivers()? },
+                -1 => HandedOff::ReleasedOnly { late: true, receivers: fields.receivers()? },
+                -3 => HandedOff::Foreign,
+                _ => return None,
+            }),
+            Self::Inspect { .. } => Body::Inspect(match code {
+                0 => KeyState::Absent,
+                1 => KeyState::Hash {
+                    pttl: fields.int()?,
+                    fields: fields.int()?,
+                    field: fields.text()?,
+                    count: fields.text()?,
+                },
+                2 => {
+                    fields.int()?;
+                    KeyState::Other { kind: fields.text()? }
+                }
+                _ => return None,
+            }),
+            Self::ForceRelease { .. } => Body::Force(match code {
+                1 => Forced::Freed { receivers: fields.receivers()? },
+                0 => Forced::Gone,
+                -1 => Forced::Late,
+                -3 => Forced::Foreign,
+                _ => return None,
+            }),
+            Self::Time | Self::Ping => return None,
+        };
+        Some(Ok(Reply { time, body }))
+    }
+}
+
+fn conflict(what: i64) -> Option<&'static str> {
+    Some(match what {
+        1 => "a value that is not a hash",
+        2 => "a hash with several fields",
+        3 => "a hash without time to live",
+        4 => "a read-write lock",
+        5 => "a fence counter that is not a number",
+        _ => return None,
+    })
+}
+
+fn renewed(code: i64) -> Option<Renewed> {
+    Some(match code {
+        1 => Renewed::Renewed,
+        0 => Renewed::Gone,
+        -3 => Renewed::Foreign,
+        -5 => Renewed::Refused,
+        _ => return None,
+    })
+}
+
+/// The entries of a reply, taken one after the other.
+struct Fields(std::vec::IntoIter<Value>);
+
+impl Fields {
+    fn of(value: Value) -> Option<Self> {
+        match value {
+            Value::List(list) => Some(Self(list.into_iter())),
+            _ => None,
+        }
+    }
+
+    fn int(&mut self) -> Option<i64> {
+        match self.0.next()? {
+            Value::Int(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    fn uint(&mut self) -> Option<u64> {
+        self.int()?.try_into().ok()
+    }
+
+    /// A count of receivers; -1 says that publishing was refused.
+    fn receivers(&mut self) -> Option<Option<u64>> {
+        Some(self.int()?.try_into().ok())
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match self.0.next()? {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a field has the form `<uuid>:<number>[:suffix]`, as every reentrant holder writes it.
+pub(crate) fn is_holder_field(field: &str) -> bool {
+    let Some((client, rest)) = field.split_once(':') else { return false };
+    let number = rest.split(':').next().unwrap_or_default();
+    client.len() == 36
+        && uuid::Uuid::try_parse(client).is_ok()
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_fields_are_told_from_foreign_ones() {
+        let uuid = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac";
+        for good in [format!("{uuid}:731"), format!("{uuid}:1:tx"), format!("{uuid}:1:write")] {
+            assert!(is_holder_field(&good), "{good}");
+        }
+        for bad in [uuid.to_owned(), format!("{uuid}:"), format!("{uuid}:x"), "a:1".into(), String::new()] {
+            assert!(!is_holder_field(&bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_reply_of_another_shape_is_unknown() {
+        let command = Command::Inspect { name: LockName::new("n").unwrap() };
+        for value in [Value::Nil, Value::Int(1), Value::List(vec![]), Value::List(vec![Value::Int(7), Value::Int(1)])] {
+            assert!(matches!(command.read(value), Outcome::Unknown(_)));
+        }
+    }
+}
