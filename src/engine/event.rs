@@ -53,8 +53,9 @@ pub(crate) enum Event {
     Acquire(Acquire),
     /// The caller dropped its future. If a grant was waiting for it, the grant is given back.
     Cancel { request: RequestId },
-    /// One level of a hold ends. Without a request nobody waits for the outcome.
-    Release { hold: u64, watched: bool, request: Option<RequestId> },
+    /// One level of a hold ends: the one that was granted to the `Acquire` with the id `level`, so a guard keeps
+    /// that id. Without a request nobody waits for the outcome.
+    Release { hold: u64, level: RequestId, request: Option<RequestId> },
     Verify { hold: u64, request: RequestId },
     Inspect { name: LockName, request: RequestId },
     ForceUnlock { name: LockName, request: RequestId },
