@@ -1,2 +1,68 @@
-//! Development commands.
-fn main() {}
+//! Development commands: `cargo xtask help`.
+
+#![expect(clippy::disallowed_methods, reason = "a development program: it holds no locks and no leases")]
+
+mod cleanup;
+mod compose;
+mod mutants;
+mod process;
+mod resp;
+mod servers;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask <command>
+
+  demo [--require-redis]   a timeline of the lock at work between processes, on a private server;
+                           without one in memory, unless --require-redis
+  test [--compose]         every test, on private servers; with --compose the endpoint tests once more,
+                           against the server of docker-compose.yml
+  examples                 runs every example
+  repeat N                 runs the integration tests N times
+  mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
+  help                     this text
+
+environment
+  REDIS_SERVER             redis-server program to use instead of the one on the PATH
+  REDIS_IMAGE_BUILDER      command that builds the compose file's image where it cannot be pulled
+  REDIS_PORT               host port of the compose file's server (default: a free one)
+";
+
+fn main() -> ExitCode {
+    cleanup::on_signals();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["test"] => test::all(false),
+        ["test", "--compose"] => test::all(true),
+        ["examples"] => test::examples_only(),
+        ["repeat", count] => match count.parse() {
+            Ok(count) if count > 0 => test::repeat(count),
+            _ => Err(format!("repeat wants a number above 0, not `{count}`")),
+        },
+        ["mutants", names @ ..] => mutants::run(names),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            Ok(true)
+        }
+        _ => {
+            eprint!("{HELP}");
+            Err(format!("no such command: `{}`", args.join(" ")))
+        }
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The root of the repository.
+fn root() -> &'static std::path::Path {
+    std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}

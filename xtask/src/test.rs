@@ -1,0 +1,277 @@
+//! `cargo xtask test`, `examples` and `repeat`.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::compose;
+use crate::compose::Outcome;
+use crate::process;
+use crate::process::Echo;
+use crate::process::Finished;
+use crate::process::cargo;
+use crate::servers;
+use crate::servers::Server;
+
+/// The features that everything here is built with, so that it is built once. Without the TLS ones: OpenSSL's
+/// headers are not on every machine.
+pub(crate) const FEATURES: &str = "--features=in-memory,fred-config";
+
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+const KIND_LIMIT: Duration = Duration::from_secs(300);
+const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How one kind of test went.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) passed: usize,
+    pub(crate) failed: usize,
+    pub(crate) ignored: usize,
+    pub(crate) failures: Vec<String>,
+}
+
+struct Kind {
+    name: String,
+    took: Duration,
+    counts: Counts,
+}
+
+/// Everything. True if all passed and no kind was empty.
+pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
+    let redis = servers::find_or_install()?;
+    let server = Server::start(&redis)?;
+    build(&["test", "--no-run"])?;
+
+    let mut kinds = vec![cargo_test("unit", &["--lib"], &redis, &server)?];
+    for target in test_targets()? {
+        let name = match target.as_str() {
+            "it" => "integration",
+            "layers" => "layer",
+            other => other,
+        };
+        kinds.push(cargo_test(name, &["--test", &target], &redis, &server)?);
+    }
+    kinds.push(cargo_test("doc", &["--doc"], &redis, &server)?);
+    kinds.push(xtask_tests()?);
+    kinds.push(examples(&server)?);
+    drop(server);
+    let not_run = if with_compose { run_compose(&redis, &mut kinds)? } else { None };
+
+    let good = print_table(&kinds);
+    if let Some(reason) = not_run {
+        println!("compose: {reason}");
+        println!("NOT RUN: compose");
+    }
+    Ok(good)
+}
+
+/// Every example, once.
+pub(crate) fn examples_only() -> Result<bool, String> {
+    let server = Server::start(&servers::find_or_install()?)?;
+    build(&["build", "--examples"])?;
+    let kind = examples(&server)?;
+    Ok(print_table(&[kind]))
+}
+
+/// The integration tests, `count` times. True if all runs passed.
+pub(crate) fn repeat(count: u32) -> Result<bool, String> {
+    let redis = servers::find_or_install()?;
+    let server = Server::start(&redis)?;
+    build(&["test", "--no-run", "--test", "it"])?;
+    let mut failed = 0;
+    for run in 1..=count {
+        let done = run_tests(&["--test", "it"], &redis, &server.url(), Echo::Off)?;
+        let counts = counts(&done.output);
+        let good = done.success && counts.passed > 0;
+        let word = if good { "ok" } else { "FAILED" };
+        println!("run {run}/{count}: {word}, {} passed, {:.1} s", counts.passed, done.took.as_secs_f64());
+        if !good {
+            failed += 1;
+            println!("{}", done.output.trim_end());
+        }
+    }
+    println!("{} runs passed, {failed} failed", count - failed);
+    Ok(failed == 0)
+}
+
+fn build(args: &[&str]) -> Result<(), String> {
+    let mut command = cargo(args);
+    command.arg(FEATURES);
+    match process::run(command, BUILD_LIMIT, Echo::On)? {
+        Finished { success: true, .. } => Ok(()),
+        Finished { timed_out: true, .. } => Err("the build did not end in time".into()),
+        _ => Err("the build failed".into()),
+    }
+}
+
+/// The test binaries: `tests/NAME.rs` and `tests/NAME/main.rs`.
+fn test_targets() -> Result<BTreeSet<String>, String> {
+    let mut targets = targets_in(&crate::root().join("tests"))?;
+    // Without them their row would be missing instead of 0.
+    targets.extend(["it".to_owned(), "layers".to_owned()]);
+    Ok(targets)
+}
+
+fn targets_in(dir: &Path) -> Result<BTreeSet<String>, String> {
+    let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    let target = |path: PathBuf| {
+        let source = path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").is_file();
+        source.then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned())).flatten()
+    };
+    Ok(entries.flatten().filter_map(|entry| target(entry.path())).collect())
+}
+
+/// `cargo test` with the arguments given, told where the servers are.
+fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finished, String> {
+    let mut command = cargo(&["test", FEATURES]);
+    command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
+    process::run(command, KIND_LIMIT, echo)
+}
+
+fn cargo_test(name: &str, args: &[&str], redis: &Path, server: &Server) -> Result<Kind, String> {
+    println!("\n== {name} tests");
+    let done = run_tests(args, redis, &server.url(), Echo::On)?;
+    Ok(kind(name, done))
+}
+
+fn xtask_tests() -> Result<Kind, String> {
+    println!("\n== xtask tests");
+    let done = process::run(cargo(&["test", "--package", "xtask"]), BUILD_LIMIT, Echo::On)?;
+    Ok(kind("xtask", done))
+}
+
+fn kind(name: &str, done: Finished) -> Kind {
+    let mut counts = counts(&done.output);
+    let why = match (done.timed_out, done.success, counts.failed) {
+        (true, ..) => Some("did not end in time"),
+        (_, false, 0) => Some("ended with an error; see its output above"),
+        _ => None,
+    };
+    if let Some(why) = why {
+        counts.failed += 1;
+        counts.failures.push(why.to_owned());
+    }
+    Kind { name: name.to_owned(), took: done.took, counts }
+}
+
+/// Adds up what test binaries print.
+pub(crate) fn counts(output: &str) -> Counts {
+    let mut counts = Counts::default();
+    for line in output.lines() {
+        if let Some(rest) = line.strip_prefix("test result: ") {
+            let number = |what: &str| {
+                let part = rest.split(['.', ';']).find_map(|part| part.trim().strip_suffix(what));
+                part.and_then(|number| number.trim().parse::<usize>().ok()).unwrap_or(0)
+            };
+            counts.passed += number("passed");
+            counts.failed += number("failed");
+            counts.ignored += number("ignored");
+        } else if let Some(test) =
+            line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED"))
+        {
+            counts.failures.push(test.to_owned());
+        }
+    }
+    counts
+}
+
+/// Examples that want arguments and input: what they get.
+fn special(name: &str, url: &str) -> Vec<String> {
+    match name {
+        // Sees the end of its input at once: connects, shuts down, ends.
+        "driver" => vec![url.to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+fn examples(server: &Server) -> Result<Kind, String> {
+    println!("\n== examples");
+    let mut counts = Counts::default();
+    let mut took = Duration::ZERO;
+    for name in targets_in(&crate::root().join("examples"))? {
+        let mut command = cargo(&["run", "--quiet", FEATURES, "--example", &name, "--"]);
+        command.args(special(&name, &server.url())).env("REDIS_URL", server.url());
+        let done = process::run(command, EXAMPLE_LIMIT, Echo::Off)?;
+        took += done.took;
+        let word = if done.success { "ok" } else { "FAILED" };
+        println!("example {name} ... {word} ({:.1} s)", done.took.as_secs_f64());
+        if done.success {
+            counts.passed += 1;
+        } else {
+            println!("{}", done.output.trim_end());
+            counts.failed += 1;
+            counts.failures.push(name);
+        }
+    }
+    Ok(Kind { name: "examples".into(), took, counts })
+}
+
+/// The endpoint tests against the compose file's server; the reason if there is no way to start that.
+fn run_compose(redis: &Path, kinds: &mut Vec<Kind>) -> Result<Option<String>, String> {
+    println!("\n== compose: endpoint tests");
+    let stack = match compose::up()? {
+        Outcome::Up(stack) => stack,
+        Outcome::Impossible(reason) => return Ok(Some(reason)),
+    };
+    let done = run_tests(&["--test", "it", "endpoint::"], redis, &stack.url(), Echo::On)?;
+    stack.down()?;
+    kinds.push(kind("compose", done));
+    Ok(None)
+}
+
+/// Prints the closing table. True if nothing failed and nothing was empty.
+fn print_table(kinds: &[Kind]) -> bool {
+    println!("\n{:<14} {:>7} {:>7} {:>8} {:>9}", "kind", "passed", "failed", "ignored", "time");
+    for Kind { name, took, counts } in kinds {
+        let Counts { passed, failed, ignored, .. } = counts;
+        println!("{name:<14} {passed:>7} {failed:>7} {ignored:>8} {:>7.1} s", took.as_secs_f64());
+    }
+    let mut failures = Vec::new();
+    for Kind { name, counts, .. } in kinds {
+        failures.extend(counts.failures.iter().map(|failure| format!("{name}: {failure}")));
+        if counts.passed + counts.failed == 0 {
+            failures.push(format!("{name}: there are no such tests"));
+        }
+    }
+    for failure in &failures {
+        println!("FAILED {failure}");
+    }
+    let passed: usize = kinds.iter().map(|kind| kind.counts.passed).sum();
+    let failed: usize = kinds.iter().map(|kind| kind.counts.failed).sum();
+    println!("\n{passed} passed, {failed} failed");
+    failures.is_empty() && failed == 0
+}
+
+/// The options of a `cargo test` line that choose the binary: all before the filter or `--`.
+pub(crate) fn without_filters(line: &str) -> Vec<&str> {
+    let mut options = Vec::new();
+    let mut words = line.split_whitespace();
+    while let Some(word) = words.next().filter(|word| word.starts_with('-') && *word != "--") {
+        options.push(word);
+        if matches!(word, "--test" | "--example" | "--package" | "-p") {
+            options.extend(words.next());
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_of_several_binaries_add_up() {
+        let output = "running 2 tests\ntest a::b ... ok\ntest a::c ... FAILED\n\
+            test result: FAILED. 1 passed; 1 failed; 3 ignored; 0 measured; 7 filtered out; finished in 0.00s\n\
+            test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
+        let failures = vec!["a::c".to_owned()];
+        assert_eq!(counts(output), Counts { passed: 21, failed: 1, ignored: 3, failures });
+    }
+
+    #[test]
+    fn filters_are_told_from_options() {
+        assert_eq!(without_filters("--test it reentrant::nested -- --exact"), ["--test", "it"]);
+        assert_eq!(without_filters("--lib engine"), ["--lib"]);
+    }
+}
