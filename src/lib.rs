@@ -14,6 +14,8 @@ mod owner;
 mod scripts;
 mod stats;
 
+#[cfg(feature = "in-memory")]
+pub use backend::memory::InMemoryServer;
 pub use clock::Deadline;
 pub use config::Keeper;
 pub use config::Sharding;

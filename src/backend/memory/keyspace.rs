@@ -1,0 +1,332 @@
+//! A server without clock or network: keys, and a Lua 5.1 with Redis's rules that runs the scripts on them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+
+use mlua::Function;
+use mlua::Lua;
+use mlua::LuaOptions;
+use mlua::MultiValue;
+use mlua::StdLib;
+use mlua::Table;
+
+use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::store::Answer;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Store;
+use crate::backend::memory::store::Stored;
+
+/// What scripts find beside `redis`, `KEYS` and `ARGV`.
+const GLOBALS: [&str; 2] = ["tonumber", "type"];
+const LIBRARIES: [(&str, &[&str]); 2] = [("math", &["floor"]), ("string", &["format"])];
+
+/// Redis's protection of the globals.
+const PROTECTION: &str = r#"
+return {
+  __index = function(_, name)
+    error("Script attempted to access nonexistent global variable '" .. tostring(name) .. "'", 2)
+  end,
+  __newindex = function() error("Attempt to modify a readonly table", 2) end,
+}
+"#;
+
+/// The keys of one server, and the interpreter. Deterministic: time comes with each call.
+pub(crate) struct Keyspace {
+    lua: Lua,
+    environment: Table,
+    store: Arc<Mutex<Store>>,
+    compiled: Vec<(&'static Script, Function)>,
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyspace").field("store", &self.store()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Keyspace {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Keyspace {
+    pub(crate) fn new() -> Self {
+        Self::build().expect("a fresh interpreter takes a few tables and functions")
+    }
+
+    fn build() -> mlua::Result<Self> {
+        let lua = Lua::new_with(StdLib::MATH | StdLib::STRING, LuaOptions::default())?;
+        let store = Arc::new(Mutex::new(Store::default()));
+        let environment = environment(&lua, &store)?;
+        Ok(Self { lua, environment, store, compiled: Vec::new() })
+    }
+
+    /// Runs a script at a time of the server's clock, in microseconds.
+    ///
+    /// # Errors
+    ///
+    /// The error's text as Redis sends it. What the script had written stays, as in Redis.
+    pub(crate) fn run(&mut self, now_us: i64, call: &ScriptCall) -> Result<Value, String> {
+        let function = self.function(call.script)?;
+        self.store().begin(now_us, &call.keys)?;
+        let result = self.enter(&function, call);
+        self.store().end();
+        let value = result.map_err(|error| error_text(&error, call.script))?;
+        reply(value)
+    }
+
+    /// The compiled script.
+    fn function(&mut self, script: &'static Script) -> Result<Function, String> {
+        if let Some((_, function)) = self.compiled.iter().find(|(known, _)| std::ptr::eq(*known, script)) {
+            return Ok(function.clone());
+        }
+        let chunk = self.lua.load(script.source).set_name("@user_script");
+        let function = chunk
+            .set_environment(self.environment.clone())
+            .into_function()
+            .map_err(|error| format!("ERR Error compiling script (new function): {}", message(&error)))?;
+        self.compiled.push((script, function.clone()));
+        Ok(function)
+    }
+
+    fn enter(&self, function: &Function, call: &ScriptCall) -> mlua::Result<mlua::Value> {
+        let texts = |list: &[String]| self.lua.create_sequence_from(list.iter().map(String::as_str));
+        self.environment.raw_set("KEYS", texts(&call.keys)?)?;
+        self.environment.raw_set("ARGV", texts(&call.args)?)?;
+        function.call(())
+    }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        locked(&self.store)
+    }
+}
+
+/// What tests and the server around it do.
+impl Keyspace {
+    /// Gives a key a value, with a time to live in milliseconds from `now_us` on.
+    pub(crate) fn plant(&mut self, now_us: i64, key: &str, value: Stored, pttl: Option<i64>) {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.plant(key, value, pttl);
+    }
+
+    /// DEL; whether the key was there.
+    pub(crate) fn remove(&mut self, now_us: i64, key: &str) -> bool {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.remove(key)
+    }
+
+    /// FLUSHALL.
+    pub(crate) fn flush(&mut self) {
+        self.store().clear();
+    }
+
+    /// All live keys, sorted.
+    pub(crate) fn dump(&self, now_us: i64) -> Vec<Dumped> {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.dump()
+    }
+
+    /// How many receivers PUBLISH (or SPUBLISH) on a channel reaches; 0 at first.
+    pub(crate) fn set_subscribers(&mut self, channel: &str, sharded: bool, number: i64) {
+        self.store().set_subscribers(channel, sharded, number);
+    }
+
+    /// The messages published since the last call, in order.
+    pub(crate) fn take_published(&mut self) -> Vec<Published> {
+        self.store().take_published()
+    }
+
+    /// The `at_call`-th command of the next script, counted from 1, is refused with this error; 0 refuses the
+    /// script itself. Forgotten when that script ends.
+    pub(crate) fn fail_next(&mut self, at_call: u32, error: impl Into<String>) {
+        self.store().fail_next(at_call, error.into());
+    }
+
+    /// Whether memory is short: a script's first write must not be one that needs memory.
+    pub(crate) fn set_out_of_memory(&mut self, on: bool) {
+        self.store().set_out_of_memory(on);
+    }
+}
+
+/// The table of globals that all scripts share.
+fn environment(lua: &Lua, store: &Arc<Mutex<Store>>) -> mlua::Result<Table> {
+    let globals = lua.globals();
+    let environment = lua.create_table()?;
+    for name in GLOBALS {
+        environment.raw_set(name, globals.raw_get::<mlua::Value>(name)?)?;
+    }
+    for (library, names) in LIBRARIES {
+        let (from, to) = (globals.raw_get::<Table>(library)?, lua.create_table()?);
+        for name in names {
+            to.raw_set(*name, from.raw_get::<mlua::Value>(*name)?)?;
+        }
+        environment.raw_set(library, to)?;
+    }
+    let redis = lua.create_table()?;
+    redis.raw_set("call", call_function(lua, store, true)?)?;
+    redis.raw_set("pcall", call_function(lua, store, false)?)?;
+    environment.raw_set("redis", redis)?;
+    environment.set_metatable(Some(lua.load(PROTECTION).eval()?));
+    Ok(environment)
+}
+
+/// `redis.call` raises an error, `redis.pcall` returns it as a table.
+fn call_function(lua: &Lua, store: &Arc<Mutex<Store>>, raises: bool) -> mlua::Result<Function> {
+    let store = Arc::clone(store);
+    lua.create_function(move |lua, arguments: MultiValue| {
+        let answer = match words(&arguments) {
+            Some(words) => locked(&store).call(&words),
+            None => Answer::Error("ERR Lua redis lib command arguments must be strings or integers".into()),
+        };
+        match answer {
+            Answer::Error(text) if raises => Err(mlua::Error::RuntimeError(text.into_owned())),
+            answer => to_lua(lua, answer),
+        }
+    })
+}
+
+/// The arguments as text, or `None` if one is neither a string nor a number.
+fn words(arguments: &MultiValue) -> Option<Vec<String>> {
+    let word = |value: &mlua::Value| match value {
+        mlua::Value::String(text) => Some(text.to_string_lossy()),
+        mlua::Value::Integer(number) => Some(number_text(*number as f64)),
+        mlua::Value::Number(number) => Some(number_text(*number)),
+        _ => None,
+    };
+    arguments.iter().map(word).collect()
+}
+
+fn to_lua(lua: &Lua, answer: Answer) -> mlua::Result<mlua::Value> {
+    Ok(match answer {
+        Answer::Nil => mlua::Value::Boolean(false),
+        Answer::Int(number) => mlua::Value::Number(number as f64),
+        Answer::Text(text) => mlua::Value::String(lua.create_string(text)?),
+        Answer::Status(text) => mlua::Value::Table(lua.create_table_from([("ok", text)])?),
+        Answer::Error(text) => mlua::Value::Table(lua.create_table_from([("err", text)])?),
+        Answer::List(list) => mlua::Value::Table(lua.create_sequence_from(list)?),
+    })
+}
+
+/// What Redis sends for a value that a script returned.
+fn reply(value: mlua::Value) -> Result<Value, String> {
+    match value {
+        mlua::Value::Table(table) => {
+            if let Ok(mlua::Value::String(text)) = table.raw_get("err") {
+                return Err(text.to_string_lossy());
+            }
+            if let Ok(mlua::Value::String(text)) = table.raw_get("ok") {
+                return Ok(Value::Text(text.to_string_lossy()));
+            }
+            Ok(Value::List(entries(&table)))
+        }
+        other => Ok(scalar(&other)),
+    }
+}
+
+/// The entries of an array, up to the first nil.
+fn entries(table: &Table) -> Vec<Value> {
+    let values = (1..).map_while(|index| match table.raw_get(index) {
+        Ok(mlua::Value::Nil) | Err(_) => None,
+        Ok(value) => Some(value),
+    });
+    values
+        .map(|value| match value {
+            mlua::Value::Table(inner) => nested(inner),
+            other => scalar(&other),
+        })
+        .collect()
+}
+
+/// An error inside an array is shown as its text; no script returns one.
+fn nested(table: Table) -> Value {
+    reply(mlua::Value::Table(table)).unwrap_or_else(Value::Text)
+}
+
+fn scalar(value: &mlua::Value) -> Value {
+    match value {
+        mlua::Value::Boolean(true) => Value::Int(1),
+        mlua::Value::Integer(number) => Value::Int(*number),
+        mlua::Value::Number(number) => Value::Int(*number as i64),
+        mlua::Value::String(text) => Value::Text(text.to_string_lossy()),
+        _ => Value::Nil,
+    }
+}
+
+/// Redis's words for a script that ended in an error. Redis has the script's SHA-1 where the name stands here.
+fn error_text(error: &mlua::Error, script: &Script) -> String {
+    let text = message(error);
+    let prefix = if matches!(error, mlua::Error::CallbackError { .. }) { "" } else { "ERR " };
+    format!("{prefix}{text} script: {}, on @user_script.", script.name)
+}
+
+fn message(error: &mlua::Error) -> String {
+    let text = match error {
+        mlua::Error::CallbackError { cause, .. } => return message(cause),
+        mlua::Error::RuntimeError(text) => text.as_str(),
+        mlua::Error::SyntaxError { message, .. } => message.as_str(),
+        other => return other.to_string(),
+    };
+    text.split("\nstack traceback:").next().unwrap_or(text).to_owned()
+}
+
+/// A number as an argument of `redis.call`: C's `%.17g`, so that a fencing token keeps its digits.
+fn number_text(number: f64) -> String {
+    const DIGITS: i32 = 17;
+    if number.fract() == 0.0 && number.abs() < 1e15 && !(number == 0.0 && number.is_sign_negative()) {
+        return (number as i64).to_string();
+    }
+    if !number.is_finite() {
+        let sign = if number.is_sign_negative() { "-" } else { "" };
+        return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
+    }
+    let scientific = format!("{number:.16e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..DIGITS).contains(&exponent) {
+        let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap_or(0);
+        return without_zeros(&format!("{number:.decimals$}")).to_owned();
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
+}
+
+fn without_zeros(number: &str) -> &str {
+    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
+}
+
+fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
+    store.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_become_what_c_prints() {
+        let table = [
+            (0.0, "0"),
+            (-0.0, "-0"),
+            (1.79e15 + 7.0, "1790000000000007"),
+            (9_007_199_254_740_991.0, "9007199254740991"),
+            (0.1, "0.10000000000000001"),
+            (-2.5, "-2.5"),
+            (1e20, "1e+20"),
+            (1e-7, "9.9999999999999995e-08"),
+            (f64::INFINITY, "inf"),
+        ];
+        for (number, text) in table {
+            assert_eq!(number_text(number), text);
+        }
+    }
+}

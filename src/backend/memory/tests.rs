@@ -1,0 +1,264 @@
+use std::future::poll_fn;
+use std::task::Wake;
+
+use super::*;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::ServerInfo;
+use crate::backend::Value;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Announce;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::ServerTime;
+
+const TIMEOUT: Duration = Duration::from_secs(1);
+
+fn acquire(field: &str) -> Command {
+    Command::Acquire {
+        name: LockName::new("orders:42").unwrap(),
+        field: field.to_owned(),
+        count: 1,
+        lease: LeaseMs::checked("lease", Duration::from_secs(30)).unwrap(),
+        not_after: ServerTime(9_007_199_254_740_991),
+    }
+}
+
+fn release(field: &str) -> Command {
+    let announce = Announce { channel: "freed".into(), sharded: false };
+    Command::Release {
+        name: LockName::new("orders:42").unwrap(),
+        field: field.to_owned(),
+        count: 0,
+        announce,
+    }
+}
+
+async fn next(backend: &mut MemoryBackend) -> BackendEvent {
+    poll_fn(|cx| backend.poll_event(cx)).await
+}
+
+async fn connected(server: &InMemoryServer) -> (MemoryBackend, ServerInfo) {
+    let mut backend = MemoryBackend::new(server);
+    let info = up(&mut backend).await;
+    (backend, info)
+}
+
+async fn up(backend: &mut MemoryBackend) -> ServerInfo {
+    let BackendEvent::Up(info) = next(backend).await else { panic!("not up") };
+    assert!(matches!(next(backend).await, BackendEvent::PubSubUp));
+    info
+}
+
+async fn down(backend: &mut MemoryBackend) {
+    assert!(matches!(next(backend).await, BackendEvent::Down { .. }));
+    assert!(matches!(next(backend).await, BackendEvent::PubSubDown));
+}
+
+async fn replied(backend: &mut MemoryBackend, expected: u64) -> Outcome<Value> {
+    match next(backend).await {
+        BackendEvent::Replied { op, outcome } if op == OpId(expected) => outcome,
+        other => panic!("{other:?} instead of the reply to {expected}"),
+    }
+}
+
+async fn run(backend: &mut MemoryBackend, op: u64, command: &Command) -> Body {
+    backend.submit(OpId(op), command.to_call(), TIMEOUT);
+    match replied(backend, op).await.and_then(|value| command.read(value)) {
+        Outcome::Done(reply) => reply.body,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn scripts_run_and_leases_follow_the_paused_clock() {
+    let server = InMemoryServer::new();
+    let (mut a, _) = connected(&server).await;
+    let (mut b, _) = connected(&server).await;
+    let Body::Acquire(Acquired::Granted { token: first }) = run(&mut a, 1, &acquire("a:1")).await else {
+        panic!("not granted")
+    };
+    assert!(server.contains("orders:42"));
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let held = Acquired::Held { pttl: 20_000, holder: "a:1".to_owned() };
+    assert_eq!(run(&mut b, 1, &acquire("b:1")).await, Body::Acquire(held));
+    tokio::time::advance(Duration::from_millis(20_001)).await;
+    assert!(!server.contains("orders:42"));
+    let Body::Acquire(Acquired::Granted { token }) = run(&mut b, 2, &acquire("b:1")).await else {
+        panic!("not granted")
+    };
+    assert!(token > first);
+}
+
+#[tokio::test]
+async fn time_and_ping_are_answered() {
+    let (mut backend, _) = connected(&InMemoryServer::new()).await;
+    backend.submit(OpId(1), Call::Time, TIMEOUT);
+    backend.submit(OpId(2), Call::Ping, TIMEOUT);
+    let Outcome::Done(Value::List(time)) = replied(&mut backend, 1).await else { panic!("no time") };
+    assert!(matches!(time[..], [Value::Int(micros)] if micros >= 1_704_067_200_000_000));
+    assert_eq!(replied(&mut backend, 2).await, Outcome::Done(Value::List(vec![])));
+}
+
+#[tokio::test]
+async fn a_message_reaches_every_subscriber_the_sender_included_and_is_counted() {
+    let server = InMemoryServer::new();
+    let (mut a, _) = connected(&server).await;
+    let (mut b, _) = connected(&server).await;
+    for (generation, backend) in [(7, &mut a), (8, &mut b)] {
+        backend.subscribe("freed".into(), false, generation);
+        let BackendEvent::Subscribed { channel, generation: confirmed, result } = next(backend).await else {
+            panic!("not confirmed")
+        };
+        assert_eq!((&*channel, confirmed, result), ("freed", generation, Ok(())));
+    }
+    b.subscribe("freed".into(), true, 9);
+    assert!(matches!(next(&mut b).await, BackendEvent::Subscribed { generation: 9, .. }));
+    run(&mut a, 1, &acquire("a:1")).await;
+    a.submit(OpId(2), release("a:1").to_call(), TIMEOUT);
+    for backend in [&mut a, &mut b] {
+        let BackendEvent::Message { channel, payload } = next(backend).await else { panic!("no message") };
+        assert_eq!((&*channel, &*payload), ("freed", "0"));
+    }
+    let reply = replied(&mut a, 2).await.and_then(|value| release("a:1").read(value));
+    assert!(
+        matches!(reply, Outcome::Done(reply) if reply.body == Body::Release(Released::Freed { receivers: Some(2) }))
+    );
+    b.unsubscribe("freed".into(), false);
+    drop(a);
+    let (mut c, _) = connected(&server).await;
+    run(&mut c, 1, &acquire("c:1")).await;
+    assert_eq!(run(&mut c, 2, &release("c:1")).await, Body::Release(Released::Freed { receivers: Some(0) }));
+}
+
+#[tokio::test]
+async fn a_restart_loses_data_and_subscriptions_and_shows_as_another_run() {
+    let server = InMemoryServer::new();
+    let (mut backend, before) = connected(&server).await;
+    backend.subscribe("freed".into(), false, 1);
+    next(&mut backend).await;
+    run(&mut backend, 1, &acquire("a:1")).await;
+    server.restart();
+    down(&mut backend).await;
+    let after = up(&mut backend).await;
+    assert_ne!(before.run_id, after.run_id);
+    assert!(!server.contains("orders:42"));
+    run(&mut backend, 2, &acquire("a:2")).await;
+    assert_eq!(
+        run(&mut backend, 3, &release("a:2")).await,
+        Body::Release(Released::Freed { receivers: Some(0) })
+    );
+}
+
+#[tokio::test]
+async fn an_unreachable_server_executes_nothing_and_lets_its_clients_back_in() {
+    let server = InMemoryServer::new();
+    let (mut backend, before) = connected(&server).await;
+    server.set_reachable(false);
+    down(&mut backend).await;
+    assert!(matches!(next(&mut backend).await, BackendEvent::ConnectFailed { .. }));
+    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    let outcome = replied(&mut backend, 1).await;
+    assert!(matches!(outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link));
+    assert!(!server.contains("orders:42"));
+    server.set_reachable(true);
+    assert_eq!(up(&mut backend).await, before);
+    run(&mut backend, 2, &acquire("a:2")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_executed() {
+    let server = InMemoryServer::new();
+    let (mut backend, _) = connected(&server).await;
+    server.set_answering(false);
+    let sent = Instant::now();
+    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(2), Call::Ping, Duration::MAX);
+    assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
+    // Tokio's timers tick in milliseconds.
+    assert!((TIMEOUT..TIMEOUT + Duration::from_millis(2)).contains(&sent.elapsed()));
+    assert!(server.contains("orders:42"));
+    server.set_answering(true);
+    assert!(matches!(replied(&mut backend, 2).await, Outcome::Unknown(_)));
+    down(&mut backend).await;
+    up(&mut backend).await;
+}
+
+#[tokio::test]
+async fn a_cut_connection_loses_the_replies_on_their_way() {
+    let server = InMemoryServer::new();
+    let (mut backend, _) = connected(&server).await;
+    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    server.disconnect_all();
+    assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
+    down(&mut backend).await;
+    up(&mut backend).await;
+    backend.reconnect();
+    down(&mut backend).await;
+    up(&mut backend).await;
+}
+
+#[tokio::test]
+async fn closing_ends_with_closed_and_nothing_after_it() {
+    let server = InMemoryServer::new();
+    let (mut backend, _) = connected(&server).await;
+    backend.submit(OpId(1), Call::Ping, TIMEOUT);
+    backend.close();
+    backend.close();
+    assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
+    down(&mut backend).await;
+    assert!(matches!(next(&mut backend).await, BackendEvent::Closed));
+    server.disconnect_all();
+    backend.submit(OpId(2), Call::Ping, TIMEOUT);
+    assert!(matches!(replied(&mut backend, 2).await, Outcome::NotExecuted(_)));
+}
+
+#[test]
+fn a_client_on_another_thread_is_woken() {
+    let server = InMemoryServer::new();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let same = server.clone();
+    let waiter = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let (mut backend, _) = connected(&same).await;
+            backend.subscribe("freed".into(), false, 1);
+            next(&mut backend).await;
+            sender.send(()).unwrap();
+            next(&mut backend).await
+        })
+    });
+    receiver.recv().unwrap();
+    let mut backend = MemoryBackend::new(&server);
+    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(2), release("a:1").to_call(), TIMEOUT);
+    assert!(matches!(waiter.join().unwrap(), BackendEvent::Message { .. }));
+}
+
+#[test]
+fn nobody_is_woken_for_nothing() {
+    struct Count(std::sync::atomic::AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        }
+    }
+    let server = InMemoryServer::new();
+    let mut backend = MemoryBackend::new(&server);
+    let count = Arc::new(Count(0.into()));
+    let waker = Waker::from(Arc::clone(&count));
+    let mut cx = Context::from_waker(&waker);
+    let mut events = 0;
+    while count.0.swap(0, std::sync::atomic::Ordering::SeqCst) > 0 || events < 2 {
+        events += usize::from(backend.poll_event(&mut cx).is_ready());
+    }
+    assert!(backend.poll_event(&mut cx).is_pending());
+    let mut other = MemoryBackend::new(&server);
+    other.submit(OpId(1), Call::Ping, TIMEOUT);
+    assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 0);
+    server.disconnect_all();
+    assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+}
