@@ -1,37 +1,387 @@
 //! All lock logic, without I/O, clock or randomness of its own.
+//!
+//! The caller passes in what happened and when; the engine says what is to be done. Every rule of the protocol is kept
+//! here and nowhere else, so that every interleaving can be tested without a server, a runtime or a clock.
+//!
+//! | file           | what it decides                                                   |
+//! |----------------|-------------------------------------------------------------------|
+//! | `acquiring`    | who may talk to the server, attempts, grants, refusals            |
+//! | `holding`      | levels of a hold, re-entry, validity, loss                        |
+//! | `releasing`    | the last release, hand-off, grants that nobody took               |
+//! | `renewing`     | the watchdog, verification                                        |
+//! | `link`         | connections, subscriptions, the server's clock, dead hold ids     |
+//! | `requests`     | queries, force-unlock, readiness, shutdown                        |
 
+mod acquiring;
+mod cleanup;
 pub(crate) mod event;
+mod hold;
+mod holding;
+mod link;
+mod queue;
+mod releasing;
+mod renewals;
+mod renewing;
+mod requests;
+mod server_clock;
+mod timers;
+mod wakeups;
 
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
 use crate::cell::Directory;
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::engine::cleanup::Cleanup;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
+use crate::engine::hold::State;
+use crate::engine::link::Link;
+use crate::engine::queue::Name;
+use crate::engine::queue::Waiter;
+use crate::engine::renewals::Renewals;
+use crate::engine::requests::Query;
+use crate::engine::requests::Stopping;
+use crate::engine::server_clock::ServerClock;
+use crate::engine::timers::TimerKey;
+use crate::engine::timers::Timers;
+use crate::engine::wakeups::Wakeups;
+use crate::error::Error;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::scripts::reentrant::Announce;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
 use crate::stats::Counters;
-
-use event::Effect;
-use event::Event;
+use crate::stats::set;
 
 /// The state machine of one client.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    #[expect(dead_code, reason = "written next")]
     config: Config,
+    directory: Arc<Directory>,
+    counters: Arc<Counters>,
+    now: Moment,
+    effects: Vec<Effect>,
+
+    names: BTreeMap<u64, Name>,
+    keys: HashMap<LockName, u64>,
+    holds: BTreeMap<u64, Hold>,
+    waiters: BTreeMap<RequestId, Waiter>,
+    /// Answered with a grant, not known to be picked up.
+    granted: HashMap<RequestId, Waiter>,
+    queries: BTreeMap<RequestId, Query>,
+    ready: Vec<RequestId>,
+    ops: HashMap<OpId, InFlight>,
+    /// Names to look at before `handle` returns.
+    touched: BTreeSet<u64>,
+    next_id: u64,
+
+    link: Link,
+    clock: ServerClock,
+    wakeups: Wakeups,
+    renewals: Renewals,
+    cleanup: Cleanup,
+    timers: Timers,
+    /// Grants in a row that only the fallback poll won, for names where that happened.
+    fallback_streaks: BTreeMap<LockName, u32>,
+    stopping: Option<Stopping>,
+}
+
+/// A command on the wire.
+#[derive(Debug)]
+struct InFlight {
+    kind: Op,
+    sent: Moment,
+    not_after: ServerTime,
+}
+
+/// What a command on the wire is for.
+#[derive(Debug)]
+enum Op {
+    Clock,
+    Acquire { hold: u64, lease: LeaseMs },
+    Reenter { hold: u64, lease: LeaseMs },
+    LowerCount { hold: u64 },
+    Release { hold: u64 },
+    HandOff { from: u64, to: u64, lease: LeaseMs },
+    Renew(Vec<Renewing>),
+    Cleanup { id: u64 },
+    Query { request: RequestId },
+}
+
+/// One hold of a renewal on the wire.
+#[derive(Debug)]
+struct Renewing {
+    hold: u64,
+    lease: LeaseMs,
+    verifying: Vec<RequestId>,
+    /// It was sent because of a force-unlock hint, or after one.
+    hinted: bool,
 }
 
 impl Engine {
     pub(crate) fn new(config: Config, directory: Arc<Directory>, counters: Arc<Counters>) -> Self {
-        let _ = (directory, counters);
-        Self { config }
+        let mut engine = Self {
+            config,
+            directory,
+            counters,
+            now: Moment::ZERO,
+            effects: Vec::new(),
+            names: BTreeMap::new(),
+            keys: HashMap::new(),
+            holds: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            granted: HashMap::new(),
+            queries: BTreeMap::new(),
+            ready: Vec::new(),
+            ops: HashMap::new(),
+            touched: BTreeSet::new(),
+            next_id: 0,
+            link: Link::default(),
+            clock: ServerClock::default(),
+            wakeups: Wakeups::default(),
+            renewals: Renewals::default(),
+            cleanup: Cleanup::default(),
+            timers: Timers::default(),
+            fallback_streaks: BTreeMap::new(),
+            stopping: None,
+        };
+        engine.want_client_channel();
+        engine
     }
 
-    /// Takes in what happened and says what is to be done.
+    /// Takes in what happened and says what is to be done, in order.
+    ///
+    /// `now` must have been read before whatever the effects lead to: validity is counted from it.
     pub(crate) fn handle(&mut self, now: Moment, event: Event, effects: &mut Vec<Effect>) {
-        let _ = (now, event, effects);
+        if self.is_finished() {
+            return;
+        }
+        self.now = self.now.max(now);
+        std::mem::swap(&mut self.effects, effects);
+        // What has run out has run out before the event: a late reply must not revive it.
+        self.fire_timers();
+        self.on(event);
+        self.drive_touched();
+        self.renew_due();
+        self.finish_if_done();
+        self.show_gauges();
+        std::mem::swap(&mut self.effects, effects);
     }
 
     /// When `Event::Tick` is due next.
     pub(crate) fn next_timeout(&self) -> Option<Moment> {
-        None
+        if self.is_finished() {
+            return None;
+        }
+        let renewal = if self.can_renew() { self.renewals.next() } else { None };
+        [self.timers.next(), renewal].into_iter().flatten().min()
+    }
+
+    /// Whether anything depends on the clock that counts suspend.
+    pub(crate) fn has_holds(&self) -> bool {
+        !self.holds.is_empty()
+    }
+
+    fn on(&mut self, event: Event) {
+        match event {
+            Event::Ready { request } => self.on_ready(request),
+            Event::Acquire(acquire) => self.on_acquire(acquire),
+            Event::Cancel { request } => self.on_cancel(request),
+            Event::Release { hold, level, request } => self.on_release(hold, level, request),
+            Event::Verify { hold, request } => self.on_verify(hold, request),
+            Event::Inspect { name, request } => self.on_query(request, requests::Asking::Inspect(name)),
+            Event::ForceUnlock { name, request } => {
+                self.on_query(request, requests::Asking::Force { name, expected: None });
+            }
+            Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
+            Event::Shutdown { until, request } => self.on_shutdown(until, request),
+            Event::PickedUp { request } => self.on_picked_up(request),
+            Event::Withdrawn { request } => self.on_withdrawn(request),
+            Event::Replied { op, outcome } => self.on_replied(op, outcome),
+            Event::Up(info) => self.on_up(info),
+            Event::Down { cause } => self.on_down(&cause),
+            Event::PubSubUp => self.on_pubsub_up(),
+            Event::PubSubDown => self.wakeups.disconnected(),
+            Event::ConnectFailed { failure } => self.on_connect_failed(failure),
+            Event::Subscribed { channel, generation, result } => {
+                self.on_subscribed(&channel, generation, result);
+            }
+            Event::Message { channel, payload } => self.on_message(&channel, &payload),
+            Event::Lagged => self.on_lagged(),
+            Event::Tick => {}
+        }
+    }
+
+    fn fire_timers(&mut self) {
+        while let Some(key) = self.timers.pop(self.now) {
+            match key {
+                TimerKey::HoldClock(hold) => self.check_validity(hold),
+                TimerKey::Offer(hold) => self.on_offer_over(hold),
+                TimerKey::HoldRetry(hold) => self.on_hold_retry(hold),
+                TimerKey::Cleanup(id) => self.send_cleanup(id),
+                TimerKey::Try(name) => self.touch(name),
+                TimerKey::Linger(name) => self.on_linger_over(name),
+                TimerKey::Resubscribe(name) => self.on_resubscribe(name),
+                TimerKey::SelfWait(name) => self.on_self_wait(name),
+                TimerKey::Request(request) => self.on_request_over(request),
+                TimerKey::Outage => self.on_outage_timer(),
+                TimerKey::ClientChannel => self.on_client_channel_timer(),
+                TimerKey::Clock => self.ask_clock(),
+                TimerKey::Shutdown => self.finish(),
+            }
+        }
+    }
+
+    fn on_replied(&mut self, op: OpId, outcome: Outcome<Reply>) {
+        let Some(InFlight { kind, sent, not_after }) = self.ops.remove(&op) else { return };
+        self.note_outcome(sent, &outcome);
+        match kind {
+            Op::Clock => self.on_clock_reply(&outcome),
+            Op::Acquire { hold, lease } => self.on_acquire_reply(hold, lease, sent, not_after, outcome),
+            Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
+            Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
+            Op::Release { hold } => self.on_release_reply(hold, outcome),
+            Op::HandOff { from, to, lease } => {
+                self.on_hand_off_reply(from, to, lease, sent, not_after, outcome);
+            }
+            Op::Renew(holds) => self.on_renew_reply(holds, sent, outcome),
+            Op::Cleanup { id } => self.on_cleanup_reply(id, outcome),
+            Op::Query { request } => self.on_query_reply(request, outcome),
+        }
+    }
+
+    /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
+    fn note_outcome(&mut self, sent: Moment, outcome: &Outcome<Reply>) {
+        match outcome {
+            Outcome::Done(reply) => {
+                self.link.answered(self.now.since(sent));
+                self.timers.clear(TimerKey::Outage);
+                if let Some(time) = reply.time {
+                    self.note_server_time(sent, time);
+                }
+            }
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+                self.note_failure(failure);
+            }
+        }
+    }
+
+    fn note_failure(&mut self, failure: &Failure) {
+        if failure.kind == FailureKind::ReadOnly {
+            self.effects.push(Effect::Reconnect);
+        }
+        if failure.kind.is_transient() {
+            self.begin_outage(&failure.message);
+        }
+    }
+
+    // ---- small things that the parts share
+
+    fn send(&mut self, kind: Op, command: Command, deadline: Moment, not_after: ServerTime) -> OpId {
+        let op = OpId(self.fresh_id());
+        self.ops.insert(op, InFlight { kind, sent: self.now, not_after });
+        let timeout = deadline.since(self.now).max(Duration::from_millis(1));
+        self.effects.push(Effect::Send { op, command, timeout });
+        op
+    }
+
+    fn fresh_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn attempt_deadline(&self) -> Moment {
+        self.now.plus(self.config.command_timeout)
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Answer) {
+        self.timers.clear(TimerKey::Request(request));
+        self.effects.push(Effect::Answer { request, answer });
+    }
+
+    fn fail(&mut self, request: RequestId, error: Error) {
+        self.answer(request, Answer::Failed(error));
+    }
+
+    fn report(&mut self, report: Report) {
+        self.effects.push(Effect::Report(report));
+    }
+
+    fn touch(&mut self, name: u64) {
+        self.touched.insert(name);
+    }
+
+    fn field(&self, hold: u64) -> String {
+        format!("{}:{hold}", self.config.client_id)
+    }
+
+    fn announce(&self, name: &LockName) -> Announce {
+        Announce { channel: name.channel(self.config.profile), sharded: self.config.sharded }
+    }
+
+    /// The record of a name, made if it is new.
+    fn name_key(&mut self, lock: &LockName) -> u64 {
+        if let Some(key) = self.keys.get(lock) {
+            return *key;
+        }
+        let key = self.fresh_id();
+        self.keys.insert(lock.clone(), key);
+        self.names.insert(key, Name::new(lock.clone(), lock.channel(self.config.profile)));
+        key
+    }
+
+    /// The error of a request that a failure ends.
+    fn error_of(&self, failure: &Failure, since: Moment) -> Error {
+        let message = failure.message.clone();
+        match failure.kind {
+            FailureKind::Auth => Error::Auth { message },
+            FailureKind::Denied => Error::Denied { message },
+            FailureKind::Unsupported => Error::Unsupported { reason: message },
+            FailureKind::Refused => Error::Refused { message },
+            FailureKind::Link | FailureKind::Busy | FailureKind::OutOfMemory | FailureKind::ReadOnly => {
+                Error::Unavailable { waited: self.now.since(since), cause: message }
+            }
+        }
+    }
+
+    fn unavailable(&self, since: Moment) -> Error {
+        Error::Unavailable { waited: self.now.since(since), cause: self.link.last_trouble() }
+    }
+
+    /// 20 ms, doubled with each failure in a row, at most 500 ms.
+    fn back_off(failures: u32) -> Duration {
+        Duration::from_millis((20_u64 << failures.min(5)).min(500))
+    }
+
+    fn live_hold_in_the_way(&self, name: &Name) -> Option<u64> {
+        name.holds.iter().copied().find(|id| self.state_of(*id).is_in_the_way())
+    }
+
+    fn state_of(&self, hold: u64) -> State {
+        self.holds.get(&hold).map_or(State::Gone, |hold| hold.state)
+    }
+
+    fn show_gauges(&self) {
+        let counters = &self.counters;
+        set(&counters.holds, self.holds.len());
+        set(&counters.waiters, self.waiters.len());
+        set(&counters.registered_renewals, self.renewals.len());
+        set(&counters.subscriptions, self.wakeups.lock_channels());
+        set(&counters.clean_ups, self.cleanup.len());
     }
 }

@@ -49,33 +49,74 @@ pub(crate) struct Acquire {
 pub(crate) enum Event {
     // ---- from callers
     /// Connected, clock known, client channel confirmed: answered `Done`, or with what stands in the way.
-    Ready { request: RequestId },
+    Ready {
+        request: RequestId,
+    },
     Acquire(Acquire),
     /// The caller dropped its future. If a grant was waiting for it, the grant is given back.
-    Cancel { request: RequestId },
+    Cancel {
+        request: RequestId,
+    },
     /// One level of a hold ends: the one that was granted to the `Acquire` with the id `level`, so a guard keeps
     /// that id. Without a request nobody waits for the outcome.
-    Release { hold: u64, level: RequestId, request: Option<RequestId> },
-    Verify { hold: u64, request: RequestId },
-    Inspect { name: LockName, request: RequestId },
-    ForceUnlock { name: LockName, request: RequestId },
-    Ping { request: RequestId },
+    Release {
+        hold: u64,
+        level: RequestId,
+        request: Option<RequestId>,
+    },
+    Verify {
+        hold: u64,
+        request: RequestId,
+    },
+    Inspect {
+        name: LockName,
+        request: RequestId,
+    },
+    ForceUnlock {
+        name: LockName,
+        request: RequestId,
+    },
+    Ping {
+        request: RequestId,
+    },
     /// Release everything, then finish; at `until` at the latest.
-    Shutdown { until: Moment, request: Option<RequestId> },
+    Shutdown {
+        until: Moment,
+        request: Option<RequestId>,
+    },
     // ---- answers to `Effect::Withdraw`
     /// The caller had already taken its grant.
-    PickedUp { request: RequestId },
-    /// The grant was taken back from the caller's slot; the caller waits as before.
-    Withdrawn { request: RequestId },
+    PickedUp {
+        request: RequestId,
+    },
+    /// The grant was taken back from the caller's slot: the engine forgets the request. A caller that is polled
+    /// after all sends its `Acquire` again, with what is left of its wait and the same request id.
+    Withdrawn {
+        request: RequestId,
+    },
     // ---- from the backend
-    Replied { op: OpId, outcome: Outcome<Reply> },
+    Replied {
+        op: OpId,
+        outcome: Outcome<Reply>,
+    },
     Up(ServerInfo),
-    Down { cause: String },
+    Down {
+        cause: String,
+    },
     PubSubUp,
     PubSubDown,
-    ConnectFailed { failure: Failure },
-    Subscribed { channel: Arc<str>, generation: u64, result: Result<(), Failure> },
-    Message { channel: Arc<str>, payload: String },
+    ConnectFailed {
+        failure: Failure,
+    },
+    Subscribed {
+        channel: Arc<str>,
+        generation: u64,
+        result: Result<(), Failure>,
+    },
+    Message {
+        channel: Arc<str>,
+        payload: String,
+    },
     Lagged,
     // ---- time
     /// `Engine::next_timeout` has come.
@@ -85,15 +126,31 @@ pub(crate) enum Event {
 /// Something to be done, in the order given.
 #[derive(Debug)]
 pub(crate) enum Effect {
-    Send { op: OpId, command: Command, timeout: Duration },
-    Subscribe { channel: Arc<str>, sharded: bool, generation: u64 },
-    Unsubscribe { channel: Arc<str>, sharded: bool },
+    Send {
+        op: OpId,
+        command: Command,
+        timeout: Duration,
+    },
+    Subscribe {
+        channel: Arc<str>,
+        sharded: bool,
+        generation: u64,
+    },
+    Unsubscribe {
+        channel: Arc<str>,
+        sharded: bool,
+    },
     /// The server says that it is a replica now.
     Reconnect,
     /// Put the answer into the caller's slot.
-    Answer { request: RequestId, answer: Answer },
+    Answer {
+        request: RequestId,
+        answer: Answer,
+    },
     /// Take an `Answer::Granted` back if the caller has not taken it yet; reply with `PickedUp` or `Withdrawn`.
-    Withdraw { request: RequestId },
+    Withdraw {
+        request: RequestId,
+    },
     Report(Report),
     /// After `Shutdown`: nothing is left to do, or its time is over. No effect follows.
     Finished,
@@ -112,28 +169,71 @@ pub(crate) enum Answer {
     /// Whether `force_unlock` took the lock from somebody.
     Forced(bool),
     /// What `shutdown` could not release.
-    ShutDown { unreleased: Vec<LockName> },
+    ShutDown {
+        unreleased: Vec<LockName>,
+    },
     Failed(Error),
 }
 
 /// What the log is told. The keeper turns these into `tracing` events with stable names.
 #[derive(Debug, Clone)]
 pub(crate) enum Report {
-    Granted { name: LockName, hold: u64, token: u64, waited: Duration },
-    Waiting { name: LockName, holder: String, pttl: i64 },
-    Renewed { holds: usize },
-    RenewalFailed { holds: usize, cause: String },
-    Released { name: LockName, hold: u64 },
+    Granted {
+        name: LockName,
+        hold: u64,
+        token: u64,
+        waited: Duration,
+    },
+    Waiting {
+        name: LockName,
+        holder: String,
+        pttl: i64,
+    },
+    Renewed {
+        holds: usize,
+    },
+    RenewalFailed {
+        holds: usize,
+        cause: String,
+    },
+    Released {
+        name: LockName,
+        hold: u64,
+    },
     /// A release for which nobody waits could not be confirmed before the lease ended.
-    ReleaseFailed { name: LockName, hold: u64, cause: String },
-    Suspect { name: LockName, hold: u64 },
-    Lost { name: LockName, hold: u64, reason: LossReason },
+    ReleaseFailed {
+        name: LockName,
+        hold: u64,
+        cause: String,
+    },
+    Suspect {
+        name: LockName,
+        hold: u64,
+    },
+    Lost {
+        name: LockName,
+        hold: u64,
+        reason: LossReason,
+    },
     /// A waiter has waited 10 s for a hold of this same client.
-    WaitingOnSelf { name: LockName, hold: u64 },
+    WaitingOnSelf {
+        name: LockName,
+        hold: u64,
+    },
     /// Several grants in a row were won by the fallback poll: wake-ups do not arrive.
-    WakeUpsMissing { name: LockName, in_a_row: u32 },
-    PublishRefused { name: LockName },
+    WakeUpsMissing {
+        name: LockName,
+        in_a_row: u32,
+    },
+    PublishRefused {
+        name: LockName,
+    },
     ClockJump,
-    LinkUp { address: String, version: String },
-    LinkDown { cause: String },
+    LinkUp {
+        address: String,
+        version: String,
+    },
+    LinkDown {
+        cause: String,
+    },
 }

@@ -38,9 +38,23 @@ pub(crate) static ALL: [&Script; 6] = [&ACQUIRE, &RELEASE, &RENEW, &HAND_OFF, &I
 pub(crate) enum Command {
     Time,
     Ping,
-    Acquire { name: LockName, field: String, count: u32, lease: LeaseMs, not_after: ServerTime },
-    Release { name: LockName, field: String, count: u32, announce: Announce },
-    Renew { holds: Vec<RenewItem>, not_after: ServerTime },
+    Acquire {
+        name: LockName,
+        field: String,
+        count: u32,
+        lease: LeaseMs,
+        not_after: ServerTime,
+    },
+    Release {
+        name: LockName,
+        field: String,
+        count: u32,
+        announce: Announce,
+    },
+    Renew {
+        holds: Vec<RenewItem>,
+        not_after: ServerTime,
+    },
     HandOff {
         name: LockName,
         from: String,
@@ -49,7 +63,9 @@ pub(crate) enum Command {
         not_after: ServerTime,
         announce: Announce,
     },
-    Inspect { name: LockName },
+    Inspect {
+        name: LockName,
+    },
     ForceRelease {
         name: LockName,
         expected: String,
@@ -104,9 +120,14 @@ pub(crate) enum Body {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Acquired {
     /// The token is 0 for a count of 2 and more.
-    Granted { token: u64 },
+    Granted {
+        token: u64,
+    },
     /// Time to live in ms and the holder's field.
-    Held { pttl: i64, holder: String },
+    Held {
+        pttl: i64,
+        holder: String,
+    },
     Late,
     Gone,
     Foreign,
@@ -116,7 +137,9 @@ pub(crate) enum Acquired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
     /// `None`: freed, but Redis refused to publish it.
-    Freed { receivers: Option<u64> },
+    Freed {
+        receivers: Option<u64>,
+    },
     CountSet,
     Gone,
     Foreign,
@@ -132,11 +155,16 @@ pub(crate) enum Renewed {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HandedOff {
-    Granted { token: u64 },
+    Granted {
+        token: u64,
+    },
     Gone,
     Foreign,
     /// Nothing granted; `from` is released. `None`: Redis refused to publish it.
-    ReleasedOnly { late: bool, receivers: Option<u64> },
+    ReleasedOnly {
+        late: bool,
+        receivers: Option<u64>,
+    },
 }
 
 /// What a lock's key holds.
@@ -391,7 +419,9 @@ mod tests {
     #[test]
     fn a_reply_of_another_shape_is_unknown() {
         let command = Command::Inspect { name: LockName::new("n").unwrap() };
-        for value in [Value::Nil, Value::Int(1), Value::List(vec![]), Value::List(vec![Value::Int(7), Value::Int(1)])] {
+        for value in
+            [Value::Nil, Value::Int(1), Value::List(vec![]), Value::List(vec![Value::Int(7), Value::Int(1)])]
+        {
             assert!(matches!(command.read(value), Outcome::Unknown(_)));
         }
     }

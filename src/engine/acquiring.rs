@@ -1,0 +1,677 @@
+//! Who may talk to the server, attempts, and what their answers mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Outcome;
+use crate::cell::HoldCell;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::Op;
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::engine::hold::Hold;
+use crate::engine::hold::Input;
+use crate::engine::hold::Level;
+use crate::engine::hold::Sending;
+use crate::engine::hold::State;
+use crate::engine::hold::Todo;
+use crate::engine::queue::Cause;
+use crate::engine::queue::Place;
+use crate::engine::queue::Waiter;
+use crate::engine::timers::TimerKey;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::is_holder_field;
+use crate::stats::add;
+
+/// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
+const SUSPICIOUS_FALLBACKS: u32 = 3;
+
+/// After this long a waiter whose holder is this same client is reported.
+const SELF_WAIT: Duration = Duration::from_secs(10);
+
+/// Names whose fallback grants are counted, so that the count cannot grow without bound.
+const FALLBACK_NAMES: usize = 1_024;
+
+impl Engine {
+    // ---- a new wish
+
+    pub(super) fn on_acquire(&mut self, acquire: Acquire) {
+        let request = acquire.request;
+        if self.stopping.is_some() {
+            return self.fail(request, Error::Closed);
+        }
+        let key = self.name_key(&acquire.name);
+        let waiter = self.new_waiter(key, &acquire);
+        match self.own_hold(key, waiter.owner) {
+            Some(id) if self.state_of(id).is_live() => {
+                // It may have run out just now.
+                self.check_validity(id);
+                self.join_hold(id, request, waiter);
+            }
+            Some(id) if matches!(self.state_of(id), State::Lost(_)) => self.join_hold(id, request, waiter),
+            _ => self.enqueue(key, request, waiter),
+        }
+        self.touch(key);
+    }
+
+    fn new_waiter(&self, name: u64, acquire: &Acquire) -> Waiter {
+        let deadline = match acquire.wait {
+            Wait::Forever => None,
+            Wait::For(wait) => Some(self.now.plus(wait)),
+            Wait::Once => Some(self.attempt_deadline()),
+        };
+        Waiter {
+            name,
+            owner: acquire.owner,
+            lease: acquire.lease,
+            max_hold: acquire.max_hold,
+            since: self.now,
+            deadline,
+            // No time to wait is `try_lock`: it makes its attempt.
+            once: matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO),
+            ticket: 0,
+            waited: false,
+            place: Place::Queued,
+        }
+    }
+
+    /// The hold of an owner under a name, other than one that is only being attempted.
+    fn own_hold(&self, name: u64, owner: crate::owner::OwnerKey) -> Option<u64> {
+        let holds = &self.names.get(&name)?.holds;
+        holds.iter().copied().find(|id| {
+            self.holds.get(id).is_some_and(|hold| {
+                hold.owner == owner && (hold.state.is_live() || matches!(hold.state, State::Lost(_)))
+            })
+        })
+    }
+
+    /// Becomes a further level of a hold of the same owner.
+    fn join_hold(&mut self, id: u64, request: RequestId, mut waiter: Waiter) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if let State::Lost(reason) = hold.state {
+            let name = hold.lock.to_string();
+            return self.fail(request, Error::Lost { name, reason });
+        }
+        if hold.count_wanted() >= self.config.max_hold_count as usize {
+            let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
+            return self.fail(request, Error::HoldCountLimit { name, limit });
+        }
+        hold.todo.push_back(Todo::Reenter(request));
+        waiter.place = Place::Reentering(id);
+        if waiter.once {
+            waiter.deadline = Some(self.now.plus(self.config.command_timeout));
+        }
+        self.start_waiting(request, waiter);
+        self.advance(id);
+    }
+
+    fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
+        let Some(name) = self.names.get(&key) else { return };
+        let blocked = self.live_hold_in_the_way(name).is_some();
+        if waiter.once && (blocked || (name.known_held && name.has_waiters()) || name.has_owner(waiter.owner))
+        {
+            return self.answer(request, Answer::NotGranted);
+        }
+        if name.len() >= self.config.max_waiters {
+            let (name, limit) = (name.lock.to_string(), self.config.max_waiters);
+            return self.fail(request, Error::TooManyWaiters { name, limit });
+        }
+        if let Some(name) = self.names.get_mut(&key) {
+            if blocked || (name.known_held && name.has_waiters()) {
+                name.answered_at = self.now;
+                waiter.waited = true;
+                add(&self.counters.waits, 1);
+            } else if !name.has_waiters() {
+                // A first waiter owes nothing to what earlier ones learnt.
+                name.wake(Cause::Duty);
+            }
+            name.push(request, &mut waiter);
+        }
+        self.start_waiting(request, waiter);
+    }
+
+    fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
+        if let Some(deadline) = waiter.deadline {
+            self.timers.set(TimerKey::Request(request), deadline);
+        } else if self.link.outage_since().is_some() {
+            self.set_outage_timer();
+        }
+        self.waiters.insert(request, waiter);
+    }
+
+    // ---- the contender
+
+    pub(super) fn drive_touched(&mut self) {
+        while let Some(key) = self.touched.pop_first() {
+            self.drive(key);
+        }
+    }
+
+    /// Decides what the contender of a name does now. Everything it has to know belongs to the name.
+    fn drive(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let Some(request) = name.contender() else { return self.settle(key) };
+        if let Some(hold) = self.live_hold_in_the_way(name) {
+            self.timers.clear(TimerKey::Try(key));
+            return self.watch_self_wait(key, hold, request);
+        }
+        if self.attempt_in_flight(key) || !self.may_try(key) {
+            return self.timers.clear(TimerKey::Try(key));
+        }
+        match self.names[&key].due(self.now) {
+            Ok(cause) => self.attempt(key, request, cause),
+            Err(at) => self.timers.set(TimerKey::Try(key), at),
+        }
+    }
+
+    fn attempt_in_flight(&self, key: u64) -> bool {
+        self.names[&key].holds.iter().any(|id| {
+            self.holds.get(id).is_some_and(|hold| hold.state == State::Acquiring && hold.op.is_some())
+        })
+    }
+
+    /// The link is up, the clean-up of what went before is on its way, and the server's clock is known.
+    /// Whatever is missing touches the name when it is there.
+    fn may_try(&mut self, key: u64) -> bool {
+        if !self.link.is_up() || !self.names[&key].dead.iter().all(|id| self.cleanup.is_under_way(*id)) {
+            return false;
+        }
+        if !self.clock.is_known() {
+            self.ask_clock();
+            return false;
+        }
+        true
+    }
+
+    fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
+        let Some(waiter) = self.waiters.get(&request).cloned() else { return };
+        let hold = self.hold_for_attempt(key, request, &waiter);
+        let deadline = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let (deadline, lease) = Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end);
+        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
+        let name = self.names[&key].lock.clone();
+        let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
+        let op = self.send(Op::Acquire { hold, lease }, command, deadline, not_after);
+        if let Some(hold) = self.holds.get_mut(&hold) {
+            hold.op = Some((op, Sending::Acquire));
+            hold.max_end = end;
+            hold.key_end = deadline.plus(lease.duration());
+        }
+        if let Some(name) = self.names.get_mut(&key) {
+            name.must_try = None;
+            name.trying_because = cause;
+        }
+        self.timers.clear(TimerKey::Try(key));
+    }
+
+    /// The contender's hold: the one it was refused with before, or a new one.
+    fn hold_for_attempt(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
+        let known = self.names[&key].holds.iter().copied().find(|id| {
+            let hold = self.holds.get(id);
+            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker == Some(request))
+        });
+        known.unwrap_or_else(|| self.new_hold(key, request, waiter))
+    }
+
+    /// A hold whose grant is for `request`.
+    pub(super) fn new_hold(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
+        let id = self.fresh_id();
+        let name = self.names.get_mut(&key).expect("a waiter's name is kept while it waits");
+        name.holds.push(id);
+        let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
+        hold.taker = Some(request);
+        self.holds.insert(id, hold);
+        id
+    }
+
+    /// Forgets a hold that nothing refers to any more.
+    pub(super) fn drop_hold(&mut self, id: u64) {
+        let Some(mut hold) = self.holds.remove(&id) else { return };
+        hold.enter(Input::Dropped);
+        for key in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
+            self.timers.clear(key);
+        }
+        self.renewals.remove(id);
+        if hold.cell.is_some() {
+            self.directory.remove_if(&(hold.lock.clone(), hold.owner), |_, cell| cell.id == id);
+        }
+        if let Some(name) = self.names.get_mut(&hold.name) {
+            name.holds.retain(|other| *other != id);
+        }
+        self.touch(hold.name);
+    }
+
+    // ---- answers to an attempt
+
+    pub(super) fn on_acquire_reply(
+        &mut self,
+        id: u64,
+        lease: LeaseMs,
+        sent: Moment,
+        not_after: ServerTime,
+        outcome: Outcome<Reply>,
+    ) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.op = None;
+        let key = hold.name;
+        self.touch(key);
+        match outcome {
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
+                self.forgive(key);
+                if let Some(name) = self.names.get_mut(&key) {
+                    // Anybody could have taken it.
+                    name.others_had_their_turn(self.now);
+                }
+                self.note_fallback(key);
+                self.on_granted(id, lease, sent, token);
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
+                self.forgive(key);
+                if is_holder_field(&holder) {
+                    self.on_refused(id, pttl, holder);
+                } else {
+                    self.on_conflict(id, "a hash whose field is not a lock holder");
+                }
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Conflict(found)), .. }) => {
+                self.on_conflict(id, found);
+            }
+            Outcome::Done(_) => {
+                // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
+                self.bury(id, not_after);
+                self.wake(key);
+            }
+            Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
+                self.drop_unwanted_attempt(id);
+                self.back_off_name(key);
+            }
+            Outcome::NotExecuted(failure) => {
+                self.drop_hold(id);
+                self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
+            }
+            Outcome::Unknown(_) => {
+                self.bury(id, not_after);
+                self.back_off_name(key);
+            }
+        }
+    }
+
+    fn forgive(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.failures = 0;
+        }
+    }
+
+    pub(super) fn wake(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.wake(Cause::Duty);
+        }
+        self.touch(key);
+    }
+
+    fn back_off_name(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.not_before = self.now.plus(Self::back_off(name.failures));
+            name.failures += 1;
+            name.wake(Cause::Duty);
+        }
+    }
+
+    /// An attempt ended without a grant: its hold is kept for the contender that made it.
+    fn drop_unwanted_attempt(&mut self, id: u64) {
+        if self.holds.get(&id).is_some_and(|hold| hold.taker.is_none()) {
+            self.drop_hold(id);
+        }
+    }
+
+    /// The grant of an attempt or of a hand-off, before anybody has it.
+    pub(super) fn on_granted(&mut self, id: u64, lease: LeaseMs, sent: Moment, token: u64) {
+        let server_life = self.link.server_life();
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if !hold.enter(Input::Granted) {
+            return;
+        }
+        let full = sent.plus(lease.validity());
+        let until = full.min(hold.max_end.unwrap_or(Moment::NEVER));
+        let cell = Arc::new(HoldCell::new(hold.lock.clone(), id, token, until));
+        hold.cell = Some(cell);
+        hold.granted_at = self.now;
+        hold.confirmed_at = sent;
+        hold.ttl = lease;
+        hold.server_life = server_life;
+        // A grant that came when its validity was over is nobody's.
+        let taker = hold.taker.take().filter(|_| self.now < until);
+        match taker.and_then(|request| Some((request, self.waiters.remove(&request)?))) {
+            Some((request, waiter)) => self.give(id, request, waiter, token),
+            None => {
+                add(&self.counters.undone_grants, 1);
+                self.start_release(id);
+            }
+        }
+    }
+
+    /// Hands the first level of a granted hold to its waiter.
+    fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, token: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let Some(cell) = hold.cell.clone() else { return };
+        let (key, lock, offer) = (hold.name, hold.lock.clone(), hold.offer_time());
+        hold.levels.push(Level { request, watched: waiter.lease.is_watched() });
+        hold.show_count();
+        self.note_max_hold(id);
+        self.directory.insert((lock.clone(), waiter.owner), cell.clone());
+        self.timers.set(TimerKey::Offer(id), self.now.plus(offer));
+        self.set_hold_clock(id);
+        add(&self.counters.grants, 1);
+        self.report(Report::Granted { name: lock, hold: id, token, waited: self.now.since(waiter.since) });
+        self.answer(request, Answer::Granted(cell));
+        self.let_others_know(key, id, request, &waiter);
+        self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
+        self.advance(id);
+    }
+
+    /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear of it.
+    fn let_others_know(&mut self, key: u64, id: u64, request: RequestId, waiter: &Waiter) {
+        let Some(name) = self.names.get_mut(&key) else { return };
+        name.remove(waiter);
+        name.known_held = false;
+        name.answered_at = self.now;
+        debug_assert!(!name.waiters().any(|other| other == request));
+        if name.has_owner(waiter.owner) {
+            let same: Vec<RequestId> =
+                name.waiters().filter(|other| self.waiters[other].owner == waiter.owner).collect();
+            for other in same {
+                if let Some(follower) = self.waiters.remove(&other) {
+                    self.leave_queue(key, &follower);
+                    self.timers.clear(TimerKey::Request(other));
+                    self.join_hold(id, other, follower);
+                }
+            }
+        }
+        self.deny_try_locks(key);
+    }
+
+    fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.remove(waiter);
+        }
+        self.touch(key);
+    }
+
+    /// Answers the `try_lock`s in a queue: somebody else has it.
+    fn deny_try_locks(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        if name.once == 0 {
+            return;
+        }
+        let denied: Vec<RequestId> = name.waiters().filter(|request| self.waiters[request].once).collect();
+        for request in denied {
+            self.end_wait(request, Answer::NotGranted);
+        }
+    }
+
+    fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, lock) = (hold.name, hold.lock.clone());
+        self.drop_unwanted_attempt(id);
+        let expiry = self.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
+        let fallback = self.now.plus(self.fallback_of(&lock));
+        let Some(name) = self.names.get_mut(&key) else { return };
+        name.known_held = true;
+        name.answered_at = self.now;
+        name.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
+        self.deny_try_locks(key);
+        let Some(contender) = self.names.get(&key).and_then(|name| name.contender()) else { return };
+        self.want_lock_channel(key);
+        let Some(waiter) = self.waiters.get_mut(&contender) else { return };
+        if !std::mem::replace(&mut waiter.waited, true) {
+            add(&self.counters.waits, 1);
+            self.report(Report::Waiting { name: lock, holder, pttl });
+        }
+    }
+
+    /// 5 s, give or take a tenth: different for each client and name, the same every time.
+    fn fallback_of(&self, lock: &LockName) -> Duration {
+        let bytes = self.config.client_id.bytes().chain(lock.as_str().bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let permille = u32::try_from(900 + hash % 201).unwrap_or(1_000);
+        self.config.fallback * permille / 1_000
+    }
+
+    fn on_conflict(&mut self, id: u64, found: &'static str) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, name) = (hold.name, hold.lock.to_string());
+        self.drop_hold(id);
+        self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.to_owned() });
+    }
+
+    /// Ends the wait of everybody in a queue: trying again would give each the same error.
+    pub(super) fn fail_waiters(&mut self, key: u64, error: impl Fn(&Self, Moment) -> Error) {
+        let Some(name) = self.names.get(&key) else { return };
+        for request in name.waiters().collect::<Vec<_>>() {
+            let error = error(self, self.waiters[&request].since);
+            self.end_wait(request, Answer::Failed(error));
+        }
+    }
+
+    /// Counts grants in a row that no wake-up announced.
+    fn note_fallback(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let lock = name.lock.clone();
+        match name.trying_because {
+            Cause::Fallback => {
+                add(&self.counters.fallback_grants, 1);
+                if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
+                {
+                    return;
+                }
+                let streak = self.fallback_streaks.entry(lock.clone()).or_default();
+                *streak += 1;
+                if *streak == SUSPICIOUS_FALLBACKS {
+                    let in_a_row = *streak;
+                    self.report(Report::WakeUpsMissing { name: lock, in_a_row });
+                }
+            }
+            Cause::WakeUp => {
+                self.fallback_streaks.remove(&lock);
+            }
+            Cause::Duty | Cause::Expiry => {}
+        }
+    }
+
+    // ---- the end of a wait
+
+    /// A request's time is over, or that of its wait.
+    pub(super) fn on_request_over(&mut self, request: RequestId) {
+        if self.queries.contains_key(&request) {
+            return self.on_query_over(request);
+        }
+        let Some(waiter) = self.waiters.get(&request) else { return };
+        let since = waiter.since;
+        let answer = match (waiter.place, self.names.get(&waiter.name)) {
+            (Place::Queued, Some(name)) => {
+                let blocked = self.live_hold_in_the_way(name).is_some();
+                if blocked || name.known_held || name.answered_at >= since && name.answered_at > Moment::ZERO
+                {
+                    Answer::NotGranted
+                } else {
+                    Answer::Failed(self.unavailable(since))
+                }
+            }
+            _ => Answer::Failed(self.unavailable(since)),
+        };
+        self.end_wait(request, answer);
+    }
+
+    /// Takes a waiter out and answers it.
+    pub(super) fn end_wait(&mut self, request: RequestId, answer: Answer) {
+        if self.forget_waiter(request) {
+            self.answer(request, answer);
+        }
+    }
+
+    /// Takes a waiter out, with whatever it had under way; the role it had passes on.
+    pub(super) fn forget_waiter(&mut self, request: RequestId) -> bool {
+        let Some(waiter) = self.waiters.remove(&request) else { return false };
+        self.timers.clear(TimerKey::Request(request));
+        match waiter.place {
+            Place::Queued => {
+                self.leave_queue(waiter.name, &waiter);
+                self.abandon_attempt(request, &waiter);
+            }
+            Place::Reentering(hold) => self.abandon_reentry(hold, request),
+            Place::Granted(_) => {}
+        }
+        true
+    }
+
+    /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
+    fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
+        let Some(name) = self.names.get(&waiter.name) else { return };
+        let attempt = name.holds.iter().copied().find(|id| {
+            let hold = self.holds.get(id);
+            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker == Some(request))
+        });
+        let follower = if name.has_owner(waiter.owner) {
+            name.waiters().find(|other| self.waiters[other].owner == waiter.owner)
+        } else {
+            None
+        };
+        if let Some(follower) = follower {
+            if let (Some(name), Some(next)) =
+                (self.names.get_mut(&waiter.name), self.waiters.get_mut(&follower))
+            {
+                name.take_place(follower, next, waiter.ticket.min(next.ticket));
+            }
+        }
+        let Some(attempt) = attempt else { return };
+        let heir = follower.filter(|follower| {
+            let next = &self.waiters[follower];
+            next.lease == waiter.lease && next.max_hold == waiter.max_hold
+        });
+        let Some(hold) = self.holds.get_mut(&attempt) else { return };
+        hold.taker = heir;
+        if hold.taker.is_none() && hold.op.is_none() {
+            self.drop_hold(attempt);
+        }
+    }
+
+    pub(super) fn on_cancel(&mut self, request: RequestId) {
+        if self.forget_waiter(request) || self.queries.remove(&request).is_some() {
+            self.timers.clear(TimerKey::Request(request));
+            return;
+        }
+        self.ready.retain(|other| *other != request);
+        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.get(&request) {
+            let hold = *hold;
+            add(&self.counters.undone_grants, 1);
+            self.on_release(hold, request, None);
+        }
+    }
+
+    // ---- grants that nobody picks up
+
+    /// Nobody has shown that it has its guard: take the grants back that nobody took.
+    pub(super) fn on_offer_over(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.picked_up {
+            return;
+        }
+        for level in &hold.levels {
+            self.effects.push(super::event::Effect::Withdraw { request: level.request });
+        }
+    }
+
+    /// The caller had taken it: from now on it is renewed.
+    pub(super) fn on_picked_up(&mut self, request: RequestId) {
+        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.remove(&request) {
+            self.pick_up(hold);
+        }
+    }
+
+    pub(super) fn pick_up(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.picked_up {
+            return;
+        }
+        hold.picked_up = true;
+        self.timers.clear(TimerKey::Offer(id));
+        self.arm_renewal(id);
+    }
+
+    /// The grant is back; its caller asks again should it ever be polled.
+    pub(super) fn on_withdrawn(&mut self, request: RequestId) {
+        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.remove(&request) {
+            add(&self.counters.undone_grants, 1);
+            self.on_release(hold, request, None);
+        }
+    }
+
+    // ---- a parent that joins its child while holding
+
+    fn watch_self_wait(&mut self, key: u64, hold: u64, contender: RequestId) {
+        let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.waiters.get(&contender)) else {
+            return;
+        };
+        if !hold.self_wait_reported && hold.state.is_live() {
+            let at = hold.granted_at.max(waiter.since).plus(SELF_WAIT);
+            self.timers.set(TimerKey::SelfWait(key), at);
+        }
+    }
+
+    pub(super) fn on_self_wait(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let Some(contender) = name.contender() else { return };
+        let Some(id) = self.live_hold_in_the_way(name) else { return };
+        let lock = name.lock.clone();
+        let since = self.waiters[&contender].since;
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if self.now.since(hold.granted_at.max(since)) < SELF_WAIT {
+            return self.touch(key);
+        }
+        if !std::mem::replace(&mut hold.self_wait_reported, true) {
+            self.report(Report::WaitingOnSelf { name: lock, hold: id });
+        }
+    }
+
+    /// The error of an operation on a hold that is not live.
+    pub(super) fn lost_error(&self, id: u64) -> Error {
+        match self.holds.get(&id) {
+            Some(hold) => {
+                let reason = match hold.state {
+                    State::Lost(reason) => Some(reason),
+                    _ => hold.cell.as_ref().and_then(|cell| cell.loss()),
+                };
+                let reason = reason.unwrap_or(LossReason::ClientShutdown);
+                Error::Lost { name: hold.lock.to_string(), reason }
+            }
+            None => Error::Closed,
+        }
+    }
+
+    /// Gives a dead hold id to the clean-up; its waiter stays where it is and gets a new one.
+    pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, lock) = (hold.name, hold.lock.clone());
+        if let Some(name) = self.names.get_mut(&key) {
+            name.dead.push(id);
+        }
+        self.cleanup.add(id, key, lock, not_after);
+        self.drop_hold(id);
+        self.send_cleanup(id);
+    }
+}

@@ -1,0 +1,310 @@
+//! One hold: its states, its levels, and what it still has to send.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::OpId;
+use crate::cell::HoldCell;
+use crate::clock::Moment;
+use crate::engine::event::RequestId;
+use crate::error::LossReason;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
+
+/// Where a hold stands.
+///
+/// | state     | on the server                     | leaves by                                              |
+/// |-----------|-----------------------------------|--------------------------------------------------------|
+/// | Acquiring | perhaps a grant nobody knows of   | Granted → Held; Dropped → gone                         |
+/// | Held      | our field                         | Doubted → Suspect; LastLevel → Releasing; Ended → Lost |
+/// | Suspect   | our field, as far as we know      | Confirmed → Held; LastLevel → Releasing; Ended → Lost  |
+/// | Releasing | our field until a release arrived | Dropped → gone                                         |
+/// | Lost      | not ours to touch                 | Dropped → gone, with the last guard                    |
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Acquiring,
+    Held,
+    Suspect,
+    Releasing,
+    Lost(LossReason),
+    Gone,
+}
+
+/// What can happen to a hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// The server granted it.
+    Granted,
+    /// No confirmed renewal for half a lease, the link is down, or the server's clock jumped.
+    Doubted,
+    /// The server confirmed it.
+    Confirmed,
+    /// The last level was given up, the grant was not taken, or the client shuts down.
+    LastLevel,
+    /// It ended without its owner.
+    Ended(LossReason),
+    /// Nothing refers to it any more.
+    Dropped,
+}
+
+impl State {
+    /// The one transition table. `None`: the input means nothing in this state.
+    pub(crate) fn next(self, input: Input) -> Option<Self> {
+        match (self, input) {
+            (Self::Acquiring, Input::Granted) => Some(Self::Held),
+            (Self::Held, Input::Doubted) => Some(Self::Suspect),
+            (Self::Held | Self::Suspect, Input::Confirmed) => Some(Self::Held),
+            (Self::Held | Self::Suspect, Input::LastLevel) => Some(Self::Releasing),
+            (Self::Held | Self::Suspect, Input::Ended(reason)) => Some(Self::Lost(reason)),
+            (Self::Acquiring | Self::Releasing | Self::Lost(_), Input::Dropped) => Some(Self::Gone),
+            _ => None,
+        }
+    }
+
+    /// Held as far as we know.
+    pub(crate) fn is_live(self) -> bool {
+        matches!(self, Self::Held | Self::Suspect)
+    }
+
+    /// Keeps other owners of this client from talking to the server.
+    pub(crate) fn is_in_the_way(self) -> bool {
+        matches!(self, Self::Held | Self::Suspect | Self::Releasing)
+    }
+}
+
+/// One level: what one guard proves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Level {
+    /// The acquisition that was granted.
+    pub(crate) request: RequestId,
+    pub(crate) watched: bool,
+}
+
+/// Something a hold has to send, one after the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Todo {
+    Reenter(RequestId),
+    /// The server's count is to be set to the owner's.
+    LowerCount(Option<RequestId>),
+}
+
+/// The command of a hold that is on the wire, renewals apart.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Sending {
+    Acquire,
+    Reenter { request: RequestId, lease: Lease, abandoned: bool },
+    LowerCount { requests: Vec<Option<RequestId>> },
+    Release,
+    HandOff,
+}
+
+/// The last release of a hold.
+#[derive(Debug, Default)]
+pub(crate) struct Release {
+    /// Who waits for it.
+    pub(crate) requests: Vec<RequestId>,
+    /// An earlier try may have been executed: an absent key is then what was wanted.
+    pub(crate) may_be_done: bool,
+    /// A dropped guard's: nobody hears of a failure but the counters.
+    pub(crate) background: bool,
+    pub(crate) last_failure: Option<String>,
+}
+
+/// One acquisition of a lock by one owner.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) id: u64,
+    pub(crate) name: u64,
+    pub(crate) lock: LockName,
+    pub(crate) owner: OwnerKey,
+    pub(crate) state: State,
+    pub(crate) cell: Option<Arc<HoldCell>>,
+    /// Who gets the grant of an attempt; `None` once that caller has gone.
+    pub(crate) taker: Option<RequestId>,
+    pub(crate) levels: Vec<Level>,
+    /// A caller has shown that it has its guard. Before, nothing is renewed.
+    pub(crate) picked_up: bool,
+    pub(crate) op: Option<(OpId, Sending)>,
+    pub(crate) renewal: Option<OpId>,
+    pub(crate) todo: VecDeque<Todo>,
+    pub(crate) verifying: Vec<RequestId>,
+    pub(crate) release: Release,
+    pub(crate) granted_at: Moment,
+    /// When the last confirmed acquire or renewal was sent, and the TTL it set.
+    pub(crate) confirmed_at: Moment,
+    pub(crate) ttl: LeaseMs,
+    /// From here on the key is gone, whatever was lost on the way.
+    pub(crate) key_end: Moment,
+    pub(crate) max_end: Option<Moment>,
+    /// Which life of which server granted it.
+    pub(crate) server_life: u64,
+    /// A client-channel message said that it was taken away.
+    pub(crate) force_hint: bool,
+    /// Failures in a row, for the back-off.
+    pub(crate) failures: u32,
+    /// A batch with this hold was refused: renew it alone.
+    pub(crate) renew_alone: bool,
+    pub(crate) self_wait_reported: bool,
+}
+
+impl Hold {
+    pub(crate) fn new(id: u64, name: u64, lock: LockName, owner: OwnerKey, lease: LeaseMs) -> Self {
+        Self {
+            id,
+            name,
+            lock,
+            owner,
+            state: State::Acquiring,
+            cell: None,
+            taker: None,
+            levels: Vec::new(),
+            picked_up: false,
+            op: None,
+            renewal: None,
+            todo: VecDeque::new(),
+            verifying: Vec::new(),
+            release: Release::default(),
+            granted_at: Moment::ZERO,
+            confirmed_at: Moment::ZERO,
+            ttl: lease,
+            key_end: Moment::ZERO,
+            max_end: None,
+            server_life: 0,
+            force_hint: false,
+            failures: 0,
+            renew_alone: false,
+            self_wait_reported: false,
+        }
+    }
+
+    /// Applies the transition table. False: nothing changed.
+    pub(crate) fn enter(&mut self, input: Input) -> bool {
+        match self.state.next(input) {
+            Some(next) => {
+                self.state = next;
+                if let Some(cell) = &self.cell {
+                    cell.set_suspect(next == State::Suspect);
+                }
+                true
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn is_watched(&self) -> bool {
+        self.levels.iter().any(|level| level.watched)
+    }
+
+    /// The owner's hold count, which is always exact.
+    pub(crate) fn count(&self) -> u32 {
+        u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
+    }
+
+    /// Re-entries granted or on their way.
+    pub(crate) fn count_wanted(&self) -> usize {
+        let on_the_wire = matches!(self.op, Some((_, Sending::Reenter { abandoned: false, .. })));
+        let queued = self.todo.iter().filter(|todo| matches!(todo, Todo::Reenter(_))).count();
+        self.levels.len() + queued + usize::from(on_the_wire)
+    }
+
+    /// Adds or removes levels through here, so that callers see the count.
+    pub(crate) fn show_count(&self) {
+        if let Some(cell) = &self.cell {
+            cell.set_count(self.count());
+        }
+    }
+
+    /// Takes a level away. Searched from the end: nested calls return in that order.
+    pub(crate) fn remove_level(&mut self, request: RequestId) -> Option<Level> {
+        let at = self.levels.iter().rposition(|level| level.request == request)?;
+        let level = self.levels.remove(at);
+        self.show_count();
+        Some(level)
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        self.cell.as_ref().map_or(Moment::ZERO, |cell| cell.valid_until())
+    }
+
+    /// A lease cut to what `max_hold` leaves: (deadline of the attempt, TTL to send).
+    /// The attempt may be executed as late as its deadline, so that much of the end is kept free.
+    pub(crate) fn within_max_hold(
+        now: Moment,
+        deadline: Moment,
+        lease: LeaseMs,
+        end: Option<Moment>,
+    ) -> (Moment, LeaseMs) {
+        let Some(end) = end else { return (deadline, lease) };
+        let deadline = deadline.min(now.plus(end.since(now) / 10));
+        (deadline, lease.at_most(end.since(deadline)))
+    }
+
+    /// When to renew next: a third of the TTL after the last confirmation was sent for.
+    pub(crate) fn renew_at(&self) -> Moment {
+        self.confirmed_at.plus(self.ttl.duration() / 3)
+    }
+
+    /// How long a grant waits to be picked up.
+    pub(crate) fn offer_time(&self) -> Duration {
+        (self.ttl.duration() / 3).min(Duration::from_secs(5))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REASON: LossReason = LossReason::Removed;
+    const STATES: [State; 6] =
+        [State::Acquiring, State::Held, State::Suspect, State::Releasing, State::Lost(REASON), State::Gone];
+
+    #[test]
+    fn every_state_with_every_input() {
+        let other = LossReason::Expired;
+        let inputs = [
+            Input::Granted,
+            Input::Doubted,
+            Input::Confirmed,
+            Input::LastLevel,
+            Input::Ended(other),
+            Input::Dropped,
+        ];
+        let (held, suspect, releasing) = (Some(State::Held), Some(State::Suspect), Some(State::Releasing));
+        let (lost, gone) = (Some(State::Lost(other)), Some(State::Gone));
+        let table = [
+            // Granted, Doubted, Confirmed, LastLevel, Ended, Dropped
+            [held, None, None, None, None, gone],
+            [None, suspect, held, releasing, lost, None],
+            [None, None, held, releasing, lost, None],
+            [None, None, None, None, None, gone],
+            [None, None, None, None, None, gone],
+            [None, None, None, None, None, None],
+        ];
+        for (state, row) in STATES.into_iter().zip(table) {
+            for (input, wanted) in inputs.into_iter().zip(row) {
+                assert_eq!(state.next(input), wanted, "{state:?} + {input:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_reason_of_a_loss_stays() {
+        assert_eq!(State::Lost(REASON).next(Input::Ended(LossReason::Expired)), None);
+        assert_eq!(State::Lost(REASON).next(Input::Confirmed), None, "a late reply revives nothing");
+    }
+
+    #[test]
+    fn max_hold_keeps_the_end_free() {
+        let now = Moment(5_000_000_000);
+        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
+        let end = now.plus(Duration::from_secs(10));
+        let (deadline, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end));
+        assert!(deadline.plus(ttl.duration()) <= end);
+        assert_eq!(ttl.millis(), 9_000);
+        let (_, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now));
+        assert_eq!(ttl.millis(), 1);
+    }
+}

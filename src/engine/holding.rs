@@ -1,0 +1,432 @@
+//! A hold while it is held: its levels, its validity, and its loss.
+
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::Op;
+use crate::engine::event::Answer;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
+use crate::engine::hold::Input;
+use crate::engine::hold::Level;
+use crate::engine::hold::Sending;
+use crate::engine::hold::State;
+use crate::engine::hold::Todo;
+use crate::engine::queue::Place;
+use crate::engine::queue::Waiter;
+use crate::engine::timers::TimerKey;
+use crate::error::LossReason;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+use crate::stats::add;
+
+impl Engine {
+    // ---- one level ends
+
+    pub(super) fn on_release(&mut self, id: u64, level: RequestId, request: Option<RequestId>) {
+        self.granted.remove(&level);
+        let Some(hold) = self.holds.get_mut(&id) else {
+            return self.answer_all(request, |_| Answer::Failed(crate::error::Error::Closed));
+        };
+        let removed = hold.remove_level(level);
+        if !hold.state.is_live() {
+            let error = self.lost_error(id);
+            self.answer_all(request, |_| Answer::Failed(error.clone()));
+            return self.drop_if_lost(id);
+        }
+        if let Some(removed) = removed {
+            hold.todo.push_back(Todo::LowerCount(request));
+            if removed.watched && !hold.is_watched() {
+                self.renewals.remove(id);
+                self.set_hold_clock(id);
+            }
+            if request.is_some() {
+                self.pick_up(id);
+            }
+        }
+        self.advance(id);
+    }
+
+    /// A lost hold stays until its last guard is gone, so that its owner gets errors and not a new hold.
+    fn drop_if_lost(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if matches!(hold.state, State::Lost(_)) && hold.levels.is_empty() && hold.op.is_none() {
+            self.drop_hold(id);
+        }
+    }
+
+    fn answer_all(
+        &mut self,
+        requests: impl IntoIterator<Item = RequestId>,
+        answer: impl Fn(RequestId) -> Answer,
+    ) {
+        for request in requests {
+            self.answer(request, answer(request));
+        }
+    }
+
+    // ---- one command after the other
+
+    /// Sends the next command of a hold, if none is on the wire.
+    pub(super) fn advance(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.op.is_some() || !hold.state.is_live() {
+            return;
+        }
+        if hold.levels.is_empty() {
+            return self.start_release(id);
+        }
+        if self.timers.is_set(TimerKey::HoldRetry(id)) || !self.link.is_up() {
+            return;
+        }
+        match hold.todo.front() {
+            Some(Todo::Reenter(request)) => {
+                let request = *request;
+                self.send_reentry(id, request);
+            }
+            Some(Todo::LowerCount(_)) => self.send_lower_count(id),
+            None => {}
+        }
+    }
+
+    pub(super) fn on_hold_retry(&mut self, id: u64) {
+        if self.state_of(id) == State::Releasing {
+            self.send_release(id);
+        } else {
+            self.advance(id);
+        }
+    }
+
+    /// Tries the next command of a hold again a little later.
+    pub(super) fn retry_hold(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let at = self.now.plus(Self::back_off(hold.failures));
+        hold.failures += 1;
+        self.timers.set(TimerKey::HoldRetry(id), at);
+    }
+
+    // ---- re-entry
+
+    fn send_reentry(&mut self, id: u64, request: RequestId) {
+        let Some(waiter) = self.waiters.get(&request).cloned() else {
+            self.forget_todo(id, request);
+            return self.advance(id);
+        };
+        if !self.clock.is_known() {
+            return self.ask_clock();
+        }
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.todo.pop_front();
+        let own_end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let end = [hold.max_end, own_end].into_iter().flatten().min();
+        let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let (deadline, lease) = Hold::within_max_hold(self.now, limit, waiter.lease.length(), end);
+        let count = hold.count() + 1;
+        hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
+        let name = hold.lock.clone();
+        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
+        let command = Command::Acquire { name, field: self.field(id), count, lease, not_after };
+        let op = self.send(Op::Reenter { hold: id, lease }, command, deadline, not_after);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.op = Some((op, Sending::Reenter { request, lease: waiter.lease, abandoned: false }));
+        }
+    }
+
+    fn forget_todo(&mut self, id: u64, request: RequestId) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.todo.retain(|todo| *todo != Todo::Reenter(request));
+        }
+    }
+
+    /// Its caller has gone: not sent, or taken back when it is answered.
+    pub(super) fn abandon_reentry(&mut self, id: u64, request: RequestId) {
+        self.forget_todo(id, request);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            if let Some((_, Sending::Reenter { request: sent, abandoned, .. })) = &mut hold.op {
+                *abandoned |= *sent == request;
+            }
+        }
+    }
+
+    pub(super) fn on_reenter_reply(
+        &mut self,
+        id: u64,
+        lease: LeaseMs,
+        sent: Moment,
+        outcome: Outcome<Reply>,
+    ) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let Some((_, Sending::Reenter { request, abandoned, .. })) = hold.op.take() else { return };
+        if !hold.state.is_live() {
+            return self.drop_if_lost(id);
+        }
+        match outcome {
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
+                hold.failures = 0;
+                self.on_level_granted(id, request, abandoned, lease, sent);
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
+                hold.todo.push_front(Todo::Reenter(request));
+            }
+            // Not absent and not ours.
+            Outcome::Done(_) => self.lose_foreign(id),
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
+                let since = self.waiters.get(&request).map_or(self.now, |waiter| waiter.since);
+                let error = self.error_of(&failure, since);
+                self.end_wait(request, Answer::Failed(error));
+            }
+            Outcome::NotExecuted(_) => {
+                hold.todo.push_front(Todo::Reenter(request));
+                self.retry_hold(id);
+            }
+            Outcome::Unknown(_) if abandoned => {
+                hold.todo.push_back(Todo::LowerCount(None));
+            }
+            Outcome::Unknown(_) => {
+                // The same command again: it says which count is wanted, not how much is to be added.
+                hold.todo.push_front(Todo::Reenter(request));
+                self.retry_hold(id);
+            }
+        }
+        self.advance(id);
+    }
+
+    fn on_level_granted(
+        &mut self,
+        id: u64,
+        request: RequestId,
+        abandoned: bool,
+        lease: LeaseMs,
+        sent: Moment,
+    ) {
+        if !self.note_confirmed(id, lease, sent) {
+            return;
+        }
+        let waiter = if abandoned { None } else { self.waiters.remove(&request) };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let Some(waiter) = waiter else {
+            hold.todo.push_back(Todo::LowerCount(None));
+            return;
+        };
+        if let Some(limit) = waiter.max_hold {
+            let end = sent.plus(limit);
+            hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
+        }
+        hold.levels.push(Level { request, watched: waiter.lease.is_watched() });
+        hold.show_count();
+        let Some(cell) = hold.cell.clone() else { return };
+        self.note_max_hold(id);
+        add(&self.counters.reentries, 1);
+        self.answer(request, Answer::Granted(cell));
+        self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
+        self.arm_renewal(id);
+        self.set_hold_clock(id);
+    }
+
+    // ---- a smaller count on the server
+
+    /// One command for all levels given up so far: it says which count is left.
+    fn send_lower_count(&mut self, id: u64) {
+        let announce = match self.holds.get(&id) {
+            Some(hold) => self.announce(&hold.lock),
+            None => return,
+        };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let mut requests = Vec::new();
+        hold.todo.retain(|todo| match todo {
+            Todo::LowerCount(request) => {
+                requests.push(*request);
+                false
+            }
+            Todo::Reenter(_) => true,
+        });
+        let (name, count) = (hold.lock.clone(), hold.count());
+        let command = Command::Release { name, field: self.field(id), count, announce };
+        let op = self.send(Op::LowerCount { hold: id }, command, self.attempt_deadline(), ServerTime(0));
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.op = Some((op, Sending::LowerCount { requests }));
+        }
+    }
+
+    pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let Some((_, Sending::LowerCount { requests })) = hold.op.take() else { return };
+        let live = hold.state.is_live();
+        let waiting = requests.iter().copied().flatten();
+        match outcome {
+            _ if !live => {
+                let error = self.lost_error(id);
+                self.answer_all(waiting, |_| Answer::Failed(error.clone()));
+            }
+            Outcome::Done(Reply { body: Body::Release(Released::CountSet), .. }) => {
+                hold.failures = 0;
+                self.answer_all(waiting, |_| Answer::Done);
+            }
+            Outcome::Done(reply) => {
+                if matches!(reply.body, Body::Release(Released::Gone)) {
+                    self.lose_gone(id);
+                } else {
+                    self.lose_foreign(id);
+                }
+                let error = self.lost_error(id);
+                self.answer_all(requests.iter().copied().flatten(), |_| Answer::Failed(error.clone()));
+            }
+            // The server's count is for people to look at; the next command that has memory corrects it.
+            Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory => {
+                self.answer_all(waiting, |_| Answer::Done);
+            }
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
+                let error = self.error_of(&failure, self.now);
+                self.answer_all(waiting, |_| Answer::Failed(error.clone()));
+            }
+            Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
+                hold.todo.extend(requests.iter().map(|request| Todo::LowerCount(*request)));
+                self.retry_hold(id);
+            }
+        }
+        self.drop_if_lost(id);
+        self.advance(id);
+    }
+
+    // ---- validity
+
+    /// The server confirmed the hold in answer to a command sent at `sent` that set at least this lease.
+    /// False: its time was over before, and the hold is lost.
+    pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
+        let Some(hold) = self.holds.get_mut(&id) else { return false };
+        let Some(cell) = hold.cell.clone() else { return false };
+        let until = sent.plus(lease.validity()).min(hold.max_end.unwrap_or(Moment::NEVER));
+        let before = cell.valid_until();
+        if !cell.extend(self.now, until) {
+            self.check_validity(id);
+            return false;
+        }
+        if until > before {
+            hold.confirmed_at = sent;
+            hold.ttl = lease;
+        }
+        hold.enter(Input::Confirmed);
+        hold.failures = 0;
+        self.note_max_hold(id);
+        self.set_hold_clock(id);
+        true
+    }
+
+    /// Tells callers what running out would mean, and caps what they believe.
+    pub(super) fn note_max_hold(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (Some(cell), Some(end)) = (&hold.cell, hold.max_end) else { return };
+        cell.cap(end);
+        let near = cell.valid_until().plus(hold.ttl.duration() / 4).plus(hold.ttl.duration() / 100) >= end;
+        cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
+    }
+
+    pub(super) fn set_hold_clock(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if !hold.state.is_live() {
+            return self.timers.clear(TimerKey::HoldClock(id));
+        }
+        let doubt = hold.confirmed_at.plus(hold.ttl.duration() / 2);
+        let at = match hold.state {
+            State::Held if hold.is_watched() && doubt > self.now => doubt.min(hold.valid_until()),
+            _ => hold.valid_until(),
+        };
+        self.timers.set(TimerKey::HoldClock(id), at);
+    }
+
+    /// Loses a hold whose time is over; doubts one that was not confirmed for half a lease.
+    pub(super) fn check_validity(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let Some(cell) = hold.cell.clone() else { return };
+        if !hold.state.is_live() {
+            return;
+        }
+        if !cell.is_held(self.now) {
+            cell.lose_if_past(self.now);
+            return self.lose(id, LossReason::Expired);
+        }
+        if hold.is_watched() && self.now >= hold.confirmed_at.plus(hold.ttl.duration() / 2) {
+            self.doubt(id);
+        }
+        self.set_hold_clock(id);
+    }
+
+    pub(super) fn doubt(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.enter(Input::Doubted) {
+            let name = hold.lock.clone();
+            self.report(Report::Suspect { name, hold: id });
+        }
+    }
+
+    // ---- loss
+
+    /// The key is gone, and we did not do it.
+    pub(super) fn lose_gone(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let reason = if hold.force_hint {
+            LossReason::ForceUnlocked
+        } else if hold.server_life != self.link.server_life() {
+            LossReason::ServerLostData
+        } else {
+            LossReason::Removed
+        };
+        self.lose(id, reason);
+    }
+
+    /// Another hold or value has the key.
+    pub(super) fn lose_foreign(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let hinted = hold.force_hint;
+        self.lose(id, if hinted { LossReason::ForceUnlocked } else { LossReason::TakenOver });
+    }
+
+    /// Ends a live hold. The name's contender is woken: for this client the lock may be free.
+    pub(super) fn lose(&mut self, id: u64, reason: LossReason) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let Some(cell) = hold.cell.clone() else { return };
+        if !hold.state.is_live() {
+            return;
+        }
+        cell.lose(reason);
+        // A caller may have seen it run out first; the first cause wins.
+        let reason = cell.loss().unwrap_or(reason);
+        hold.enter(Input::Ended(reason));
+        let (key, name) = (hold.name, hold.lock.clone());
+        let todo = std::mem::take(&mut hold.todo);
+        let verifying = std::mem::take(&mut hold.verifying);
+        for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
+            self.timers.clear(timer);
+        }
+        self.renewals.remove(id);
+        add(&self.counters.losses, 1);
+        self.report(Report::Lost { name, hold: id, reason });
+        self.end_pending(id, todo, verifying);
+        self.drop_if_lost(id);
+        self.wake(key);
+    }
+
+    /// Answers what a lost hold had still to do.
+    fn end_pending(&mut self, id: u64, todo: impl IntoIterator<Item = Todo>, verifying: Vec<RequestId>) {
+        let error = self.lost_error(id);
+        let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.op.as_ref()) {
+            Some((_, Sending::Reenter { request, abandoned: false, .. })) => Some(Todo::Reenter(*request)),
+            _ => None,
+        };
+        for todo in todo.into_iter().chain(on_the_wire) {
+            match todo {
+                Todo::Reenter(request) => self.end_wait(request, Answer::Failed(error.clone())),
+                Todo::LowerCount(request) => self.answer_all(request, |_| Answer::Failed(error.clone())),
+            }
+        }
+        self.answer_all(verifying, |_| Answer::Failed(error.clone()));
+    }
+}

@@ -1,0 +1,347 @@
+//! The last release of a hold, and grants that nobody took.
+
+use std::time::Duration;
+
+use crate::backend::Outcome;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::Op;
+use crate::engine::event::Answer;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
+use crate::engine::hold::Input;
+use crate::engine::hold::Sending;
+use crate::engine::hold::State;
+use crate::engine::hold::Todo;
+use crate::engine::queue::Place;
+use crate::engine::timers::TimerKey;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+use crate::stats::add;
+
+impl Engine {
+    /// Begins the last release: the last level is given up, or the grant was nobody's.
+    pub(super) fn start_release(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        if hold.op.is_some() || !hold.enter(Input::LastLevel) {
+            return;
+        }
+        let (key, owner, lock) = (hold.name, hold.owner, hold.lock.clone());
+        let todo = std::mem::take(&mut hold.todo);
+        let verifying = std::mem::take(&mut hold.verifying);
+        if let Some(cell) = &hold.cell {
+            if cell.loss().is_none() {
+                cell.release();
+            }
+        }
+        // Renewals end before the release is sent.
+        self.renewals.remove(id);
+        for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
+            self.timers.clear(timer);
+        }
+        self.directory.remove_if(&(lock, owner), |_, cell| cell.id == id);
+        let mut requests = Vec::new();
+        let mut asked = false;
+        for todo in todo {
+            match todo {
+                Todo::LowerCount(request) => {
+                    asked = true;
+                    requests.extend(request);
+                }
+                Todo::Reenter(request) => self.requeue(key, request),
+            }
+        }
+        for request in verifying {
+            let error = self.lost_error(id);
+            self.fail(request, error);
+        }
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.release.background = asked && requests.is_empty();
+            hold.release.requests.extend(requests);
+        }
+        self.send_release(id);
+    }
+
+    /// A re-entry that came too late for its hold waits for a new one.
+    fn requeue(&mut self, key: u64, request: RequestId) {
+        if let (Some(waiter), Some(name)) = (self.waiters.get_mut(&request), self.names.get_mut(&key)) {
+            waiter.place = Place::Queued;
+            name.push(request, waiter);
+        }
+        self.touch(key);
+    }
+
+    /// Sends the release, as a hand-off when a waiter of this client may have the lock next.
+    pub(super) fn send_release(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.op.is_some() {
+            return;
+        }
+        if self.now >= hold.key_end {
+            return self.give_up_release(id);
+        }
+        if !self.link.is_up() {
+            // Looked at again when the link is up, or when the key has run out.
+            let end = hold.key_end;
+            return self.timers.set(TimerKey::HoldRetry(id), end);
+        }
+        if let Some(request) = self.next_of_this_client(id) {
+            if self.send_hand_off(id, request) {
+                return;
+            }
+        }
+        self.send_plain_release(id);
+    }
+
+    /// The waiter that a hand-off may grant to.
+    fn next_of_this_client(&self, id: u64) -> Option<RequestId> {
+        let hold = self.holds.get(&id)?;
+        let name = self.names.get(&hold.name)?;
+        let allowed = self.config.hand_off
+            && self.stopping.is_none()
+            && self.clock.is_known()
+            && hold.release.last_failure.is_none()
+            && name.may_hand_off(self.now)
+            && name.dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
+        if allowed { name.contender() } else { None }
+    }
+
+    fn send_plain_release(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (name, announce) = (hold.lock.clone(), self.announce(&hold.lock));
+        let command = Command::Release { name, field: self.field(id), count: 0, announce };
+        let op = self.send(Op::Release { hold: id }, command, self.attempt_deadline(), ServerTime(0));
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.op = Some((op, Sending::Release));
+        }
+    }
+
+    fn send_hand_off(&mut self, from: u64, request: RequestId) -> bool {
+        let Some(waiter) = self.waiters.get(&request).cloned() else { return false };
+        let Some(hold) = self.holds.get(&from) else { return false };
+        let (key, name) = (hold.name, hold.lock.clone());
+        let announce = self.announce(&name);
+        let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let (deadline, lease) = Hold::within_max_hold(self.now, limit, waiter.lease.length(), end);
+        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else {
+            return false;
+        };
+        let to = self.new_hold(key, request, &waiter);
+        let command =
+            Command::HandOff { name, from: self.field(from), to: self.field(to), lease, not_after, announce };
+        let op = self.send(Op::HandOff { from, to, lease }, command, deadline, not_after);
+        if let Some(to) = self.holds.get_mut(&to) {
+            to.op = Some((op, Sending::HandOff));
+            to.max_end = end;
+            to.key_end = deadline.plus(lease.duration());
+        }
+        if let Some(from) = self.holds.get_mut(&from) {
+            from.op = Some((op, Sending::HandOff));
+        }
+        true
+    }
+
+    // ---- answers
+
+    pub(super) fn on_release_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.op = None;
+        match outcome {
+            Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
+                self.on_freed(id, receivers);
+            }
+            Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => self.on_not_ours(id, true),
+            Outcome::Done(_) => self.on_not_ours(id, false),
+            Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
+                hold.release.last_failure = Some(failure.message);
+                self.retry_release(id);
+            }
+            Outcome::NotExecuted(failure) => {
+                let error = self.error_of(&failure, self.now);
+                self.end_release(id, Some((error, failure.message)));
+            }
+            Outcome::Unknown(failure) => {
+                hold.release.may_be_done = true;
+                hold.release.last_failure = Some(failure.message);
+                self.retry_release(id);
+            }
+        }
+    }
+
+    fn retry_release(&mut self, id: u64) {
+        self.retry_hold(id);
+        if !self.link.is_up() {
+            self.send_release(id);
+        }
+    }
+
+    /// The lock is free and the others were told.
+    fn on_freed(&mut self, id: u64, receivers: Option<u64>) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (key, lock) = (hold.name, hold.lock.clone());
+        self.note_published(key, receivers.unwrap_or(0));
+        self.report(Report::Released { name: lock.clone(), hold: id });
+        if receivers.is_none() {
+            self.report(Report::PublishRefused { name: lock.clone() });
+            let channel = lock.channel(self.config.profile);
+            let message = format!("the lock is released, but publishing to {channel} was refused");
+            return self.end_release(id, Some((Error::Denied { message: message.clone() }, message)));
+        }
+        self.end_release(id, None);
+    }
+
+    /// Others were told: they get their turn before our contender tries.
+    fn note_published(&mut self, key: u64, receivers: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel));
+        let turn = (4 * self.link.round_trip()).clamp(Duration::from_millis(2), Duration::from_millis(20));
+        let now = self.now;
+        if let Some(name) = self.names.get_mut(&key) {
+            name.others_had_their_turn(now);
+            name.known_held = false;
+            if receivers > ourselves && name.has_waiters() {
+                name.not_before = name.not_before.max(now.plus(turn));
+            }
+        }
+        self.wake(key);
+    }
+
+    /// The key is gone or another's. After an unknown try that is what a release leaves behind.
+    fn on_not_ours(&mut self, id: u64, gone: bool) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let nobody_asks = hold.release.requests.is_empty() && !hold.release.background;
+        if hold.release.may_be_done || nobody_asks {
+            return self.end_release(id, None);
+        }
+        let name = hold.lock.clone();
+        let reason = match (hold.force_hint, gone) {
+            (true, _) => LossReason::ForceUnlocked,
+            (false, false) => LossReason::TakenOver,
+            (false, true) if hold.server_life != self.link.server_life() => LossReason::ServerLostData,
+            (false, true) => LossReason::Removed,
+        };
+        add(&self.counters.losses, 1);
+        self.report(Report::Lost { name: name.clone(), hold: id, reason });
+        let error = Error::Lost { name: name.to_string(), reason };
+        self.finish_release(id, Some(error));
+    }
+
+    /// The key has run out by itself; nobody could be asked.
+    fn give_up_release(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let cause = hold.release.last_failure.clone().unwrap_or_else(|| self.link.last_trouble());
+        let error = self.unavailable(hold.confirmed_at);
+        self.end_release(id, Some((error, cause)));
+    }
+
+    /// Ends a release, telling the log of a failure that nobody else hears of.
+    fn end_release(&mut self, id: u64, failure: Option<(Error, String)>) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (error, cause) = failure.unzip();
+        if let Some(cause) = cause.filter(|_| hold.release.background) {
+            let name = hold.lock.clone();
+            add(&self.counters.failed_drop_releases, 1);
+            self.report(Report::ReleaseFailed { name, hold: id, cause });
+        }
+        self.finish_release(id, error);
+    }
+
+    fn finish_release(&mut self, id: u64, error: Option<Error>) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let key = hold.name;
+        let requests = std::mem::take(&mut hold.release.requests);
+        for request in requests {
+            let answer = error.clone().map_or(Answer::Done, Answer::Failed);
+            self.answer(request, answer);
+        }
+        self.drop_hold(id);
+        self.wake(key);
+    }
+
+    // ---- hand-off
+
+    pub(super) fn on_hand_off_reply(
+        &mut self,
+        from: u64,
+        to: u64,
+        lease: LeaseMs,
+        sent: Moment,
+        not_after: ServerTime,
+        outcome: Outcome<Reply>,
+    ) {
+        for id in [from, to] {
+            if let Some(hold) = self.holds.get_mut(&id) {
+                hold.op = None;
+            }
+        }
+        match outcome {
+            Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { token }), .. }) => {
+                self.on_handed_off(from, to, lease, sent, token);
+            }
+            Outcome::Done(Reply {
+                body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }), ..
+            }) => {
+                // A late answer granted nothing; the id is given up all the same, as after a late acquire.
+                if late {
+                    self.bury(to, not_after)
+                } else {
+                    self.drop_hold(to)
+                }
+                self.on_freed(from, Some(receivers.unwrap_or(0)));
+            }
+            Outcome::Done(reply) => {
+                self.drop_hold(to);
+                self.on_not_ours(from, matches!(reply.body, Body::HandOff(HandedOff::Gone)));
+            }
+            Outcome::NotExecuted(failure) => {
+                self.drop_hold(to);
+                self.release_plainly(from, failure.message, false);
+            }
+            Outcome::Unknown(failure) => {
+                self.bury(to, not_after);
+                self.release_plainly(from, failure.message, true);
+            }
+        }
+    }
+
+    fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, sent: Moment, token: u64) {
+        if let Some(hold) = self.holds.get(&from) {
+            let (key, name) = (hold.name, hold.lock.clone());
+            self.report(Report::Released { name, hold: from });
+            if let Some(name) = self.names.get_mut(&key) {
+                name.hand_offs += 1;
+            }
+        }
+        add(&self.counters.hand_offs, 1);
+        // The new hold first: dropping the old one looks for somebody who may try.
+        self.on_granted(to, lease, sent, token);
+        self.end_release(from, None);
+    }
+
+    /// The hand-off did not happen, or nobody knows: its first half is done alone.
+    fn release_plainly(&mut self, id: u64, cause: String, may_be_done: bool) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        hold.release.last_failure = Some(cause);
+        hold.release.may_be_done |= may_be_done;
+        self.send_release(id);
+    }
+
+    /// Holds that are being released when the link comes back.
+    pub(super) fn resume_releases(&mut self) {
+        let waiting: Vec<u64> =
+            self.holds.values().filter(|hold| hold.state == State::Releasing).map(|hold| hold.id).collect();
+        for id in waiting {
+            self.timers.clear(TimerKey::HoldRetry(id));
+            self.send_release(id);
+        }
+    }
+}

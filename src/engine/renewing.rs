@@ -1,0 +1,283 @@
+//! The watchdog: what is renewed when, and what the answers mean.
+
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::Outcome;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::Op;
+use crate::engine::Renewing;
+use crate::engine::event::Answer;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
+use crate::engine::renewals::BATCH;
+use crate::error::Error;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::RenewItem;
+use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::Reply;
+use crate::stats::add;
+
+impl Engine {
+    /// Registers a watched hold for its next renewal.
+    pub(super) fn arm_renewal(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.picked_up && hold.state.is_live() && hold.is_watched() && hold.renewal.is_none() {
+            self.renewals.set(id, hold.renew_at());
+        }
+    }
+
+    /// Asks the server about a hold now; extends it if it is watched.
+    pub(super) fn verify_now(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.state.is_live() && hold.renewal.is_none() {
+            self.renewals.set(id, self.now);
+        }
+    }
+
+    pub(super) fn on_verify(&mut self, id: u64, request: RequestId) {
+        self.check_validity(id);
+        match self.holds.get_mut(&id) {
+            Some(hold) if hold.state.is_live() => {
+                hold.verifying.push(request);
+                self.pick_up(id);
+                self.verify_now(id);
+                if !self.can_renew() {
+                    self.ask_clock();
+                    // Answered by the renewal, or by the end of the hold; not before the link is back.
+                    self.begin_outage_if_down();
+                }
+            }
+            _ => {
+                let error = self.lost_error(id);
+                self.fail(request, error);
+            }
+        }
+    }
+
+    /// Renewals carry a `not_after`, so they need the server's clock.
+    pub(super) fn can_renew(&self) -> bool {
+        self.link.is_up() && self.clock.is_known()
+    }
+
+    /// Sends the renewals that are due, in batches; those due soon go along.
+    pub(super) fn renew_due(&mut self) {
+        if self.renewals.next().is_none_or(|at| at > self.now) {
+            return;
+        }
+        if !self.can_renew() {
+            return self.ask_clock();
+        }
+        let soon = self.now.plus(self.config.lease.duration() / 60);
+        let (mut batch, mut alone) = (Vec::new(), Vec::new());
+        for id in self.renewals.take_due(self.now, soon) {
+            let Some(hold) = self.holds.get(&id) else { continue };
+            if !hold.state.is_live() || hold.renewal.is_some() {
+                continue;
+            }
+            // One with little time left, or an end of its own, must not shorten the deadline of the others.
+            let hurried = hold.valid_until() < self.attempt_deadline() || hold.max_end.is_some();
+            if hurried || hold.renew_alone { alone.push(id) } else { batch.push(id) }
+        }
+        for holds in batch.chunks(BATCH) {
+            self.send_renewal(holds);
+        }
+        for id in alone {
+            self.send_renewal(&[id]);
+        }
+    }
+
+    fn send_renewal(&mut self, ids: &[u64]) {
+        let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(Hold::valid_until).min();
+        let mut deadline = self.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
+        let mut end = Moment::NEVER;
+        let (mut items, mut renewing) = (Vec::new(), Vec::new());
+        for &id in ids {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            let Some(lease) = renewal_lease(hold, self.config.lease, self.now, &mut deadline) else {
+                continue;
+            };
+            if lease != LeaseMs::PROBE {
+                end = end.min(self.now.plus(lease.duration()));
+                hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
+            }
+            let (name, verifying) = (hold.lock.clone(), std::mem::take(&mut hold.verifying));
+            let hinted = hold.force_hint;
+            items.push(RenewItem { name, field: self.field(id), lease });
+            renewing.push(Renewing { hold: id, lease, verifying, hinted });
+        }
+        let Some(not_after) = self.clock.at(deadline.min(end)) else { return };
+        if items.is_empty() {
+            return;
+        }
+        let sent: Vec<u64> = renewing.iter().map(|one| one.hold).collect();
+        let op =
+            self.send(Op::Renew(renewing), Command::Renew { holds: items, not_after }, deadline, not_after);
+        for id in sent {
+            if let Some(hold) = self.holds.get_mut(&id) {
+                hold.renewal = Some(op);
+            }
+        }
+    }
+
+    pub(super) fn on_renew_reply(&mut self, holds: Vec<Renewing>, sent: Moment, outcome: Outcome<Reply>) {
+        for one in &holds {
+            if let Some(hold) = self.holds.get_mut(&one.hold) {
+                hold.renewal = None;
+            }
+        }
+        match outcome {
+            Outcome::Done(Reply { body: Body::Renew(Some(answers)), .. }) => {
+                let renewed = answers.iter().filter(|answer| **answer == Renewed::Renewed).count();
+                for (one, answer) in holds.into_iter().zip(answers) {
+                    self.on_renewed(one, answer, sent);
+                }
+                add(&self.counters.renewals, renewed as u64);
+                self.report(Report::Renewed { holds: renewed });
+            }
+            Outcome::Done(_) => {
+                // Late: its reply brought the server's time, so the next one is not.
+                for one in holds {
+                    self.verify_again(one, Duration::ZERO);
+                }
+            }
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() && holds.len() > 1 => {
+                // One key of a batch may be forbidden; the others must not suffer.
+                for one in holds {
+                    if let Some(hold) = self.holds.get_mut(&one.hold) {
+                        hold.renew_alone = true;
+                    }
+                    self.verify_again(one, Duration::ZERO);
+                }
+            }
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+                self.on_renewal_failed(holds, &failure)
+            }
+        }
+    }
+
+    fn on_renewed(&mut self, one: Renewing, answer: Renewed, sent: Moment) {
+        let id = one.hold;
+        if !self.holds.get(&id).is_some_and(|hold| hold.state.is_live()) {
+            return self.answer_lost(id, one.verifying);
+        }
+        match answer {
+            Renewed::Renewed => {
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    // A hint that came while this was on its way still has to be looked into.
+                    hold.force_hint &= !one.hinted;
+                }
+                if !self.note_confirmed(id, one.lease, sent) {
+                    return self.answer_lost(id, one.verifying);
+                }
+                for request in one.verifying {
+                    self.answer(request, Answer::Done);
+                }
+                self.arm_renewal(id);
+                self.verify_if_asked(id);
+            }
+            Renewed::Gone => {
+                self.lose_gone(id);
+                self.answer_lost(id, one.verifying);
+            }
+            Renewed::Foreign => {
+                self.lose_foreign(id);
+                self.answer_lost(id, one.verifying);
+            }
+            Renewed::Refused => {
+                let failure =
+                    Failure::new(crate::backend::FailureKind::Denied, "renewal of this key was refused");
+                self.on_renewal_failed(vec![one], &failure);
+            }
+        }
+    }
+
+    /// Somebody asked while the last renewal was on its way.
+    fn verify_if_asked(&mut self, id: u64) {
+        if self.holds.get(&id).is_some_and(|hold| !hold.verifying.is_empty() || hold.force_hint) {
+            self.verify_now(id);
+        }
+    }
+
+    fn answer_lost(&mut self, id: u64, verifying: Vec<RequestId>) {
+        for request in verifying {
+            let error = self.lost_error(id);
+            self.fail(request, error);
+        }
+    }
+
+    /// The old validity goes on; the next try comes soon, and again, until it is over.
+    fn on_renewal_failed(&mut self, holds: Vec<Renewing>, failure: &Failure) {
+        add(&self.counters.renewal_failures, holds.len() as u64);
+        self.report(Report::RenewalFailed { holds: holds.len(), cause: failure.message.clone() });
+        for mut one in holds {
+            let error = self.error_of(failure, self.now);
+            for request in std::mem::take(&mut one.verifying) {
+                self.fail(request, error.clone());
+            }
+            let failures = match self.holds.get_mut(&one.hold) {
+                Some(hold) => {
+                    hold.failures += 1;
+                    hold.failures - 1
+                }
+                None => continue,
+            };
+            let tenth = self.config.lease.duration() / 10;
+            let pause =
+                Duration::from_millis(50 << failures.min(5)).min(tenth).max(Duration::from_millis(10));
+            self.verify_again(one, pause);
+        }
+    }
+
+    fn verify_again(&mut self, one: Renewing, pause: Duration) {
+        let at = self.now.plus(pause);
+        if let Some(hold) = self.holds.get_mut(&one.hold) {
+            hold.verifying.extend(one.verifying);
+            if hold.state.is_live() {
+                self.renewals.set(one.hold, at);
+            }
+        }
+    }
+
+    /// All holds are asked about: the link is new, or the server's clock jumped.
+    pub(super) fn verify_all(&mut self) {
+        let live: Vec<u64> =
+            self.holds.values().filter(|hold| hold.state.is_live()).map(|hold| hold.id).collect();
+        for id in live {
+            self.verify_now(id);
+        }
+    }
+
+    /// A verification that cannot be sent ends when its hold does, or with the outage.
+    pub(super) fn fail_verifications(&mut self, cause: &str) {
+        let asked: Vec<u64> =
+            self.holds.values().filter(|hold| !hold.verifying.is_empty()).map(|hold| hold.id).collect();
+        for id in asked {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            for request in std::mem::take(&mut hold.verifying) {
+                let waited = Duration::ZERO;
+                self.fail(request, Error::Unavailable { waited, cause: cause.to_owned() });
+            }
+        }
+    }
+}
+
+/// The TTL to send for a hold: its lease if it is watched, else only a question. `None`: it would gain nothing.
+fn renewal_lease(hold: &Hold, lease: LeaseMs, now: Moment, deadline: &mut Moment) -> Option<LeaseMs> {
+    if !hold.picked_up || !hold.is_watched() {
+        return Some(LeaseMs::PROBE);
+    }
+    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end);
+    if hold.max_end.is_some() {
+        let gain = now.plus(ttl.validity()).since(hold.valid_until());
+        if gain < ttl.duration() / 10 && hold.verifying.is_empty() && !hold.force_hint {
+            return None;
+        }
+        *deadline = capped;
+    }
+    Some(ttl)
+}

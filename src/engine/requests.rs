@@ -1,0 +1,299 @@
+//! Queries, force-unlock, readiness, and the end of the client.
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::Op;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::RequestId;
+use crate::engine::hold::State;
+use crate::engine::timers::TimerKey;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::name::LockName;
+use crate::name::client_channel;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
+use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::is_holder_field;
+
+/// A question to the server that belongs to no hold.
+#[derive(Debug)]
+pub(crate) struct Query {
+    asking: Asking,
+    since: Moment,
+    deadline: Moment,
+    op: Option<OpId>,
+    failures: u32,
+    trouble: Option<String>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Asking {
+    Ping,
+    Inspect(LockName),
+    /// First who holds it, then whether it may be taken from exactly that one.
+    Force {
+        name: LockName,
+        expected: Option<String>,
+    },
+}
+
+/// The client is being shut down.
+#[derive(Debug)]
+pub(crate) struct Stopping {
+    request: Option<RequestId>,
+    finished: bool,
+}
+
+impl Engine {
+    // ---- readiness
+
+    pub(super) fn on_ready(&mut self, request: RequestId) {
+        if self.stopping.is_some() {
+            return self.fail(request, Error::Closed);
+        }
+        self.ready.push(request);
+        self.check_ready();
+    }
+
+    pub(super) fn check_ready(&mut self) {
+        if self.link.is_up() && self.clock.is_known() && self.client_channel_is_confirmed() {
+            for request in std::mem::take(&mut self.ready) {
+                self.answer(request, Answer::Done);
+            }
+        }
+    }
+
+    // ---- queries
+
+    pub(super) fn on_query(&mut self, request: RequestId, asking: Asking) {
+        if self.stopping.is_some() {
+            return self.fail(request, Error::Closed);
+        }
+        let deadline = self.attempt_deadline();
+        let query = Query { asking, since: self.now, deadline, op: None, failures: 0, trouble: None };
+        self.queries.insert(request, query);
+        self.timers.set(TimerKey::Request(request), deadline);
+        self.send_query(request);
+    }
+
+    fn send_query(&mut self, request: RequestId) {
+        if !self.link.is_up() {
+            return;
+        }
+        let Some(query) = self.queries.get(&request) else { return };
+        if query.op.is_some() {
+            return;
+        }
+        let deadline = query.deadline;
+        let (command, not_after) = match query.asking.clone() {
+            Asking::Ping => (Command::Ping, ServerTime(0)),
+            Asking::Inspect(name) | Asking::Force { name, expected: None } => {
+                (Command::Inspect { name }, ServerTime(0))
+            }
+            Asking::Force { name, expected: Some(expected) } => {
+                let Some(not_after) = self.clock.at(deadline) else { return self.ask_clock() };
+                (self.force_release(name, expected, not_after), not_after)
+            }
+        };
+        let op = self.send(Op::Query { request }, command, deadline, not_after);
+        if let Some(query) = self.queries.get_mut(&request) {
+            query.op = Some(op);
+        }
+    }
+
+    fn force_release(&self, name: LockName, expected: String, not_after: ServerTime) -> Command {
+        let announce = self.announce(&name);
+        let holder = expected.split(':').next().unwrap_or_default();
+        let client_channel = client_channel(holder);
+        Command::ForceRelease { name, expected, not_after, announce, client_channel }
+    }
+
+    pub(super) fn resume_queries(&mut self) {
+        let open: Vec<RequestId> = self.queries.keys().copied().collect();
+        for request in open {
+            self.send_query(request);
+        }
+    }
+
+    pub(super) fn fail_queries(&mut self, failure: &Failure) {
+        for (request, query) in std::mem::take(&mut self.queries) {
+            let error = self.error_of(failure, query.since);
+            self.fail(request, error);
+        }
+    }
+
+    /// Its time is over, or that of a pause before it is asked again.
+    pub(super) fn on_query_over(&mut self, request: RequestId) {
+        let Some(query) = self.queries.get(&request) else { return };
+        if self.now < query.deadline {
+            self.timers.set(TimerKey::Request(request), query.deadline);
+            return self.send_query(request);
+        }
+        let Some(query) = self.queries.remove(&request) else { return };
+        let cause = query.trouble.unwrap_or_else(|| self.link.last_trouble());
+        self.fail(request, Error::Unavailable { waited: self.now.since(query.since), cause });
+    }
+
+    pub(super) fn on_query_reply(&mut self, request: RequestId, outcome: Outcome<Reply>) {
+        let Some(query) = self.queries.get_mut(&request) else { return };
+        query.op = None;
+        match outcome {
+            Outcome::Done(reply) => self.on_query_answered(request, reply.body),
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure)
+                if failure.kind.is_transient()
+                    || failure.kind == FailureKind::Refused && query.failures == 0 =>
+            {
+                // Asking again harms nobody: it reads, or names whom it may hit.
+                query.trouble = Some(failure.message);
+                let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
+                query.failures += 1;
+                self.timers.set(TimerKey::Request(request), at);
+            }
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+                let since = query.since;
+                self.queries.remove(&request);
+                let error = self.error_of(&failure, since);
+                self.fail(request, error);
+            }
+        }
+    }
+
+    fn on_query_answered(&mut self, request: RequestId, body: Body) {
+        let Some(query) = self.queries.get(&request) else { return };
+        let (asking, since) = (query.asking.clone(), query.since);
+        let answer = match (asking, body) {
+            (Asking::Ping, _) => Answer::Done,
+            (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
+            (Asking::Force { name, expected: None }, Body::Inspect(state)) => {
+                match self.on_force_target(request, name, state) {
+                    Some(answer) => answer,
+                    None => return,
+                }
+            }
+            (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
+            (Asking::Force { .. }, Body::Force(Forced::Gone)) => Answer::Forced(false),
+            (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
+                // It changed hands meanwhile: ask anew who has it.
+                self.ask_again(request, Asking::Force { name, expected: None });
+                return;
+            }
+            _ => Answer::Failed(self.unavailable(since)),
+        };
+        self.queries.remove(&request);
+        self.answer(request, answer);
+    }
+
+    fn ask_again(&mut self, request: RequestId, asking: Asking) {
+        if let Some(query) = self.queries.get_mut(&request) {
+            query.asking = asking;
+        }
+        self.send_query(request);
+    }
+
+    /// Who is to lose the lock. `None`: the second half is on its way.
+    fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
+        let found = match state {
+            KeyState::Absent => return Some(Answer::Forced(false)),
+            KeyState::Hash { fields: 1, field, .. } if is_holder_field(&field) => {
+                self.ask_again(request, Asking::Force { name, expected: Some(field) });
+                return None;
+            }
+            KeyState::Hash { fields: 1, .. } => "a hash whose field is not a lock holder".to_owned(),
+            KeyState::Hash { fields, .. } => format!("a hash with {fields} fields"),
+            KeyState::Other { kind } => format!("a {kind}"),
+        };
+        Some(Answer::Failed(Error::KeyConflict { name: name.to_string(), found }))
+    }
+
+    // ---- the end
+
+    pub(super) fn on_shutdown(&mut self, until: Moment, request: Option<RequestId>) {
+        if self.stopping.is_some() {
+            if let Some(request) = request {
+                self.fail(request, Error::Closed);
+            }
+            return;
+        }
+        self.stopping = Some(Stopping { request, finished: false });
+        self.timers.set(TimerKey::Shutdown, until);
+        self.close_waits();
+        let holds: Vec<u64> = self.holds.keys().copied().collect();
+        for id in holds {
+            self.close_hold(id);
+        }
+        let keys: Vec<u64> = self.names.keys().copied().collect();
+        for key in keys {
+            self.forget_channel(key);
+        }
+    }
+
+    fn close_waits(&mut self) {
+        let waiting: Vec<RequestId> = self.waiters.keys().copied().collect();
+        for request in waiting {
+            self.end_wait(request, Answer::Failed(Error::Closed));
+        }
+        let open = std::mem::take(&mut self.queries);
+        for request in open.into_keys().chain(std::mem::take(&mut self.ready)) {
+            self.fail(request, Error::Closed);
+        }
+    }
+
+    /// Releases a live hold, whoever has guards of it.
+    fn close_hold(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        match hold.state {
+            State::Held | State::Suspect => {
+                if let Some(cell) = &hold.cell {
+                    cell.lose(LossReason::ClientShutdown);
+                }
+                hold.levels.clear();
+                self.advance(id);
+            }
+            State::Lost(_) => self.drop_hold(id),
+            State::Acquiring | State::Releasing | State::Gone => {}
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
+    }
+
+    pub(super) fn finish_if_done(&mut self) {
+        if self.stopping.is_some() && !self.is_finished() && self.holds.is_empty() && self.cleanup.len() == 0
+        {
+            self.finish();
+        }
+    }
+
+    /// Nothing more is done; what could not be released is told.
+    pub(super) fn finish(&mut self) {
+        let mut unreleased: Vec<LockName> = self.holds.values().map(|hold| hold.lock.clone()).collect();
+        unreleased.extend(self.cleanup.iter().map(|dead| dead.lock.clone()));
+        unreleased.sort();
+        unreleased.dedup();
+        let Some(stopping) = &mut self.stopping else { return };
+        if stopping.finished {
+            return;
+        }
+        stopping.finished = true;
+        let request = stopping.request;
+        let pending: Vec<RequestId> =
+            self.holds.values_mut().flat_map(|hold| std::mem::take(&mut hold.release.requests)).collect();
+        for other in pending {
+            self.fail(other, Error::Closed);
+        }
+        if let Some(request) = request {
+            self.answer(request, Answer::ShutDown { unreleased });
+        }
+        self.effects.push(Effect::Finished);
+    }
+}

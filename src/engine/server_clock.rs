@@ -1,0 +1,127 @@
+//! What time it is at the server, from the times in its replies.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::scripts::reentrant::ServerTime;
+
+/// Samples older than one or two of these are forgotten: clocks drift.
+const WINDOW: Duration = Duration::from_secs(10);
+
+/// Server clock minus local clock, in microseconds.
+///
+/// A reply that says `s`, sent for at `t0` and received at `t1`, puts the offset between `s - t1` and `s - t0`. The
+/// lower bound is used, so that `not_after` is never later than meant.
+#[derive(Debug, Default)]
+pub(crate) struct ServerClock {
+    current: Option<Bounds>,
+    previous: Option<Bounds>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    since: Moment,
+    low: i64,
+    high: i64,
+}
+
+impl ServerClock {
+    pub(crate) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn is_known(&self) -> bool {
+        self.current.is_some()
+    }
+
+    /// Takes in a reply. True: the server's clock has jumped by more than 100 ms and 1 %, and what was known of it
+    /// is forgotten but for this reply.
+    pub(crate) fn observe(&mut self, t0: Moment, t1: Moment, s: ServerTime) -> bool {
+        let sample = Bounds { since: t1, low: s.0 - t1.micros(), high: s.0 - t0.micros() };
+        let jumped = self.contradicts(t1, sample);
+        if jumped {
+            self.reset();
+        }
+        match &mut self.current {
+            Some(bounds) if t1.since(bounds.since) < WINDOW => {
+                bounds.low = bounds.low.max(sample.low);
+                bounds.high = bounds.high.min(sample.high);
+            }
+            _ => self.previous = self.current.replace(sample),
+        }
+        jumped
+    }
+
+    fn contradicts(&self, now: Moment, sample: Bounds) -> bool {
+        [self.current, self.previous].into_iter().flatten().any(|known| {
+            let age = now.since(known.since) + WINDOW;
+            let slack = 100_000 + i64::try_from(age.as_micros() / 100).unwrap_or(i64::MAX / 4);
+            sample.low > known.high + slack || sample.high < known.low - slack
+        })
+    }
+
+    /// The server's time at a local instant. `None` after a reset, until a reply came.
+    pub(crate) fn at(&self, local: Moment) -> Option<ServerTime> {
+        let low = [self.current, self.previous].into_iter().flatten().map(|bounds| bounds.low).max()?;
+        Some(ServerTime((local.micros().saturating_add(low)).max(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ms(ms: u64) -> Moment {
+        Moment(ms * 1_000_000)
+    }
+
+    fn server(ms: i64) -> ServerTime {
+        ServerTime(ms * 1_000)
+    }
+
+    #[test]
+    fn the_best_lower_bound_counts() {
+        let mut clock = ServerClock::default();
+        assert_eq!(clock.at(ms(1)), None);
+        assert!(!clock.observe(ms(10), ms(30), server(1_020)));
+        assert_eq!(clock.at(ms(30)), Some(server(1_020)));
+        assert!(!clock.observe(ms(40), ms(42), server(1_041)));
+        assert_eq!(clock.at(ms(100)), Some(server(1_099)));
+        // A slow reply is worse knowledge, not a jump.
+        assert!(!clock.observe(ms(100), ms(900), server(1_101)));
+        assert_eq!(clock.at(ms(100)), Some(server(1_099)));
+    }
+
+    #[test]
+    fn jumps_in_both_directions_are_seen_and_reset() {
+        for jump in [-60_000, -150, 260, 60_000] {
+            let mut clock = ServerClock::default();
+            clock.observe(ms(100_000), ms(100_001), server(500_000));
+            assert!(
+                clock.observe(ms(100_010), ms(100_011), server(500_010 + jump - jump.signum() * 0))
+                    == (jump.abs() > 201),
+                "{jump}"
+            );
+        }
+        let mut clock = ServerClock::default();
+        clock.observe(ms(100_000), ms(100_001), server(500_000));
+        assert!(clock.observe(ms(100_010), ms(100_011), server(400_010)));
+        assert_eq!(clock.at(ms(100_011)), Some(server(400_010)));
+    }
+
+    #[test]
+    fn old_samples_are_forgotten() {
+        let mut clock = ServerClock::default();
+        clock.observe(ms(0), ms(0), server(1_000));
+        for second in 1..60 {
+            // 0.5 % slower than ours
+            assert!(!clock.observe(
+                ms(second * 1_000),
+                ms(second * 1_000),
+                server(1_000 + second as i64 * 995)
+            ));
+        }
+        let ServerTime(estimate) = clock.at(ms(59_000)).unwrap();
+        assert!((estimate - (1_000 + 59 * 995) * 1_000).abs() <= 105_000, "{estimate}");
+    }
+}

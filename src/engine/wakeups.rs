@@ -1,0 +1,140 @@
+//! Subscriptions: which are wanted, and which the server has confirmed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A subscription without waiters is kept this long: the next waiter then needs no second attempt.
+pub(crate) const LINGER: Duration = Duration::from_secs(1);
+
+/// Whom a channel is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listener {
+    /// The waiters of a name.
+    Name(u64),
+    /// This client's own channel.
+    Client,
+}
+
+#[derive(Debug)]
+struct Subscription {
+    listener: Listener,
+    /// Only the answer to the newest SUBSCRIBE counts.
+    generation: u64,
+    confirmed: bool,
+}
+
+/// What is to be subscribed now.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Subscribe {
+    pub(crate) channel: Arc<str>,
+    pub(crate) generation: u64,
+    pub(crate) listener: Listener,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Wakeups {
+    // Ordered, so that a resubscription is the same in every run.
+    channels: BTreeMap<Arc<str>, Subscription>,
+    connected: bool,
+    generations: u64,
+}
+
+impl Wakeups {
+    /// Wants a channel. Gives what to send, if anything.
+    pub(crate) fn want(&mut self, channel: &Arc<str>, listener: Listener) -> Option<Subscribe> {
+        if self.channels.contains_key(channel) {
+            return None;
+        }
+        self.channels.insert(channel.clone(), Subscription { listener, generation: 0, confirmed: false });
+        self.again(channel)
+    }
+
+    /// Subscribes once more, under a new generation.
+    pub(crate) fn again(&mut self, channel: &Arc<str>) -> Option<Subscribe> {
+        let subscription = self.channels.get_mut(channel)?;
+        self.generations += 1;
+        subscription.generation = self.generations;
+        subscription.confirmed = false;
+        self.connected.then(|| Subscribe {
+            channel: channel.clone(),
+            generation: subscription.generation,
+            listener: subscription.listener,
+        })
+    }
+
+    /// No longer wants a channel. True if it is to be unsubscribed.
+    pub(crate) fn forget(&mut self, channel: &Arc<str>) -> bool {
+        self.channels.remove(channel).is_some() && self.connected
+    }
+
+    /// The pub/sub connection is new: everything wanted has to be subscribed.
+    pub(crate) fn connected(&mut self) -> Vec<Subscribe> {
+        self.connected = true;
+        let channels: Vec<Arc<str>> = self.channels.keys().cloned().collect();
+        channels.iter().filter_map(|channel| self.again(channel)).collect()
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        self.connected = false;
+        for subscription in self.channels.values_mut() {
+            subscription.confirmed = false;
+        }
+    }
+
+    /// The server's answer. `None`: it is not the answer to the newest SUBSCRIBE.
+    pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Option<Listener> {
+        let subscription = self.channels.get_mut(channel)?;
+        if subscription.generation != generation {
+            return None;
+        }
+        subscription.confirmed = ok;
+        Some(subscription.listener)
+    }
+
+    pub(crate) fn is_confirmed(&self, channel: &Arc<str>) -> bool {
+        self.channels.get(channel).is_some_and(|subscription| subscription.confirmed)
+    }
+
+    pub(crate) fn listener(&self, channel: &Arc<str>) -> Option<Listener> {
+        self.channels.get(channel).map(|subscription| subscription.listener)
+    }
+
+    /// Lock channels that are subscribed or wanted.
+    pub(crate) fn lock_channels(&self) -> usize {
+        self.channels.values().filter(|subscription| subscription.listener != Listener::Client).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_newest_answer_counts() {
+        let channel: Arc<str> = "c".into();
+        let mut wakeups = Wakeups::default();
+        assert_eq!(wakeups.want(&channel, Listener::Name(1)), None, "not connected: later");
+        let first = wakeups.connected().pop().unwrap();
+        wakeups.disconnected();
+        let second = wakeups.connected().pop().unwrap();
+        assert_eq!(wakeups.answered(&channel, first.generation, true), None, "a stale confirmation");
+        assert!(!wakeups.is_confirmed(&channel));
+        assert_eq!(wakeups.answered(&channel, second.generation, true), Some(Listener::Name(1)));
+        assert!(wakeups.is_confirmed(&channel));
+        wakeups.disconnected();
+        assert!(!wakeups.is_confirmed(&channel));
+    }
+
+    #[test]
+    fn a_channel_is_subscribed_once() {
+        let channel: Arc<str> = "c".into();
+        let mut wakeups = Wakeups::default();
+        wakeups.connected();
+        assert!(wakeups.want(&channel, Listener::Name(1)).is_some());
+        assert!(wakeups.want(&channel, Listener::Name(1)).is_none());
+        assert!(wakeups.forget(&channel));
+        assert!(!wakeups.forget(&channel));
+        assert_eq!(wakeups.lock_channels(), 0);
+    }
+}
