@@ -4,37 +4,31 @@ use std::task::Wake;
 use super::*;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Announce;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::ServerTime;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
-fn acquire(field: &str) -> Command {
-    Command::Acquire {
-        name: LockName::new("orders:42").unwrap(),
-        field: field.to_owned(),
-        count: 1,
-        lease: LeaseMs::checked("lease", Duration::from_secs(30)).unwrap(),
-        not_after: ServerTime(9_007_199_254_740_991),
-    }
-}
+static TAKE: Script = Script {
+    name: "take",
+    source: r#"
+        redis.call("HSET", KEYS[1], "field", 1)
+        return redis.call("PEXPIRE", KEYS[1], 30000)
+    "#,
+};
+static LOOK: Script = Script { name: "look", source: r#"return redis.call("PTTL", KEYS[1])"# };
+static FREE: Script = Script {
+    name: "free",
+    source: r#"
+        redis.call("DEL", KEYS[1])
+        return redis.call("PUBLISH", "freed", "0")
+    "#,
+};
 
-fn release(field: &str) -> Command {
-    let announce = Announce { channel: "freed".into(), sharded: false };
-    Command::Release {
-        name: LockName::new("orders:42").unwrap(),
-        field: field.to_owned(),
-        count: 0,
-        announce,
-    }
+fn call(script: &'static Script) -> Call {
+    Call::Script(ScriptCall { script, keys: vec!["orders:42".to_owned()], args: Vec::new() })
 }
 
 async fn next(backend: &mut MemoryBackend) -> BackendEvent {
@@ -65,10 +59,10 @@ async fn replied(backend: &mut MemoryBackend, expected: u64) -> Outcome<Value> {
     }
 }
 
-async fn run(backend: &mut MemoryBackend, op: u64, command: &Command) -> Body {
-    backend.submit(OpId(op), command.to_call(), TIMEOUT);
-    match replied(backend, op).await.and_then(|value| command.read(value)) {
-        Outcome::Done(reply) => reply.body,
+async fn run(backend: &mut MemoryBackend, op: u64, script: &'static Script) -> i64 {
+    backend.submit(OpId(op), call(script), TIMEOUT);
+    match replied(backend, op).await {
+        Outcome::Done(Value::Int(number)) => number,
         other => panic!("{other:?}"),
     }
 }
@@ -78,19 +72,13 @@ async fn scripts_run_and_leases_follow_the_paused_clock() {
     let server = InMemoryServer::new();
     let (mut a, _) = connected(&server).await;
     let (mut b, _) = connected(&server).await;
-    let Body::Acquire(Acquired::Granted { token: first }) = run(&mut a, 1, &acquire("a:1")).await else {
-        panic!("not granted")
-    };
+    assert_eq!(run(&mut a, 1, &TAKE).await, 1);
     assert!(server.contains("orders:42"));
     tokio::time::advance(Duration::from_secs(10)).await;
-    let held = Acquired::Held { pttl: 20_000, holder: "a:1".to_owned() };
-    assert_eq!(run(&mut b, 1, &acquire("b:1")).await, Body::Acquire(held));
+    assert_eq!(run(&mut b, 1, &LOOK).await, 20_000);
     tokio::time::advance(Duration::from_millis(20_001)).await;
     assert!(!server.contains("orders:42"));
-    let Body::Acquire(Acquired::Granted { token }) = run(&mut b, 2, &acquire("b:1")).await else {
-        panic!("not granted")
-    };
-    assert!(token > first);
+    assert_eq!(run(&mut b, 2, &LOOK).await, -2);
 }
 
 #[tokio::test]
@@ -117,21 +105,18 @@ async fn a_message_reaches_every_subscriber_the_sender_included_and_is_counted()
     }
     b.subscribe("freed".into(), true, 9);
     assert!(matches!(next(&mut b).await, BackendEvent::Subscribed { generation: 9, .. }));
-    run(&mut a, 1, &acquire("a:1")).await;
-    a.submit(OpId(2), release("a:1").to_call(), TIMEOUT);
+    run(&mut a, 1, &TAKE).await;
+    a.submit(OpId(2), call(&FREE), TIMEOUT);
     for backend in [&mut a, &mut b] {
         let BackendEvent::Message { channel, payload } = next(backend).await else { panic!("no message") };
         assert_eq!((&*channel, &*payload), ("freed", "0"));
     }
-    let reply = replied(&mut a, 2).await.and_then(|value| release("a:1").read(value));
-    assert!(
-        matches!(reply, Outcome::Done(reply) if reply.body == Body::Release(Released::Freed { receivers: Some(2) }))
-    );
+    assert_eq!(replied(&mut a, 2).await, Outcome::Done(Value::Int(2)));
     b.unsubscribe("freed".into(), false);
     drop(a);
     let (mut c, _) = connected(&server).await;
-    run(&mut c, 1, &acquire("c:1")).await;
-    assert_eq!(run(&mut c, 2, &release("c:1")).await, Body::Release(Released::Freed { receivers: Some(0) }));
+    run(&mut c, 1, &TAKE).await;
+    assert_eq!(run(&mut c, 2, &FREE).await, 0);
 }
 
 #[tokio::test]
@@ -140,17 +125,14 @@ async fn a_restart_loses_data_and_subscriptions_and_shows_as_another_run() {
     let (mut backend, before) = connected(&server).await;
     backend.subscribe("freed".into(), false, 1);
     next(&mut backend).await;
-    run(&mut backend, 1, &acquire("a:1")).await;
+    run(&mut backend, 1, &TAKE).await;
     server.restart();
     down(&mut backend).await;
     let after = up(&mut backend).await;
     assert_ne!(before.run_id, after.run_id);
     assert!(!server.contains("orders:42"));
-    run(&mut backend, 2, &acquire("a:2")).await;
-    assert_eq!(
-        run(&mut backend, 3, &release("a:2")).await,
-        Body::Release(Released::Freed { receivers: Some(0) })
-    );
+    run(&mut backend, 2, &TAKE).await;
+    assert_eq!(run(&mut backend, 3, &FREE).await, 0);
 }
 
 #[tokio::test]
@@ -160,13 +142,13 @@ async fn an_unreachable_server_executes_nothing_and_lets_its_clients_back_in() {
     server.set_reachable(false);
     down(&mut backend).await;
     assert!(matches!(next(&mut backend).await, BackendEvent::ConnectFailed { .. }));
-    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
     let outcome = replied(&mut backend, 1).await;
     assert!(matches!(outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link));
     assert!(!server.contains("orders:42"));
     server.set_reachable(true);
     assert_eq!(up(&mut backend).await, before);
-    run(&mut backend, 2, &acquire("a:2")).await;
+    run(&mut backend, 2, &TAKE).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -175,7 +157,7 @@ async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_exec
     let (mut backend, _) = connected(&server).await;
     server.set_answering(false);
     let sent = Instant::now();
-    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
     backend.submit(OpId(2), Call::Ping, Duration::MAX);
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
     // Tokio's timers tick in milliseconds.
@@ -191,7 +173,7 @@ async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_exec
 async fn a_cut_connection_loses_the_replies_on_their_way() {
     let server = InMemoryServer::new();
     let (mut backend, _) = connected(&server).await;
-    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
     server.disconnect_all();
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
     down(&mut backend).await;
@@ -233,8 +215,8 @@ fn a_client_on_another_thread_is_woken() {
     });
     receiver.recv().unwrap();
     let mut backend = MemoryBackend::new(&server);
-    backend.submit(OpId(1), acquire("a:1").to_call(), TIMEOUT);
-    backend.submit(OpId(2), release("a:1").to_call(), TIMEOUT);
+    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
+    backend.submit(OpId(2), call(&FREE), TIMEOUT);
     assert!(matches!(waiter.join().unwrap(), BackendEvent::Message { .. }));
 }
 
