@@ -59,6 +59,16 @@ pub enum Error {
         /// Why it ended.
         reason: LossReason,
     },
+    /// The hold is valid for less time than was asked for. A watched hold may have more after its next renewal.
+    #[error("lock \"{name}\" is valid for {remaining:?} more, less than the {needed:?} asked for")]
+    EndsSoon {
+        /// The lock name.
+        name: String,
+        /// How long it is still valid.
+        remaining: Duration,
+        /// What was asked for.
+        needed: Duration,
+    },
     /// The key or its fence counter holds something that is not a reentrant lock. It was left untouched.
     #[error("key of lock \"{name}\" is in other use: {found}; it was left untouched")]
     KeyConflict {
@@ -115,7 +125,7 @@ pub enum Error {
 impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. })
+        matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
     }
 
     /// Whether the hold is gone.
@@ -130,6 +140,7 @@ impl Error {
             Self::Unavailable { .. }
                 | Self::TooManyWaiters { .. }
                 | Self::Lost { .. }
+                | Self::EndsSoon { .. }
                 | Self::Closed
                 | Self::HoldCountLimit { .. }
         )

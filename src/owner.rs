@@ -39,6 +39,15 @@ impl OwnerKey {
         }
     }
 
+    /// For logs.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Task(_) => "task",
+            Self::Thread(_) => "thread",
+            Self::Unique(_) => "unique",
+        }
+    }
+
     /// An owner that nobody else is: what a mutex acquisition uses.
     pub(crate) fn unique() -> Self {
         Self::Unique(next())

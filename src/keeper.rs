@@ -1,0 +1,44 @@
+//! The keeper: one task that owns connections and timers, and the one place where the engine meets the world.
+//!
+//! ```text
+//! mailbox ─┐
+//! backend ─┼─► engine.handle(now, event) ─► effects ─► backend, callers' slots, log
+//! timer   ─┘
+//! ```
+//!
+//! Callers only ever see [`Shared`]: they send messages, wait on a slot and read cells and counters.
+
+mod alarm;
+mod desk;
+mod shared;
+mod start;
+mod task;
+
+pub(crate) use shared::Asked;
+pub(crate) use shared::Shared;
+pub(crate) use start::Setup;
+pub(crate) use start::start;
+
+use std::sync::mpsc;
+
+use crate::clock::Moment;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::slot::Ticket;
+
+/// What callers send.
+#[derive(Debug)]
+enum Message {
+    /// A request of the engine's, with the place for its answer.
+    Ask { request: RequestId, ticket: Ticket, event: Event },
+    /// The first connection is wanted until `deadline`.
+    Connect { request: RequestId, ticket: Ticket, deadline: Moment },
+    /// The future of a request was dropped without an answer.
+    Cancel { request: RequestId },
+    /// A guard's level ends. `grant` is the request that made the guard.
+    Release { hold: u64, watched: bool, grant: RequestId, waiting: Option<(RequestId, Ticket)> },
+    /// `LockClient::shutdown`; answered by the keeper's last act.
+    Shutdown { request: RequestId, ticket: Ticket, until: Moment },
+    /// Nobody can send anything any more. The sender is dropped when what was queued has been dealt with.
+    LastHandle { done: Option<mpsc::Sender<()>> },
+}

@@ -1,0 +1,44 @@
+//! The one timer of a keeper.
+
+use std::pin::Pin;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio::time::Sleep;
+
+use crate::clock::Moment;
+
+/// Longest sleep; longer waits take several.
+const LONGEST: Duration = Duration::from_secs(3_600);
+
+/// A timer that is only touched when it has to ring earlier than it is set: most timeouts move away before they
+/// come, and a needless ring costs less than moving the timer with each of them.
+#[derive(Debug)]
+pub(crate) struct Alarm {
+    sleep: Pin<Box<Sleep>>,
+    /// When it rings; `NEVER` once it has rung.
+    set_to: Moment,
+}
+
+impl Alarm {
+    /// Needs a runtime around it.
+    pub(crate) fn new() -> Self {
+        Self { sleep: Box::pin(tokio::time::sleep(LONGEST)), set_to: Moment::NEVER }
+    }
+
+    /// Sees to it that the task is woken at `at`, or somewhat before. Ready: it rang, look at the clock again.
+    pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, now: Moment, at: Moment) -> Poll<()> {
+        if at < self.set_to {
+            let length = at.since(now).min(LONGEST);
+            self.sleep.as_mut().reset(Instant::now() + length);
+            self.set_to = now.plus(length);
+        }
+        if self.sleep.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.set_to = Moment::NEVER;
+        Poll::Ready(())
+    }
+}

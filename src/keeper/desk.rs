@@ -1,0 +1,130 @@
+//! The tickets of callers who wait for an answer, or may still have to give one back.
+
+use std::collections::HashMap;
+
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::slot::Put;
+use crate::slot::Ticket;
+use crate::slot::Withdrawal;
+
+/// A ticket stays here until its answer cannot come back: a grant's until it was picked up, cancelled or released.
+#[derive(Debug, Default)]
+pub(crate) struct Desk(HashMap<RequestId, Ticket>);
+
+impl Desk {
+    pub(crate) fn open(&mut self, request: RequestId, ticket: Ticket) {
+        self.0.insert(request, ticket);
+    }
+
+    /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
+    pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
+        let granted = matches!(answer, Answer::Granted(_));
+        let put = self.0.get(&request)?.put(answer);
+        if !granted || put == Put::NobodyThere {
+            self.0.remove(&request);
+        }
+        (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
+    }
+
+    /// Takes an untaken grant back.
+    pub(crate) fn withdraw(&mut self, request: RequestId) -> Event {
+        match self.0.get(&request).map(Ticket::withdraw) {
+            Some(Withdrawal::TakenBack) => Event::Withdrawn { request },
+            Some(Withdrawal::PickedUp) | None => {
+                self.0.remove(&request);
+                Event::PickedUp { request }
+            }
+        }
+    }
+
+    /// The caller is gone. None: the engine knows, or has answered for good.
+    pub(crate) fn cancel(&mut self, request: RequestId) -> Option<Event> {
+        self.0.remove(&request).map(|_| Event::Cancel { request })
+    }
+
+    /// Whoever releases has picked up.
+    pub(crate) fn forget(&mut self, request: RequestId) {
+        self.0.remove(&request);
+    }
+
+    pub(crate) fn is_open(&self, request: RequestId) -> bool {
+        self.0.contains_key(&request)
+    }
+
+    /// Every caller still waiting is told that the client is closed.
+    pub(crate) fn close(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+    use std::task::Context;
+    use std::task::Poll;
+
+    use futures::task::noop_waker_ref;
+
+    use crate::cell::HoldCell;
+    use crate::clock::Moment;
+    use crate::name::LockName;
+    use crate::slot::Slot;
+    use crate::slot::slot;
+
+    const REQUEST: RequestId = RequestId(7);
+
+    fn desk() -> (Desk, Slot) {
+        let (slot, ticket) = slot();
+        let mut desk = Desk::default();
+        desk.open(REQUEST, ticket);
+        (desk, slot)
+    }
+
+    fn grant() -> Answer {
+        let name = LockName::new("desk").unwrap();
+        Answer::Granted(Arc::new(HoldCell::new(name, 1, 1, Moment::NEVER)))
+    }
+
+    fn take(slot: &Slot) -> Poll<Answer> {
+        slot.poll_take(&mut Context::from_waker(noop_waker_ref()))
+    }
+
+    #[test]
+    fn a_grant_for_nobody_is_cancelled_exactly_once() {
+        let (mut desk, slot) = desk();
+        assert!(slot.close());
+        assert!(matches!(desk.answer(REQUEST, grant()), Some(Event::Cancel { request: REQUEST })));
+        assert!(desk.cancel(REQUEST).is_none(), "the future's own cancellation comes second");
+
+        let (mut desk, slot) = self::desk();
+        assert!(desk.answer(REQUEST, grant()).is_none());
+        assert!(slot.close());
+        assert!(matches!(desk.cancel(REQUEST), Some(Event::Cancel { request: REQUEST })));
+        assert!(desk.cancel(REQUEST).is_none());
+    }
+
+    #[test]
+    fn nothing_stays_behind() {
+        let (mut desk, slot) = desk();
+        desk.answer(REQUEST, grant());
+        assert!(desk.is_open(REQUEST), "the grant may still be withdrawn");
+        assert!(matches!(desk.withdraw(REQUEST), Event::Withdrawn { .. }));
+        assert!(desk.is_open(REQUEST), "the future still waits");
+        desk.answer(REQUEST, grant());
+        assert!(take(&slot).is_ready());
+        assert!(matches!(desk.withdraw(REQUEST), Event::PickedUp { .. }));
+        assert!(!desk.is_open(REQUEST));
+    }
+
+    #[test]
+    fn an_answer_other_than_a_grant_is_final() {
+        let (mut desk, slot) = desk();
+        assert!(desk.answer(REQUEST, Answer::NotGranted).is_none());
+        assert!(!desk.is_open(REQUEST));
+        assert!(matches!(take(&slot), Poll::Ready(Answer::NotGranted)));
+    }
+}

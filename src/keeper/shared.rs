@@ -1,0 +1,175 @@
+//! What every handle of a client shares.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::task::Context;
+use std::task::Poll;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::cell::Directory;
+use crate::clock::Clock;
+use crate::clock::Deadline;
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::slot::Slot;
+use crate::slot::slot;
+use crate::stats::Counters;
+
+use super::Message;
+
+/// How long dropping the last handle waits for queued releases to reach the server.
+const LAST_RELEASES: Duration = Duration::from_millis(200);
+
+/// One for each client. Client, locks, guards and pending futures hold it; the keeper does not, so that dropping
+/// the last of them ends the keeper.
+pub(crate) struct Shared {
+    pub(super) mailbox: UnboundedSender<Message>,
+    pub(super) clock: Clock,
+    pub(super) config: Config,
+    pub(super) directory: Arc<Directory>,
+    pub(super) counters: Arc<Counters>,
+    /// The keeper's thread, when it has one of its own.
+    pub(super) thread: Option<ThreadId>,
+    next_request: AtomicU64,
+}
+
+impl Shared {
+    pub(super) fn new(
+        mailbox: UnboundedSender<Message>,
+        clock: Clock,
+        config: Config,
+        directory: Arc<Directory>,
+        counters: Arc<Counters>,
+        thread: Option<ThreadId>,
+    ) -> Self {
+        Self { mailbox, clock, config, directory, counters, thread, next_request: AtomicU64::new(1) }
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn deadline(&self, moment: Moment) -> Deadline {
+        Deadline::new(moment, self.clock)
+    }
+
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Sends a request. The future that is returned may be dropped: nobody waits for the answer then.
+    pub(crate) fn ask(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> Asked {
+        self.send(false, |request, ticket| Message::Ask { request, ticket, event: event(request) })
+    }
+
+    /// Sends a request that is cancelled when the returned future is dropped unanswered.
+    pub(crate) fn ask_cancellable(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> Asked {
+        self.send(true, |request, ticket| Message::Ask { request, ticket, event: event(request) })
+    }
+
+    /// Asks for the first connection.
+    pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> Asked {
+        let deadline = self.now().plus(timeout);
+        self.send(true, |request, ticket| Message::Connect { request, ticket, deadline })
+    }
+
+    pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> Asked {
+        let until = self.now().plus(within);
+        self.send(false, |request, ticket| Message::Shutdown { request, ticket, until })
+    }
+
+    pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, watched: bool, grant: RequestId) -> Asked {
+        self.send(false, |request, ticket| Message::Release {
+            hold,
+            watched,
+            grant,
+            waiting: Some((request, ticket)),
+        })
+    }
+
+    /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long.
+    pub(crate) fn release(&self, hold: u64, watched: bool, grant: RequestId) {
+        let _ = self.mailbox.send(Message::Release { hold, watched, grant, waiting: None });
+    }
+
+    fn send(
+        self: &Arc<Self>,
+        cancellable: bool,
+        message: impl FnOnce(RequestId, crate::slot::Ticket) -> Message,
+    ) -> Asked {
+        let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
+        let (slot, ticket) = slot();
+        // A keeper that is gone gives the message back; the ticket dropped with it answers `Closed`.
+        let _ = self.mailbox.send(message(request, ticket));
+        Asked { request, slot, cancellable, shared: Arc::clone(self) }
+    }
+}
+
+impl Drop for Shared {
+    /// The last handle is gone: the keeper finishes. Waits a moment for releases that are queued, so that those of
+    /// guards dropped at the end of `main` are not lost with the process.
+    fn drop(&mut self) {
+        let waits = self.thread.is_some_and(|keeper| keeper != std::thread::current().id());
+        let (done, finished) = mpsc::channel();
+        let _ = self.mailbox.send(Message::LastHandle { done: waits.then_some(done) });
+        if waits {
+            let _ = finished.recv_timeout(LAST_RELEASES);
+        }
+    }
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("client", &self.config.client_id).finish_non_exhaustive()
+    }
+}
+
+/// A request on its way. Waits for its slot and for nothing else, so that it works under any executor.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    request: RequestId,
+    slot: Slot,
+    cancellable: bool,
+    shared: Arc<Shared>,
+}
+
+impl Asked {
+    pub(crate) fn request(&self) -> RequestId {
+        self.request
+    }
+}
+
+impl Future for Asked {
+    type Output = Answer;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+        self.slot.poll_take(cx)
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.slot.close() && self.cancellable {
+            let _ = self.shared.mailbox.send(Message::Cancel { request: self.request });
+        }
+    }
+}

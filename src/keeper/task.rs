@@ -1,0 +1,387 @@
+//! The keeper's loop.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::task::Context;
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::OpId;
+use crate::cell::Directory;
+use crate::clock::Clock;
+use crate::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::name::LockName;
+use crate::scripts::reentrant::Command;
+use crate::slot::Ticket;
+use crate::stats::Counters;
+use crate::trace;
+
+use super::Message;
+use super::Setup;
+use super::alarm::Alarm;
+use super::desk::Desk;
+
+/// Messages, and server events, that are handled before the other kind gets its turn.
+const BATCH: usize = 256;
+/// Rounds of both before other tasks of the runtime, the connections among them, get their turn.
+const ROUNDS: usize = 4;
+/// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
+const REREAD: Duration = Duration::from_millis(250);
+/// How long the releases that are left may take once the last handle is gone.
+const LAST_HANDLE: Duration = Duration::from_secs(3);
+/// How long connections may take to close in an orderly way.
+const CLOSING: Duration = Duration::from_secs(1);
+
+/// A keeper: the engine, its backend and the callers' tickets.
+pub(super) struct Task {
+    engine: Engine,
+    backend: Box<dyn Backend>,
+    messages: UnboundedReceiver<Message>,
+    clock: Clock,
+    address: String,
+    directory: Arc<Directory>,
+    counters: Arc<Counters>,
+    desk: Desk,
+    /// What the replies that are still to come answer.
+    sent: HashMap<OpId, Command>,
+    alarm: Alarm,
+    /// Kept for its memory; empty between two events.
+    effects: Vec<Effect>,
+    connecting: Option<Connecting>,
+    life: Life,
+    farewell: Farewell,
+    /// Held until everything queued by handles that are gone has been dealt with.
+    last_words: Option<mpsc::Sender<()>>,
+}
+
+/// A `connect` that waits for its first connection.
+#[derive(Debug)]
+struct Connecting {
+    request: RequestId,
+    since: Moment,
+    deadline: Moment,
+    last_error: Option<String>,
+}
+
+/// → Serving → ShuttingDown → Finished
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    Serving,
+    ShuttingDown,
+    Finished,
+}
+
+/// What is said once nothing of the keeper is left.
+#[derive(Debug, Default)]
+pub(super) struct Farewell {
+    tickets: Vec<Ticket>,
+    unreleased: Vec<LockName>,
+}
+
+impl Farewell {
+    pub(super) fn deliver(self) {
+        for ticket in self.tickets {
+            ticket.put(Answer::ShutDown { unreleased: self.unreleased.clone() });
+        }
+    }
+}
+
+impl Task {
+    /// Needs a runtime around it.
+    pub(super) fn new(
+        setup: Setup,
+        messages: UnboundedReceiver<Message>,
+        directory: Arc<Directory>,
+        counters: Arc<Counters>,
+    ) -> Self {
+        Self {
+            engine: Engine::new(setup.config, Arc::clone(&directory), Arc::clone(&counters)),
+            backend: (setup.backend)(),
+            messages,
+            clock: setup.clock,
+            address: setup.address,
+            directory,
+            counters,
+            desk: Desk::default(),
+            sent: HashMap::new(),
+            alarm: Alarm::new(),
+            effects: Vec::new(),
+            connecting: None,
+            life: Life::Serving,
+            farewell: Farewell::default(),
+            last_words: None,
+        }
+    }
+
+    pub(super) async fn run(mut self) -> Farewell {
+        poll_fn(|cx| self.poll(cx)).await;
+        self.last_words = None;
+        self.turn_callers_away().await;
+        self.close_backend().await;
+        std::mem::take(&mut self.farewell)
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            let mut idle = self.take_events(cx);
+            idle &= self.take_messages(cx);
+            idle &= self.look_at_clock(cx);
+            if self.life == Life::Finished {
+                return Poll::Ready(());
+            }
+            if idle {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    // ---- what comes in; true: nothing more for now
+
+    fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
+        for taken in 0..BATCH {
+            match self.backend.poll_event(cx) {
+                Poll::Ready(event) => self.on_backend(event),
+                Poll::Pending => return taken == 0,
+            }
+        }
+        false
+    }
+
+    fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
+        for taken in 0..BATCH {
+            match self.messages.poll_recv(cx) {
+                Poll::Ready(Some(message)) => self.on_message(message),
+                // Without handles there was a `LastHandle` before.
+                Poll::Ready(None) | Poll::Pending => return taken == 0,
+            }
+        }
+        false
+    }
+
+    fn look_at_clock(&mut self, cx: &mut Context<'_>) -> bool {
+        let now = self.clock.now();
+        if self.engine.next_timeout().is_some_and(|at| at <= now) {
+            self.handle(now, Event::Tick);
+            return false;
+        }
+        if self.connecting.as_ref().is_some_and(|connecting| connecting.deadline <= now) {
+            self.give_up_connecting(now);
+            return false;
+        }
+        match self.next_look(now) {
+            Some(at) => self.alarm.poll_until(cx, now, at).is_pending(),
+            None => true,
+        }
+    }
+
+    fn next_look(&self, now: Moment) -> Option<Moment> {
+        let connecting = self.connecting.as_ref().map(|connecting| connecting.deadline);
+        let suspends = matches!(self.clock, Clock::Boot) && self.counters.holds.load(Ordering::Relaxed) > 0;
+        let reread = suspends.then(|| now.plus(REREAD));
+        [self.engine.next_timeout(), connecting, reread].into_iter().flatten().min()
+    }
+
+    fn on_message(&mut self, message: Message) {
+        // Before anything is sent: validity counts from here.
+        let now = self.clock.now();
+        match message {
+            Message::Ask { request, ticket, event } => {
+                self.desk.open(request, ticket);
+                self.handle(now, event);
+            }
+            Message::Connect { request, ticket, deadline } => {
+                self.desk.open(request, ticket);
+                self.connecting = Some(Connecting { request, since: now, deadline, last_error: None });
+                self.handle(now, Event::Ready { request });
+            }
+            Message::Cancel { request } => {
+                if let Some(event) = self.desk.cancel(request) {
+                    self.handle(now, event);
+                }
+            }
+            Message::Release { hold, watched, grant, waiting } => {
+                self.desk.forget(grant);
+                let request = waiting.map(|(request, ticket)| {
+                    self.desk.open(request, ticket);
+                    request
+                });
+                self.handle(now, Event::Release { hold, watched, request });
+            }
+            Message::Shutdown { request, ticket, until } => {
+                self.farewell.tickets.push(ticket);
+                self.shut_down(now, until, Some(request));
+            }
+            Message::LastHandle { done } => {
+                self.last_words = done;
+                self.shut_down(now, now.plus(LAST_HANDLE), None);
+            }
+        }
+    }
+
+    fn on_backend(&mut self, event: BackendEvent) {
+        let now = self.clock.now();
+        let event = match event {
+            BackendEvent::Replied { op, outcome } => {
+                let Some(command) = self.sent.remove(&op) else { return };
+                Event::Replied { op, outcome: outcome.and_then(|value| command.read(value)) }
+            }
+            BackendEvent::Up(info) => Event::Up(info),
+            BackendEvent::Down { cause } => {
+                self.note_trouble(&cause);
+                Event::Down { cause }
+            }
+            BackendEvent::PubSubUp => Event::PubSubUp,
+            BackendEvent::PubSubDown => Event::PubSubDown,
+            BackendEvent::ConnectFailed { failure } => {
+                self.note_trouble(&failure.message);
+                Event::ConnectFailed { failure }
+            }
+            BackendEvent::Subscribed { channel, generation, result } => {
+                Event::Subscribed { channel, generation, result }
+            }
+            BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
+            BackendEvent::Lagged => Event::Lagged,
+            BackendEvent::Closed => return,
+        };
+        self.handle(now, event);
+    }
+
+    // ---- the engine
+
+    fn handle(&mut self, now: Moment, event: Event) {
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            self.engine.handle(now, event, &mut effects);
+            for effect in effects.drain(..) {
+                events.extend(self.perform(effect));
+            }
+        }
+        self.effects = effects;
+    }
+
+    /// Does what the engine wants. What the engine is to be told in return comes back.
+    fn perform(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Send { op, command, timeout } => {
+                self.backend.submit(op, command.to_call(), timeout);
+                self.sent.insert(op, command);
+            }
+            Effect::Subscribe { channel, sharded, generation } => {
+                self.backend.subscribe(channel, sharded, generation);
+            }
+            Effect::Unsubscribe { channel, sharded } => self.backend.unsubscribe(channel, sharded),
+            Effect::Reconnect => self.backend.reconnect(),
+            Effect::Answer { request, answer } => return self.answer(request, answer),
+            Effect::Withdraw { request } => return Some(self.desk.withdraw(request)),
+            Effect::Report(report) => trace::report(report),
+            Effect::Finished => self.life = Life::Finished,
+        }
+        None
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
+        if let Answer::ShutDown { unreleased } = answer {
+            // Said by the keeper's last act, not while connections are still open.
+            self.farewell.unreleased = unreleased;
+            return None;
+        }
+        self.connecting.take_if(|connecting| connecting.request == request);
+        self.desk.answer(request, answer)
+    }
+
+    // ---- the beginning
+
+    fn note_trouble(&mut self, cause: &str) {
+        if let Some(connecting) = &mut self.connecting {
+            connecting.last_error = Some(cause.to_owned());
+        }
+    }
+
+    fn give_up_connecting(&mut self, now: Moment) {
+        let Some(connecting) = self.connecting.take() else { return };
+        let last = connecting.last_error.as_deref().unwrap_or("no answer at all");
+        let error = Error::Unavailable {
+            waited: now.since(connecting.since),
+            cause: format!("tried {}: {last}", self.address),
+        };
+        let request = connecting.request;
+        if self.desk.is_open(request) {
+            self.desk.answer(request, Answer::Failed(error));
+            self.handle(now, Event::Cancel { request });
+        }
+    }
+
+    // ---- the end
+
+    fn shut_down(&mut self, now: Moment, until: Moment, request: Option<RequestId>) {
+        if self.life == Life::Serving {
+            self.life = Life::ShuttingDown;
+            self.handle(now, Event::Shutdown { until, request });
+        }
+    }
+
+    /// Closes the mailbox. Who is left in it, or still waits, hears that the client is closed.
+    async fn turn_callers_away(&mut self) {
+        self.messages.close();
+        while let Some(message) = self.messages.recv().await {
+            if let Message::Shutdown { ticket, .. } = message {
+                self.farewell.tickets.push(ticket);
+            }
+        }
+        self.desk.close();
+    }
+
+    async fn close_backend(&mut self) {
+        self.backend.close();
+        let backend = &mut self.backend;
+        let closed = poll_fn(|cx| {
+            loop {
+                match backend.poll_event(cx) {
+                    Poll::Ready(BackendEvent::Closed) => return Poll::Ready(()),
+                    Poll::Ready(_) => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        if tokio::time::timeout(CLOSING, closed).await.is_err() {
+            tracing::debug!(target: trace::TARGET, "connections did not close in time, cutting them");
+        }
+    }
+}
+
+impl Drop for Task {
+    /// However the keeper ends, nothing is renewed from here on: whoever believes in a hold must hear of it.
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(target: trace::TARGET, "the keeper panicked; this client is closed");
+        }
+        for entry in self.directory.iter() {
+            entry.value().lose(LossReason::ClientShutdown);
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("engine", &self.engine).field("life", &self.life).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,238 @@
+//! Where a caller's future waits for its answer, and where the keeper puts it.
+//!
+//! A oneshot whose content can be taken back as long as the future has not taken it. Everything happens under one
+//! small mutex, so that exactly one of these is true of a grant: its future took it, it was withdrawn, or it was
+//! put into a slot whose future is gone.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+
+use crate::engine::event::Answer;
+use crate::error::Error;
+
+/// The future's end.
+#[derive(Debug)]
+pub(crate) struct Slot(Arc<Shelf>);
+
+/// The keeper's end. Dropped unanswered, it answers `Closed`: no caller waits for a keeper that is gone.
+#[derive(Debug)]
+pub(crate) struct Ticket(Arc<Shelf>);
+
+/// What became of an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It lies there until the future takes it.
+    Waiting,
+    /// The future is gone.
+    NobodyThere,
+}
+
+/// What became of a withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Withdrawal {
+    /// Nothing lies there any more.
+    TakenBack,
+    /// The future has it.
+    PickedUp,
+}
+
+#[derive(Debug)]
+struct Shelf(Mutex<State>);
+
+#[derive(Debug)]
+enum State {
+    /// → Full, Closed
+    Empty(Option<Waker>),
+    /// → Empty (withdrawn), Taken, Closed
+    Full(Answer),
+    /// The future has its answer.
+    Taken,
+    /// The future is gone, and never saw an answer.
+    Closed,
+}
+
+pub(crate) fn slot() -> (Slot, Ticket) {
+    let shelf = Arc::new(Shelf(Mutex::new(State::Empty(None))));
+    (Slot(Arc::clone(&shelf)), Ticket(shelf))
+}
+
+impl Shelf {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code of others runs under the lock, so a poisoned state is a whole one.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the state and wakes the future, outside the lock: wakers run code of others.
+    fn fill(&self, answer: Answer) -> Put {
+        let mut state = self.lock();
+        let waker = match &mut *state {
+            State::Empty(waker) => waker.take(),
+            State::Full(_) => None,
+            State::Taken | State::Closed => return Put::NobodyThere,
+        };
+        let before = std::mem::replace(&mut *state, State::Full(answer));
+        drop(state);
+        drop(before);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        Put::Waiting
+    }
+}
+
+impl Slot {
+    /// Takes the answer once there is one.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Answer> {
+        let mut state = self.0.lock();
+        match &mut *state {
+            State::Full(_) => match std::mem::replace(&mut *state, State::Taken) {
+                State::Full(answer) => Poll::Ready(answer),
+                _ => Poll::Pending,
+            },
+            State::Empty(waker) => {
+                let old = match waker {
+                    Some(waker) if waker.will_wake(cx.waker()) => None,
+                    _ => waker.replace(cx.waker().clone()),
+                };
+                drop(state);
+                drop(old);
+                Poll::Pending
+            }
+            State::Taken | State::Closed => Poll::Pending,
+        }
+    }
+
+    /// Gives up waiting. True: no answer was taken and none ever will be, so the request must be cancelled.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Taken | State::Closed) {
+            return false;
+        }
+        let before = std::mem::replace(&mut *state, State::Closed);
+        drop(state);
+        drop(before);
+        true
+    }
+}
+
+impl Ticket {
+    pub(crate) fn put(&self, answer: Answer) -> Put {
+        self.0.fill(answer)
+    }
+
+    /// Takes an answer back. The future then waits as before, until the next one is put.
+    pub(crate) fn withdraw(&self) -> Withdrawal {
+        let mut state = self.0.lock();
+        match &*state {
+            State::Taken => return Withdrawal::PickedUp,
+            // Closed: the cancellation is under way, and the grant is nobody's.
+            State::Empty(_) | State::Closed => return Withdrawal::TakenBack,
+            State::Full(_) => {}
+        }
+        // The waker was used up when the answer was put; the woken future finds nothing and registers anew.
+        let before = std::mem::replace(&mut *state, State::Empty(None));
+        drop(state);
+        drop(before);
+        Withdrawal::TakenBack
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let unanswered = match &*self.0.lock() {
+            State::Empty(_) => true,
+            // A grant that nobody looks after any more is none.
+            State::Full(answer) => matches!(answer, Answer::Granted(_)),
+            State::Taken | State::Closed => false,
+        };
+        if unanswered {
+            self.0.fill(Answer::Failed(Error::Closed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use futures::task::noop_waker_ref;
+
+    use crate::cell::HoldCell;
+    use crate::clock::Moment;
+    use crate::name::LockName;
+
+    fn grant() -> Answer {
+        let name = LockName::new("slot").unwrap();
+        Answer::Granted(Arc::new(HoldCell::new(name, 1, 1, Moment::NEVER)))
+    }
+
+    fn take(slot: &Slot) -> Poll<Answer> {
+        slot.poll_take(&mut Context::from_waker(noop_waker_ref()))
+    }
+
+    #[test]
+    fn an_answer_is_taken_once() {
+        let (slot, ticket) = slot();
+        assert!(take(&slot).is_pending());
+        assert_eq!(ticket.put(grant()), Put::Waiting);
+        assert!(matches!(take(&slot), Poll::Ready(Answer::Granted(_))));
+        assert!(take(&slot).is_pending());
+        assert_eq!(ticket.withdraw(), Withdrawal::PickedUp);
+        assert!(!slot.close(), "an answer that was taken is not cancelled");
+    }
+
+    #[test]
+    fn a_withdrawn_answer_leaves_the_future_waiting_for_the_next() {
+        let (slot, ticket) = slot();
+        ticket.put(grant());
+        assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
+        assert!(take(&slot).is_pending());
+        ticket.put(Answer::NotGranted);
+        assert!(matches!(take(&slot), Poll::Ready(Answer::NotGranted)));
+    }
+
+    #[test]
+    fn closing_reports_an_answer_that_nobody_took() {
+        for answered in [false, true] {
+            let (slot, ticket) = slot();
+            if answered {
+                ticket.put(grant());
+            }
+            assert!(slot.close());
+            assert!(!slot.close(), "only once");
+            assert_eq!(ticket.put(grant()), Put::NobodyThere);
+            assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
+        }
+    }
+
+    #[test]
+    fn a_lost_ticket_answers_closed() {
+        for put_before in [false, true] {
+            let (slot, ticket) = slot();
+            if put_before {
+                ticket.put(grant());
+            }
+            drop(ticket);
+            assert!(matches!(take(&slot), Poll::Ready(Answer::Failed(Error::Closed))));
+        }
+        let (slot, ticket) = slot();
+        ticket.put(Answer::Done);
+        drop(ticket);
+        assert!(matches!(take(&slot), Poll::Ready(Answer::Done)));
+    }
+
+    #[test]
+    fn put_wakes_the_future() {
+        let (slot, ticket) = slot();
+        let waiter = std::thread::spawn(move || {
+            futures::executor::block_on(std::future::poll_fn(|cx| slot.poll_take(cx)))
+        });
+        ticket.put(Answer::Forced(true));
+        assert!(matches!(waiter.join().unwrap(), Answer::Forced(true)));
+    }
+}

@@ -1,0 +1,129 @@
+//! What the log is told, under stable names.
+//!
+//! Names: `acquire`, `wait`, `renew`, `release`, `lost`, `link`. Lock names are escaped, ids of clients cut to their
+//! first eight characters.
+
+use std::fmt;
+
+use tracing::Level;
+use tracing::Span;
+use tracing::event;
+
+use crate::engine::event::Report;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
+
+pub(crate) const TARGET: &str = "redis_reentrant_lock";
+
+/// Around one acquisition.
+pub(crate) fn acquire_span(name: &LockName, owner: &OwnerKey) -> Span {
+    tracing::debug_span!(
+        target: TARGET,
+        "acquire",
+        name = ?name,
+        owner = owner.kind(),
+        outcome = tracing::field::Empty,
+    )
+}
+
+/// Around one release that is waited for.
+pub(crate) fn release_span(name: &LockName) -> Span {
+    tracing::debug_span!(target: TARGET, "release", name = ?name, outcome = tracing::field::Empty)
+}
+
+/// A hold field, its client id shortened.
+pub(crate) struct Short<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (client, hold) = self.0.split_once(':').unwrap_or((self.0, ""));
+        let shown: String = client.chars().take(8).collect();
+        if hold.is_empty() { write!(f, "{shown}") } else { write!(f, "{shown}:{hold}") }
+    }
+}
+
+impl fmt::Debug for Short<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+pub(crate) fn report(report: Report) {
+    match report {
+        Report::Granted { name, hold, token, waited } => {
+            event!(name: "acquire", target: TARGET, Level::DEBUG, ?name, hold, token, ?waited, "granted");
+        }
+        Report::Waiting { name, holder, pttl } => {
+            let holder = Short(&holder);
+            event!(name: "wait", target: TARGET, Level::DEBUG, ?name, %holder, pttl, "held by another");
+        }
+        Report::Renewed { holds } => {
+            event!(name: "renew", target: TARGET, Level::TRACE, holds, "renewed");
+        }
+        Report::RenewalFailed { holds, cause } => {
+            event!(name: "renew", target: TARGET, Level::WARN, holds, %cause, "renewal failed");
+        }
+        Report::Released { name, hold } => {
+            event!(name: "release", target: TARGET, Level::DEBUG, ?name, hold, "released");
+        }
+        Report::ReleaseFailed { name, hold, cause } => {
+            event!(
+                name: "release", target: TARGET, Level::WARN, ?name, hold, %cause,
+                "a dropped guard's release could not be confirmed before its lease ended"
+            );
+        }
+        Report::Suspect { name, hold } => {
+            event!(name: "renew", target: TARGET, Level::WARN, ?name, hold, "no renewal confirmed for a while");
+        }
+        Report::Lost { name, hold, reason } => {
+            event!(name: "lost", target: TARGET, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
+        }
+        other => report_surroundings(other),
+    }
+}
+
+/// Reports about something else than the course of a hold.
+fn report_surroundings(report: Report) {
+    match report {
+        Report::WaitingOnSelf { name, hold } => {
+            event!(
+                name: "wait", target: TARGET, Level::WARN, ?name, hold,
+                "waiting for 10 s for a hold of this same client: does a task wait for one that it blocks?"
+            );
+        }
+        Report::WakeUpsMissing { name, in_a_row } => {
+            event!(
+                name: "wait", target: TARGET, Level::WARN, ?name, in_a_row,
+                "several grants in a row without a wake-up: do all clients use the same wire profile and sharding?"
+            );
+        }
+        Report::PublishRefused { name } => {
+            event!(
+                name: "release", target: TARGET, Level::WARN, ?name,
+                "freed, but Redis refused to publish it: waiters learn of it late"
+            );
+        }
+        Report::ClockJump => {
+            event!(name: "renew", target: TARGET, Level::WARN, "the server's clock jumped");
+        }
+        Report::LinkUp { address, version } => {
+            event!(name: "link", target: TARGET, Level::INFO, %address, %version, "connected");
+        }
+        Report::LinkDown { cause } => {
+            event!(name: "link", target: TARGET, Level::WARN, %cause, "disconnected");
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_ids_are_shortened() {
+        assert_eq!(Short("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731").to_string(), "6e3d30b7:731");
+        assert_eq!(Short("6e3d30b7-83b1-433a-9335-5e8b9916d3ac").to_string(), "6e3d30b7");
+        assert_eq!(Short("ä").to_string(), "ä");
+    }
+}
