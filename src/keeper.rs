@@ -14,8 +14,8 @@ mod shared;
 mod start;
 mod task;
 
-pub(crate) use shared::Asked;
 pub(crate) use shared::Shared;
+pub(crate) use start::MakeBackend;
 pub(crate) use start::Setup;
 pub(crate) use start::start;
 
@@ -35,8 +35,8 @@ enum Message {
     Connect { request: RequestId, ticket: Ticket, deadline: Moment },
     /// The future of a request was dropped without an answer.
     Cancel { request: RequestId },
-    /// A guard's level ends. `grant` is the request that made the guard.
-    Release { hold: u64, watched: bool, grant: RequestId, waiting: Option<(RequestId, Ticket)> },
+    /// A guard's level ends; `level` is the request that was granted it.
+    Release { hold: u64, level: RequestId, waiting: Option<(RequestId, Ticket)> },
     /// `LockClient::shutdown`; answered by the keeper's last act.
     Shutdown { request: RequestId, ticket: Ticket, until: Moment },
     /// Nobody can send anything any more. The sender is dropped when what was queued has been dealt with.

@@ -23,6 +23,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::slot::Slot;
+use crate::slot::Ticket;
 use crate::slot::slot;
 use crate::stats::Counters;
 
@@ -97,24 +98,20 @@ impl Shared {
         self.send(false, |request, ticket| Message::Shutdown { request, ticket, until })
     }
 
-    pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, watched: bool, grant: RequestId) -> Asked {
-        self.send(false, |request, ticket| Message::Release {
-            hold,
-            watched,
-            grant,
-            waiting: Some((request, ticket)),
-        })
+    /// Releases a level. It goes on when the returned future is dropped.
+    pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, level: RequestId) -> Asked {
+        self.send(false, |request, ticket| Message::Release { hold, level, waiting: Some((request, ticket)) })
     }
 
     /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long.
-    pub(crate) fn release(&self, hold: u64, watched: bool, grant: RequestId) {
-        let _ = self.mailbox.send(Message::Release { hold, watched, grant, waiting: None });
+    pub(crate) fn release(&self, hold: u64, level: RequestId) {
+        let _ = self.mailbox.send(Message::Release { hold, level, waiting: None });
     }
 
     fn send(
         self: &Arc<Self>,
         cancellable: bool,
-        message: impl FnOnce(RequestId, crate::slot::Ticket) -> Message,
+        message: impl FnOnce(RequestId, Ticket) -> Message,
     ) -> Asked {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();

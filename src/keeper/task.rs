@@ -45,6 +45,8 @@ const ROUNDS: usize = 4;
 const REREAD: Duration = Duration::from_millis(250);
 /// How long the releases that are left may take once the last handle is gone.
 const LAST_HANDLE: Duration = Duration::from_secs(3);
+/// What the engine gets beyond its deadline to say that it has finished.
+const GRACE: Duration = Duration::from_millis(250);
 /// How long connections may take to close in an orderly way.
 const CLOSING: Duration = Duration::from_secs(1);
 
@@ -79,11 +81,14 @@ struct Connecting {
     last_error: Option<String>,
 }
 
-/// → Serving → ShuttingDown → Finished
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Life {
+    /// → ShuttingDown
     Serving,
-    ShuttingDown,
+    /// → Finished: when the engine says so, at `end` in any case.
+    ShuttingDown {
+        end: Moment,
+    },
     Finished,
 }
 
@@ -186,6 +191,10 @@ impl Task {
             self.give_up_connecting(now);
             return false;
         }
+        if matches!(self.life, Life::ShuttingDown { end } if end <= now) {
+            self.life = Life::Finished;
+            return false;
+        }
         match self.next_look(now) {
             Some(at) => self.alarm.poll_until(cx, now, at).is_pending(),
             None => true,
@@ -194,9 +203,13 @@ impl Task {
 
     fn next_look(&self, now: Moment) -> Option<Moment> {
         let connecting = self.connecting.as_ref().map(|connecting| connecting.deadline);
+        let end = match self.life {
+            Life::ShuttingDown { end } => Some(end),
+            Life::Serving | Life::Finished => None,
+        };
         let suspends = matches!(self.clock, Clock::Boot) && self.counters.holds.load(Ordering::Relaxed) > 0;
         let reread = suspends.then(|| now.plus(REREAD));
-        [self.engine.next_timeout(), connecting, reread].into_iter().flatten().min()
+        [self.engine.next_timeout(), connecting, end, reread].into_iter().flatten().min()
     }
 
     fn on_message(&mut self, message: Message) {
@@ -217,13 +230,13 @@ impl Task {
                     self.handle(now, event);
                 }
             }
-            Message::Release { hold, watched, grant, waiting } => {
-                self.desk.forget(grant);
+            Message::Release { hold, level, waiting } => {
+                self.desk.forget(level);
                 let request = waiting.map(|(request, ticket)| {
                     self.desk.open(request, ticket);
                     request
                 });
-                self.handle(now, Event::Release { hold, watched, request });
+                self.handle(now, Event::Release { hold, level, request });
             }
             Message::Shutdown { request, ticket, until } => {
                 self.farewell.tickets.push(ticket);
@@ -334,7 +347,7 @@ impl Task {
 
     fn shut_down(&mut self, now: Moment, until: Moment, request: Option<RequestId>) {
         if self.life == Life::Serving {
-            self.life = Life::ShuttingDown;
+            self.life = Life::ShuttingDown { end: until.plus(GRACE) };
             self.handle(now, Event::Shutdown { until, request });
         }
     }

@@ -1,0 +1,215 @@
+//! The client: what connects, and makes locks.
+
+mod builder;
+
+pub use builder::LockClientBuilder;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::error::Error;
+use crate::error::Result;
+use crate::keeper::Shared;
+use crate::lock::Lock;
+use crate::lock::unexpected;
+use crate::mutex::Mutex;
+use crate::reentrant_lock::ReentrantLock;
+use crate::stats::Stats;
+
+/// A connection to a lock server, and the watchdog of what is locked through it.
+///
+/// One is enough for a process; clones are the same client. Owners are never shared between two clients. Dropping the
+/// last handle (clients, locks, guards and `lock()` futures count) ends it and releases what is still to be released;
+/// [`shutdown`](Self::shutdown) waits for that and says how it went.
+#[derive(Clone)]
+pub struct LockClient {
+    shared: Arc<Shared>,
+}
+
+impl LockClient {
+    /// Connects to a server with default settings: [`builder`](Self::builder), its `url`, and its
+    /// [`connect`](LockClientBuilder::connect).
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the client.
+    ///
+    /// ```no_run
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// let client = redis_reentrant_lock::LockClient::connect("redis://127.0.0.1:6379").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self> {
+        Self::builder().url(url).connect().await
+    }
+
+    /// Returns at once and connects in the background, for services that may start before their Redis. Until then the
+    /// server counts as down: `lock()` waits, `try_lock()` answers `Unavailable`.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockClientBuilder::connect_lazy`].
+    pub fn connect_lazy(url: &str) -> Result<Self> {
+        Self::builder().url(url).connect_lazy()
+    }
+
+    /// For everything that is not the default.
+    pub fn builder() -> LockClientBuilder {
+        LockClientBuilder::new()
+    }
+
+    /// The reentrant lock of that name. Nothing is sent; make it where you need it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed, and at most one brace
+    /// pair, not empty.
+    pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
+        Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
+    }
+
+    /// The mutex of that name. Nothing is sent; make it where you need it.
+    ///
+    /// # Errors
+    ///
+    /// As [`reentrant_lock`](Self::reentrant_lock).
+    pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
+        Ok(Mutex::new(Lock::new(name.as_ref(), &self.shared)?))
+    }
+
+    /// This client's id, a random UUID: the first part of the hold fields it writes.
+    pub fn id(&self) -> &str {
+        &self.shared.config().client_id
+    }
+
+    /// Asks the server for a sign of life; for readiness probes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if none comes within the command timeout, [`Error::Closed`] after a shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) {
+    /// let ready = client.ping().await.is_ok();
+    /// # }
+    /// ```
+    pub async fn ping(&self) -> Result<()> {
+        match self.shared.ask(|request| Event::Ping { request }).await {
+            Answer::Done => Ok(()),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// What this client has done so far, and what it has right now. No I/O.
+    pub fn stats(&self) -> Stats {
+        self.shared.counters().snapshot()
+    }
+
+    /// Releases everything this client holds and ends it, at the deadline at the latest. Returns when no task, thread
+    /// or connection of it is left; connections get up to a second more to close.
+    ///
+    /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
+    /// later calls get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
+    /// call waits for the same end, or returns a clean report after it.
+    ///
+    /// # Errors
+    ///
+    /// None at present.
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled, the shutdown goes on when the future is dropped.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.shutdown(std::time::Duration::from_secs(5)).await?;
+    /// if !report.is_clean() {
+    ///     eprintln!("left to their leases: {:?}", report.unreleased);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn shutdown(&self, deadline: Duration) -> Result<ShutdownReport> {
+        match self.shared.ask_shutdown(deadline).await {
+            Answer::ShutDown { unreleased } => {
+                Ok(ShutdownReport { unreleased: unreleased.iter().map(ToString::to_string).collect() })
+            }
+            Answer::Failed(Error::Closed) => Ok(ShutdownReport { unreleased: Vec::new() }),
+            answer => Err(unexpected(answer)),
+        }
+    }
+}
+
+impl fmt::Debug for LockClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClient").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// What became of the locks that a client held when it was shut down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutdownReport {
+    /// Names of the locks whose release was not confirmed before the deadline; each ends with its lease.
+    pub unreleased: Vec<String>,
+}
+
+impl ShutdownReport {
+    /// Whether everything was released.
+    pub fn is_clean(&self) -> bool {
+        self.unreleased.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::guard::Guard;
+    use crate::lock::LockOptions;
+
+    fn send<T: Send>(_: T) {}
+    fn send_value<T: Send>() {}
+    fn shareable<T: Send + Sync + 'static>() {}
+
+    #[test]
+    fn bounds() {
+        shareable::<LockClient>();
+        shareable::<ReentrantLock>();
+        shareable::<Mutex>();
+        shareable::<Guard>();
+        shareable::<Error>();
+        send_value::<LockClientBuilder>();
+    }
+
+    #[expect(dead_code, reason = "only has to compile")]
+    fn futures_are_send(client: LockClient, reentrant: ReentrantLock, mutex: Mutex, guard: Guard) {
+        send(LockClient::connect("redis://127.0.0.1"));
+        send(client.ping());
+        send(client.shutdown(Duration::ZERO));
+        send(reentrant.lock());
+        send(reentrant.try_lock());
+        send(reentrant.try_lock_for(Duration::ZERO));
+        send(reentrant.lock_with(LockOptions::new()));
+        send(reentrant.holder());
+        send(reentrant.force_unlock());
+        send(mutex.lock());
+        send(mutex.lock_with(LockOptions::new()));
+        send(guard.lost());
+        send(guard.run(async {}));
+        send(guard.verify());
+        send(guard.unlock());
+    }
+}

@@ -1,0 +1,307 @@
+//! The settings of a client, checked once.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::config::Config;
+use crate::config::Keeper;
+use crate::config::Sharding;
+use crate::engine::event::Answer;
+use crate::error::Error;
+use crate::error::Result;
+use crate::keeper;
+use crate::keeper::Setup;
+use crate::lease::LeaseMs;
+use crate::lock::unexpected;
+use crate::name::WireProfile;
+
+use super::LockClient;
+
+const MIN_TIMEOUT: Duration = Duration::from_millis(10);
+const MAX_COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Makes a [`LockClient`]; see each method for its default.
+///
+/// ```no_run
+/// use redis_reentrant_lock::{Keeper, LockClient};
+/// use std::time::Duration;
+///
+/// # async fn example() -> redis_reentrant_lock::Result<()> {
+/// let client = LockClient::builder()
+///     .url("redis://locks:secret@10.0.0.7:6379/2")
+///     .lease(Duration::from_secs(10))
+///     .keeper(Keeper::Thread)
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "a builder does nothing before `connect` or `connect_lazy`"]
+#[derive(Clone)]
+pub struct LockClientBuilder {
+    server: Option<Server>,
+    keeper: Keeper,
+    lease: Duration,
+    command_timeout: Duration,
+    outage_limit: Duration,
+    connect_timeout: Duration,
+    profile: WireProfile,
+    sharding: Sharding,
+    hand_off: bool,
+}
+
+/// Which server.
+#[derive(Clone)]
+enum Server {
+    Url(String),
+}
+
+impl LockClientBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            server: None,
+            keeper: Keeper::default(),
+            lease: Config::DEFAULT_LEASE,
+            command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
+            outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
+            connect_timeout: Config::DEFAULT_CONNECT_TIMEOUT,
+            profile: WireProfile::default(),
+            sharding: Sharding::default(),
+            hand_off: true,
+        }
+    }
+
+    /// The server: `redis://[user[:password]@]host[:port][/db]`, `redis+unix:///path[?db=N]`, the same with `valkey`.
+    /// `?protocol=resp3` speaks RESP3. Checked by `connect` and `connect_lazy`.
+    pub fn url(mut self, url: &str) -> Self {
+        self.server = Some(Server::Url(url.to_owned()));
+        self
+    }
+
+    /// Where connections, timers and the watchdog run. Default: [`Keeper::Thread`].
+    pub fn keeper(mut self, keeper: Keeper) -> Self {
+        self.keeper = keeper;
+        self
+    }
+
+    /// The watched lease, renewed every third of it. After a crash the lock is free at the latest after this time.
+    /// 10 ms to 24 h, default 30 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+
+    /// How long one command may take. 10 ms to 1 min, default 1 s.
+    pub fn command_timeout(mut self, timeout: Duration) -> Self {
+        self.command_timeout = timeout;
+        self
+    }
+
+    /// How long `lock()` goes on without any answer of the server before it is `Unavailable`. 10 ms to 24 h,
+    /// default 30 s.
+    pub fn outage_limit(mut self, limit: Duration) -> Self {
+        self.outage_limit = limit;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// How wake-up channels are spelled; the same for all clients that contend. Default: [`WireProfile::Default`].
+    pub fn profile(mut self, profile: WireProfile) -> Self {
+        self.profile = profile;
+        self
+    }
+
+    /// Whether wake-ups are published sharded; the same for all clients that contend. Default: [`Sharding::Auto`].
+    pub fn sharding(mut self, sharding: Sharding) -> Self {
+        self.sharding = sharding;
+        self
+    }
+
+    /// Whether a release may grant to a waiter of this client in the same script. Default: yes.
+    pub fn hand_off(mut self, on: bool) -> Self {
+        self.hand_off = on;
+        self
+    }
+
+    /// Connects: waits for a usable connection, within the connect timeout.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`]
+    /// and [`Error::Unsupported`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
+    /// error when the time is over. Nothing of the client is left then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the client.
+    ///
+    /// ```no_run
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// let client = redis_reentrant_lock::LockClient::builder().url("redis://127.0.0.1").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn connect(self) -> Result<LockClient> {
+        let connect_timeout = self.connect_timeout;
+        let client = self.connect_lazy()?;
+        match client.shared.ask_ready(connect_timeout).await {
+            Answer::Done => Ok(client),
+            answer => {
+                client.shutdown(Duration::ZERO).await?;
+                Err(unexpected(answer))
+            }
+        }
+    }
+
+    /// Returns at once and connects in the background, for as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], a [`Keeper::Current`] outside a Tokio runtime included;
+    /// [`Error::Unavailable`] if the system has no thread left for the keeper.
+    pub fn connect_lazy(self) -> Result<LockClient> {
+        let config = self.config()?;
+        let server = self.server.ok_or_else(|| Error::InvalidUrl {
+            reason: "none was given; call `LockClientBuilder::url`".to_owned(),
+        })?;
+        let place = server.place(self.keeper)?;
+        let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
+        Ok(LockClient { shared: keeper::start(place.keeper, setup)? })
+    }
+
+    fn config(&self) -> Result<Config> {
+        let lease = LeaseMs::checked("lease", self.lease)?;
+        within("command_timeout", self.command_timeout, MAX_COMMAND_TIMEOUT, "10 ms to 1 min")?;
+        within("outage_limit", self.outage_limit, MAX_WAIT, "10 ms to 24 h")?;
+        within("connect_timeout", self.connect_timeout, MAX_WAIT, "10 ms to 24 h")?;
+        Ok(Config {
+            client_id: uuid::Uuid::new_v4().to_string(),
+            lease,
+            command_timeout: self.command_timeout,
+            outage_limit: self.outage_limit,
+            fallback: Config::FALLBACK,
+            profile: self.profile,
+            // `Auto` shards in a cluster only, and one server is none.
+            sharded: self.sharding == Sharding::On,
+            hand_off: self.hand_off,
+            max_waiters: Config::MAX_WAITERS,
+            max_hold_count: Config::MAX_HOLD_COUNT,
+        })
+    }
+}
+
+fn within(option: &'static str, given: Duration, max: Duration, allowed: &str) -> Result<()> {
+    if given < MIN_TIMEOUT || given > max {
+        return Err(Error::InvalidOption {
+            option,
+            given: format!("{given:?}"),
+            allowed: allowed.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Where a keeper runs, by which clock, and with what.
+struct Place {
+    keeper: Keeper,
+    clock: Clock,
+    address: String,
+    backend: keeper::MakeBackend,
+}
+
+impl Server {
+    fn place(self, keeper: Keeper) -> Result<Place> {
+        match self {
+            Self::Url(url) => Ok(Place {
+                keeper,
+                clock: Clock::Boot,
+                address: url,
+                backend: Box::new(|| Box::new(Absent) as Box<dyn Backend>),
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for LockClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockClientBuilder")
+            .field("keeper", &self.keeper)
+            .field("lease", &self.lease)
+            .field("command_timeout", &self.command_timeout)
+            .field("outage_limit", &self.outage_limit)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("profile", &self.profile)
+            .field("sharding", &self.sharding)
+            .field("hand_off", &self.hand_off)
+            // Without the server: its URL may hold a password.
+            .finish_non_exhaustive()
+    }
+}
+
+/// Stands in for a server until there are backends.
+struct Absent;
+
+impl Backend for Absent {
+    fn submit(&mut self, _: crate::backend::OpId, _: crate::backend::Call, _: Duration) {}
+    fn subscribe(&mut self, _: std::sync::Arc<str>, _: bool, _: u64) {}
+    fn unsubscribe(&mut self, _: std::sync::Arc<str>, _: bool) {}
+    fn poll_event(
+        &mut self,
+        _: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<crate::backend::BackendEvent> {
+        std::task::Poll::Pending
+    }
+    fn reconnect(&mut self) {}
+    fn close(&mut self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_outside_their_limits_are_refused_before_anything_is_started() {
+        let builder = || LockClient::builder().url("redis://127.0.0.1:1");
+        let (short, long) = (Duration::from_millis(9), Duration::MAX);
+        let refused = [
+            (builder().lease(Duration::ZERO), "lease"),
+            (builder().lease(short), "lease"),
+            (builder().lease(long), "lease"),
+            (builder().command_timeout(short), "command_timeout"),
+            (builder().command_timeout(Duration::from_secs(61)), "command_timeout"),
+            (builder().outage_limit(long), "outage_limit"),
+            (builder().connect_timeout(Duration::ZERO), "connect_timeout"),
+        ];
+        for (builder, option) in refused {
+            let error = builder.connect_lazy().unwrap_err();
+            assert!(
+                matches!(&error, Error::InvalidOption { option: found, .. } if *found == option),
+                "{error}"
+            );
+            assert!(error.is_config());
+        }
+    }
+
+    #[test]
+    fn a_missing_url_and_a_missing_runtime_are_named() {
+        let error = LockClient::builder().connect_lazy().unwrap_err();
+        assert!(error.to_string().contains("url"), "{error}");
+        let current = LockClient::builder().url("redis://127.0.0.1:1").keeper(Keeper::Current);
+        let error = current.connect_lazy().unwrap_err();
+        assert!(error.to_string().contains("Keeper::Current outside a Tokio runtime"), "{error}");
+    }
+
+    #[test]
+    fn debug_has_no_password() {
+        let builder = LockClient::builder().url("redis://user:hunter2@127.0.0.1");
+        assert!(!format!("{builder:?}").contains("hunter2"));
+    }
+}

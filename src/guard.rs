@@ -1,0 +1,268 @@
+//! The proof of one level of a hold.
+
+use std::fmt;
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::cell::HoldCell;
+use crate::clock::Deadline;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::error::Result;
+use crate::keeper::Shared;
+use crate::trace;
+
+/// Holds a lock: one level of it, released by [`unlock`](Self::unlock) or by dropping the guard.
+///
+/// Dropping works anywhere, outside a runtime and in a panic too: the release happens in the background, and a
+/// failure of it is only counted and logged. `unlock` waits for it and says how it went.
+///
+/// A guard may be moved to another task or thread, and released there; that does not change who owns the hold.
+///
+/// Redis may take a lock away: its lease can run out during an outage, somebody can force-unlock it, a server can
+/// lose its data. A guard knows no later than at [`valid_until`](Self::valid_until). Ask it ([`is_held`](Self::is_held),
+/// [`ensure`](Self::ensure)), wait for it ([`lost`](Self::lost)), or let it end your work ([`run`](Self::run)).
+/// What must hold even when a process is paused between the question and its consequence needs the
+/// [`fencing_token`](Self::fencing_token).
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct Guard {
+    cell: Arc<HoldCell>,
+    shared: Arc<Shared>,
+    /// The request that was granted this level.
+    level: RequestId,
+    released: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(cell: Arc<HoldCell>, shared: Arc<Shared>, level: RequestId) -> Self {
+        Self { cell, shared, level, released: false }
+    }
+
+    /// The lock name.
+    pub fn name(&self) -> &str {
+        self.cell.name.as_str()
+    }
+
+    /// The hold's name on the server, `<client uuid>:<hold id>`: the field in the hash under the lock's key.
+    pub fn hold_id(&self) -> String {
+        format!("{}:{}", self.shared.config().client_id, self.cell.id)
+    }
+
+    /// A number that grows with every new grant of this name, whoever it is given to. Re-entries share it.
+    ///
+    /// Send it along with what the lock protects and let the receiver refuse smaller ones: that holds even when this
+    /// process sleeps through the end of its lease.
+    pub fn fencing_token(&self) -> u64 {
+        self.cell.token()
+    }
+
+    /// How many levels the hold has right now, this guard's included.
+    pub fn hold_count(&self) -> u32 {
+        self.cell.count()
+    }
+
+    /// Whether the lock is still held, as far as can be known here. A clock read, no I/O.
+    pub fn is_held(&self) -> bool {
+        self.cell.is_held(self.shared.now())
+    }
+
+    /// Whether there is reason to fear a loss: no renewal was confirmed for half a lease, or the connection is down.
+    /// The lock is still held.
+    pub fn is_suspect(&self) -> bool {
+        self.is_held() && self.cell.is_suspect()
+    }
+
+    /// Up to when the lock is held without another renewal. In the past once it was lost.
+    pub fn valid_until(&self) -> Deadline {
+        self.shared.deadline(self.cell.valid_until())
+    }
+
+    /// Why the lock was lost, if it was.
+    pub fn loss(&self) -> Option<LossReason> {
+        self.cell.lose_if_past(self.shared.now());
+        self.cell.loss()
+    }
+
+    /// Waits until the lock is lost, and says why. Never returns for a hold that is released properly.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing; a later call sees the same loss.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: redis_reentrant_lock::Guard) {
+    /// tokio::select! {
+    ///     reason = guard.lost() => eprintln!("stop writing: {reason}"),
+    ///     () = tokio::time::sleep(std::time::Duration::from_secs(60)) => {}
+    /// }
+    /// # }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        loop {
+            let mut ended = pin!(self.cell.ended().notified());
+            ended.as_mut().enable();
+            // On every poll: timers stand still during suspend, whoever polls first afterwards must see the loss.
+            let seen = poll_fn(|cx| match self.loss() {
+                Some(reason) => Poll::Ready(Some(reason)),
+                None => ended.as_mut().poll(cx).map(|()| None),
+            });
+            if let Some(reason) = seen.await {
+                return reason;
+            }
+        }
+    }
+
+    /// Runs `future` for as long as the lock is held. On a loss it is dropped; it is never polled past
+    /// [`valid_until`](Self::valid_until).
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock was lost before `future` was done.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the returned future drops `future`, nothing else.
+    ///
+    /// ```no_run
+    /// # async fn write_report() {}
+    /// # async fn example(guard: redis_reentrant_lock::Guard) -> redis_reentrant_lock::Result<()> {
+    /// guard.run(write_report()).await?;
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub async fn run<F: Future>(&self, future: F) -> Result<F::Output> {
+        let mut lost = pin!(self.lost());
+        let mut future = pin!(Some(future));
+        let done = poll_fn(|cx| {
+            if lost.as_mut().poll(cx).is_ready() || !self.is_held() {
+                return Poll::Ready(None);
+            }
+            match future.as_mut().as_pin_mut() {
+                Some(future) => future.poll(cx).map(Some),
+                None => Poll::Ready(None),
+            }
+        })
+        .await;
+        // What ran under the lock ends before anybody hears that the lock is gone.
+        future.set(None);
+        done.ok_or_else(|| self.lost_error(self.loss().unwrap_or(LossReason::Expired)))
+    }
+
+    /// Checks that the lock is held for at least `min_remaining` more. A clock read, no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock was lost, [`Error::EndsSoon`] if it is valid for less time.
+    pub fn ensure(&self, min_remaining: Duration) -> Result<()> {
+        if let Some(reason) = self.loss() {
+            return Err(self.lost_error(reason));
+        }
+        let remaining = self.valid_until().remaining();
+        if remaining.is_zero() || remaining < min_remaining {
+            return Err(Error::EndsSoon { name: self.name().to_owned(), remaining, needed: min_remaining });
+        }
+        Ok(())
+    }
+
+    /// Asks the server whether the hold is still there. Takes one round trip; what a fixed lease, which nobody renews,
+    /// does not learn by itself.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if it is not, [`Error::Unavailable`] if no answer comes, [`Error::Closed`] after a shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: redis_reentrant_lock::Guard) -> redis_reentrant_lock::Result<()> {
+    /// guard.verify().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn verify(&self) -> Result<()> {
+        if let Some(reason) = self.loss() {
+            return Err(self.lost_error(reason));
+        }
+        let hold = self.cell.id;
+        match self.shared.ask(|request| Event::Verify { hold, request }).await {
+            Answer::Failed(error) => Err(self.explain(error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Releases this level and waits until the server has confirmed it. The last level frees the lock and wakes a
+    /// waiter.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm in time: the
+    /// release goes on in the background, at the latest the lease ends the hold. [`Error::Closed`] after a shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// The level ends in any case: a future that was never polled drops the guard, one that was polled leaves the
+    /// release going on.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// let guard = lock.lock().await?;
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    pub async fn unlock(mut self) -> Result<()> {
+        let span = trace::release_span(&self.cell.name);
+        self.released = true;
+        let asked = self.shared.ask_release(self.cell.id, self.level);
+        let result = match asked.instrument(span.clone()).await {
+            Answer::Failed(error) => Err(self.explain(error)),
+            _ => Ok(()),
+        };
+        span.record("outcome", if result.is_ok() { "released" } else { "failed" });
+        result
+    }
+
+    fn lost_error(&self, reason: LossReason) -> Error {
+        Error::Lost { name: self.name().to_owned(), reason }
+    }
+
+    /// A closed client has lost its holds; that says more than "closed".
+    fn explain(&self, error: Error) -> Error {
+        match (error, self.loss()) {
+            (Error::Closed, Some(reason)) => self.lost_error(reason),
+            (error, _) => error,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.released {
+            self.shared.release(self.cell.id, self.level);
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", &self.name())
+            .field("hold", &self.cell.id)
+            .field("hold_count", &self.hold_count())
+            .field("fencing_token", &self.fencing_token())
+            .field("is_held", &self.is_held())
+            .field("loss", &self.cell.loss())
+            .finish_non_exhaustive()
+    }
+}

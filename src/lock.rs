@@ -1,0 +1,242 @@
+//! What reentrant locks and mutexes have in common: everything but the owner.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Instrument;
+
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::keeper::Shared;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
+use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::is_holder_field;
+use crate::trace;
+
+/// How to acquire a lock, where the usual way does not do.
+///
+/// ```
+/// use redis_reentrant_lock::LockOptions;
+/// use std::time::Duration;
+///
+/// // Give up after 2 s; keep the name busy for 10 s whatever happens to this process.
+/// let options = LockOptions::new().wait(Duration::from_secs(2)).lease(Duration::from_secs(10));
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LockOptions {
+    lease: Option<Duration>,
+    wait: Option<Duration>,
+    max_hold: Option<Duration>,
+}
+
+impl LockOptions {
+    /// As `lock()` does it: a watched lease, no limits.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A fixed lease, 10 ms to 24 h: nobody renews it, the server frees the lock when it ends. Without it the lease is
+    /// watched: renewed for as long as the guard and its process live.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = Some(lease);
+        self
+    }
+
+    /// Wait at most this long. Zero makes one attempt.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = Some(wait);
+        self
+    }
+
+    /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold: then the guard is lost.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+}
+
+/// Who holds a lock, as its key says. It may have changed by the time you read it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holding client's id.
+    pub client: String,
+    /// Which of that client's holds: the rest of the field. A thread id for a client of Redisson.
+    pub hold: String,
+    /// How many levels the hold has.
+    pub count: u32,
+    /// Whether it is a hold of the client that was asked.
+    pub is_this_client: bool,
+}
+
+/// A name, and the client through which it is locked.
+#[derive(Clone)]
+pub(crate) struct Lock {
+    name: LockName,
+    shared: Arc<Shared>,
+}
+
+impl Lock {
+    pub(crate) fn new(name: &str, shared: &Arc<Shared>) -> Result<Self> {
+        Ok(Self { name: LockName::new(name)?, shared: Arc::clone(shared) })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.name.as_str()
+    }
+
+    pub(crate) async fn lock(&self, owner: OwnerKey) -> Result<Guard> {
+        self.acquire_or_wait(owner, self.watched(), None).await
+    }
+
+    pub(crate) async fn try_lock(&self, owner: OwnerKey) -> Result<Option<Guard>> {
+        self.acquire(owner, self.watched(), Wait::Once, None).await
+    }
+
+    pub(crate) async fn try_lock_for(&self, owner: OwnerKey, wait: Duration) -> Result<Option<Guard>> {
+        self.acquire(owner, self.watched(), Wait::For(wait), None).await
+    }
+
+    pub(crate) async fn lock_with(&self, owner: OwnerKey, options: LockOptions) -> Result<Option<Guard>> {
+        let lease = match options.lease {
+            Some(lease) => Lease::Fixed(LeaseMs::checked("lease", lease)?),
+            None => self.watched(),
+        };
+        if let Some(max_hold) = options.max_hold {
+            LeaseMs::checked("max_hold", max_hold)?;
+        }
+        match options.wait {
+            Some(wait) => self.acquire(owner, lease, Wait::For(wait), options.max_hold).await,
+            None => self.acquire_or_wait(owner, lease, options.max_hold).await.map(Some),
+        }
+    }
+
+    async fn acquire_or_wait(
+        &self,
+        owner: OwnerKey,
+        lease: Lease,
+        max_hold: Option<Duration>,
+    ) -> Result<Guard> {
+        let since = self.shared.now();
+        let granted = self.acquire(owner, lease, Wait::Forever, max_hold).await?;
+        granted.ok_or_else(|| Error::Unavailable {
+            waited: self.shared.now().since(since),
+            cause: "waiting without a limit ended without a grant".to_owned(),
+        })
+    }
+
+    fn watched(&self) -> Lease {
+        Lease::Watched(self.shared.config().lease)
+    }
+
+    async fn acquire(
+        &self,
+        owner: OwnerKey,
+        lease: Lease,
+        wait: Wait,
+        max_hold: Option<Duration>,
+    ) -> Result<Option<Guard>> {
+        let span = trace::acquire_span(&self.name, &owner);
+        let name = self.name.clone();
+        let mut asked = self.shared.ask_cancellable(|request| {
+            Event::Acquire(Acquire { request, name, owner, lease, wait, max_hold })
+        });
+        let level = asked.request();
+        let answer = (&mut asked).instrument(span.clone()).await;
+        let (outcome, result) = match answer {
+            Answer::Granted(cell) => ("granted", Ok(Some(Guard::new(cell, Arc::clone(&self.shared), level)))),
+            Answer::Failed(error) => ("failed", Err(error)),
+            _ => ("not granted", Ok(None)),
+        };
+        span.record("outcome", outcome);
+        result
+    }
+
+    pub(crate) async fn is_locked(&self) -> Result<bool> {
+        Ok(self.inspect().await?.is_some())
+    }
+
+    pub(crate) async fn remaining_lease(&self) -> Result<Option<Duration>> {
+        Ok(self.inspect().await?.map(|(_, left)| left))
+    }
+
+    pub(crate) async fn holder(&self) -> Result<Option<Holder>> {
+        Ok(self.inspect().await?.map(|(holder, _)| holder))
+    }
+
+    pub(crate) async fn force_unlock(&self) -> Result<bool> {
+        let name = self.name.clone();
+        match self.shared.ask(|request| Event::ForceUnlock { name, request }).await {
+            Answer::Forced(forced) => Ok(forced),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    /// What the key says about its holder, and how long its lease still lasts.
+    async fn inspect(&self) -> Result<Option<(Holder, Duration)>> {
+        let name = self.name.clone();
+        match self.shared.ask(|request| Event::Inspect { name, request }).await {
+            Answer::Key(state) => self.read(state),
+            answer => Err(unexpected(answer)),
+        }
+    }
+
+    fn read(&self, state: KeyState) -> Result<Option<(Holder, Duration)>> {
+        match state {
+            KeyState::Absent => Ok(None),
+            KeyState::Other { kind } => Err(self.conflict(format!("a {kind}"))),
+            KeyState::Hash { fields, .. } if fields != 1 => {
+                Err(self.conflict(format!("a hash with {fields} fields")))
+            }
+            KeyState::Hash { field, .. } if !is_holder_field(&field) => {
+                Err(self.conflict("a hash whose field is not a lock holder's".to_owned()))
+            }
+            KeyState::Hash { pttl, .. } if pttl < 0 => {
+                Err(self.conflict("a hash without time to live".to_owned()))
+            }
+            KeyState::Hash { pttl, field, count, .. } => {
+                let (client, hold) = field.split_once(':').unwrap_or((&field, ""));
+                let holder = Holder {
+                    client: client.to_owned(),
+                    hold: hold.to_owned(),
+                    count: count.parse().unwrap_or(0),
+                    is_this_client: client == self.shared.config().client_id,
+                };
+                Ok(Some((holder, Duration::from_millis(pttl.unsigned_abs()))))
+            }
+        }
+    }
+
+    fn conflict(&self, found: String) -> Error {
+        Error::KeyConflict { name: self.name().to_owned(), found }
+    }
+
+    /// The hold count of an owner, from what this process knows; 0 when it does not hold the lock.
+    pub(crate) fn hold_count(&self, owner: OwnerKey) -> u32 {
+        let cell = self.shared.directory().get(&(self.name.clone(), owner)).map(|entry| Arc::clone(&entry));
+        cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("name", &self.name).field("client", &self.shared).finish()
+    }
+}
+
+/// An answer that does not fit the question is an error, not a panic in somebody's service.
+pub(crate) fn unexpected(answer: Answer) -> Error {
+    match answer {
+        Answer::Failed(error) => error,
+        other => Error::Refused { message: format!("unexpected answer {other:?}") },
+    }
+}

@@ -1,0 +1,247 @@
+//! The reentrant lock: as often as its owner likes, by one owner at a time.
+
+use std::time::Duration;
+
+use crate::error::Result;
+use crate::guard::Guard;
+use crate::lock::Holder;
+use crate::lock::Lock;
+use crate::lock::LockOptions;
+use crate::owner::OwnerKey;
+
+/// A lock that its owner may take again while holding it.
+///
+/// The owner is decided when a `lock()` future is first polled: the innermost [`Owner::scope`](crate::Owner::scope),
+/// else the Tokio task, else, in the root future of `block_on`, the thread. Branches of `join!` and `select!` share
+/// their task, so they **re-enter each other's locks**: give each its own [`Owner`](crate::Owner), or use a
+/// [`Mutex`](crate::Mutex).
+///
+/// Cheap to clone and to make anew: handles of one client and name are the same lock.
+#[derive(Clone, Debug)]
+pub struct ReentrantLock(Lock);
+
+impl ReentrantLock {
+    pub(crate) fn new(lock: Lock) -> Self {
+        Self(lock)
+    }
+
+    /// The lock name.
+    pub fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    /// Acquires the lock, waiting for as long as it takes, or adds a level if the calling owner holds it already. The lease is watched: it is renewed until
+    /// the guard is released.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`; [`Error::NoOwner`] outside Tokio without a scope;
+    /// [`Error::KeyConflict`] if the key is in other use; [`Error::Lost`] while guards of a lost hold of the same owner
+    /// still exist; [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits; what the server refuses
+    /// ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after a shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future at any point leaves nothing behind: a grant under way is given back in the background. The
+    /// place in the queue is lost.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let lock = client.reentrant_lock("orders:42")?;
+    /// let guard = lock.lock().await?;
+    /// guard.unlock().await
+    /// # }
+    /// ```
+    ///
+    /// [`Error::Unavailable`]: crate::Error::Unavailable
+    /// [`Error::NoOwner`]: crate::Error::NoOwner
+    /// [`Error::KeyConflict`]: crate::Error::KeyConflict
+    /// [`Error::Lost`]: crate::Error::Lost
+    /// [`Error::TooManyWaiters`]: crate::Error::TooManyWaiters
+    /// [`Error::HoldCountLimit`]: crate::Error::HoldCountLimit
+    /// [`Error::Auth`]: crate::Error::Auth
+    /// [`Error::Denied`]: crate::Error::Denied
+    /// [`Error::Unsupported`]: crate::Error::Unsupported
+    /// [`Error::Refused`]: crate::Error::Refused
+    /// [`Error::Closed`]: crate::Error::Closed
+    pub async fn lock(&self) -> Result<Guard> {
+        self.0.lock(OwnerKey::current()?).await
+    }
+
+    /// Acquires the lock if it is free, with one attempt. `None`: somebody holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); `Unavailable` if the one attempt is not answered within the command timeout.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// match client.reentrant_lock("orders:42")?.try_lock().await? {
+    ///     Some(guard) => guard.unlock().await,
+    ///     None => Ok(println!("somebody else is at it")),
+    /// }
+    /// # }
+    /// ```
+    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+        self.0.try_lock(OwnerKey::current()?).await
+    }
+
+    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Zero makes
+    /// one attempt; any length is allowed.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); `Unavailable` if no attempt was answered within the wait.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let wait = std::time::Duration::from_secs(2);
+    /// if let Some(guard) = client.reentrant_lock("orders:42")?.try_lock_for(wait).await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
+        self.0.try_lock_for(OwnerKey::current()?, wait).await
+    }
+
+    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None` only with a limit on
+    /// the wait.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock); [`Error::InvalidOption`](crate::Error::InvalidOption) before anything is sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`lock`](Self::lock).
+    ///
+    /// ```no_run
+    /// # use redis_reentrant_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let options = LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(2));
+    /// if let Some(guard) = client.reentrant_lock("nightly-report")?.lock_with(options).await? {
+    ///     guard.unlock().await?;
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
+        self.0.lock_with(OwnerKey::current()?, options).await
+    }
+
+    /// Whether anybody holds the lock, this client included. Asks the server; the answer may be outdated at once.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Closed` after a shutdown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// println!("{} is {}", lock.name(), if lock.is_locked().await? { "taken" } else { "free" });
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn is_locked(&self) -> Result<bool> {
+        self.0.is_locked().await
+    }
+
+    /// How long the lease of the present holder, whoever that is, lasts without another renewal. `None`: nobody holds
+    /// the lock. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// println!("free in {:?} at the latest", lock.remaining_lease().await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn remaining_lease(&self) -> Result<Option<Duration>> {
+        self.0.remaining_lease().await
+    }
+
+    /// Who holds the lock. `None`: nobody. Asks the server.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// if let Some(holder) = lock.holder().await? {
+    ///     println!("held {} times by client {}", holder.count, holder.client);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn holder(&self) -> Result<Option<Holder>> {
+        self.0.holder().await
+    }
+
+    /// Takes the lock away from whoever holds it, of whatever client. True if somebody held it. For people who know
+    /// that the holder is beyond help: a live one of this crate is told and loses its hold, one of another kind
+    /// goes on believing.
+    ///
+    /// # Errors
+    ///
+    /// As [`is_locked`](Self::is_locked).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled the request goes on when the future is dropped.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// if lock.force_unlock().await? {
+    ///     println!("{} was taken away from its holder", lock.name());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_unlock(&self) -> Result<bool> {
+        self.0.force_unlock().await
+    }
+
+    /// How many levels the calling owner holds; 0 when it does not hold the lock. What this process knows, no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope.
+    pub fn hold_count(&self) -> Result<u32> {
+        Ok(self.0.hold_count(OwnerKey::current()?))
+    }
+
+    /// Whether the calling owner holds the lock. What this process knows, no I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope.
+    pub fn is_held(&self) -> Result<bool> {
+        Ok(self.hold_count()? > 0)
+    }
+}
