@@ -4,6 +4,10 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::backend::Backend;
+#[cfg(feature = "in-memory")]
+use crate::backend::memory::InMemoryServer;
+#[cfg(feature = "in-memory")]
+use crate::backend::memory::MemoryBackend;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
@@ -57,6 +61,8 @@ pub struct LockClientBuilder {
 #[derive(Clone)]
 enum Server {
     Url(String),
+    #[cfg(feature = "in-memory")]
+    Memory(InMemoryServer),
 }
 
 impl LockClientBuilder {
@@ -128,6 +134,14 @@ impl LockClientBuilder {
     /// Whether a release may grant to a waiter of this client in the same script. Default: yes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
+        self
+    }
+
+    /// A server inside this process instead of a URL, for tests. The keeper then runs on the current runtime, whose
+    /// clock (a paused one too) it follows.
+    #[cfg(feature = "in-memory")]
+    pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
+        self.server = Some(Server::Memory(server.clone()));
         self
     }
 
@@ -225,6 +239,13 @@ impl Server {
                 clock: Clock::Boot,
                 address: url,
                 backend: Box::new(|| Box::new(Absent) as Box<dyn Backend>),
+            }),
+            #[cfg(feature = "in-memory")]
+            Self::Memory(server) => Ok(Place {
+                keeper: Keeper::Current,
+                clock: Clock::Tokio(tokio::time::Instant::now()),
+                address: "in-memory".to_owned(),
+                backend: Box::new(move || Box::new(MemoryBackend::new(&server)) as Box<dyn Backend>),
             }),
         }
     }
