@@ -146,19 +146,42 @@ impl Lock {
         max_hold: Option<Duration>,
     ) -> Result<Option<Guard>> {
         let span = trace::acquire_span(&self.name, &owner);
-        let name = self.name.clone();
-        let mut asked = self.shared.ask_cancellable(|request| {
-            Event::Acquire(Acquire { request, name, owner, lease, wait, max_hold })
-        });
-        let level = asked.request();
-        let answer = (&mut asked).instrument(span.clone()).await;
-        let (outcome, result) = match answer {
-            Answer::Granted(cell) => ("granted", Ok(Some(Guard::new(cell, Arc::clone(&self.shared), level)))),
-            Answer::Failed(error) => ("failed", Err(error)),
-            _ => ("not granted", Ok(None)),
-        };
-        span.record("outcome", outcome);
+        let result = self.ask(owner, lease, wait, max_hold).instrument(span.clone()).await;
+        span.record(
+            "outcome",
+            match &result {
+                Ok(Some(_)) => "granted",
+                Ok(None) => "not granted",
+                Err(_) => "failed",
+            },
+        );
         result
+    }
+
+    async fn ask(
+        &self,
+        owner: OwnerKey,
+        lease: Lease,
+        wait: Wait,
+        max_hold: Option<Duration>,
+    ) -> Result<Option<Guard>> {
+        let since = self.shared.now();
+        let mut left = wait;
+        loop {
+            let name = self.name.clone();
+            let asked = self.shared.ask_cancellable(|request| {
+                Event::Acquire(Acquire { request, name, owner, lease, wait: left, max_hold })
+            });
+            match asked.or_withdrawn().await {
+                Some(Answer::Granted(cell)) => {
+                    return Ok(Some(Guard::new(cell, Arc::clone(&self.shared), asked.request())));
+                }
+                Some(Answer::NotGranted) => return Ok(None),
+                Some(answer) => return Err(unexpected(answer)),
+                // Granted, but this task did not run for so long that others got it: wait on.
+                None => left = rest_of(wait, self.shared.now().since(since)),
+            }
+        }
     }
 
     pub(crate) async fn is_locked(&self) -> Result<bool> {
@@ -230,6 +253,13 @@ impl Lock {
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("name", &self.name).field("client", &self.shared).finish()
+    }
+}
+
+fn rest_of(wait: Wait, waited: Duration) -> Wait {
+    match wait {
+        Wait::For(limit) => Wait::For(limit.saturating_sub(waited)),
+        Wait::Forever | Wait::Once => wait,
     }
 }
 

@@ -3,6 +3,8 @@
 //! A oneshot whose content can be taken back as long as the future has not taken it. Everything happens under one
 //! small mutex, so that exactly one of these is true of a grant: its future took it, it was withdrawn, or it was
 //! put into a slot whose future is gone.
+//!
+//! A future that finds its answer withdrawn was polled too late for it, and asks again.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -48,9 +50,11 @@ struct Shelf(Mutex<State>);
 enum State {
     /// → Full, Closed
     Empty(Option<Waker>),
-    /// → Empty (withdrawn), Taken, Closed
+    /// → Withdrawn, Taken, Closed
     Full(Answer),
-    /// The future has its answer.
+    /// The keeper took the answer back. → Taken
+    Withdrawn,
+    /// The future has its answer, or knows that it was withdrawn.
     Taken,
     /// The future is gone, and never saw an answer.
     Closed,
@@ -73,7 +77,7 @@ impl Shelf {
         let waker = match &mut *state {
             State::Empty(waker) => waker.take(),
             State::Full(_) => None,
-            State::Taken | State::Closed => return Put::NobodyThere,
+            State::Withdrawn | State::Taken | State::Closed => return Put::NobodyThere,
         };
         let before = std::mem::replace(&mut *state, State::Full(answer));
         drop(state);
@@ -86,13 +90,13 @@ impl Shelf {
 }
 
 impl Slot {
-    /// Takes the answer once there is one.
-    pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Answer> {
+    /// Takes the answer once there is one. `None`: it was there, and was withdrawn.
+    pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
         let mut state = self.0.lock();
         match &mut *state {
-            State::Full(_) => match std::mem::replace(&mut *state, State::Taken) {
-                State::Full(answer) => Poll::Ready(answer),
-                _ => Poll::Pending,
+            State::Full(_) | State::Withdrawn => match std::mem::replace(&mut *state, State::Taken) {
+                State::Full(answer) => Poll::Ready(Some(answer)),
+                _ => Poll::Ready(None),
             },
             State::Empty(waker) => {
                 let old = match waker {
@@ -107,10 +111,10 @@ impl Slot {
         }
     }
 
-    /// Gives up waiting. True: no answer was taken and none ever will be, so the request must be cancelled.
+    /// Gives up waiting. True: an answer is still to come or lies there untaken, so the request must be cancelled.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.0.lock();
-        if matches!(*state, State::Taken | State::Closed) {
+        if matches!(*state, State::Withdrawn | State::Taken | State::Closed) {
             return false;
         }
         let before = std::mem::replace(&mut *state, State::Closed);
@@ -125,17 +129,17 @@ impl Ticket {
         self.0.fill(answer)
     }
 
-    /// Takes an answer back. The future then waits as before, until the next one is put.
+    /// Takes the answer back, if there is one that was not taken.
     pub(crate) fn withdraw(&self) -> Withdrawal {
         let mut state = self.0.lock();
         match &*state {
             State::Taken => return Withdrawal::PickedUp,
             // Closed: the cancellation is under way, and the grant is nobody's.
-            State::Empty(_) | State::Closed => return Withdrawal::TakenBack,
+            State::Empty(_) | State::Withdrawn | State::Closed => return Withdrawal::TakenBack,
             State::Full(_) => {}
         }
-        // The waker was used up when the answer was put; the woken future finds nothing and registers anew.
-        let before = std::mem::replace(&mut *state, State::Empty(None));
+        // The future was woken when the answer was put.
+        let before = std::mem::replace(&mut *state, State::Withdrawn);
         drop(state);
         drop(before);
         Withdrawal::TakenBack
@@ -148,7 +152,7 @@ impl Drop for Ticket {
             State::Empty(_) => true,
             // A grant that nobody looks after any more is none.
             State::Full(answer) => matches!(answer, Answer::Granted(_)),
-            State::Taken | State::Closed => false,
+            State::Withdrawn | State::Taken | State::Closed => false,
         };
         if unanswered {
             self.0.fill(Answer::Failed(Error::Closed));
@@ -171,7 +175,7 @@ mod tests {
         Answer::Granted(Arc::new(HoldCell::new(name, 1, 1, Moment::NEVER)))
     }
 
-    fn take(slot: &Slot) -> Poll<Answer> {
+    fn take(slot: &Slot) -> Poll<Option<Answer>> {
         slot.poll_take(&mut Context::from_waker(noop_waker_ref()))
     }
 
@@ -180,20 +184,28 @@ mod tests {
         let (slot, ticket) = slot();
         assert!(take(&slot).is_pending());
         assert_eq!(ticket.put(grant()), Put::Waiting);
-        assert!(matches!(take(&slot), Poll::Ready(Answer::Granted(_))));
+        assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Granted(_)))));
         assert!(take(&slot).is_pending());
         assert_eq!(ticket.withdraw(), Withdrawal::PickedUp);
         assert!(!slot.close(), "an answer that was taken is not cancelled");
     }
 
     #[test]
-    fn a_withdrawn_answer_leaves_the_future_waiting_for_the_next() {
+    fn a_future_hears_that_its_answer_was_withdrawn() {
         let (slot, ticket) = slot();
         ticket.put(grant());
         assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
-        assert!(take(&slot).is_pending());
-        ticket.put(Answer::NotGranted);
-        assert!(matches!(take(&slot), Poll::Ready(Answer::NotGranted)));
+        drop(ticket);
+        assert!(matches!(take(&slot), Poll::Ready(None)));
+        assert!(!slot.close(), "the keeper has forgotten the request");
+    }
+
+    #[test]
+    fn a_future_that_is_gone_does_not_cancel_what_was_withdrawn() {
+        let (slot, ticket) = slot();
+        ticket.put(grant());
+        assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
+        assert!(!slot.close());
     }
 
     #[test]
@@ -218,12 +230,12 @@ mod tests {
                 ticket.put(grant());
             }
             drop(ticket);
-            assert!(matches!(take(&slot), Poll::Ready(Answer::Failed(Error::Closed))));
+            assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Failed(Error::Closed)))));
         }
         let (slot, ticket) = slot();
         ticket.put(Answer::Done);
         drop(ticket);
-        assert!(matches!(take(&slot), Poll::Ready(Answer::Done)));
+        assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Done))));
     }
 
     #[test]
@@ -233,6 +245,6 @@ mod tests {
             futures::executor::block_on(std::future::poll_fn(|cx| slot.poll_take(cx)))
         });
         ticket.put(Answer::Forced(true));
-        assert!(matches!(waiter.join().unwrap(), Answer::Forced(true)));
+        assert!(matches!(waiter.join().unwrap(), Some(Answer::Forced(true))));
     }
 }

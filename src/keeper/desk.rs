@@ -28,14 +28,11 @@ impl Desk {
         (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
     }
 
-    /// Takes an untaken grant back.
+    /// Takes an untaken grant back. Either way nothing comes back any more.
     pub(crate) fn withdraw(&mut self, request: RequestId) -> Event {
-        match self.0.get(&request).map(Ticket::withdraw) {
+        match self.0.remove(&request).as_ref().map(Ticket::withdraw) {
             Some(Withdrawal::TakenBack) => Event::Withdrawn { request },
-            Some(Withdrawal::PickedUp) | None => {
-                self.0.remove(&request);
-                Event::PickedUp { request }
-            }
+            Some(Withdrawal::PickedUp) | None => Event::PickedUp { request },
         }
     }
 
@@ -89,7 +86,7 @@ mod tests {
         Answer::Granted(Arc::new(HoldCell::new(name, 1, 1, Moment::NEVER)))
     }
 
-    fn take(slot: &Slot) -> Poll<Answer> {
+    fn take(slot: &Slot) -> Poll<Option<Answer>> {
         slot.poll_take(&mut Context::from_waker(noop_waker_ref()))
     }
 
@@ -113,7 +110,10 @@ mod tests {
         desk.answer(REQUEST, grant());
         assert!(desk.is_open(REQUEST), "the grant may still be withdrawn");
         assert!(matches!(desk.withdraw(REQUEST), Event::Withdrawn { .. }));
-        assert!(desk.is_open(REQUEST), "the future still waits");
+        assert!(!desk.is_open(REQUEST));
+        assert!(matches!(take(&slot), Poll::Ready(None)), "the future asks again");
+
+        let (mut desk, slot) = self::desk();
         desk.answer(REQUEST, grant());
         assert!(take(&slot).is_ready());
         assert!(matches!(desk.withdraw(REQUEST), Event::PickedUp { .. }));
@@ -125,6 +125,6 @@ mod tests {
         let (mut desk, slot) = desk();
         assert!(desk.answer(REQUEST, Answer::NotGranted).is_none());
         assert!(!desk.is_open(REQUEST));
-        assert!(matches!(take(&slot), Poll::Ready(Answer::NotGranted)));
+        assert!(matches!(take(&slot), Poll::Ready(Some(Answer::NotGranted))));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::Future;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -22,6 +23,7 @@ use crate::config::Config;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
+use crate::error::Error;
 use crate::slot::Slot;
 use crate::slot::Ticket;
 use crate::slot::slot;
@@ -153,13 +155,19 @@ impl Asked {
     pub(crate) fn request(&self) -> RequestId {
         self.request
     }
+
+    /// Waits for an answer that may be withdrawn (`None`) before the caller's task gets to run.
+    pub(crate) async fn or_withdrawn(&self) -> Option<Answer> {
+        poll_fn(|cx| self.slot.poll_take(cx)).await
+    }
 }
 
+/// For requests whose answer is no grant: it stays.
 impl Future for Asked {
     type Output = Answer;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        self.slot.poll_take(cx)
+        self.slot.poll_take(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::Closed)))
     }
 }
 

@@ -5,7 +5,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::task::Context;
 use std::task::Poll;
@@ -58,7 +57,6 @@ pub(super) struct Task {
     clock: Clock,
     address: String,
     directory: Arc<Directory>,
-    counters: Arc<Counters>,
     desk: Desk,
     /// What the replies that are still to come answer.
     sent: HashMap<OpId, Command>,
@@ -116,13 +114,12 @@ impl Task {
         counters: Arc<Counters>,
     ) -> Self {
         Self {
-            engine: Engine::new(setup.config, Arc::clone(&directory), Arc::clone(&counters)),
+            engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
             messages,
             clock: setup.clock,
             address: setup.address,
             directory,
-            counters,
             desk: Desk::default(),
             sent: HashMap::new(),
             alarm: Alarm::new(),
@@ -207,7 +204,7 @@ impl Task {
             Life::ShuttingDown { end } => Some(end),
             Life::Serving | Life::Finished => None,
         };
-        let suspends = matches!(self.clock, Clock::Boot) && self.counters.holds.load(Ordering::Relaxed) > 0;
+        let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
         [self.engine.next_timeout(), connecting, end, reread].into_iter().flatten().min()
     }
