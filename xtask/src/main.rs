@@ -4,6 +4,7 @@
 
 mod cleanup;
 mod compose;
+mod demo;
 mod mutants;
 mod process;
 mod resp;
@@ -35,6 +36,8 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let done = match args.as_slice() {
+        ["demo"] => demo::run(false),
+        ["demo", "--require-redis"] => demo::run(true),
         ["test"] => test::all(false),
         ["test", "--compose"] => test::all(true),
         ["examples"] => test::examples_only(),

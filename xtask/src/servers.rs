@@ -85,6 +85,7 @@ fn is_root() -> bool {
 /// A server of our own, on a free port of the loopback interface and on a unix socket. Ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
+    pub(crate) pid: u32,
     port: u16,
     socket: PathBuf,
     _cleanup: Cleanup,
@@ -136,7 +137,7 @@ impl Server {
             let _ = child.wait();
             let _ = std::fs::remove_dir_all(&dir);
         });
-        let server = Self { port, socket, _cleanup: cleanup };
+        let server = Self { pid, port, socket, _cleanup: cleanup };
         server.wait_until_ready().map_err(|error| {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
             format!("{error}\n{}", log.trim_end())

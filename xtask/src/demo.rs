@@ -1,0 +1,182 @@
+//! `cargo xtask demo`: what the lock does, between processes, as a timeline; every claim is checked.
+
+mod driver;
+mod scenes;
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process;
+use crate::process::Echo;
+use crate::process::cargo;
+use crate::resp::Connection;
+use crate::resp::Reply;
+use crate::servers;
+use crate::servers::Server;
+use crate::test;
+
+use driver::Driver;
+use driver::boot_ns;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+const IN_MEMORY_LIMIT: Duration = Duration::from_secs(60);
+
+/// True if every claim held.
+pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
+    let redis = match servers::find_or_install() {
+        Ok(redis) => redis,
+        Err(reason) if require_redis => return Err(reason),
+        Err(reason) => {
+            println!("{reason}\nso this runs on the in-memory backend, in one process");
+            return in_memory();
+        }
+    };
+    let driver = build_driver()?;
+    let mut stage = Stage::new(Server::start(&redis)?, driver)?;
+    println!("private redis-server {}, pid {}, {}\n", stage.version()?, stage.server.pid, stage.server.url());
+    let mut failed = 0;
+    for (title, scene) in scenes::ALL {
+        stage.narrate(&format!("--- {title}"));
+        if let Err(reason) = scene(&mut stage) {
+            failed += 1;
+            println!("FAILED: {reason}");
+        }
+        println!();
+    }
+    let took = Duration::from_nanos(boot_ns() - stage.started_ns).as_secs_f64();
+    let Stage { checks, processes, .. } = stage;
+    let scenes = scenes::ALL.len();
+    println!("{scenes} scenes, {failed} failed; {checks} claims checked; {processes} processes; {took:.1} s");
+    Ok(failed == 0)
+}
+
+/// Builds the driver and says where it is.
+fn build_driver() -> Result<PathBuf, String> {
+    println!("building the driver");
+    let mut command = cargo(&["build", "--example", "driver", "--message-format=json-render-diagnostics"]);
+    command.arg(test::FEATURES);
+    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(format!("the driver does not build:\n{}", built.output));
+    }
+    let artifacts = built.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let driver = artifacts.rev().find(|artifact| artifact["target"]["name"] == "driver");
+    let path = driver.as_ref().and_then(|artifact| artifact["executable"].as_str());
+    path.map(PathBuf::from).ok_or_else(|| "cargo does not say where the driver is".to_owned())
+}
+
+fn in_memory() -> Result<bool, String> {
+    let command = cargo(&["build", "--quiet", "--example", "demo_in_memory", test::FEATURES]);
+    if !process::run(command, BUILD_LIMIT, Echo::On)?.success {
+        return Err("the in-memory demo does not build".into());
+    }
+    let command: Command = cargo(&["run", "--quiet", "--example", "demo_in_memory", test::FEATURES]);
+    Ok(process::run(command, IN_MEMORY_LIMIT, Echo::On)?.success)
+}
+
+/// What the scenes share: the server, the way to start processes, the timeline.
+struct Stage {
+    server: Server,
+    redis: Connection,
+    driver: PathBuf,
+    started_ns: u64,
+    processes: u32,
+    checks: u32,
+}
+
+impl Stage {
+    fn new(server: Server, driver: PathBuf) -> Result<Self, String> {
+        let redis = server.connect().map_err(|error| error.to_string())?;
+        Ok(Self { server, redis, driver, started_ns: boot_ns(), processes: 0, checks: 0 })
+    }
+
+    /// Starts a process, named by the next letter.
+    fn driver(&mut self, settings: &[&str]) -> Result<Driver, String> {
+        let letter = char::from(b'A' + u8::try_from(self.processes % 26).unwrap_or(0));
+        self.processes += 1;
+        let driver = Driver::start(&self.driver, &self.server.url(), settings, letter)?;
+        let settings = settings.join(" ");
+        self.tell(&driver, boot_ns(), &format!("connected as client {} {settings}", &driver.uuid[..8]));
+        Ok(driver)
+    }
+
+    /// One line of the timeline about a process.
+    fn tell(&self, driver: &Driver, boot_ns: u64, text: &str) {
+        println!("{} {} pid {:<7} {text}", self.at(boot_ns), driver.letter, driver.pid);
+    }
+
+    /// One line of the timeline about nobody in particular.
+    fn narrate(&self, text: &str) {
+        println!("{} {text}", self.at(boot_ns()));
+    }
+
+    fn at(&self, boot_ns: u64) -> String {
+        let since = Duration::from_nanos(boot_ns.saturating_sub(self.started_ns));
+        format!("{:>10.6} s ", since.as_secs_f64())
+    }
+
+    /// A claim: printed if it holds, the end of the scene if it does not.
+    fn check(&mut self, holds: bool, claim: &str) -> Result<(), String> {
+        self.checks += 1;
+        if !holds {
+            return Err(format!("this does not hold: {claim}"));
+        }
+        self.narrate(&format!("  checked: {claim}"));
+        Ok(())
+    }
+
+    fn version(&mut self) -> Result<String, String> {
+        let info = self.info("server")?;
+        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+        Ok(version.unwrap_or("of unknown version").to_owned())
+    }
+
+    fn info(&mut self, section: &str) -> Result<String, String> {
+        self.redis.text(&["INFO", section]).map_err(|error| format!("INFO: {error}"))
+    }
+
+    /// How many EVALSHA the server has run.
+    fn evalsha_calls(&mut self) -> Result<u64, String> {
+        let info = self.info("commandstats")?;
+        let line = info.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        let calls = line.and_then(|line| line.split(',').next()).unwrap_or("0");
+        calls.parse().map_err(|_| format!("commandstats are not understood: {calls}"))
+    }
+
+    /// How many connections are subscribed to the lock channel of a name.
+    fn subscribers(&mut self, name: &str) -> Result<i64, String> {
+        let channel = format!("redisson_lock__channel__{{{name}}}");
+        match self.redis.command(&["PUBSUB", "NUMSUB", &channel]) {
+            Ok(Reply::List(list)) => match list.get(1) {
+                Some(Reply::Int(number)) => Ok(*number),
+                other => Err(format!("PUBSUB NUMSUB: {other:?}")),
+            },
+            other => Err(format!("PUBSUB NUMSUB: {other:?}")),
+        }
+    }
+
+    fn pttl(&mut self, name: &str) -> Result<i64, String> {
+        self.redis.int(&["PTTL", name]).map_err(|error| format!("PTTL: {error}"))
+    }
+
+    /// Prints the hash of a lock, and gives the hold count in it; 0 if there is none.
+    fn show_hash(&mut self, name: &str) -> Result<u32, String> {
+        let reply = self.redis.command(&["HGETALL", name]).map_err(|error| format!("HGETALL: {error}"))?;
+        let Reply::List(fields) = reply else { return Err(format!("HGETALL: {reply:?}")) };
+        match fields.as_slice() {
+            [] => {
+                self.narrate(&format!("  redis> HGETALL {name}  ->  (empty: the key is gone)"));
+                Ok(0)
+            }
+            [Reply::Text(field), Reply::Text(count)] => {
+                let pttl = self.pttl(name)?;
+                self.narrate(&format!("  redis> HGETALL {name}  ->  {{ {field}: {count} }}  PTTL {pttl} ms"));
+                count.parse().map_err(|_| format!("the count is not a number: {count}"))
+            }
+            other => Err(format!("the hash has more than one field: {other:?}")),
+        }
+    }
+}

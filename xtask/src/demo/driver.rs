@@ -1,0 +1,175 @@
+//! One process that runs `examples/driver.rs`.
+
+use std::collections::VecDeque;
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::ChildStdin;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::mpsc;
+use std::sync::mpsc::Receiver;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::Value;
+
+use crate::cleanup::Cleanup;
+use crate::process;
+
+/// Longer than anything takes that works.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One line that a driver printed.
+#[derive(Debug, Clone)]
+pub(super) struct Event {
+    pub(super) event: String,
+    pub(super) boot_ns: u64,
+    id: String,
+    fields: Value,
+}
+
+impl Event {
+    pub(super) fn number(&self, field: &str) -> Result<u64, String> {
+        self.fields[field].as_u64().ok_or_else(|| format!("`{}` has no number `{field}`", self.event))
+    }
+
+    pub(super) fn text(&self, field: &str) -> &str {
+        self.fields[field].as_str().unwrap_or_default()
+    }
+
+    /// A number of the `counters` of `stats`.
+    pub(super) fn counter(&self, name: &str) -> Result<u64, String> {
+        self.fields["counters"][name].as_u64().ok_or_else(|| format!("stats has no counter `{name}`"))
+    }
+}
+
+/// The process. Killed when dropped; `finish` lets it end well.
+pub(super) struct Driver {
+    pub(super) letter: char,
+    pub(super) pid: u32,
+    pub(super) uuid: String,
+    input: ChildStdin,
+    events: Receiver<Event>,
+    unread: VecDeque<Event>,
+    cleanup: Cleanup,
+}
+
+impl Driver {
+    pub(super) fn start(program: &Path, url: &str, settings: &[&str], letter: char) -> Result<Self, String> {
+        let mut child = Command::new(program)
+            .arg(url)
+            .args(settings)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("{}: {error}", program.display()))?;
+        let pid = child.id();
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let cleanup = Cleanup::new(move || {
+            process::kill_group(pid);
+            let _ = child.wait();
+        });
+        let input = input.ok_or("the driver has no input")?;
+        let output = BufReader::new(output.ok_or("the driver has no output")?);
+        let (sender, events) = mpsc::channel();
+        thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                if parse(&line).is_none_or(|event| sender.send(event).is_err()) {
+                    eprintln!("not understood: {line}");
+                }
+            }
+        });
+        let unread = VecDeque::new();
+        let mut driver = Self { letter, pid, uuid: String::new(), input, events, unread, cleanup };
+        let ready = driver.expect("", "ready")?;
+        driver.uuid = ready.text("uuid").to_owned();
+        Ok(driver)
+    }
+
+    /// Sends a command, not waiting for anything.
+    pub(super) fn send(&mut self, line: &str) -> Result<(), String> {
+        writeln!(self.input, "{line}").map_err(|error| format!("{} does not listen: {error}", self.letter))
+    }
+
+    /// Sends a command and waits for its end, which must be the event given.
+    pub(super) fn ask(&mut self, line: &str, event: &str) -> Result<Event, String> {
+        self.send(line)?;
+        let id = line.split_whitespace().next().unwrap_or_default();
+        self.expect(id, event)
+    }
+
+    /// Waits for an event of a command, skipping `waiting` and `releasing` unless they are what is wanted.
+    pub(super) fn expect(&mut self, id: &str, event: &str) -> Result<Event, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = self.take(id, event) {
+                return if found.event == event {
+                    Ok(found)
+                } else {
+                    Err(format!("{} said {found:?} instead of `{event}`", self.letter))
+                };
+            }
+            match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(event) => self.unread.push_back(event),
+                Err(_) => return Err(format!("{} did not say `{event}` about `{id}` in time", self.letter)),
+            }
+        }
+    }
+
+    /// The event, if it has come already.
+    pub(super) fn poll(&mut self, id: &str, event: &str) -> Option<Event> {
+        self.unread.extend(self.events.try_iter());
+        self.take(id, event).filter(|found| found.event == event)
+    }
+
+    /// The first unread event about `id` that is the one wanted or ends the wish for it.
+    fn take(&mut self, id: &str, event: &str) -> Option<Event> {
+        let passing = |unread: &Event| matches!(unread.event.as_str(), "waiting" | "releasing");
+        let wanted = |unread: &Event| unread.id == id && (unread.event == event || !passing(unread));
+        let at = self.unread.iter().position(wanted)?;
+        self.unread.remove(at)
+    }
+
+    /// SIGKILL: the process has no chance to release anything.
+    pub(super) fn kill(self) {
+        drop(self.cleanup);
+    }
+
+    /// Ends the input and waits for the process to end by itself.
+    pub(super) fn finish(self) -> Result<(), String> {
+        let Self { letter, input, events, cleanup, .. } = self;
+        drop(input);
+        let until = Instant::now() + PATIENCE;
+        let ended = loop {
+            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(_) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break true,
+                Err(mpsc::RecvTimeoutError::Timeout) => break false,
+            }
+        };
+        drop(cleanup);
+        if ended { Ok(()) } else { Err(format!("{letter} does not end at the end of its input")) }
+    }
+}
+
+fn parse(line: &str) -> Option<Event> {
+    let fields: Value = serde_json::from_str(line).ok()?;
+    let event = fields["event"].as_str()?.to_owned();
+    let id = fields["id"].as_str().unwrap_or_default().to_owned();
+    Some(Event { event, boot_ns: fields["boot_ns"].as_u64()?, id, fields })
+}
+
+/// CLOCK_BOOTTIME, as in the events.
+pub(super) fn boot_ns() -> u64 {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
+    let time = rustix::time::clock_gettime(CLOCK);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

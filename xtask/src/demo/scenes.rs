@@ -1,0 +1,259 @@
+//! The scenes, in the order of the show.
+
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use super::Stage;
+use super::driver::Driver;
+use super::driver::Event;
+use super::driver::boot_ns;
+
+type Scene = fn(&mut Stage) -> Result<(), String>;
+
+pub(super) const ALL: &[(&str, Scene)] = &[
+    ("one owner locks twice: the hold count", nested),
+    ("waiters sleep on pub/sub until a release wakes them", wake_up),
+    ("the watchdog keeps a short lease alive", watchdog),
+    ("the holder is killed: somebody else takes over", take_over),
+    ("a force-unlock is noticed by the holder", force_unlock),
+    ("two branches of a join!, kept apart by scopes", scopes),
+];
+
+const HAND_OVERS: usize = 10;
+
+fn nested(stage: &mut Stage) -> Result<(), String> {
+    let name = "orders:42";
+    let mut a = stage.driver(&[])?;
+    let outer = a.ask(&format!("outer lock {name} owner=checkout"), "granted")?;
+    tell_granted(stage, &a, &outer)?;
+    let first = stage.show_hash(name)?;
+    let inner = a.ask(&format!("inner lock {name} owner=checkout"), "granted")?;
+    tell_granted(stage, &a, &inner)?;
+    let second = stage.show_hash(name)?;
+    unlock(stage, &mut a, "inner")?;
+    let third = stage.show_hash(name)?;
+    unlock(stage, &mut a, "outer")?;
+    let fourth = stage.show_hash(name)?;
+    stage.check([first, second, third, fourth] == [1, 2, 1, 0], "the hold count goes 1, 2, 1, gone")?;
+    let same = outer.number("token")? == inner.number("token")?;
+    stage.check(same, "both levels have the same fencing token")?;
+    a.finish()
+}
+
+fn wake_up(stage: &mut Stage) -> Result<(), String> {
+    let name = "report";
+    let (mut a, b, c) = (stage.driver(&[])?, stage.driver(&[])?, stage.driver(&[])?);
+    let held = a.ask(&format!("l lock {name}"), "granted")?;
+    tell_granted(stage, &a, &held)?;
+    let mut waiters = [b, c];
+    for waiter in &mut waiters {
+        let waiting = waiter.ask(&format!("l0 lock {name}"), "waiting")?;
+        stage.tell(waiter, waiting.boot_ns, "waits");
+    }
+    until_asleep(stage, name, 2)?;
+    stage.check(true, "both are subscribed, and no script ran for 500 ms: nobody polls")?;
+    let released = unlock(stage, &mut a, "l")?;
+    let (mut holder, woken) = first_granted(&mut waiters, "l0")?;
+    let mut times = vec![tell_woken(stage, &waiters[holder], &woken, &released)?];
+    // From here on the two pass it to each other.
+    let mut locks = ["l0".to_owned(), "l0".to_owned()];
+    for number in 1..=HAND_OVERS {
+        let released = release(&mut waiters[holder], &locks[holder])?;
+        let next = 1 - holder;
+        let woken = waiters[next].expect(&locks[next], "granted")?;
+        times.push(tell_woken(stage, &waiters[next], &woken, &released)?);
+        if number < HAND_OVERS {
+            locks[holder] = format!("l{number}");
+            waiters[holder].ask(&format!("l{number} lock {name}"), "waiting")?;
+        }
+        holder = next;
+    }
+    release(&mut waiters[holder], &locks[holder])?;
+    times.sort_unstable();
+    let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
+    stage.narrate(&format!(
+        "  {} hand-overs between processes: median {median} µs, worst {worst} µs",
+        times.len()
+    ));
+    for waiter in &mut waiters {
+        let polled = waiter.ask("s stats", "info")?.counter("fallback_grants")?;
+        stage
+            .check(polled == 0, &format!("{} was always woken, never by its fallback poll", waiter.letter))?;
+    }
+    waiters.into_iter().chain([a]).try_for_each(Driver::finish)
+}
+
+fn watchdog(stage: &mut Stage) -> Result<(), String> {
+    let (name, lease) = ("import", 1_000);
+    let setting = format!("lease_ms={lease}");
+    let mut a = stage.driver(&[&setting])?;
+    let mut b = stage.driver(&[])?;
+    let granted = a.ask(&format!("l lock {name}"), "granted")?;
+    tell_granted(stage, &a, &granted)?;
+    let (mut lowest, mut highest) = (i64::MAX, i64::MIN);
+    while boot_ns() < granted.boot_ns + 3_500_000_000 {
+        thread::sleep(Duration::from_millis(50));
+        let pttl = stage.pttl(name)?;
+        (lowest, highest) = (lowest.min(pttl), highest.max(pttl));
+    }
+    stage.narrate(&format!("  3.5 leases later: PTTL was between {lowest} and {highest} ms all the time"));
+    stage.check(lowest > 0 && highest <= lease, "the key never ran out and never got more than one lease")?;
+    b.ask(&format!("t try {name}"), "denied")?;
+    stage.check(
+        a.ask("g guard l", "info")?.text("state") == "held",
+        "another process is denied, the guard is held",
+    )?;
+    let renewals = a.ask("s stats", "info")?.counter("renewals")?;
+    stage.check(renewals >= 3, &format!("{renewals} renewals were confirmed"))?;
+    unlock(stage, &mut a, "l")?;
+    a.finish()?;
+    b.finish()
+}
+
+fn take_over(stage: &mut Stage) -> Result<(), String> {
+    let name = "payments";
+    let mut a = stage.driver(&["lease_ms=1000"])?;
+    let mut b = stage.driver(&["lease_ms=1000"])?;
+    let old = a.ask(&format!("l lock {name}"), "granted")?;
+    tell_granted(stage, &a, &old)?;
+    let waiting = b.ask(&format!("l lock {name}"), "waiting")?;
+    stage.tell(&b, waiting.boot_ns, "waits");
+    let killed_ns = boot_ns();
+    stage.tell(&a, killed_ns, "killed with SIGKILL while it holds the lock");
+    a.kill();
+    stage.show_hash(name)?;
+    let new = b.expect("l", "granted")?;
+    tell_granted(stage, &b, &new)?;
+    let waited = Duration::from_nanos(new.boot_ns.saturating_sub(killed_ns));
+    let (old_token, new_token) = (old.number("token")?, new.number("token")?);
+    let claim = format!("taken over {} ms after the kill, with a lease of 1000 ms", waited.as_millis());
+    stage.check(waited < Duration::from_secs(3), &claim)?;
+    stage.check(
+        new_token > old_token,
+        &format!("the new fencing token is larger: {new_token} > {old_token}"),
+    )?;
+    unlock(stage, &mut b, "l")?;
+    b.finish()
+}
+
+fn force_unlock(stage: &mut Stage) -> Result<(), String> {
+    let name = "nightly";
+    let (mut a, mut b) = (stage.driver(&[])?, stage.driver(&[])?);
+    let granted = a.ask(&format!("l lock {name}"), "granted")?;
+    tell_granted(stage, &a, &granted)?;
+    let forced_ns = boot_ns();
+    let forced = b.ask(&format!("f force {name}"), "info")?;
+    stage.tell(&b, forced.boot_ns, &format!("force_unlock of {name}"));
+    let lost = a.expect("l", "lost")?;
+    let after = micros(lost.boot_ns.saturating_sub(forced_ns));
+    let reason = lost.text("reason").to_owned();
+    stage.tell(
+        &a,
+        lost.boot_ns,
+        &format!("LOST {name}: {reason}, {after} µs after the force-unlock was asked for"),
+    );
+    stage.check(reason == "force_unlocked", "the holder was told, and why")?;
+    stage.check(a.ask("g guard l", "info")?.text("state") == "lost", "its guard does not claim to hold")?;
+    let refused = a.ask("u unlock l", "error")?;
+    stage.check(refused.text("kind") == "lost", &format!("its unlock says: {}", refused.text("message")))?;
+    a.finish()?;
+    b.finish()
+}
+
+fn scopes(stage: &mut Stage) -> Result<(), String> {
+    let name = "cache";
+    let mut a = stage.driver(&[])?;
+    stage.narrate("  without scopes both branches are one task, so one owner:");
+    a.ask(&format!("l1 lock {name} owner=task"), "granted")?;
+    let second = a.ask(&format!("l2 lock {name} owner=task"), "granted")?;
+    tell_granted(stage, &a, &second)?;
+    stage.check(second.number("count")? == 2, "the second branch re-entered: nothing keeps them apart")?;
+    release(&mut a, "l1")?;
+    release(&mut a, "l2")?;
+    stage.narrate("  with Owner::new().scope(…) around each branch:");
+    let left = a.ask(&format!("left lock {name} owner=left"), "granted")?;
+    stage.tell(&a, left.boot_ns, "left branch: granted");
+    let waiting = a.ask(&format!("right lock {name} owner=right"), "waiting")?;
+    stage.tell(&a, waiting.boot_ns, "right branch: waits");
+    let released = release(&mut a, "left")?;
+    stage.tell(&a, released.sent_ns, "left branch: releases");
+    let right = a.expect("right", "granted")?;
+    let after = micros(right.boot_ns.saturating_sub(released.sent_ns));
+    stage.tell(&a, right.boot_ns, &format!("right branch: granted, {after} µs later"));
+    stage.check(right.boot_ns > released.sent_ns, "the branches never held it together")?;
+    release(&mut a, "right")?;
+    a.finish()
+}
+
+// ===== steps =====
+
+/// When a release was sent, and when it was answered.
+struct Released {
+    sent_ns: u64,
+    done_ns: u64,
+}
+
+/// Unlocks what command `lock` of a driver was granted.
+fn release(driver: &mut Driver, lock: &str) -> Result<Released, String> {
+    let id = format!("u-{lock}");
+    let sent_ns = driver.ask(&format!("{id} unlock {lock}"), "releasing")?.boot_ns;
+    Ok(Released { sent_ns, done_ns: driver.expect(&id, "unlocked")?.boot_ns })
+}
+
+/// As `release`, and says so.
+fn unlock(stage: &Stage, driver: &mut Driver, lock: &str) -> Result<Released, String> {
+    let released = release(driver, lock)?;
+    stage.tell(driver, released.done_ns, "unlocked one level");
+    Ok(released)
+}
+
+fn tell_granted(stage: &Stage, driver: &Driver, granted: &Event) -> Result<(), String> {
+    let (name, token, count) = (granted.text("name"), granted.number("token")?, granted.number("count")?);
+    stage.tell(
+        driver,
+        granted.boot_ns,
+        &format!("granted {name}: hold count {count}, fencing token {token}"),
+    );
+    Ok(())
+}
+
+/// Prints a grant with the time since the release that caused it, and gives that time in microseconds.
+fn tell_woken(stage: &Stage, driver: &Driver, granted: &Event, released: &Released) -> Result<u64, String> {
+    let after = micros(granted.boot_ns.saturating_sub(released.sent_ns));
+    let token = granted.number("token")?;
+    let text = format!("woken and granted {after} µs after the release, fencing token {token}");
+    stage.tell(driver, granted.boot_ns, &text);
+    Ok(after)
+}
+
+/// Which of two waiters got the lock first.
+fn first_granted(waiters: &mut [Driver; 2], id: &str) -> Result<(usize, Event), String> {
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        for (index, waiter) in waiters.iter_mut().enumerate() {
+            if let Some(event) = waiter.poll(id, "granted") {
+                return Ok((index, event));
+            }
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Err("neither waiter was woken".into())
+}
+
+/// Waits until so many are subscribed and no script has run for 500 ms.
+fn until_asleep(stage: &mut Stage, name: &str, sleepers: i64) -> Result<(), String> {
+    let until = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < until {
+        let before = stage.evalsha_calls()?;
+        thread::sleep(Duration::from_millis(500));
+        if stage.subscribers(name)? == sleepers && stage.evalsha_calls()? == before {
+            return Ok(());
+        }
+    }
+    Err(format!("the waiters of {name} do not come to rest"))
+}
+
+fn micros(nanos: u64) -> u64 {
+    nanos / 1_000
+}
