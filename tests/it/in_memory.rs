@@ -1,0 +1,413 @@
+//! The public API on the in-memory server, under a paused clock.
+
+use std::future::Future;
+use std::pin::pin;
+use std::time::Duration;
+
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::InMemoryServer;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::ReentrantLock;
+
+const LEASE: Duration = Duration::from_secs(3);
+
+async fn client(server: &InMemoryServer) -> LockClient {
+    LockClient::builder().in_memory(server).lease(LEASE).connect().await.unwrap()
+}
+
+/// A server, a client and a lock.
+async fn world() -> (InMemoryServer, LockClient, ReentrantLock) {
+    let server = InMemoryServer::new();
+    let client = client(&server).await;
+    let lock = client.reentrant_lock("orders:42").unwrap();
+    (server, client, lock)
+}
+
+/// Lets everything run that can run without time passing.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Polls until `condition` holds.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let waiting = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nested_locks_share_hold_and_token() {
+    let (server, client, lock) = world().await;
+    let outer = lock.lock().await.unwrap();
+    assert_eq!((outer.hold_count(), lock.hold_count().unwrap()), (1, 1));
+    let inner = lock.lock().await.unwrap();
+    assert_eq!((inner.hold_count(), lock.hold_count().unwrap()), (2, 2));
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    assert_eq!(inner.hold_id(), outer.hold_id());
+    let holder = lock.holder().await.unwrap().unwrap();
+    assert_eq!((holder.count, holder.is_this_client, holder.client.as_str()), (2, true, client.id()));
+
+    inner.unlock().await.unwrap();
+    assert_eq!(lock.hold_count().unwrap(), 1);
+    assert_eq!(lock.holder().await.unwrap().unwrap().count, 1);
+    assert!(lock.is_held().unwrap() && lock.is_locked().await.unwrap());
+
+    let token = outer.fencing_token();
+    outer.unlock().await.unwrap();
+    assert_eq!(lock.hold_count().unwrap(), 0);
+    assert!(!server.contains("orders:42"));
+    assert_eq!(lock.remaining_lease().await.unwrap(), None);
+    assert!(lock.lock().await.unwrap().fencing_token() > token);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_wakes_a_waiter_of_another_client() {
+    let (server, _client, lock) = world().await;
+    let held = lock.lock().await.unwrap();
+    let other = client(&server).await;
+    let theirs = other.reentrant_lock("orders:42").unwrap();
+    let waiter = tokio::spawn(async move { theirs.lock().await.unwrap().fencing_token() });
+    until("the waiter sleeps", || other.stats().subscriptions == 1).await;
+    let token = held.fencing_token();
+    let before = tokio::time::Instant::now();
+    held.unlock().await.unwrap();
+    assert!(waiter.await.unwrap() > token);
+    assert!(before.elapsed() < Duration::from_millis(100), "woken by the fallback: {:?}", before.elapsed());
+    assert_eq!(other.stats().fallback_grants, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_watchdog_outlives_many_leases() {
+    let (server, client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    tokio::time::sleep(LEASE * 20).await;
+    assert!(guard.is_held() && !guard.is_suspect());
+    assert!(server.contains("orders:42"));
+    assert!(client.stats().renewals >= 40);
+    guard.ensure(LEASE / 2).unwrap();
+    assert!(matches!(guard.ensure(Duration::MAX), Err(Error::EndsSoon { .. })));
+    guard.unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn try_lock_says_none_and_try_lock_for_waits_no_longer_than_asked() {
+    let (server, _client, lock) = world().await;
+    let held = lock.lock().await.unwrap();
+    let theirs = client(&server).await.reentrant_lock("orders:42").unwrap();
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    let before = tokio::time::Instant::now();
+    assert!(theirs.try_lock_for(Duration::from_secs(7)).await.unwrap().is_none());
+    assert!(before.elapsed() >= Duration::from_secs(7) && before.elapsed() < Duration::from_millis(7_100));
+    assert!(theirs.try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    drop(held);
+    assert!(theirs.try_lock_for(Duration::MAX).await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_a_guard_releases_it() {
+    let (server, client, lock) = world().await;
+    let outer = lock.lock().await.unwrap();
+    drop(lock.lock().await.unwrap());
+    until("one level is left", || lock.hold_count().unwrap() == 1).await;
+    drop(outer);
+    until("the key is gone", || !server.contains("orders:42")).await;
+    until("nothing is held", || client.stats().holds == 0).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moved_guard_does_not_move_its_owner() {
+    let (server, _client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    let theirs = lock.clone();
+    let there = tokio::spawn(async move {
+        assert_eq!(theirs.hold_count().unwrap(), 0, "the task does not own what it was given");
+        assert!(theirs.try_lock().await.unwrap().is_none());
+        guard.unlock().await.unwrap();
+    });
+    there.await.unwrap();
+    assert!(!server.contains("orders:42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn branches_of_join_share_their_task_unless_scoped() {
+    let (_server, _client, lock) = world().await;
+    let (a, b) = tokio::join!(lock.lock(), lock.lock());
+    let (a, b) = (a.unwrap(), b.unwrap());
+    assert_eq!(a.hold_id(), b.hold_id(), "the footgun: they re-enter each other");
+    a.unlock().await.unwrap();
+    b.unlock().await.unwrap();
+
+    let branch = || async {
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(guard.hold_count(), 1);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!(guard.hold_count(), 1);
+        guard.unlock().await.unwrap();
+    };
+    tokio::join!(Owner::new().scope(branch()), Owner::new().scope(branch()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_in_scopes_of_one_owner_share_its_hold() {
+    let (_server, _client, lock) = world().await;
+    let owner = Owner::new();
+    let guard = owner.scope(lock.lock()).await.unwrap();
+    let theirs = lock.clone();
+    let inner = tokio::spawn(owner.scope(async move { theirs.lock().await.unwrap() })).await.unwrap();
+    assert_eq!(inner.hold_count(), 2);
+    assert_eq!(inner.hold_id(), guard.hold_id());
+    assert_eq!(lock.hold_count().unwrap(), 0, "outside the scope somebody else asks");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mutex_does_not_reenter_and_shares_the_key() {
+    let (_server, client, lock) = world().await;
+    let mutex = client.mutex("orders:42").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(lock.try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forced_unlock_is_noticed_by_the_holder() {
+    let (server, _client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    let other = client(&server).await.mutex("orders:42").unwrap();
+    assert!(other.force_unlock().await.unwrap());
+    assert_eq!(guard.lost().await, LossReason::ForceUnlocked);
+    assert!(!guard.is_held() && guard.valid_until().is_past());
+    assert_eq!(guard.loss(), Some(LossReason::ForceUnlocked));
+    assert!(guard.ensure(Duration::ZERO).unwrap_err().is_lost());
+    let error = lock.lock().await.unwrap_err();
+    assert!(error.is_lost(), "an owner with guards of a lost hold must notice: {error}");
+    assert!(guard.unlock().await.unwrap_err().is_lost());
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    assert!(!other.force_unlock().await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn run_ends_what_it_runs_when_the_lock_is_lost() {
+    let (server, _client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
+    let dropped = std::sync::Arc::new(());
+    let inside = std::sync::Arc::clone(&dropped);
+    let mut running = pin!(guard.run(async move {
+        let _inside = inside;
+        std::future::pending::<()>().await;
+    }));
+    assert!(futures::poll!(running.as_mut()).is_pending());
+    server.remove("orders:42");
+    let error = running.await.unwrap_err();
+    assert!(matches!(error, Error::Lost { reason: LossReason::Removed, .. }), "{error}");
+    assert_eq!(std::sync::Arc::strong_count(&dropped), 1);
+    let never = guard.run(async { panic!("polled after the loss") });
+    assert!(never.await.unwrap_err().is_lost());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_outage_longer_than_the_lease_is_a_loss_no_later_than_valid_until() {
+    let (server, _client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    server.set_reachable(false);
+    let until = guard.valid_until();
+    let reason = guard.lost().await;
+    assert_eq!(reason, LossReason::Expired);
+    assert!(until.is_past());
+    server.set_reachable(true);
+    settle().await;
+    assert!(!guard.is_held(), "a connection that comes back revives nothing");
+}
+
+#[tokio::test(start_paused = true)]
+async fn fixed_leases_run_out_and_max_hold_ends_a_watched_one() {
+    let (_server, _client, lock) = world().await;
+    let fixed = LockOptions::new().lease(Duration::from_secs(1));
+    let guard = lock.lock_with(fixed).await.unwrap().unwrap();
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    drop(guard);
+    let short = LockOptions::new().max_hold(LEASE * 2);
+    let before = tokio::time::Instant::now();
+    let guard = lock.lock_with(short).await.unwrap().unwrap();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    assert!(before.elapsed() >= LEASE && before.elapsed() <= LEASE * 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn options_outside_their_limits_send_nothing() {
+    let (server, client, lock) = world().await;
+    for options in [
+        LockOptions::new().lease(Duration::ZERO),
+        LockOptions::new().lease(Duration::MAX),
+        LockOptions::new().max_hold(Duration::from_millis(9)),
+        LockOptions::new().max_hold(Duration::MAX),
+    ] {
+        assert!(lock.lock_with(options).await.unwrap_err().is_config());
+    }
+    assert!(client.reentrant_lock("").unwrap_err().is_config());
+    assert!(!server.contains("orders:42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropped_and_aborted_acquisitions_leave_nothing() {
+    let (server, client, lock) = world().await;
+    drop(lock.lock());
+    for yields in 0..6 {
+        let mut acquiring = Box::pin(lock.lock());
+        assert!(futures::poll!(acquiring.as_mut()).is_pending());
+        for _ in 0..yields {
+            tokio::task::yield_now().await;
+        }
+        drop(acquiring);
+        until("nothing is left", || !server.contains("orders:42") && client.stats().holds == 0).await;
+    }
+    let held = lock.lock().await.unwrap();
+    let theirs = lock.clone();
+    let waiting = tokio::spawn(async move { theirs.lock().await });
+    until("it waits", || client.stats().waiters == 1).await;
+    waiting.abort();
+    until("it is gone", || client.stats().waiters == 0).await;
+    held.unlock().await.unwrap();
+    until("no subscription is left", || client.stats().subscriptions == 0).await;
+    assert!(!server.contains("orders:42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_is_not_picked_up_goes_on_and_is_asked_for_again() {
+    let (server, client, lock) = world().await;
+    let mut late = Box::pin(Owner::new().scope(lock.lock()));
+    assert!(futures::poll!(late.as_mut()).is_pending());
+    until("granted", || server.contains("orders:42")).await;
+    // Nobody polls it for longer than the grant is offered.
+    until("given back", || !server.contains("orders:42")).await;
+    let guard = late.await.unwrap();
+    assert!(guard.is_held() && server.contains("orders:42"));
+    guard.unlock().await.unwrap();
+    assert_eq!(client.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_releases_what_is_held_and_closes_the_rest() {
+    let (server, client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    let theirs = lock.clone();
+    let waiting = tokio::spawn(async move { theirs.lock().await });
+    until("it waits", || client.stats().waiters == 1).await;
+
+    let report = client.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert!(report.is_clean(), "{report:?}");
+    assert!(!server.contains("orders:42"));
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
+    assert_eq!(guard.lost().await, LossReason::ClientShutdown);
+    assert!(guard.unlock().await.unwrap_err().is_lost());
+    assert!(matches!(lock.lock().await, Err(Error::Closed)));
+    assert!(matches!(client.ping().await, Err(Error::Closed)));
+    assert!(client.shutdown(Duration::ZERO).await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn shutdown_says_what_it_could_not_release() {
+    let (server, client, lock) = world().await;
+    let _guard = lock.lock().await.unwrap();
+    server.set_reachable(false);
+    settle().await;
+    let before = tokio::time::Instant::now();
+    let report = client.shutdown(Duration::from_secs(1)).await.unwrap();
+    assert_eq!(report.unreleased, ["orders:42"]);
+    assert!(before.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn connect_fails_in_time_and_says_what_it_tried() {
+    let server = InMemoryServer::new();
+    server.set_reachable(false);
+    let before = tokio::time::Instant::now();
+    let connecting =
+        LockClient::builder().in_memory(&server).connect_timeout(Duration::from_secs(2)).connect();
+    let error = connecting.await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error}");
+    assert!(error.to_string().contains("tried in-memory: "), "{error}");
+    assert!(before.elapsed() >= Duration::from_secs(2) && before.elapsed() < Duration::from_secs(4));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lazy_client_serves_once_its_server_is_there() {
+    let server = InMemoryServer::new();
+    server.set_reachable(false);
+    let client = LockClient::builder().in_memory(&server).connect_lazy().unwrap();
+    let lock = client.mutex("orders:42").unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    let mut waiting = pin!(lock.lock());
+    assert!(futures::poll!(waiting.as_mut()).is_pending());
+    server.set_reachable(true);
+    waiting.await.unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn dropping_the_last_handle_releases_and_ends_the_client() {
+    let (server, client, lock) = world().await;
+    let guard = lock.lock().await.unwrap();
+    drop((client, lock));
+    settle().await;
+    assert!(guard.is_held(), "a guard is a handle");
+    drop(guard);
+    until("released", || !server.contains("orders:42")).await;
+}
+
+/// Polls a future on no runtime at all.
+fn elsewhere<F: Future>(future: F) -> F::Output {
+    futures::executor::block_on(future)
+}
+
+#[test]
+fn mutexes_and_scopes_work_under_another_executor_and_a_dead_runtime_hangs_nobody() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = InMemoryServer::new();
+    let client = runtime.block_on(client(&server));
+    let mutex = client.mutex("orders:42").unwrap();
+    elsewhere(async { mutex.lock().await.unwrap().unlock().await.unwrap() });
+    let lock = client.reentrant_lock("orders:42").unwrap();
+    assert!(matches!(elsewhere(lock.lock()), Err(Error::NoOwner)));
+    let guard = elsewhere(Owner::new().scope(lock.lock())).unwrap();
+
+    runtime.shutdown_timeout(Duration::from_secs(10));
+    assert!(matches!(elsewhere(mutex.lock()), Err(Error::Closed)));
+    assert_eq!(elsewhere(guard.lost()), LossReason::ClientShutdown);
+    assert!(server.contains("orders:42"), "nobody is there to release it: its lease does");
+}
+
+#[test]
+fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
+    let runtime =
+        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let server = InMemoryServer::new();
+    let doomed = runtime();
+    let builder = LockClient::builder().in_memory(&server).lease(Duration::from_millis(300));
+    let holder = doomed.block_on(builder.connect()).unwrap();
+    let guard =
+        doomed.block_on(Owner::new().scope(holder.reentrant_lock("orders:42").unwrap().lock())).unwrap();
+    let token = guard.fencing_token();
+    doomed.shutdown_timeout(Duration::from_secs(10));
+    assert!(server.contains("orders:42"), "a crash releases nothing");
+
+    runtime().block_on(async {
+        let lock = client(&server).await.reentrant_lock("orders:42").unwrap();
+        let taken = lock.try_lock_for(Duration::from_secs(10)).await.unwrap().expect("the lease has ended");
+        assert!(taken.fencing_token() > token);
+        taken.unlock().await.unwrap();
+    });
+}

@@ -1,0 +1,4 @@
+//! One binary for all integration tests.
+
+#[cfg(feature = "in-memory")]
+mod in_memory;
