@@ -1,1 +1,268 @@
 //! On fred: the only place that names it.
+//!
+//! Two connections, one for scripts and one for subscriptions, each kept by a task of its own (`commands`,
+//! `pubsub`). Calls are sent and awaited right here, in `submit` and `poll_event`, so that a lock costs no hop
+//! between tasks.
+
+mod calls;
+mod classify;
+mod client;
+mod commands;
+mod config;
+mod handshake;
+mod link;
+mod pubsub;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use fred::types::Message;
+use futures::FutureExt;
+use futures::StreamExt;
+use futures::stream;
+use futures::stream::BoxStream;
+use tokio::sync::Notify;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::redis::calls::Calls;
+use crate::backend::redis::commands::CommandEvent;
+pub(crate) use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::link::Stop;
+use crate::backend::redis::pubsub::PubSubEvent;
+use crate::backend::redis::pubsub::Request;
+use crate::backend::redis::pubsub::Subscriber;
+
+/// A single Redis or Valkey server.
+pub(crate) struct RedisBackend {
+    calls: Calls,
+    command_events: mpsc::UnboundedReceiver<CommandEvent>,
+    pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
+    subscriptions: Option<Subscriptions>,
+    life: Life,
+    /// What is polled first next time, so that no source starves another.
+    turn: u8,
+    /// To be woken when something was submitted after the last poll.
+    waker: Option<Waker>,
+}
+
+struct Subscriptions {
+    requests: mpsc::UnboundedSender<Request>,
+    messages: BoxStream<'static, Heard>,
+    end: Arc<Notify>,
+}
+
+enum Heard {
+    Message(Message),
+    Lagged,
+}
+
+enum Life {
+    /// Dropping the sender ends both tasks and their sockets.
+    Open {
+        stop: watch::Sender<bool>,
+        links: Vec<JoinHandle<()>>,
+    },
+    /// Calls in flight are awaited; nothing new is taken.
+    Draining {
+        stop: watch::Sender<bool>,
+        links: Vec<JoinHandle<()>>,
+    },
+    /// Connections are being closed.
+    Ending {
+        links: Vec<JoinHandle<()>>,
+    },
+    Closed,
+}
+
+impl RedisBackend {
+    /// Begins to connect and returns at once, whether or not a server is there.
+    ///
+    /// Must be called within the runtime that shall own the connections, and used there.
+    pub(crate) fn new(config: RedisConfig) -> Self {
+        let (stop, stopped) = Stop::pair();
+        let (command_sender, command_events) = mpsc::unbounded_channel();
+        let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
+        let links = vec![
+            tokio::spawn(commands::run(config.clone(), command_sender, stopped.clone())),
+            tokio::spawn(pubsub::run(config, pubsub_sender, stopped)),
+        ];
+        Self {
+            calls: Calls::default(),
+            command_events,
+            pubsub_events,
+            subscriptions: None,
+            life: Life::Open { stop, links },
+            turn: 0,
+            waker: None,
+        }
+    }
+
+    fn request(&self, request: Request) {
+        // While the connection is down there is nothing to do: the engine subscribes again after `PubSubUp`.
+        if let Some(subscriptions) = &self.subscriptions {
+            let _ = subscriptions.requests.send(request);
+        }
+    }
+
+    fn poll_source(&mut self, source: u8, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        match source {
+            0 => self.poll_calls(cx),
+            1 => self.poll_messages(cx),
+            2 => self.poll_commands(cx),
+            _ => self.poll_pubsub(cx),
+        }
+    }
+
+    fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        self.calls.poll_answer(cx).map(|(op, outcome)| BackendEvent::Replied { op, outcome })
+    }
+
+    fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        let Some(subscriptions) = &mut self.subscriptions else { return Poll::Pending };
+        match subscriptions.messages.poll_next_unpin(cx) {
+            Poll::Ready(Some(Heard::Message(message))) => Poll::Ready(BackendEvent::Message {
+                channel: Arc::from(&*message.channel),
+                payload: message.value.into_string().unwrap_or_default(),
+            }),
+            Poll::Ready(Some(Heard::Lagged)) => Poll::Ready(BackendEvent::Lagged),
+            // The end of the connection is reported by its task.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        }
+    }
+
+    fn poll_commands(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        let Poll::Ready(Some(event)) = self.command_events.poll_recv(cx) else { return Poll::Pending };
+        Poll::Ready(match event {
+            CommandEvent::Up(connection, server) => {
+                self.calls.connected(connection);
+                BackendEvent::Up(server)
+            }
+            CommandEvent::Down { cause } => {
+                self.calls.disconnected(&cause);
+                BackendEvent::Down { cause }
+            }
+            CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { failure },
+        })
+    }
+
+    fn poll_pubsub(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        let Poll::Ready(Some(event)) = self.pubsub_events.poll_recv(cx) else { return Poll::Pending };
+        Poll::Ready(match event {
+            PubSubEvent::Up(Subscriber { requests, messages, end }) => {
+                self.subscriptions = Some(Subscriptions { requests, messages: hear(messages), end });
+                BackendEvent::PubSubUp
+            }
+            PubSubEvent::Down => {
+                self.subscriptions = None;
+                BackendEvent::PubSubDown
+            }
+            PubSubEvent::Failed(failure) => BackendEvent::ConnectFailed { failure },
+            PubSubEvent::Subscribed { channel, generation, result } => {
+                BackendEvent::Subscribed { channel, generation, result }
+            }
+        })
+    }
+
+    fn poll_life(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        loop {
+            self.life = match std::mem::replace(&mut self.life, Life::Closed) {
+                Life::Draining { stop, links } if self.calls.is_idle() => {
+                    let _ = stop.send(true);
+                    Life::Ending { links }
+                }
+                Life::Ending { mut links } => {
+                    links.retain_mut(|link| link.poll_unpin(cx).is_pending());
+                    if links.is_empty() {
+                        return Poll::Ready(BackendEvent::Closed);
+                    }
+                    self.life = Life::Ending { links };
+                    return Poll::Pending;
+                }
+                life => {
+                    self.life = life;
+                    return Poll::Pending;
+                }
+            };
+        }
+    }
+}
+
+impl Backend for RedisBackend {
+    fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
+        if matches!(self.life, Life::Open { .. }) {
+            self.calls.submit(op, call, timeout);
+        } else {
+            self.calls.refuse(op, FailureKind::Link, "closed");
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
+        self.request(Request { channel, sharded, generation: Some(generation) });
+    }
+
+    fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool) {
+        self.request(Request { channel, sharded, generation: None });
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        self.turn = (self.turn + 1) % 4;
+        for source in 0..4 {
+            let event = self.poll_source((self.turn + source) % 4, cx);
+            if event.is_ready() {
+                return event;
+            }
+        }
+        let event = self.poll_life(cx);
+        if event.is_pending() {
+            self.waker = Some(cx.waker().clone());
+        }
+        event
+    }
+
+    fn reconnect(&mut self) {
+        self.calls.replace_connection();
+        if let Some(subscriptions) = &self.subscriptions {
+            subscriptions.end.notify_one();
+        }
+    }
+
+    fn close(&mut self) {
+        self.life = match std::mem::replace(&mut self.life, Life::Closed) {
+            Life::Open { stop, links } => Life::Draining { stop, links },
+            life => life,
+        };
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
+/// Messages in the order in which they came, and where some were dropped because nobody read them in time.
+fn hear(messages: broadcast::Receiver<Message>) -> BoxStream<'static, Heard> {
+    stream::unfold(messages, |mut messages| async move {
+        match messages.recv().await {
+            Ok(message) => Some((Heard::Message(message), messages)),
+            Err(RecvError::Lagged(_)) => Some((Heard::Lagged, messages)),
+            Err(RecvError::Closed) => None,
+        }
+    })
+    .fuse()
+    .boxed()
+}

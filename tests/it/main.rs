@@ -2,3 +2,5 @@
 
 #[cfg(feature = "in-memory")]
 mod in_memory;
+#[allow(dead_code)] // What the tests of one build do not need.
+mod support;

@@ -1,0 +1,311 @@
+//! The calls of one backend: sent in order on the connection of the moment, each answered exactly once.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+use fred::interfaces::ClientLike;
+use fred::types::CustomCommand;
+use fred::types::Value as FredValue;
+use futures::FutureExt;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Script;
+use crate::backend::Value;
+use crate::backend::redis::classify::classify;
+use crate::backend::redis::classify::is_no_script;
+use crate::backend::redis::classify::is_reply;
+use crate::backend::redis::client::once_within;
+
+/// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
+/// frozen server or a network that swallows everything does not close it.
+const SILENT_TIMEOUTS: u32 = 2;
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// A connection that may be used.
+pub(crate) struct Connection {
+    pub(crate) client: Client,
+    /// Whether fred's task for it still runs.
+    pub(crate) router: AbortHandle,
+    /// Ends it.
+    pub(crate) end: Arc<Notify>,
+    /// Scripts that the server knows.
+    pub(crate) loaded: Vec<&'static str>,
+}
+
+/// A call that has been submitted and not yet answered.
+struct Ticket {
+    op: OpId,
+    call: Call,
+    deadline: Instant,
+}
+
+type Finished = (u64, Result<FredValue, FredError>);
+type Running = Pin<Box<dyn Future<Output = Finished> + Send>>;
+
+/// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
+/// be sent again still goes before what was submitted after it.
+#[derive(Default)]
+struct Reload {
+    again: BTreeMap<u64, Ticket>,
+    held: VecDeque<Ticket>,
+    /// The last one, in order of submission, that may have been executed.
+    last_executed: Option<u64>,
+}
+
+#[derive(Default)]
+pub(crate) struct Calls {
+    connection: Option<Connection>,
+    /// Every ticket in flight has its future here.
+    running: FuturesUnordered<Running>,
+    in_flight: BTreeMap<u64, Ticket>,
+    last_number: u64,
+    answers: VecDeque<(OpId, Outcome<Value>)>,
+    reload: Option<Reload>,
+    known: HashSet<&'static str>,
+    digests: HashMap<&'static str, String>,
+    silence: Option<Silence>,
+}
+
+/// Since when calls are in flight and nothing has come back.
+struct Silence {
+    since: Instant,
+    timeouts: u32,
+}
+
+impl Silence {
+    fn begin() -> Self {
+        Self { since: Instant::now(), timeouts: 0 }
+    }
+}
+
+impl Calls {
+    /// Uses this connection from now on.
+    pub(crate) fn connected(&mut self, connection: Connection) {
+        self.known = connection.loaded.iter().copied().collect();
+        self.silence = None;
+        self.connection = Some(connection);
+    }
+
+    /// Answers whatever is left: its connection is gone, with fred's task, so nothing can be sent any more.
+    pub(crate) fn disconnected(&mut self, cause: &str) {
+        self.connection = None;
+        while let Some(Some((number, result))) = self.running.next().now_or_never() {
+            self.settle(number, result);
+        }
+        self.running = FuturesUnordered::new();
+        for ticket in std::mem::take(&mut self.in_flight).into_values() {
+            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
+        }
+        let reload = self.reload.take().unwrap_or_default();
+        for ticket in reload.again.into_values().chain(reload.held) {
+            self.refuse(ticket.op, FailureKind::Link, cause);
+        }
+    }
+
+    /// Whether nothing is left to answer.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.in_flight.is_empty() && self.answers.is_empty() && self.reload.is_none()
+    }
+
+    /// Ends the connection, so that a new one is made.
+    pub(crate) fn replace_connection(&self) {
+        if let Some(connection) = &self.connection {
+            connection.end.notify_one();
+        }
+    }
+
+    pub(crate) fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
+        let usable = self.connection.as_ref().is_some_and(|connection| !connection.router.is_finished());
+        if !usable {
+            return self.refuse(op, FailureKind::Link, "not connected");
+        }
+        let now = Instant::now();
+        // A day is for ever here, and no overflow.
+        let deadline = now + timeout.min(Duration::from_secs(86_400));
+        let ticket = Ticket { op, call, deadline };
+        match &mut self.reload {
+            Some(reload) => reload.held.push_back(ticket),
+            None => self.send(ticket, now),
+        }
+    }
+
+    /// Answers without sending.
+    pub(crate) fn refuse(&mut self, op: OpId, kind: FailureKind, why: &str) {
+        self.answers.push_back((op, Outcome::NotExecuted(Failure::new(kind, why))));
+    }
+
+    pub(crate) fn poll_answer(&mut self, cx: &mut Context<'_>) -> Poll<(OpId, Outcome<Value>)> {
+        loop {
+            if let Some(answer) = self.answers.pop_front() {
+                return Poll::Ready(answer);
+            }
+            match self.running.poll_next_unpin(cx) {
+                Poll::Ready(Some((number, result))) => self.settle(number, result),
+                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+
+    fn send(&mut self, ticket: Ticket, now: Instant) {
+        let left = ticket.deadline.saturating_duration_since(now);
+        if left.is_zero() {
+            return self.refuse(ticket.op, FailureKind::Link, "timed out before it was sent");
+        }
+        let (command, args) = self.command(&ticket.call);
+        let Some(connection) = &self.connection else {
+            return self.refuse(ticket.op, FailureKind::Link, "not connected");
+        };
+        let client = connection.client.with_options(&once_within(left));
+        self.last_number += 1;
+        let number = self.last_number;
+        let mut future: Running = Box::pin(async move {
+            (number, client.custom(CustomCommand::new_static(command, None, false), args).await)
+        });
+        self.in_flight.insert(number, ticket);
+        self.silence.get_or_insert_with(Silence::begin);
+        // fred sends a command when its future is first polled: here, so that the order is that of the calls.
+        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready((number, result)) => self.settle(number, result),
+            Poll::Pending => self.running.push(future),
+        }
+    }
+
+    fn command(&mut self, call: &Call) -> (&'static str, Vec<FredValue>) {
+        let call = match call {
+            Call::Time => return ("TIME", Vec::new()),
+            Call::Ping => return ("PING", Vec::new()),
+            Call::Script(call) => call,
+        };
+        let script: &'static Script = call.script;
+        // Known from here on: the server reads this one before the next.
+        let (command, text) = if self.known.insert(script.name) {
+            ("EVAL", script.source.into())
+        } else {
+            let digest =
+                self.digests.entry(script.name).or_insert_with(|| fred::util::sha1_hash(script.source));
+            ("EVALSHA", digest.as_str().into())
+        };
+        let mut args: Vec<FredValue> = Vec::with_capacity(2 + call.keys.len() + call.args.len());
+        args.push(text);
+        args.push(i64::try_from(call.keys.len()).unwrap_or(i64::MAX).into());
+        args.extend(call.keys.iter().chain(&call.args).map(|text| FredValue::from(text.as_str())));
+        (command, args)
+    }
+
+    fn settle(&mut self, number: u64, result: Result<FredValue, FredError>) {
+        let Some(ticket) = self.in_flight.remove(&number) else { return };
+        match result {
+            Err(error) if is_no_script(&error) => {
+                self.known.clear();
+                self.heard();
+                self.reload.get_or_insert_default().again.insert(number, ticket);
+            }
+            result => {
+                let outcome = self.judge(&ticket.call, result);
+                if let (Some(reload), false) = (&mut self.reload, matches!(outcome, Outcome::NotExecuted(_)))
+                {
+                    reload.last_executed = reload.last_executed.max(Some(number));
+                }
+                self.answers.push_back((ticket.op, outcome));
+            }
+        }
+        if self.in_flight.is_empty() && self.connection.is_some() {
+            self.finish_reload();
+        }
+    }
+
+    fn finish_reload(&mut self) {
+        let Some(reload) = self.reload.take() else { return };
+        let now = Instant::now();
+        for (number, ticket) in reload.again {
+            if Some(number) < reload.last_executed {
+                // One submitted after it has been executed already, and it must not come second.
+                self.refuse(ticket.op, FailureKind::Busy, "the server had lost its scripts; try again");
+            } else {
+                self.send(ticket, now);
+            }
+        }
+        for ticket in reload.held {
+            self.send(ticket, now);
+        }
+    }
+
+    fn judge(&mut self, call: &Call, result: Result<FredValue, FredError>) -> Outcome<Value> {
+        match result {
+            Ok(value) => {
+                self.heard();
+                Outcome::Done(reply(call, value))
+            }
+            Err(error) => {
+                self.note_error(&error);
+                classify(&error)
+            }
+        }
+    }
+
+    /// The server has answered something.
+    fn heard(&mut self) {
+        self.silence = (!self.in_flight.is_empty()).then(Silence::begin);
+    }
+
+    fn note_error(&mut self, error: &FredError) {
+        if *error.kind() == ErrorKind::Timeout {
+            let silence = self.silence.get_or_insert_with(Silence::begin);
+            silence.timeouts += 1;
+            if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
+                self.replace_connection();
+            }
+        } else if is_reply(error) {
+            self.heard();
+            if *error.kind() == ErrorKind::Auth {
+                self.replace_connection();
+            }
+        }
+    }
+}
+
+fn reply(call: &Call, value: FredValue) -> Value {
+    match call {
+        Call::Time => Value::List(vec![Value::Int(micros(&value))]),
+        Call::Ping => Value::List(Vec::new()),
+        Call::Script(_) => convert(value),
+    }
+}
+
+/// TIME answers seconds and microseconds.
+fn micros(value: &FredValue) -> i64 {
+    let FredValue::Array(parts) = value else { return 0 };
+    let number = |index: usize| parts.get(index).and_then(FredValue::as_i64).unwrap_or(0);
+    number(0).saturating_mul(1_000_000).saturating_add(number(1))
+}
+
+fn convert(value: FredValue) -> Value {
+    match value {
+        FredValue::Null => Value::Nil,
+        FredValue::Integer(number) => Value::Int(number),
+        FredValue::Boolean(yes) => Value::Int(i64::from(yes)),
+        FredValue::Bytes(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
+        FredValue::Array(items) => Value::List(items.into_iter().map(convert).collect()),
+        other => Value::Text(other.as_string().unwrap_or_default()),
+    }
+}

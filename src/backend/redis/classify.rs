@@ -1,0 +1,244 @@
+//! What an error of fred or an error reply of Redis says about the call: executed, not executed, or unknown.
+
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+
+/// Judges the end of a call.
+///
+/// Redis's refusals come before the script's first write, by the scripts' own rule (see `lua/`): not executed.
+/// Whatever cannot be told apart from "executed, and the answer was lost" is unknown.
+pub(crate) fn classify<T>(error: &FredError) -> Outcome<T> {
+    judge(error.kind(), error.details())
+}
+
+/// The failure alone, where nobody asks whether anything was executed: connecting and subscribing.
+pub(crate) fn failure(error: &FredError) -> Failure {
+    match classify::<()>(error) {
+        Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => failure,
+        Outcome::Done(()) => Failure::new(FailureKind::Refused, error.details()),
+    }
+}
+
+/// Whether a NOSCRIPT was answered.
+pub(crate) fn is_no_script(error: &FredError) -> bool {
+    error.details().starts_with("NOSCRIPT")
+}
+
+/// Whether these are an error reply's words rather than the client's own.
+pub(crate) fn is_reply(error: &FredError) -> bool {
+    !is_local_kind(error.kind()) && local_words(error.details()).is_none()
+}
+
+fn is_local_kind(kind: &ErrorKind) -> bool {
+    use ErrorKind as K;
+    matches!(
+        kind,
+        K::IO | K::Timeout | K::Canceled | K::Backpressure | K::Protocol | K::Parse | K::Routing | K::Url
+    )
+}
+
+fn judge<T>(kind: &ErrorKind, text: &str) -> Outcome<T> {
+    match kind {
+        // Refused by fred's bounded queue, before anything was written.
+        ErrorKind::Backpressure => return Outcome::NotExecuted(Failure::new(FailureKind::Busy, text)),
+        ErrorKind::Routing => return Outcome::NotExecuted(Failure::new(FailureKind::Link, text)),
+        kind if is_local_kind(kind) => return Outcome::Unknown(Failure::new(FailureKind::Link, text)),
+        _ => {}
+    }
+    if let Some(written) = local_words(text) {
+        let failure = Failure::new(FailureKind::Link, text);
+        return if written { Outcome::Unknown(failure) } else { Outcome::NotExecuted(failure) };
+    }
+    judge_reply(text)
+}
+
+/// fred's own words of the kind `Unknown`, and whether the command may have been written.
+fn local_words(text: &str) -> Option<bool> {
+    match text {
+        "Failed to route command."
+        | "Client is not initialized."
+        | "Failed to send command to router."
+        | "Max attempts reached." => Some(false),
+        "Too many failed write attempts." | "channel closed" | "Missing response." => Some(true),
+        _ => None,
+    }
+}
+
+fn judge_reply<T>(text: &str) -> Outcome<T> {
+    use FailureKind as F;
+    let not_executed = |kind| Outcome::NotExecuted(Failure::new(kind, text));
+    match text.split_whitespace().next().unwrap_or_default() {
+        // fred hands this one reply to every call in flight, executed or not.
+        "CLUSTERDOWN" => Outcome::Unknown(Failure::new(F::Busy, text)),
+        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "MISCONF"
+        | "NOREPLICAS" => not_executed(F::Busy),
+        "OOM" => not_executed(F::OutOfMemory),
+        "READONLY" => not_executed(F::ReadOnly),
+        "NOAUTH" | "WRONGPASS" => not_executed(F::Auth),
+        "NOPERM" => not_executed(F::Denied),
+        "MOVED" | "ASK" => not_executed(F::Unsupported),
+        "WRONGTYPE" | "CROSSSLOT" | "EXECABORT" | "NOPROTO" | "DENIED" => not_executed(F::Refused),
+        "ERR" => judge_err(text),
+        _ => Outcome::Unknown(Failure::new(F::Refused, text)),
+    }
+}
+
+fn judge_err<T>(text: &str) -> Outcome<T> {
+    use FailureKind as F;
+    let says = |words: &str| text.contains(words);
+    if says("The user executing the script can't") || says("can't publish to the channel") {
+        return Outcome::NotExecuted(Failure::new(F::Denied, text));
+    }
+    if says("max number of clients") {
+        return Outcome::NotExecuted(Failure::new(F::Busy, text));
+    }
+    if text.starts_with("ERR unknown command") || text.starts_with("ERR unknown subcommand") {
+        return Outcome::NotExecuted(Failure::new(F::Unsupported, text));
+    }
+    if text.starts_with("ERR Client sent AUTH") || text.starts_with("ERR AUTH ") || says("invalid password") {
+        return Outcome::NotExecuted(Failure::new(F::Auth, text));
+    }
+    // An error raised within a script may come after a write; one before it started cannot.
+    if says("script: ") || says("user_script") && !says("Error compiling script") {
+        return Outcome::Unknown(Failure::new(F::Refused, text));
+    }
+    Outcome::NotExecuted(Failure::new(F::Refused, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUFFIX: &str = " script: 6e7b3f1f6b, on @user_script:1.";
+
+    fn verdict(kind: ErrorKind, text: &str) -> (&'static str, FailureKind) {
+        match classify::<()>(&FredError::new(kind, text.to_owned())) {
+            Outcome::Done(()) => panic!("{text} is done"),
+            Outcome::NotExecuted(failure) => {
+                assert_eq!(failure.message, text);
+                ("not executed", failure.kind)
+            }
+            Outcome::Unknown(failure) => {
+                assert_eq!(failure.message, text);
+                ("unknown", failure.kind)
+            }
+        }
+    }
+
+    #[test]
+    fn replies_of_redis() {
+        use FailureKind as F;
+        let table = [
+            ("NOSCRIPT No matching script. Please use EVAL.", "not executed", F::Busy),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                "not executed",
+                F::Busy,
+            ),
+            ("UNKILLABLE Sorry the script already executed write commands", "not executed", F::Busy),
+            ("LOADING Redis is loading the dataset in memory", "not executed", F::Busy),
+            (
+                "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+                "not executed",
+                F::Busy,
+            ),
+            ("READONLY You can't write against a read only replica.", "not executed", F::ReadOnly),
+            (
+                "READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::ReadOnly,
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write. script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Busy,
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.",
+                "not executed",
+                F::Busy,
+            ),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::OutOfMemory,
+            ),
+            ("OOM command not allowed when used memory > 'maxmemory'.", "not executed", F::OutOfMemory),
+            (
+                "WRONGTYPE Operation against a key holding the wrong kind of value script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Refused,
+            ),
+            ("NOAUTH Authentication required.", "not executed", F::Auth),
+            ("WRONGPASS invalid username-password pair or user is disabled.", "not executed", F::Auth),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", "not executed", F::Denied),
+            (
+                "ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Denied,
+            ),
+            (
+                "ERR The user executing the script can't publish to the channel mentioned in the command script: 6e7b",
+                "not executed",
+                F::Denied,
+            ),
+            ("ERR max number of clients reached", "not executed", F::Busy),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::Busy),
+            ("CLUSTERDOWN Hash slot not served", "unknown", F::Busy),
+            ("MOVED 1234 10.0.0.1:6379", "not executed", F::Unsupported),
+            ("ASK 1234 10.0.0.1:6379", "not executed", F::Unsupported),
+            ("CROSSSLOT Keys in request don't hash to the same slot", "not executed", F::Refused),
+            (
+                "ERR Error compiling script (new function): user_script:1: '=' expected near 'x'",
+                "not executed",
+                F::Refused,
+            ),
+            ("ERR unknown command 'EVALSHA', with args beginning with: ", "not executed", F::Unsupported),
+            ("ERR DB index is out of range", "not executed", F::Refused),
+            ("ERR Number of keys can't be greater than number of args", "not executed", F::Refused),
+            ("SOMETHING new", "unknown", F::Refused),
+        ];
+        for (text, executed, kind) in table {
+            assert_eq!(verdict(ErrorKind::Unknown, text), (executed, kind), "{text}");
+        }
+        let in_script =
+            format!("ERR user_script:3: Script attempted to access nonexistent global variable 'x'{SUFFIX}");
+        assert_eq!(verdict(ErrorKind::Unknown, &in_script), ("unknown", F::Refused));
+    }
+
+    #[test]
+    fn fred_s_own_errors() {
+        use FailureKind as F;
+        let table = [
+            (ErrorKind::IO, "Connection closed.", "unknown", F::Link),
+            (ErrorKind::IO, "Unresponsive connection.", "unknown", F::Link),
+            (ErrorKind::IO, "Connection reset by peer (os error 104)", "unknown", F::Link),
+            (ErrorKind::Timeout, "Request timed out.", "unknown", F::Link),
+            (ErrorKind::Canceled, "Canceled.", "unknown", F::Link),
+            (ErrorKind::Canceled, "Connection closed unexpectedly.", "unknown", F::Link),
+            (ErrorKind::Unknown, "channel closed", "unknown", F::Link),
+            (ErrorKind::Unknown, "Too many failed write attempts.", "unknown", F::Link),
+            (ErrorKind::Protocol, "Invalid frame.", "unknown", F::Link),
+            (ErrorKind::Parse, "Could not convert.", "unknown", F::Link),
+            (ErrorKind::Backpressure, "Max command queue length exceeded.", "not executed", F::Busy),
+            (ErrorKind::Routing, "Max attempts reached.", "not executed", F::Link),
+            (ErrorKind::Unknown, "Failed to route command.", "not executed", F::Link),
+            (ErrorKind::Unknown, "Client is not initialized.", "not executed", F::Link),
+            (ErrorKind::Unknown, "Failed to send command to router.", "not executed", F::Link),
+        ];
+        for (kind, text, executed, failure) in table {
+            assert_eq!(verdict(kind, text), (executed, failure), "{text}");
+        }
+    }
+
+    #[test]
+    fn kinds_of_fred_do_not_change_a_reply() {
+        for kind in [ErrorKind::Auth, ErrorKind::Cluster, ErrorKind::InvalidArgument, ErrorKind::Config] {
+            assert_eq!(verdict(kind, "NOAUTH Authentication required."), ("not executed", FailureKind::Auth));
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! fred's clients as this crate needs them. Most of fred's defaults are wrong for a lock: each line says why.
+
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::types::config::ConnectionConfig;
+use fred::types::config::Options;
+use fred::types::config::PerformanceConfig;
+use fred::types::config::TcpConfig;
+use socket2::TcpKeepalive;
+
+use crate::backend::redis::config::RedisConfig;
+
+/// Commands waiting to be written; more are refused at once instead of filling the memory.
+const COMMAND_BUFFER: usize = 10_000;
+/// Messages waiting to be read. fred's 32 lose most of a burst. Takes some 10 MB, so only where messages come.
+const MESSAGE_BUFFER: usize = 16_384;
+/// For every command without a timeout of its own: with fred's 0 some wait for ever.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// For scripts. One client lives for one connection.
+pub(crate) fn for_commands(config: &RedisConfig) -> Client {
+    client(config, 32)
+}
+
+/// For subscriptions: on a connection shared with commands a refused SUBSCRIBE shifts every reply after it.
+pub(crate) fn for_messages(config: &RedisConfig) -> Client {
+    client(config, MESSAGE_BUFFER)
+}
+
+/// How one command is to be sent: fred's own timeout marks a command that it ends, so that one not yet written
+/// never is. Dropping the future, which is what `tokio::time::timeout` does, leaves it to be sent later.
+pub(crate) fn once_within(timeout: Duration) -> Options {
+    Options {
+        max_attempts: Some(1),
+        // To fred zero means "for ever".
+        timeout: Some(timeout.clamp(Duration::from_millis(1), Duration::from_secs(3_600))),
+        ..Options::default()
+    }
+}
+
+fn client(config: &RedisConfig, broadcast_channel_capacity: usize) -> Client {
+    let performance = PerformanceConfig {
+        default_command_timeout: COMMAND_TIMEOUT,
+        broadcast_channel_capacity,
+        ..PerformanceConfig::default()
+    };
+    // No policy: a client of fred that reconnects sends again what was in flight. `link` makes a new one instead.
+    Client::new(config.fred().clone(), Some(performance), Some(connection()), None)
+}
+
+fn connection() -> ConnectionConfig {
+    ConnectionConfig {
+        connection_timeout: Duration::from_secs(2),
+        internal_command_timeout: Duration::from_secs(2),
+        // With fred's 3 a script whose reply was lost runs again.
+        max_command_attempts: 1,
+        max_command_buffer_len: COMMAND_BUFFER,
+        // It would answer this one error to every call in flight; `calls` replaces the connection itself.
+        reconnect_on_auth_error: false,
+        disable_cluster_health_check: true,
+        tcp: TcpConfig {
+            nodelay: Some(true),
+            // What a network that swallows everything needs, beside the watchdogs of `calls` and `pubsub`.
+            keepalive: Some(
+                TcpKeepalive::new()
+                    .with_time(Duration::from_secs(5))
+                    .with_interval(Duration::from_secs(1))
+                    .with_retries(3),
+            ),
+            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+            user_timeout: Some(Duration::from_secs(3)),
+            ..TcpConfig::default()
+        },
+        ..ConnectionConfig::default()
+    }
+}

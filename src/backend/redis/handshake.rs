@@ -1,0 +1,164 @@
+//! What a new connection is asked before it is used: is this a primary, is it new enough, which process is it.
+
+use fred::clients::Client;
+use fred::error::Error as FredError;
+use fred::interfaces::ClientLike;
+use fred::types::CustomCommand;
+use fred::types::Value;
+use futures::future::join_all;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::ServerInfo;
+use crate::backend::redis::classify::failure;
+use crate::backend::redis::classify::is_reply;
+use crate::backend::redis::config::RedisConfig;
+
+/// Older servers lack what the scripts use.
+const OLDEST: (u32, u32) = (6, 2);
+
+/// What the handshake found.
+pub(crate) struct Greeting {
+    pub(crate) server: ServerInfo,
+    /// Names of the scripts that the server has loaded.
+    pub(crate) loaded: Vec<&'static str>,
+}
+
+/// Asks everything in one round trip. A user who may not ask is not refused for that.
+pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greeting, Failure> {
+    let mut questions: Vec<(&'static str, Vec<Value>)> = vec![
+        ("PING", vec![]),
+        ("ROLE", vec![]),
+        ("INFO", vec!["server".into()]),
+        ("INFO", vec!["replication".into()]),
+    ];
+    // Loaded now, a script is rarely unknown later, when a call would have to be sent a second time.
+    questions
+        .extend(config.scripts().iter().map(|script| ("SCRIPT", vec!["LOAD".into(), script.source.into()])));
+    let answers = join_all(questions.into_iter().map(|(command, args)| ask(client, command, args))).await;
+    let mut answers = answers.into_iter();
+    let mut next = || answers.next().unwrap_or(Ok(Some(Value::Null)));
+
+    next()?;
+    let (role, server, replication) = (next()?, text(next()?), text(next()?));
+    if let Some(role) = role.as_ref().and_then(role_of).or_else(|| field(&replication, "role")) {
+        check_role(&role)?;
+    }
+    let version = version(&server);
+    check_version(&version)?;
+    let mut loaded = Vec::new();
+    for script in config.scripts() {
+        if next()?.is_some() {
+            loaded.push(script.name);
+        }
+    }
+    let run_id = field(&server, "run_id").unwrap_or_default();
+    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address().to_owned() }, loaded })
+}
+
+/// `None`: not allowed, or not known to this server.
+async fn ask(client: &Client, command: &'static str, args: Vec<Value>) -> Result<Option<Value>, Failure> {
+    let command = CustomCommand::new_static(command, None, false);
+    match client.custom::<Value, Value>(command, args).await {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if is_tolerated(&error) => Ok(None),
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+fn is_tolerated(error: &FredError) -> bool {
+    let kind = failure(error).kind;
+    is_reply(error) && matches!(kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
+}
+
+fn text(value: Option<Value>) -> String {
+    value.and_then(Value::into_string).unwrap_or_default()
+}
+
+fn role_of(reply: &Value) -> Option<String> {
+    match reply {
+        Value::Array(items) => items.first().and_then(Value::as_string),
+        _ => None,
+    }
+}
+
+/// A field of INFO's answer.
+fn field(info: &str, name: &str) -> Option<String> {
+    info.lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| *key == name)
+        .map(|(_, value)| value.trim().to_owned())
+}
+
+/// Valkey reports the Redis version that it is compatible with, 7.2, beside its own.
+fn version(info: &str) -> String {
+    field(info, "redis_version").unwrap_or_default()
+}
+
+fn check_role(role: &str) -> Result<(), Failure> {
+    if role == "master" {
+        return Ok(());
+    }
+    let found = match role {
+        "slave" => "a replica",
+        "sentinel" => "a sentinel",
+        other => other,
+    };
+    Err(Failure::new(FailureKind::Unsupported, format!("it is {found}; locks need the primary")))
+}
+
+fn check_version(version: &str) -> Result<(), Failure> {
+    let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
+    let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return Ok(()) };
+    if (major, minor) >= OLDEST {
+        return Ok(());
+    }
+    Err(Failure::new(
+        FailureKind::Unsupported,
+        format!("it is version {version}; needed is Redis 6.2 or Valkey 7.2 and later"),
+    ))
+}
+
+/// The failure of an attempt, in words that say what to change.
+pub(crate) fn explain(error: &FredError) -> Failure {
+    let mut failure = failure(error);
+    if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
+        failure.message = format!("the database in the address does not exist there: {}", failure.message);
+    }
+    failure
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_primary_is_taken() {
+        assert!(check_role("master").is_ok());
+        for (role, words) in [("slave", "replica"), ("sentinel", "sentinel")] {
+            let failure = check_role(role).expect_err(role);
+            assert_eq!(failure.kind, FailureKind::Unsupported);
+            assert!(failure.message.contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn old_versions_are_refused_and_unknown_ones_are_not() {
+        for version in ["6.2.0", "7.0.15", "7.2.4", "8.0", "10.0.1", "", "unstable", "255.255.255"] {
+            assert!(check_version(version).is_ok(), "{version}");
+        }
+        for version in ["2.8.1", "5.0.14", "6.0.20", "6.1.240"] {
+            let failure = check_version(version).expect_err(version);
+            assert_eq!(failure.kind, FailureKind::Unsupported);
+            assert!(failure.message.contains(version) && failure.message.contains("6.2"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn info_is_read_by_field() {
+        let info = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\nrun_id:ab12\r\n";
+        assert_eq!(version(info), "7.2.4");
+        assert_eq!(field(info, "run_id").as_deref(), Some("ab12"));
+        assert_eq!(field(info, "role"), None);
+    }
+}

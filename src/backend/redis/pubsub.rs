@@ -1,0 +1,302 @@
+//! The task behind the pub/sub connection: subscribes on request, with the server's own confirmation, and watches
+//! that the connection is alive.
+//!
+//! fred gives no confirmation of a SUBSCRIBE, and a refused one is answered to the next command. So each is sent
+//! together with a PING that carries a number: that number coming back says that the server has seen both, an
+//! error instead is the refusal, and another number that replies no longer belong to their commands.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+use fred::interfaces::ClientLike;
+use fred::interfaces::EventInterface;
+use fred::interfaces::PubsubInterface;
+use fred::types::Message;
+use fred::types::Value as FredValue;
+use futures::future::join_all;
+use tokio::sync::Notify;
+use tokio::sync::broadcast;
+use tokio::sync::mpsc;
+use tokio::time::MissedTickBehavior;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::redis::classify::failure;
+use crate::backend::redis::classify::is_reply;
+use crate::backend::redis::client;
+use crate::backend::redis::client::once_within;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::handshake;
+use crate::backend::redis::link::Pause;
+use crate::backend::redis::link::Router;
+use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::unless_stopped;
+
+/// An idle connection is asked this often, and replaced when it stays silent so many times in a row.
+const HEARTBEAT: Duration = Duration::from_millis(1_500);
+const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
+const MISSES: u32 = 2;
+/// Requests written together.
+const BATCH: usize = 256;
+/// Replies that may still come for commands already given up, before a PING has to match.
+const STRAYS: usize = 2 * BATCH + 2;
+
+/// What happened to the pub/sub connection. All in one channel: their order matters.
+pub(crate) enum PubSubEvent {
+    Up(Subscriber),
+    Down,
+    Failed(Failure),
+    Subscribed { channel: Arc<str>, generation: u64, result: Result<(), Failure> },
+}
+
+/// The two ends of a connection that is up.
+pub(crate) struct Subscriber {
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) messages: broadcast::Receiver<Message>,
+    /// Ends the connection.
+    pub(crate) end: Arc<Notify>,
+}
+
+/// What to do with a channel.
+pub(crate) struct Request {
+    pub(crate) channel: Arc<str>,
+    pub(crate) sharded: bool,
+    /// `None` ends the subscription.
+    pub(crate) generation: Option<u64>,
+}
+
+/// Keeps a pub/sub connection until told to stop. On return its socket is closed.
+pub(crate) async fn run(config: RedisConfig, events: mpsc::UnboundedSender<PubSubEvent>, mut stop: Stop) {
+    let mut pause = Pause::new();
+    let mut go_on = true;
+    // An attempt that failed leaves the client as it was; its message buffer is too large to build for each.
+    let mut unused = None;
+    while go_on {
+        let client = unused.take().unwrap_or_else(|| client::for_messages(&config));
+        let mut router = Router::start(&client);
+        let mut worker = Worker { client: &client, events: &events, nonce: 0 };
+        match unless_stopped(&mut stop, open(&mut worker, &mut router)).await {
+            Some(Ok(())) => {
+                worker.serve(&mut router, &mut stop).await;
+                router.end().await;
+                let _ = events.send(PubSubEvent::Down);
+                pause = Pause::new();
+            }
+            Some(Err(failure)) => {
+                let reusable = router.has_ended();
+                router.end().await;
+                let message = format!("{} (pub/sub): {}", config.address(), failure.message);
+                let _ = events.send(PubSubEvent::Failed(Failure { message, ..failure }));
+                unused = reusable.then_some(client);
+            }
+            None => router.end().await,
+        }
+        go_on = stop.sleep(pause.next()).await;
+    }
+}
+
+/// Connects and makes sure that the server answers what every confirmation depends on.
+async fn open(worker: &mut Worker<'_>, router: &mut Router) -> Result<(), Failure> {
+    router.connected().await.map_err(|error| handshake::explain(&error))?;
+    let nonce = worker.next_nonce();
+    let answer = tokio::select! {
+        reply = worker.client.ping(Some(nonce.clone())) => read(reply, &nonce),
+        error = router.ended() => Err(error),
+    };
+    match answer {
+        Ok(Answer::Confirmed) => Ok(()),
+        Ok(Answer::Refused(failure)) => Err(failure),
+        Ok(Answer::OutOfStep) => Err(Failure::new(FailureKind::Refused, "it does not echo PING's argument")),
+        Err(error) => Err(handshake::explain(&error)),
+    }
+}
+
+/// The connection is of no use any more.
+struct Broken;
+
+struct Worker<'a> {
+    client: &'a Client,
+    events: &'a mpsc::UnboundedSender<PubSubEvent>,
+    nonce: u64,
+}
+
+/// The answer to a request.
+enum Answer {
+    Confirmed,
+    Refused(Failure),
+    /// The reply belongs to another command.
+    OutOfStep,
+}
+
+impl Worker<'_> {
+    /// Serves requests until the connection has to be ended.
+    async fn serve(&mut self, router: &mut Router, stop: &mut Stop) {
+        let (requests, mut received) = mpsc::unbounded_channel();
+        let end = Arc::new(Notify::new());
+        let subscriber = Subscriber { requests, messages: self.client.message_rx(), end: Arc::clone(&end) };
+        let _ = self.events.send(PubSubEvent::Up(subscriber));
+        tokio::select! {
+            _ = self.work(&mut received) => {}
+            _ = router.ended() => {}
+            () = end.notified() => {}
+            () = stop.wait() => {}
+        }
+    }
+
+    async fn work(&mut self, requests: &mut mpsc::UnboundedReceiver<Request>) -> Result<(), Broken> {
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut missed = 0;
+        let mut waiting = Vec::new();
+        loop {
+            tokio::select! {
+                biased;
+                count = requests.recv_many(&mut waiting, BATCH) => {
+                    if count == 0 {
+                        return Err(Broken);
+                    }
+                    self.handle(std::mem::take(&mut waiting)).await?;
+                    missed = 0;
+                }
+                _ = heartbeat.tick() => {
+                    missed = if self.beat().await? { 0 } else { missed + 1 };
+                    if missed == MISSES {
+                        return Err(Broken);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the server answered.
+    async fn beat(&mut self) -> Result<bool, Broken> {
+        let nonce = self.next_nonce();
+        let ping = self.client.with_options(&once_within(HEARTBEAT_TIMEOUT)).ping(Some(nonce.clone())).await;
+        match read(ping, &nonce) {
+            Ok(Answer::Confirmed) => Ok(true),
+            Ok(Answer::Refused(_) | Answer::OutOfStep) => self.step().await.map(|()| true),
+            Err(error) if *error.kind() == ErrorKind::Timeout => Ok(false),
+            Err(_) => Err(Broken),
+        }
+    }
+
+    /// Requests for one channel never go in one batch: within a batch only the writing is ordered.
+    async fn handle(&mut self, requests: Vec<Request>) -> Result<(), Broken> {
+        let mut batch = Vec::new();
+        let mut channels = HashSet::new();
+        for request in requests {
+            if !channels.insert(Arc::clone(&request.channel)) {
+                self.handle_batch(std::mem::take(&mut batch)).await?;
+                channels.clear();
+                channels.insert(Arc::clone(&request.channel));
+            }
+            batch.push(request);
+        }
+        self.handle_batch(batch).await
+    }
+
+    /// All at once; from the first that is not confirmed on, one at a time.
+    async fn handle_batch(&mut self, batch: Vec<Request>) -> Result<(), Broken> {
+        let nonces: Vec<_> = batch.iter().map(|_| self.next_nonce()).collect();
+        let answers =
+            join_all(batch.iter().zip(&nonces).map(|(request, nonce)| exchange(self.client, request, nonce)))
+                .await;
+        let mut in_step = true;
+        for (request, answer) in batch.iter().zip(answers) {
+            match answer {
+                Err(_) => return Err(Broken),
+                Ok(Answer::Confirmed) if in_step => self.report(request, Ok(())),
+                Ok(_) => {
+                    if in_step {
+                        self.step().await?;
+                        in_step = false;
+                    }
+                    self.handle_alone(request).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn handle_alone(&mut self, request: &Request) -> Result<(), Broken> {
+        let nonce = self.next_nonce();
+        match exchange(self.client, request, &nonce).await {
+            Ok(Answer::Confirmed) => self.report(request, Ok(())),
+            Ok(Answer::Refused(failure)) => {
+                self.step().await?;
+                self.report(request, Err(failure));
+            }
+            Ok(Answer::OutOfStep) | Err(_) => return Err(Broken),
+        }
+        Ok(())
+    }
+
+    /// Sends PINGs until one gets its own answer: then nothing else is on its way.
+    async fn step(&mut self) -> Result<(), Broken> {
+        for _ in 0..STRAYS {
+            let nonce = self.next_nonce();
+            let ping = self.client.ping(Some(nonce.clone())).await;
+            match read(ping, &nonce) {
+                Ok(Answer::Confirmed) => return Ok(()),
+                Ok(_) => {}
+                Err(_) => return Err(Broken),
+            }
+        }
+        Err(Broken)
+    }
+
+    fn report(&self, request: &Request, result: Result<(), Failure>) {
+        let Some(generation) = request.generation else { return };
+        let channel = Arc::clone(&request.channel);
+        let _ = self.events.send(PubSubEvent::Subscribed { channel, generation, result });
+    }
+
+    fn next_nonce(&mut self) -> String {
+        self.nonce += 1;
+        self.nonce.to_string()
+    }
+}
+
+/// Sends one request and waits for the server's answer. The error is the connection's.
+async fn exchange(client: &Client, request: &Request, nonce: &str) -> Result<Answer, FredError> {
+    let channel = request.channel.as_ref();
+    if request.sharded && request.generation.is_some() {
+        // The only one that fred confirms by itself, and never sends within a pipeline.
+        return match client.ssubscribe(channel).await {
+            Ok(()) => Ok(Answer::Confirmed),
+            Err(error) => refusal(error),
+        };
+    }
+    let pipeline = client.pipeline();
+    match (request.generation, request.sharded) {
+        (Some(_), _) => pipeline.subscribe(channel).await?,
+        (None, false) => pipeline.unsubscribe(channel).await?,
+        (None, true) => pipeline.sunsubscribe(channel).await?,
+    }
+    let () = pipeline.ping(Some(nonce.to_owned())).await?;
+    read(pipeline.last().await, nonce)
+}
+
+fn read(reply: Result<FredValue, FredError>, nonce: &str) -> Result<Answer, FredError> {
+    match reply {
+        Ok(reply) if echoes(&reply, nonce) => Ok(Answer::Confirmed),
+        Ok(_) => Ok(Answer::OutOfStep),
+        Err(error) => refusal(error),
+    }
+}
+
+fn refusal(error: FredError) -> Result<Answer, FredError> {
+    if is_reply(&error) { Ok(Answer::Refused(failure(&error))) } else { Err(error) }
+}
+
+/// RESP2 answers a PING with `["pong", nonce]` while subscribed, and with the nonce otherwise.
+fn echoes(reply: &FredValue, nonce: &str) -> bool {
+    match reply {
+        FredValue::Array(items) => items.len() == 2 && items[1].as_str().as_deref() == Some(nonce),
+        reply => reply.as_str().as_deref() == Some(nonce),
+    }
+}

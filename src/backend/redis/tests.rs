@@ -1,0 +1,14 @@
+//! The backend against real servers. The rules are those of `link`, `client`, `calls` and `pubsub`; each of their
+//! tests fails when the rule is dropped.
+
+mod driver;
+mod replies;
+mod rules;
+mod servers;
+
+#[allow(dead_code)]
+#[path = "../../../tests/it/support/proxy.rs"]
+mod proxy;
+#[allow(dead_code)]
+#[path = "../../../tests/it/support/redis_server.rs"]
+mod redis_server;

@@ -1,0 +1,200 @@
+//! Drives a backend by its events.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::ServerInfo;
+use crate::backend::Value;
+use crate::backend::redis::RedisBackend;
+use crate::backend::redis::RedisConfig;
+
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+/// Nothing here takes so long, unless it never happens.
+const NEVER: Duration = Duration::from_secs(10);
+
+/// Adds one to a key: repeating it shows.
+pub(super) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
+/// Appends to a list: order shows.
+pub(super) static APPEND: Script =
+    Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };
+/// Gives its argument back.
+pub(super) static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
+
+pub(super) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> Call {
+    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
+    Call::Script(ScriptCall { script, keys: owned(keys), args: owned(args) })
+}
+
+pub(super) fn count(key: &str) -> Call {
+    script(&COUNT, &[key], &[])
+}
+
+pub(super) struct Driver {
+    pub(super) backend: RedisBackend,
+    /// Events that nobody has asked for yet.
+    pub(super) events: VecDeque<BackendEvent>,
+    answers: HashMap<OpId, Outcome<Value>>,
+    last: u64,
+}
+
+impl Driver {
+    pub(super) fn new(url: &str) -> Self {
+        let config = RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        let (events, answers) = (VecDeque::new(), HashMap::new());
+        Self { backend: RedisBackend::new(config), events, answers, last: 0 }
+    }
+
+    /// With both connections up.
+    pub(super) async fn connected(url: &str) -> Self {
+        let mut driver = Self::new(url);
+        driver.both_up().await;
+        driver
+    }
+
+    pub(super) async fn both_up(&mut self) -> ServerInfo {
+        let info = self.up().await;
+        self.pubsub_up().await;
+        info
+    }
+
+    pub(super) async fn up(&mut self) -> ServerInfo {
+        self.until("Up", |event| match event {
+            BackendEvent::Up(info) => Some(info.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    pub(super) async fn down(&mut self) {
+        self.until("Down", |event| matches!(event, BackendEvent::Down { .. }).then_some(())).await;
+    }
+
+    pub(super) async fn pubsub_up(&mut self) {
+        self.until("PubSubUp", |event| matches!(event, BackendEvent::PubSubUp).then_some(())).await;
+    }
+
+    pub(super) async fn pubsub_down(&mut self) {
+        self.until("PubSubDown", |event| matches!(event, BackendEvent::PubSubDown).then_some(())).await;
+    }
+
+    pub(super) async fn connect_failed(&mut self) -> Failure {
+        self.until("ConnectFailed", |event| match event {
+            BackendEvent::ConnectFailed { failure } => Some(failure.clone()),
+            _ => None,
+        })
+        .await
+    }
+
+    pub(super) async fn message(&mut self) -> (String, String) {
+        self.until("Message", |event| match event {
+            BackendEvent::Message { channel, payload } => Some((channel.to_string(), payload.clone())),
+            _ => None,
+        })
+        .await
+    }
+
+    pub(super) fn submit(&mut self, call: Call) -> OpId {
+        self.submit_within(call, SECOND)
+    }
+
+    pub(super) fn submit_within(&mut self, call: Call, timeout: Duration) -> OpId {
+        self.last += 1;
+        let op = OpId(self.last);
+        self.backend.submit(op, call, timeout);
+        op
+    }
+
+    pub(super) async fn call(&mut self, call: Call) -> Outcome<Value> {
+        let op = self.submit(call);
+        self.answer(op).await
+    }
+
+    pub(super) async fn answer(&mut self, op: OpId) -> Outcome<Value> {
+        loop {
+            if let Some(outcome) = self.answers.remove(&op) {
+                return outcome;
+            }
+            self.turn("an answer").await;
+        }
+    }
+
+    pub(super) fn subscribe(&mut self, channel: &str, generation: u64) {
+        self.backend.subscribe(Arc::from(channel), false, generation);
+    }
+
+    pub(super) fn unsubscribe(&mut self, channel: &str) {
+        self.backend.unsubscribe(Arc::from(channel), false);
+    }
+
+    /// The answer to a subscription, which must come.
+    pub(super) async fn subscribed(&mut self, channel: &str, generation: u64) -> Result<(), Failure> {
+        self.until("Subscribed", |event| match event {
+            BackendEvent::Subscribed { channel: of, generation: number, result } => {
+                (&**of == channel && *number == generation).then(|| result.clone())
+            }
+            _ => None,
+        })
+        .await
+    }
+
+    pub(super) async fn close(&mut self) {
+        self.backend.close();
+        self.until("Closed", |event| matches!(event, BackendEvent::Closed).then_some(())).await;
+    }
+
+    /// Takes the first event that `pick` accepts, among those that came and those to come.
+    pub(super) async fn until<T>(
+        &mut self,
+        what: &str,
+        mut pick: impl FnMut(&BackendEvent) -> Option<T>,
+    ) -> T {
+        let mut from = 0;
+        loop {
+            for index in from..self.events.len() {
+                if let Some(found) = pick(&self.events[index]) {
+                    self.events.remove(index);
+                    return found;
+                }
+            }
+            from = self.events.len();
+            self.turn(what).await;
+        }
+    }
+
+    /// Waits for one more event.
+    async fn turn(&mut self, what: &str) {
+        let event = tokio::time::timeout(NEVER, poll_fn(|cx| self.backend.poll_event(cx)))
+            .await
+            .unwrap_or_else(|_| panic!("no {what}; seen: {:?}", self.events));
+        self.keep(event);
+    }
+
+    fn keep(&mut self, event: BackendEvent) {
+        match event {
+            BackendEvent::Replied { op, outcome } => {
+                let again = self.answers.insert(op, outcome);
+                assert!(again.is_none(), "{op:?} was answered twice");
+            }
+            event => self.events.push_back(event),
+        }
+    }
+
+    /// Takes in what comes within this time.
+    pub(super) async fn listen(&mut self, time: Duration) {
+        let end = tokio::time::Instant::now() + time;
+        while let Ok(event) = tokio::time::timeout_at(end, poll_fn(|cx| self.backend.poll_event(cx))).await {
+            self.keep(event);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! What tests run against.
+
+pub(crate) mod proxy;
+pub(crate) mod redis_server;

@@ -1,0 +1,503 @@
+//! A TCP proxy in front of a server that understands RESP frames and breaks things on request.
+
+use std::collections::HashMap;
+use std::collections::VecDeque;
+use std::io;
+use std::io::Read;
+use std::io::Write;
+use std::net::Shutdown;
+use std::net::SocketAddr;
+use std::net::TcpListener;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::thread;
+use std::time::Duration;
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// To the server.
+    Up,
+    /// To the client.
+    Down,
+}
+
+/// What happens to the exchange that a matching request begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The reply is swallowed and the connection cut: the server did it, the client cannot know.
+    CutBeforeReply,
+    /// The reply is swallowed; later ones come through, so this client's replies are shifted from here on.
+    DropReply,
+    /// From this reply on nothing comes back on the connection.
+    Mute,
+    /// The request is sent twice, back to back; the second reply is swallowed.
+    Duplicate,
+    /// These bytes go back in place of the reply.
+    Forge(Vec<u8>),
+    /// The connection is cut in place of sending the request.
+    CutBeforeRequest,
+}
+
+/// A proxy on its own port. Ends with its connections when dropped.
+#[derive(Debug)]
+pub(crate) struct FaultProxy {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Shared {
+    target: String,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ended: bool,
+    refusing: bool,
+    rules: Vec<Rule>,
+    up: Way,
+    down: Way,
+    kill_every: Option<Duration>,
+    seen: HashMap<String, u64>,
+    last_id: u64,
+    links: HashMap<u64, Link>,
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    delay: Duration,
+    /// Frames are read and thrown away.
+    swallowing: bool,
+    /// Nothing is read, so that buffers fill up.
+    stalled: bool,
+    /// The connection that carries this byte is cut after it.
+    bytes_left: Option<usize>,
+}
+
+#[derive(Debug)]
+struct Rule {
+    pattern: Vec<u8>,
+    skip: u64,
+    times: u64,
+    fault: Fault,
+}
+
+/// One client's connection and ours to the server.
+#[derive(Debug)]
+struct Link {
+    client: TcpStream,
+    server: TcpStream,
+    /// What to do with each reply that is still to come.
+    awaited: VecDeque<Reply>,
+    muted: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Reply {
+    Pass,
+    Drop,
+    Cut,
+    Mute,
+    Forge(Vec<u8>),
+}
+
+impl FaultProxy {
+    /// In front of `target`, "host:port", which need not be there yet.
+    pub(crate) fn start(target: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port for the proxy");
+        let address = listener.local_addr().expect("its address");
+        let shared =
+            Arc::new(Shared { target: target.to_owned(), state: Mutex::default(), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || accepting.accept(&listener));
+        let killing = Arc::clone(&shared);
+        thread::spawn(move || killing.kill_regularly());
+        Self { shared, address }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address)
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.address.to_string()
+    }
+
+    /// Applies `fault` to the next request that contains `pattern`.
+    pub(crate) fn once(&self, pattern: &str, fault: Fault) {
+        self.nth(pattern, 0, 1, fault);
+    }
+
+    /// Skips `skip` requests that contain `pattern`, then applies `fault` to the next `times`.
+    pub(crate) fn nth(&self, pattern: &str, skip: u64, times: u64, fault: Fault) {
+        let rule = Rule { pattern: pattern.as_bytes().to_vec(), skip, times, fault };
+        self.state().rules.push(rule);
+    }
+
+    /// Forgets the faults that have not happened yet; says how many there were.
+    pub(crate) fn clear(&self) -> usize {
+        std::mem::take(&mut self.state().rules).len()
+    }
+
+    /// Every chunk of bytes waits so long.
+    pub(crate) fn delay(&self, direction: Direction, delay: Duration) {
+        self.change(|state| state.way(direction).delay = delay);
+    }
+
+    /// Throws away whole frames in this direction, and keeps the connections open.
+    pub(crate) fn swallow(&self, direction: Direction, on: bool) {
+        self.change(|state| state.way(direction).swallowing = on);
+    }
+
+    /// Stops reading in this direction, and goes on where it stopped.
+    pub(crate) fn stall(&self, direction: Direction, on: bool) {
+        self.change(|state| state.way(direction).stalled = on);
+    }
+
+    /// Cuts whichever connection carries the `bytes`th byte from now in this direction.
+    pub(crate) fn cut_after(&self, direction: Direction, bytes: usize) {
+        self.change(|state| state.way(direction).bytes_left = Some(bytes));
+    }
+
+    /// Cuts every connection.
+    pub(crate) fn cut(&self) {
+        self.change(State::cut);
+    }
+
+    /// Closes new connections at once.
+    pub(crate) fn refuse(&self, on: bool) {
+        self.change(|state| state.refusing = on);
+    }
+
+    /// Cuts every connection again and again.
+    pub(crate) fn kill_every(&self, interval: Option<Duration>) {
+        self.change(|state| state.kill_every = interval);
+    }
+
+    /// How many requests of this command came by, in capitals: "EVALSHA".
+    pub(crate) fn seen(&self, command: &str) -> u64 {
+        self.state().seen.get(command).copied().unwrap_or(0)
+    }
+
+    /// How many clients are connected.
+    pub(crate) fn connections(&self) -> usize {
+        self.state().links.len()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state());
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.change(|state| {
+            state.ended = true;
+            state.cut();
+        });
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+impl State {
+    fn way(&mut self, direction: Direction) -> &mut Way {
+        match direction {
+            Direction::Up => &mut self.up,
+            Direction::Down => &mut self.down,
+        }
+    }
+
+    fn cut(&mut self) {
+        for (_, link) in self.links.drain() {
+            link.close();
+        }
+    }
+
+    fn cut_one(&mut self, id: u64) {
+        if let Some(link) = self.links.remove(&id) {
+            link.close();
+        }
+    }
+
+    fn fault_for(&mut self, frame: &[u8]) -> Option<Fault> {
+        let index = self.rules.iter_mut().position(|rule| rule.applies(frame))?;
+        let rule = &mut self.rules[index];
+        rule.times -= 1;
+        if rule.times == 0 { Some(self.rules.remove(index).fault) } else { Some(rule.fault.clone()) }
+    }
+
+    /// What goes to the server in place of a request; `None` cuts the connection.
+    fn request(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
+        let words = words(frame);
+        let command =
+            words.first().map(|word| String::from_utf8_lossy(word).to_uppercase()).unwrap_or_default();
+        let replies = match command.as_str() {
+            "SUBSCRIBE" | "UNSUBSCRIBE" | "SSUBSCRIBE" | "SUNSUBSCRIBE" => {
+                words.len().saturating_sub(1).max(1)
+            }
+            _ => 1,
+        };
+        *self.seen.entry(command).or_default() += 1;
+        if self.up.swallowing {
+            return Some(Vec::new());
+        }
+        let fault = self.fault_for(frame);
+        let awaited = &mut self.links.get_mut(&id)?.awaited;
+        let first = match &fault {
+            None | Some(Fault::Duplicate) => Reply::Pass,
+            Some(Fault::CutBeforeReply) => Reply::Cut,
+            Some(Fault::DropReply) => Reply::Drop,
+            Some(Fault::Mute) => Reply::Mute,
+            Some(Fault::Forge(bytes)) => Reply::Forge(bytes.clone()),
+            Some(Fault::CutBeforeRequest) => return None,
+        };
+        awaited.push_back(first);
+        awaited.extend((1..replies).map(|_| Reply::Pass));
+        if fault != Some(Fault::Duplicate) {
+            return Some(frame.to_vec());
+        }
+        awaited.extend((0..replies).map(|_| Reply::Drop));
+        Some([frame, frame].concat())
+    }
+
+    /// What goes to the client in place of a reply; `None` cuts the connection.
+    fn reply(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
+        let swallowing = self.down.swallowing;
+        let link = self.links.get_mut(&id)?;
+        let action =
+            if is_message(frame) { Reply::Pass } else { link.awaited.pop_front().unwrap_or(Reply::Pass) };
+        link.muted |= action == Reply::Mute;
+        if swallowing || link.muted {
+            return Some(Vec::new());
+        }
+        match action {
+            Reply::Pass => Some(frame.to_vec()),
+            Reply::Drop | Reply::Mute => Some(Vec::new()),
+            Reply::Forge(bytes) => Some(bytes),
+            Reply::Cut => None,
+        }
+    }
+}
+
+impl Rule {
+    fn applies(&mut self, frame: &[u8]) -> bool {
+        if !frame.windows(self.pattern.len()).any(|window| window == self.pattern) {
+            return false;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return false;
+        }
+        true
+    }
+}
+
+impl Link {
+    fn close(&self) {
+        let _ = self.client.shutdown(Shutdown::Both);
+        let _ = self.server.shutdown(Shutdown::Both);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn accept(self: &Arc<Self>, listener: &TcpListener) {
+        for client in listener.incoming() {
+            let mut state = self.lock();
+            if state.ended {
+                return;
+            }
+            if state.refusing {
+                continue;
+            }
+            let connect = || -> io::Result<Link> {
+                let client = client?;
+                let server = TcpStream::connect(&self.target)?;
+                client.set_nodelay(true)?;
+                server.set_nodelay(true)?;
+                Ok(Link { client, server, awaited: VecDeque::new(), muted: false })
+            };
+            let Ok(link) = connect() else { continue };
+            let (Ok(client), Ok(server)) = (link.client.try_clone(), link.server.try_clone()) else {
+                continue;
+            };
+            let (Ok(client_out), Ok(server_out)) = (client.try_clone(), server.try_clone()) else { continue };
+            state.last_id += 1;
+            let id = state.last_id;
+            state.links.insert(id, link);
+            let (up, down) = (Arc::clone(self), Arc::clone(self));
+            thread::spawn(move || up.pump(id, Direction::Up, client, server_out));
+            thread::spawn(move || down.pump(id, Direction::Down, server, client_out));
+        }
+    }
+
+    fn kill_regularly(&self) {
+        let mut state = self.lock();
+        while !state.ended {
+            let interval = state.kill_every;
+            let wait = interval.unwrap_or(Duration::from_secs(3_600));
+            let unchanged = |state: &mut State| !state.ended && state.kill_every == interval;
+            let (woken, timeout) = self
+                .changed
+                .wait_timeout_while(state, wait, unchanged)
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            state = woken;
+            if timeout.timed_out() && state.kill_every.is_some() {
+                state.cut();
+            }
+        }
+    }
+
+    fn pump(&self, id: u64, direction: Direction, mut from: TcpStream, mut to: TcpStream) {
+        let mut pending = Vec::new();
+        let mut chunk = vec![0; 64 * 1024];
+        while self.may_read(direction) {
+            let Ok(count @ 1..) = from.read(&mut chunk) else { break };
+            pending.extend_from_slice(&chunk[..count]);
+            let Some(out) = self.pass(id, direction, &mut pending) else { break };
+            // Within a stall whatever was read before it waits too.
+            if !self.may_read(direction) || to.write_all(&out).is_err() {
+                break;
+            }
+        }
+        self.lock().cut_one(id);
+        let _ = from.shutdown(Shutdown::Both);
+        let _ = to.shutdown(Shutdown::Both);
+    }
+
+    /// Waits while stalled; false at the end.
+    fn may_read(&self, direction: Direction) -> bool {
+        let stalled = |state: &mut State| !state.ended && state.way(direction).stalled;
+        let state =
+            self.changed.wait_while(self.lock(), stalled).unwrap_or_else(std::sync::PoisonError::into_inner);
+        !state.ended
+    }
+
+    /// Takes the complete frames out of `pending`; gives what to forward, or `None` to cut the connection.
+    fn pass(&self, id: u64, direction: Direction, pending: &mut Vec<u8>) -> Option<Vec<u8>> {
+        let mut state = self.lock();
+        let delay = state.way(direction).delay;
+        if !delay.is_zero() {
+            let waiting = |state: &mut State| !state.ended && state.way(direction).delay == delay;
+            state = self
+                .changed
+                .wait_timeout_while(state, delay, waiting)
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .0;
+        }
+        let mut out = Vec::new();
+        let mut done = 0;
+        let mut cut = false;
+        while let Some(length) = frame_length(&pending[done..]) {
+            let frame = &pending[done..done + length];
+            done += length;
+            let forwarded = match direction {
+                Direction::Up => state.request(id, frame),
+                Direction::Down => state.reply(id, frame),
+            };
+            match forwarded {
+                Some(bytes) => out.extend(bytes),
+                None => {
+                    cut = true;
+                    break;
+                }
+            }
+        }
+        pending.drain(..done);
+        if let Some(left) = &mut state.way(direction).bytes_left {
+            if *left <= out.len() {
+                state.way(direction).bytes_left = None;
+                cut = true;
+            } else {
+                *left -= out.len();
+            }
+        }
+        (!cut).then_some(out)
+    }
+}
+
+/// Length of the first complete RESP2 or RESP3 frame.
+fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
+    let items = match bytes[0] {
+        b'$' | b'=' | b'!' => {
+            let length = usize::try_from(number()?).map_or(line, |length| line + length + 2);
+            return (bytes.len() >= length).then_some(length);
+        }
+        b'*' | b'~' | b'>' => number()?,
+        b'%' => 2 * number()?,
+        b'|' => 2 * number()? + 1,
+        _ => 0,
+    };
+    let mut length = line;
+    for _ in 0..items {
+        length += frame_length(&bytes[length..])?;
+    }
+    Some(length)
+}
+
+/// The words of a request.
+fn words(frame: &[u8]) -> Vec<&[u8]> {
+    let mut words = Vec::new();
+    let mut at = frame.windows(2).position(|pair| pair == b"\r\n").map_or(frame.len(), |end| end + 2);
+    while let Some(length) = frame_length(&frame[at..]) {
+        let word = &frame[at..at + length];
+        let start = word.windows(2).position(|pair| pair == b"\r\n").map_or(0, |end| end + 2);
+        words.push(&word[start..word.len().saturating_sub(2).max(start)]);
+        at += length;
+    }
+    words
+}
+
+/// Whether nobody asked for this frame.
+fn is_message(frame: &[u8]) -> bool {
+    let kinds: [&[u8]; 3] = [b"message", b"pmessage", b"smessage"];
+    matches!(frame.first(), Some(b'*' | b'>'))
+        && words(frame).first().is_some_and(|word| kinds.contains(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_told_apart() {
+        for frame in [
+            "+OK\r\n",
+            "-ERR no\r\n",
+            ":12\r\n",
+            "$-1\r\n",
+            "$0\r\n\r\n",
+            "$5\r\na\r\nbc\r\n",
+            "*-1\r\n",
+            "*0\r\n",
+            "*2\r\n:1\r\n*1\r\n$1\r\nx\r\n",
+            "%1\r\n+a\r\n:1\r\n",
+            "|1\r\n+a\r\n:1\r\n+OK\r\n",
+            "_\r\n",
+        ] {
+            let more = format!("{frame}+NEXT\r\n");
+            assert_eq!(frame_length(more.as_bytes()), Some(frame.len()), "{frame:?}");
+            assert_eq!(frame_length(&frame.as_bytes()[..frame.len() - 1]), None, "{frame:?}");
+        }
+        assert_eq!(words(b"*2\r\n$4\r\nPING\r\n$2\r\nhi\r\n"), [b"PING".as_slice(), b"hi"]);
+        assert!(is_message(b"*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\n0\r\n"));
+        assert!(!is_message(b"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"));
+    }
+}

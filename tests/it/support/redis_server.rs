@@ -1,0 +1,186 @@
+//! A private redis-server, one for each test that needs one.
+
+use std::fs;
+use std::io;
+use std::net::TcpListener;
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Polls `condition` until it holds; gives up loudly after ten seconds.
+pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..1_000 {
+        if condition() {
+            return;
+        }
+        pause(Duration::from_millis(10));
+    }
+    panic!("within 10 s it did not happen that {what}");
+}
+
+/// Blocks this thread: for plain test threads, never for a runtime.
+pub(crate) fn pause(duration: Duration) {
+    let never = Mutex::new(());
+    let guard = never.lock().expect("a fresh mutex");
+    drop(Condvar::new().wait_timeout_while(guard, duration, |()| true));
+}
+
+/// A server process with its own directory. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct RedisServer {
+    child: Option<Child>,
+    port: u16,
+    directory: PathBuf,
+    options: Vec<String>,
+}
+
+impl RedisServer {
+    /// On a free port of the loopback interface and a unix socket, without persistence.
+    pub(crate) fn start() -> Self {
+        Self::with(&[])
+    }
+
+    /// With more options, as on redis-server's command line: `["--requirepass", "secret"]`.
+    pub(crate) fn with(options: &[&str]) -> Self {
+        let mut server = Self::not_started(options);
+        server.restart();
+        server
+    }
+
+    /// Its port is reserved for it; `restart` starts it.
+    pub(crate) fn not_started(options: &[&str]) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("lock-test-{}-{number}", std::process::id()));
+        fs::create_dir_all(&directory).expect("a directory for the server");
+        let options = options.iter().map(|option| (*option).to_owned()).collect();
+        Self { child: None, port: free_port(), directory, options }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://{}", self.address())
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.join("s")
+    }
+
+    /// Stops it without mercy, as kill -9 does.
+    pub(crate) fn stop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Stops it if it runs and starts a new process on the same port, with nothing in it.
+    pub(crate) fn restart(&mut self) {
+        self.stop();
+        let mut child = self.spawn();
+        for _ in 0..1_000 {
+            if self.answers() {
+                self.child = Some(child);
+                return;
+            }
+            if child.try_wait().expect("the state of the server").is_some() {
+                // Somebody else took the port, or the old process has not quite let go of it.
+                child = self.spawn();
+            }
+            pause(Duration::from_millis(10));
+        }
+        let _ = child.kill();
+        panic!("redis-server on port {} did not answer within 10 s: {:?}", self.port, self.options);
+    }
+
+    /// Freezes the process; its connections stay open.
+    pub(crate) fn freeze(&self) {
+        self.signal("-STOP");
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal("-CONT");
+    }
+
+    /// A connection of another client than ours, to plant and to look.
+    pub(crate) fn connection(&self) -> redis::Connection {
+        redis::Client::open(self.url())
+            .and_then(|client| client.get_connection())
+            .unwrap_or_else(|error| panic!("redis-server on port {}: {error}", self.port))
+    }
+
+    fn spawn(&self) -> Child {
+        let mut command = Command::new(binary());
+        command
+            .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"])
+            .arg("--unixsocket")
+            .arg(self.socket())
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .arg("--dir")
+            .arg(&self.directory)
+            .args(&self.options)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command.spawn().unwrap_or_else(|error| panic!("redis-server did not start: {error}"))
+    }
+
+    /// An error reply, such as NOAUTH, is an answer too.
+    fn answers(&self) -> bool {
+        use std::io::Read;
+        use std::io::Write;
+        let ask = || -> io::Result<bool> {
+            let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"PING\r\n")?;
+            Ok(stream.read(&mut [0; 64])? > 0)
+        };
+        ask().unwrap_or(false)
+    }
+
+    fn signal(&self, signal: &str) {
+        let child = self.child.as_ref().expect("a running server");
+        let done = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+        assert!(done.success(), "kill {signal} failed");
+    }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// `REDIS_SERVER`, or what is found in `PATH`.
+fn binary() -> PathBuf {
+    if let Some(path) = std::env::var_os("REDIS_SERVER") {
+        let path = PathBuf::from(path);
+        assert!(path.is_file(), "REDIS_SERVER is {}, which is not a file", path.display());
+        return path;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .map(|directory| directory.join("redis-server"))
+        .find(|file| Path::is_file(file))
+        .expect("no redis-server in PATH: install Redis 6.2 or later, or set REDIS_SERVER to its binary")
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
+    listener.local_addr().expect("its address").port()
+}
