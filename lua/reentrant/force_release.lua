@@ -22,7 +22,9 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local not_after = tonumber(ARGV[2])
 if not expected or #expected == 0 then return {-9, now, 1} end
-if not not_after or not_after < 0 or math.floor(not_after) ~= not_after then return {-9, now, 2} end
+if not not_after or not_after < 0 or not_after > 9007199254740991 or math.floor(not_after) ~= not_after then
+  return {-9, now, 2}
+end
 if not channel or #channel == 0 then return {-9, now, 3} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 4} end
 if not client_channel or #client_channel == 0 then return {-9, now, 5} end

@@ -15,7 +15,9 @@
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local not_after = tonumber(ARGV[1])
-if not not_after or not_after < 0 or math.floor(not_after) ~= not_after then return {-9, now, 1} end
+if not not_after or not_after < 0 or not_after > 9007199254740991 or math.floor(not_after) ~= not_after then
+  return {-9, now, 1}
+end
 if #KEYS == 0 or #ARGV ~= 1 + 2 * #KEYS then return {-9, now, #ARGV} end
 for i = 1, #KEYS do
   local lease = tonumber(ARGV[2 * i + 1])
@@ -36,7 +38,7 @@ local function renew(lock, field, lease)
     if redis.call("EXISTS", lock) == 0 then return 0 end
     return -3
   end
-  if redis.call("PTTL", lock) < lease then
+  if lease > 1 and redis.call("PTTL", lock) < lease then
     local done = redis.pcall("PEXPIRE", lock, lease)
     if type(done) == "table" then return -5, done end
   end

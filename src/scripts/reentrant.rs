@@ -401,6 +401,9 @@ pub(crate) fn is_holder_field(field: &str) -> bool {
         && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+#[cfg(all(test, feature = "in-memory"))]
+mod script_tests;
+
 #[cfg(test)]
 mod tests {
     use super::*;

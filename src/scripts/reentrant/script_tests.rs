@@ -1,0 +1,65 @@
+//! The scripts against a table of states, arguments and answers, in the embedded Lua and on a real Redis.
+//!
+//! States, calls and answers are written as text, so that a row shows all there is:
+//! `fence=7 lock={a:1}@5` is a string without and a hash with a time to live of five units of 1,000 s;
+//! `T` is the time of the call, `T3` of the third call.
+
+mod faults;
+mod memory;
+mod random;
+mod redis;
+mod tables;
+mod text;
+
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::script_tests::text::Times;
+
+/// What the tests need from a server.
+trait Server {
+    /// The reply, or the error as Redis sends it.
+    fn run(&mut self, call: &ScriptCall) -> Result<Value, String>;
+    /// The time of the server in microseconds.
+    fn now_us(&mut self) -> i64;
+    fn flush(&mut self);
+    fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>);
+    /// All keys, sorted; the fields of a hash in the server's order.
+    fn dump(&mut self) -> Vec<Dumped>;
+    /// What was published since the last call, in order. Channels `ch` and `client` have one subscriber.
+    fn published(&mut self) -> Vec<Published>;
+    fn set_out_of_memory(&mut self, on: bool);
+}
+
+/// What one call did, as text.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    reply: String,
+    keys: String,
+    published: String,
+}
+
+/// Runs a call, checks that its time is the server's, and shows what happened.
+fn observe(server: &mut dyn Server, call: &ScriptCall, times: &mut Times) -> Seen {
+    let before = server.now_us();
+    let result = server.run(call);
+    let after = server.now_us();
+    if let Some(time) = text::time_of(&result) {
+        assert!((before..=after).contains(&time), "{time} is not between {before} and {after}");
+        times.push(time);
+    }
+    Seen {
+        reply: text::show_reply(call, &result, times),
+        keys: text::show_keys(&server.dump(), times),
+        published: text::show_published(&server.published()),
+    }
+}
+
+fn set_up(server: &mut dyn Server, state: &str) {
+    server.flush();
+    for (key, value, pttl) in text::parse_keys(state) {
+        server.plant(&key, &value, pttl);
+    }
+}

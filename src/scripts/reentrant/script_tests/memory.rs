@@ -1,0 +1,58 @@
+//! The embedded Lua.
+
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::keyspace::Keyspace;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::script_tests::Server;
+
+const SUBSCRIBED: [(&str, bool); 3] = [("ch", false), ("ch", true), ("client", false)];
+
+pub(super) struct Memory {
+    pub(super) keyspace: Keyspace,
+    pub(super) now_us: i64,
+}
+
+impl Memory {
+    pub(super) fn start() -> Self {
+        let mut keyspace = Keyspace::new();
+        for (channel, sharded) in SUBSCRIBED {
+            keyspace.set_subscribers(channel, sharded, 1);
+        }
+        Self { keyspace, now_us: 1_750_000_000_000_000 }
+    }
+}
+
+impl Server for Memory {
+    fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
+        self.now_us += 100;
+        self.keyspace.run(self.now_us, call)
+    }
+
+    fn now_us(&mut self) -> i64 {
+        self.now_us
+    }
+
+    fn flush(&mut self) {
+        self.keyspace.flush();
+    }
+
+    fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>) {
+        self.keyspace.plant(self.now_us, key, value.clone(), pttl);
+    }
+
+    fn dump(&mut self) -> Vec<Dumped> {
+        self.keyspace.dump(self.now_us)
+    }
+
+    fn published(&mut self) -> Vec<Published> {
+        let heard = |message: &Published| SUBSCRIBED.contains(&(message.channel.as_str(), message.sharded));
+        self.keyspace.take_published().into_iter().filter(heard).collect()
+    }
+
+    fn set_out_of_memory(&mut self, on: bool) {
+        self.keyspace.set_out_of_memory(on);
+    }
+}

@@ -1,0 +1,181 @@
+//! A private Redis.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis::Connection;
+use redis::Value as Raw;
+
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::script_tests::Server;
+
+const DUMP: &str = r#"
+    local all = {}
+    for _, key in ipairs(redis.call("KEYS", "*")) do
+      local kind = redis.call("TYPE", key).ok
+      local read = {string = {"GET", key}, hash = {"HGETALL", key}, list = {"LRANGE", key, 0, -1}}
+      all[#all + 1] = {key, kind, redis.call("PTTL", key), redis.call(unpack(read[kind]))}
+    end
+    return all
+"#;
+
+pub(super) struct Redis {
+    // Before the directory, which the process writes to.
+    _process: Process,
+    connection: Connection,
+    subscriber: Connection,
+}
+
+struct Process {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+        std::fs::remove_dir_all(&self.directory).ok();
+    }
+}
+
+impl Redis {
+    pub(super) fn start() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let directory = std::env::temp_dir().join(format!("rrl-scripts-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let child = Command::new(program)
+            .args(["--port", "0", "--unixsocket", "socket", "--save", "", "--dir"])
+            .arg(&directory)
+            .current_dir(&directory)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("redis-server starts; REDIS_SERVER may name it");
+        let socket = directory.join("socket");
+        let process = Process { child, directory };
+        let url = format!("redis+unix://{}", socket.display());
+        let mut subscriber = connect(&url);
+        for (command, channels) in [("SUBSCRIBE", &["ch", "client", "end"][..]), ("SSUBSCRIBE", &["ch"])] {
+            subscriber.send_packed_command(&redis::cmd(command).arg(channels).get_packed_command()).unwrap();
+            channels.iter().for_each(|_| drop(subscriber.recv_response().unwrap()));
+        }
+        Self { _process: process, connection: connect(&url), subscriber }
+    }
+
+    fn command(&mut self, words: &[&str]) -> Raw {
+        redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection).unwrap()
+    }
+}
+
+/// Once the server takes connections.
+fn connect(url: &str) -> Connection {
+    let client = redis::Client::open(url).unwrap();
+    for _ in 0..1_000 {
+        if let Ok(connection) = client.get_connection() {
+            connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            return connection;
+        }
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    panic!("redis-server did not come up within 10 s");
+}
+
+impl Server for Redis {
+    fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
+        let mut command = redis::cmd("EVAL");
+        command.arg(call.script.source).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+        match self.connection.send_packed_command(&command.get_packed_command()) {
+            Ok(()) => value(self.connection.recv_response().map_err(|error| words(&error))?),
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    fn now_us(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) = redis::cmd("TIME").query(&mut self.connection).unwrap();
+        seconds * 1_000_000 + micros
+    }
+
+    fn flush(&mut self) {
+        self.command(&["FLUSHALL"]);
+    }
+
+    fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>) {
+        self.command(&["DEL", key]);
+        match value {
+            Stored::Text(text) => drop(self.command(&["SET", key, text])),
+            Stored::List(items) => items.iter().for_each(|item| drop(self.command(&["RPUSH", key, item]))),
+            Stored::Hash(fields) => fields.iter().for_each(|(f, v)| drop(self.command(&["HSET", key, f, v]))),
+        }
+        if let Some(pttl) = pttl {
+            self.command(&["PEXPIRE", key, &pttl.to_string()]);
+        }
+    }
+
+    fn dump(&mut self) -> Vec<Dumped> {
+        let Raw::Array(all) = self.command(&["EVAL", DUMP, "0"]) else { panic!("no dump") };
+        let mut dump: Vec<Dumped> = all.into_iter().map(dumped).collect();
+        dump.sort_by(|one, other| one.key.cmp(&other.key));
+        dump
+    }
+
+    fn published(&mut self) -> Vec<Published> {
+        self.command(&["PUBLISH", "end", "-"]);
+        let messages = std::iter::from_fn(|| {
+            let message: Vec<String> =
+                redis::from_redis_value(self.subscriber.recv_response().unwrap()).unwrap();
+            let [kind, channel, payload] = message.try_into().unwrap();
+            (channel != "end").then(|| Published { channel, payload, sharded: kind == "smessage" })
+        });
+        messages.collect()
+    }
+
+    fn set_out_of_memory(&mut self, on: bool) {
+        self.command(&["CONFIG", "SET", "maxmemory", if on { "1" } else { "0" }]);
+    }
+}
+
+fn dumped(raw: Raw) -> Dumped {
+    let (key, kind, pttl, content): (String, String, i64, Raw) = redis::from_redis_value(raw).unwrap();
+    let texts = |raw| redis::from_redis_value::<Vec<String>>(raw).unwrap();
+    let value = match kind.as_str() {
+        "string" => Stored::Text(redis::from_redis_value(content).unwrap()),
+        "list" => Stored::List(texts(content)),
+        "hash" => {
+            Stored::Hash(texts(content).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+        }
+        other => panic!("a {other}"),
+    };
+    Dumped { key, value, pttl: (pttl >= 0).then_some(pttl) }
+}
+
+fn value(raw: Raw) -> Result<Value, String> {
+    Ok(match raw {
+        Raw::Nil => Value::Nil,
+        Raw::Int(number) => Value::Int(number),
+        Raw::BulkString(bytes) => Value::Text(String::from_utf8(bytes).unwrap()),
+        Raw::SimpleString(text) => Value::Text(text),
+        Raw::Array(list) => Value::List(list.into_iter().map(value).collect::<Result<_, _>>()?),
+        Raw::ServerError(error) => return Err(server_words(error.code(), error.details())),
+        other => panic!("{other:?}"),
+    })
+}
+
+fn words(error: &redis::RedisError) -> String {
+    assert!(!error.is_io_error(), "{error}");
+    server_words(error.code().unwrap_or("ERR"), error.detail())
+}
+
+fn server_words(code: &str, detail: Option<&str>) -> String {
+    format!("{code} {}", detail.unwrap_or_default())
+}
