@@ -159,7 +159,7 @@ impl Hub {
 impl Hub {
     pub(super) fn contains(&mut self, key: &str) -> bool {
         let now_us = self.tick();
-        self.keyspace.dump(now_us).iter().any(|dumped| dumped.key == key)
+        self.keyspace.contains(now_us, key)
     }
 
     pub(super) fn remove(&mut self, key: &str) -> bool {

@@ -17,9 +17,11 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Answer;
+#[cfg(test)]
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Store;
+#[cfg(test)]
 use crate::backend::memory::store::Stored;
 
 /// What scripts find beside `redis`, `KEYS` and `ARGV`.
@@ -108,13 +110,13 @@ impl Keyspace {
     }
 }
 
-/// What tests and the server around it do.
+/// What the server around it does.
 impl Keyspace {
-    /// Gives a key a value, with a time to live in milliseconds from `now_us` on.
-    pub(crate) fn plant(&mut self, now_us: i64, key: &str, value: Stored, pttl: Option<i64>) {
+    /// EXISTS.
+    pub(crate) fn contains(&mut self, now_us: i64, key: &str) -> bool {
         let mut store = self.store();
         store.set_time(now_us);
-        store.plant(key, value, pttl);
+        store.contains(key)
     }
 
     /// DEL; whether the key was there.
@@ -129,13 +131,6 @@ impl Keyspace {
         self.store().clear();
     }
 
-    /// All live keys, sorted.
-    pub(crate) fn dump(&self, now_us: i64) -> Vec<Dumped> {
-        let mut store = self.store();
-        store.set_time(now_us);
-        store.dump()
-    }
-
     /// How many receivers PUBLISH (or SPUBLISH) on a channel reaches; 0 at first.
     pub(crate) fn set_subscribers(&mut self, channel: &str, sharded: bool, number: i64) {
         self.store().set_subscribers(channel, sharded, number);
@@ -144,6 +139,24 @@ impl Keyspace {
     /// The messages published since the last call, in order.
     pub(crate) fn take_published(&mut self) -> Vec<Published> {
         self.store().take_published()
+    }
+}
+
+/// What only tests do.
+#[cfg(test)]
+impl Keyspace {
+    /// All live keys, sorted.
+    pub(crate) fn dump(&self, now_us: i64) -> Vec<Dumped> {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.dump()
+    }
+
+    /// Gives a key a value, with a time to live in milliseconds from `now_us` on.
+    pub(crate) fn plant(&mut self, now_us: i64, key: &str, value: Stored, pttl: Option<i64>) {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.plant(key, value, pttl);
     }
 
     /// The `at_call`-th command of the next script, counted from 1, is refused with this error; 0 refuses the

@@ -14,6 +14,7 @@ pub(crate) enum Stored {
     /// Fields in the order in which they were added, as Redis keeps them in a small hash.
     Hash(Vec<(String, String)>),
     /// No script makes one; tests plant it as a foreign value.
+    #[cfg_attr(not(test), expect(dead_code))]
     List(Vec<String>),
 }
 
@@ -35,6 +36,7 @@ struct Entry {
 }
 
 /// One key of a dump.
+#[cfg(test)]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dumped {
     pub(crate) key: String,
@@ -333,7 +335,7 @@ impl Store {
     }
 }
 
-/// What tests and the server around it do.
+/// What the server around it does.
 impl Store {
     pub(super) fn set_time(&mut self, now_us: i64) {
         self.now_us = now_us;
@@ -344,24 +346,17 @@ impl Store {
         self.entries.insert(key.to_owned(), Entry { value, expires_ms });
     }
 
+    pub(super) fn contains(&mut self, key: &str) -> bool {
+        self.live(key).is_some()
+    }
+
     /// Whether there was a live key.
     pub(super) fn remove(&mut self, key: &str) -> bool {
-        self.live(key).is_some() && self.entries.remove(key).is_some()
+        self.contains(key) && self.entries.remove(key).is_some()
     }
 
     pub(super) fn clear(&mut self) {
         self.entries.clear();
-    }
-
-    pub(super) fn dump(&self) -> Vec<Dumped> {
-        let now_ms = self.now_ms();
-        let live = self.entries.iter().filter(|(_, entry)| entry.expires_ms.is_none_or(|at| at >= now_ms));
-        live.map(|(key, entry)| Dumped {
-            key: key.clone(),
-            value: entry.value.clone(),
-            pttl: entry.expires_ms.map(|at| at - now_ms),
-        })
-        .collect()
     }
 
     pub(super) fn set_subscribers(&mut self, channel: &str, sharded: bool, number: i64) {
@@ -374,6 +369,21 @@ impl Store {
 
     pub(super) fn take_published(&mut self) -> Vec<Published> {
         std::mem::take(&mut self.published)
+    }
+}
+
+/// What only tests do.
+#[cfg(test)]
+impl Store {
+    pub(super) fn dump(&self) -> Vec<Dumped> {
+        let now_ms = self.now_ms();
+        let live = self.entries.iter().filter(|(_, entry)| entry.expires_ms.is_none_or(|at| at >= now_ms));
+        live.map(|(key, entry)| Dumped {
+            key: key.clone(),
+            value: entry.value.clone(),
+            pttl: entry.expires_ms.map(|at| at - now_ms),
+        })
+        .collect()
     }
 
     pub(super) fn fail_next(&mut self, at_call: u32, error: String) {
