@@ -13,6 +13,8 @@ mod desk;
 mod shared;
 mod start;
 mod task;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use shared::Shared;
 pub(crate) use start::MakeBackend;
@@ -32,7 +34,7 @@ enum Message {
     /// A request of the engine's, with the place for its answer.
     Ask { request: RequestId, ticket: Ticket, event: Event },
     /// The first connection is wanted until `deadline`.
-    Connect { request: RequestId, ticket: Ticket, deadline: Moment },
+    Connect { request: RequestId, ticket: Ticket, since: Moment, deadline: Moment },
     /// The future of a request was dropped without an answer.
     Cancel { request: RequestId },
     /// A guard's level ends; `level` is the request that was granted it.

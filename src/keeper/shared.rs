@@ -91,8 +91,9 @@ impl Shared {
 
     /// Asks for the first connection.
     pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> Asked {
-        let deadline = self.now().plus(timeout);
-        self.send(true, |request, ticket| Message::Connect { request, ticket, deadline })
+        let since = self.now();
+        let deadline = since.plus(timeout);
+        self.send(true, |request, ticket| Message::Connect { request, ticket, since, deadline })
     }
 
     pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> Asked {

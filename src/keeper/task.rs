@@ -64,6 +64,8 @@ pub(super) struct Task {
     /// Kept for its memory; empty between two events.
     effects: Vec<Effect>,
     connecting: Option<Connecting>,
+    /// What last went wrong with the connections.
+    trouble: Option<String>,
     life: Life,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
@@ -76,7 +78,6 @@ struct Connecting {
     request: RequestId,
     since: Moment,
     deadline: Moment,
-    last_error: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -125,6 +126,7 @@ impl Task {
             alarm: Alarm::new(),
             effects: Vec::new(),
             connecting: None,
+            trouble: None,
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
@@ -217,9 +219,9 @@ impl Task {
                 self.desk.open(request, ticket);
                 self.handle(now, event);
             }
-            Message::Connect { request, ticket, deadline } => {
+            Message::Connect { request, ticket, since, deadline } => {
                 self.desk.open(request, ticket);
-                self.connecting = Some(Connecting { request, since: now, deadline, last_error: None });
+                self.connecting = Some(Connecting { request, since, deadline });
                 self.handle(now, Event::Ready { request });
             }
             Message::Cancel { request } => {
@@ -255,16 +257,19 @@ impl Task {
             }
             BackendEvent::Up(info) => Event::Up(info),
             BackendEvent::Down { cause } => {
-                self.note_trouble(&cause);
+                self.trouble = Some(cause.clone());
                 Event::Down { cause }
             }
             BackendEvent::PubSubUp => Event::PubSubUp,
             BackendEvent::PubSubDown => Event::PubSubDown,
             BackendEvent::ConnectFailed { failure } => {
-                self.note_trouble(&failure.message);
+                self.trouble = Some(failure.message.clone());
                 Event::ConnectFailed { failure }
             }
             BackendEvent::Subscribed { channel, generation, result } => {
+                if let Err(failure) = &result {
+                    self.trouble = Some(failure.message.clone());
+                }
                 Event::Subscribed { channel, generation, result }
             }
             BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
@@ -320,15 +325,9 @@ impl Task {
 
     // ---- the beginning
 
-    fn note_trouble(&mut self, cause: &str) {
-        if let Some(connecting) = &mut self.connecting {
-            connecting.last_error = Some(cause.to_owned());
-        }
-    }
-
     fn give_up_connecting(&mut self, now: Moment) {
         let Some(connecting) = self.connecting.take() else { return };
-        let last = connecting.last_error.as_deref().unwrap_or("no answer at all");
+        let last = self.trouble.as_deref().unwrap_or("no answer at all");
         let error = Error::Unavailable {
             waited: now.since(connecting.since),
             cause: format!("tried {}: {last}", self.address),
