@@ -22,6 +22,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use fred::types::Message;
+#[cfg(feature = "fred-config")]
+pub(crate) use fred::types::config::Config as FredConfig;
 use futures::FutureExt;
 use futures::StreamExt;
 use futures::stream;

@@ -8,6 +8,10 @@ use crate::backend::Backend;
 use crate::backend::memory::InMemoryServer;
 #[cfg(feature = "in-memory")]
 use crate::backend::memory::MemoryBackend;
+#[cfg(feature = "fred-config")]
+use crate::backend::redis::FredConfig;
+use crate::backend::redis::RedisBackend;
+use crate::backend::redis::RedisConfig;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
@@ -20,6 +24,7 @@ use crate::keeper::Setup;
 use crate::lease::LeaseMs;
 use crate::lock::unexpected;
 use crate::name::WireProfile;
+use crate::scripts::reentrant::ALL;
 
 use super::LockClient;
 
@@ -63,6 +68,8 @@ enum Server {
     Url(String),
     #[cfg(feature = "in-memory")]
     Memory(InMemoryServer),
+    #[cfg(feature = "fred-config")]
+    Fred(Box<FredConfig>),
 }
 
 impl LockClientBuilder {
@@ -142,6 +149,14 @@ impl LockClientBuilder {
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
+        self
+    }
+
+    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL. Its type is that
+    /// of the fred version this crate happens to use, so this method is outside semver.
+    #[cfg(feature = "fred-config")]
+    pub fn fred_config(mut self, config: FredConfig) -> Self {
+        self.server = Some(Server::Fred(Box::new(config)));
         self
     }
 
@@ -234,12 +249,9 @@ struct Place {
 impl Server {
     fn place(self, keeper: Keeper) -> Result<Place> {
         match self {
-            Self::Url(url) => Ok(Place {
-                keeper,
-                clock: Clock::Boot,
-                address: url,
-                backend: Box::new(|| Box::new(Absent) as Box<dyn Backend>),
-            }),
+            Self::Url(url) => Ok(Place::on_redis(keeper, RedisConfig::parse(&url)?)),
+            #[cfg(feature = "fred-config")]
+            Self::Fred(config) => Ok(Place::on_redis(keeper, RedisConfig::from_fred(*config)?)),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place {
                 keeper: Keeper::Current,
@@ -248,6 +260,15 @@ impl Server {
                 backend: Box::new(move || Box::new(MemoryBackend::new(&server)) as Box<dyn Backend>),
             }),
         }
+    }
+}
+
+impl Place {
+    fn on_redis(keeper: Keeper, config: RedisConfig) -> Self {
+        let address = config.address().to_owned();
+        let config = config.preload(ALL);
+        let backend = Box::new(|| Box::new(RedisBackend::new(config)) as Box<dyn Backend>);
+        Self { keeper, clock: Clock::Boot, address, backend }
     }
 }
 
@@ -265,23 +286,6 @@ impl fmt::Debug for LockClientBuilder {
             // Without the server: its URL may hold a password.
             .finish_non_exhaustive()
     }
-}
-
-/// Stands in for a server until there are backends.
-struct Absent;
-
-impl Backend for Absent {
-    fn submit(&mut self, _: crate::backend::OpId, _: crate::backend::Call, _: Duration) {}
-    fn subscribe(&mut self, _: std::sync::Arc<str>, _: bool, _: u64) {}
-    fn unsubscribe(&mut self, _: std::sync::Arc<str>, _: bool) {}
-    fn poll_event(
-        &mut self,
-        _: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<crate::backend::BackendEvent> {
-        std::task::Poll::Pending
-    }
-    fn reconnect(&mut self) {}
-    fn close(&mut self) {}
 }
 
 #[cfg(test)]

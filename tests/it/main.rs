@@ -2,5 +2,6 @@
 
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod reentrant;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
