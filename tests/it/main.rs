@@ -5,3 +5,4 @@ mod in_memory;
 mod reentrant;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
+mod scripts;
