@@ -13,7 +13,7 @@ mod handshake;
 mod link;
 mod pubsub;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::sync::Arc;
 use std::task::Context;

@@ -3,6 +3,6 @@
 #[cfg(feature = "in-memory")]
 mod in_memory;
 mod reentrant;
+mod scripts;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
-mod scripts;

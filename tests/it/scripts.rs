@@ -5,6 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
+use crate::support::redis_server::RedisServer;
+
 const FUNCTIONS: [&str; 6] = ["redis.call", "redis.pcall", "tonumber", "math.floor", "string.format", "type"];
 /// What may stand in front of a bracket or after a dot beside the functions.
 const WORDS: [&str; 9] = ["and", "elseif", "if", "not", "or", "return", "function", "in", "while"];
@@ -159,6 +161,17 @@ fn headers_say_what_the_bodies_do() {
         all.extend(faults(&lua).into_iter().map(|fault| format!("{}: {fault}", lua.name)));
     }
     assert!(all.is_empty(), "\n{}", all.join("\n"));
+}
+
+#[test]
+fn redis_loads_every_script() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for lua in files() {
+        let loaded: redis::RedisResult<String> =
+            redis::cmd("SCRIPT").arg("LOAD").arg(&lua.source).query(&mut connection);
+        assert_eq!(loaded.map(|digest| digest.len()), Ok(40), "{}", lua.name);
+    }
 }
 
 #[test]

@@ -11,4 +11,4 @@ mod servers;
 mod proxy;
 #[allow(dead_code)]
 #[path = "../../../tests/it/support/redis_server.rs"]
-mod redis_server;
+pub(crate) mod redis_server;

@@ -1,11 +1,5 @@
 //! A private Redis.
 
-use std::path::PathBuf;
-use std::process::Child;
-use std::process::Command;
-use std::process::Stdio;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Connection;
@@ -16,6 +10,7 @@ use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
+use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::scripts::reentrant::script_tests::Server;
 
 const DUMP: &str = r#"
@@ -29,48 +24,20 @@ const DUMP: &str = r#"
 "#;
 
 pub(super) struct Redis {
-    // Before the directory, which the process writes to.
-    _process: Process,
+    _server: RedisServer,
     connection: Connection,
     subscriber: Connection,
 }
 
-struct Process {
-    child: Child,
-    directory: PathBuf,
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-        std::fs::remove_dir_all(&self.directory).ok();
-    }
-}
-
 impl Redis {
     pub(super) fn start() -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("rrl-scripts-{}-{number}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let child = Command::new(program)
-            .args(["--port", "0", "--unixsocket", "socket", "--save", "", "--dir"])
-            .arg(&directory)
-            .current_dir(&directory)
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("redis-server starts; REDIS_SERVER may name it");
-        let socket = directory.join("socket");
-        let process = Process { child, directory };
-        let url = format!("redis+unix://{}", socket.display());
-        let mut subscriber = connect(&url);
+        let server = RedisServer::start();
+        let mut subscriber = connect(&server);
         for (command, channels) in [("SUBSCRIBE", &["ch", "client", "end"][..]), ("SSUBSCRIBE", &["ch"])] {
             subscriber.send_packed_command(&redis::cmd(command).arg(channels).get_packed_command()).unwrap();
             channels.iter().for_each(|_| drop(subscriber.recv_response().unwrap()));
         }
-        Self { _process: process, connection: connect(&url), subscriber }
+        Self { connection: connect(&server), subscriber, _server: server }
     }
 
     fn command(&mut self, words: &[&str]) -> Raw {
@@ -78,17 +45,10 @@ impl Redis {
     }
 }
 
-/// Once the server takes connections.
-fn connect(url: &str) -> Connection {
-    let client = redis::Client::open(url).unwrap();
-    for _ in 0..1_000 {
-        if let Ok(connection) = client.get_connection() {
-            connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-            return connection;
-        }
-        std::thread::park_timeout(Duration::from_millis(10));
-    }
-    panic!("redis-server did not come up within 10 s");
+fn connect(server: &RedisServer) -> Connection {
+    let connection = server.connection();
+    connection.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    connection
 }
 
 impl Server for Redis {
