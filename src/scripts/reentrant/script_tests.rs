@@ -8,6 +8,7 @@ mod faults;
 mod memory;
 mod random;
 mod redis;
+mod rules;
 mod tables;
 mod text;
 
