@@ -1,7 +1,9 @@
 //! One binary for all integration tests.
 
+mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod processes;
 mod reentrant;
 mod scripts;
 #[allow(dead_code)] // What the tests of one build do not need.

@@ -1,4 +1,6 @@
 //! What tests run against.
 
+pub(crate) mod driver;
+pub(crate) mod look;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;

@@ -1,0 +1,236 @@
+//! The promises of the lock while replies are lost, futures dropped and connections cut.
+
+use std::time::Duration;
+
+use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::ReentrantLock;
+
+use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::eventually;
+
+async fn client(url: &str, lease: Duration) -> LockClient {
+    LockClient::builder()
+        .url(url)
+        .lease(lease)
+        .command_timeout(Duration::from_millis(500))
+        .connect()
+        .await
+        .expect("connected")
+}
+
+/// Small and seeded: a failure can be run again.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Runs `condition` on a thread where it may block, until it holds.
+async fn settles(what: &'static str, condition: impl FnMut() -> bool + Send + 'static) {
+    tokio::task::spawn_blocking(move || eventually(what, condition)).await.expect(what);
+}
+
+/// Nothing of a client is left on the server, nor in the client.
+async fn leaves_nothing(server: &RedisServer, client: &LockClient) {
+    let mut connection = server.connection();
+    settles("no lock key is left", move || look::lock_keys(&mut connection).is_empty()).await;
+    let mut connection = server.connection();
+    settles("no lock channel is subscribed", move || look::lock_channels(&mut connection).is_empty()).await;
+    let client = client.clone();
+    settles("all gauges are 0", move || {
+        let stats = client.stats();
+        [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups]
+            == [0; 5]
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_reply_lost_once_leaves_the_counts_exact() {
+    const OPERATIONS: u32 = 500;
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let client = client(&proxy.url(), Duration::from_secs(30)).await;
+    let lock = client.reentrant_lock("counts").unwrap();
+    let field = format!("{}:", client.id());
+    let mut connection = server.connection();
+    let mut dice = Dice(0x5eed);
+    let mut guards: Vec<Guard> = Vec::new();
+    Owner::new()
+        .scope(async {
+            for operation in 0..OPERATIONS {
+                // The reply to the next script run of this client is lost: executed, and nobody knows.
+                proxy.once(&field, Fault::CutBeforeReply);
+                let grow = guards.is_empty() || (guards.len() < 5 && dice.below(2) == 0);
+                if grow {
+                    guards.push(lock.lock().await.expect("locked"));
+                } else {
+                    let at = usize::try_from(dice.below(guards.len() as u64)).unwrap();
+                    guards.swap_remove(at).unlock().await.expect("unlocked");
+                }
+                assert_eq!(proxy.clear(), 0, "operation {operation}: its reply was not lost");
+                let count = u32::try_from(guards.len()).unwrap();
+                assert_eq!(lock.hold_count().unwrap(), count, "operation {operation}");
+                let on_server: Vec<String> = look::hash(&mut connection, "counts").into_values().collect();
+                let wanted: Vec<String> = (count > 0).then(|| count.to_string()).into_iter().collect();
+                assert_eq!(on_server, wanted, "operation {operation}: answered in the end, so exact");
+            }
+        })
+        .await;
+    guards.clear();
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_replies_to_renewals_lose_no_hold() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let client = client(&proxy.url(), Duration::from_secs(3)).await;
+    let guard = client.mutex("renewed").unwrap().lock().await.unwrap();
+    for _ in 0..5 {
+        let before = client.stats().renewals;
+        proxy.once(&guard.hold_id(), Fault::CutBeforeReply);
+        let watched = client.clone();
+        settles("a renewal is confirmed", move || watched.stats().renewals > before).await;
+        assert_eq!(proxy.clear(), 0, "no renewal's reply was lost");
+        assert!(guard.is_held());
+    }
+    assert!(client.stats().renewal_failures >= 5);
+    guard.unlock().await.unwrap();
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_replies_to_hand_offs_lose_no_waiter() {
+    const WAITERS: usize = 60;
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let client = client(&proxy.url(), Duration::from_secs(30)).await;
+    let lock = client.mutex("handed").unwrap();
+    let first = lock.lock().await.unwrap();
+    let tasks: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let lock = lock.clone();
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                let token = guard.fencing_token();
+                guard.unlock().await.unwrap();
+                token
+            })
+        })
+        .collect();
+    let waiting = client.clone();
+    settles("all wait", move || waiting.stats().waiters == WAITERS as u64).await;
+    // Every third hand-off, or what is sent in its place.
+    for number in 0..20 {
+        proxy.nth("redisson_lock__channel__{handed}", number * 3, 1, Fault::CutBeforeReply);
+    }
+    first.unlock().await.unwrap();
+    let mut tokens = Vec::new();
+    for task in tasks {
+        tokens.push(task.await.unwrap());
+    }
+    proxy.clear();
+    tokens.sort_unstable();
+    tokens.dedup();
+    assert_eq!(tokens.len(), WAITERS, "every grant has a token of its own");
+    leaves_nothing(&server, &client).await;
+}
+
+/// Drops `lock()` futures at random moments, many at a time.
+async fn storm(lock: ReentrantLock, futures: u64, seed: u64) {
+    let mut dice = Dice(seed);
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..futures {
+        let patience = Duration::from_micros(dice.below(3_000));
+        let lock = lock.clone();
+        tasks.spawn(async move {
+            // Dropped when its time is over, with whatever it had reached.
+            if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
+                drop(guard);
+            }
+        });
+        if tasks.len() >= 40 {
+            tasks.join_next().await;
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_futures_leave_nothing_on_a_stable_link() {
+    let server = RedisServer::start();
+    let client = client(&server.url(), Duration::from_secs(3_600)).await;
+    storm(client.reentrant_lock("storm").unwrap(), 2_000, 0xabcd).await;
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dropped_futures_leave_nothing_on_a_link_killed_every_40_ms() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let client = client(&proxy.url(), Duration::from_secs(3_600)).await;
+    proxy.kill_every(Some(Duration::from_millis(40)));
+    storm(client.reentrant_lock("storm").unwrap(), 2_000, 0xdcba).await;
+    proxy.kill_every(None);
+    leaves_nothing(&server, &client).await;
+}
+
+/// Two clients pass one lock back and forth; returns how long each waited for it once it was free.
+async fn hand_overs(server: &RedisServer, proxy: &FaultProxy, number: usize) -> (Vec<Duration>, u64) {
+    let near = client(&proxy.url(), Duration::from_secs(30)).await;
+    let far = client(&server.url(), Duration::from_secs(30)).await;
+    let (mine, theirs) = (near.mutex("passed").unwrap(), far.mutex("passed").unwrap());
+    let mut waits = Vec::new();
+    for round in 0..number {
+        let holder = theirs.lock().await.unwrap();
+        let before = near.stats().waits;
+        let lock = mine.clone();
+        let waiter = tokio::spawn(async move {
+            let guard = lock.lock().await.unwrap();
+            (std::time::SystemTime::now(), guard)
+        });
+        let waiting = near.clone();
+        settles("the other one waits", move || waiting.stats().waits > before).await;
+        if round % 2 == 0 {
+            // The subscriber's connection dies, and the release is published into the gap.
+            let mut connection = server.connection();
+            let _: u64 =
+                redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut connection).unwrap();
+        }
+        let released = std::time::SystemTime::now();
+        holder.unlock().await.unwrap();
+        let (granted, guard) = waiter.await.unwrap();
+        waits.push(granted.duration_since(released).unwrap_or_default());
+        guard.unlock().await.unwrap();
+    }
+    (waits, near.stats().fallback_grants)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hand_overs_survive_a_dying_subscriber() {
+    const NUMBER: usize = 200;
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let (mut waits, by_fallback) = hand_overs(&server, &proxy, NUMBER).await;
+    waits.sort_unstable();
+    let at = |part: usize| waits[(NUMBER - 1) * part / 100];
+    println!(
+        "{NUMBER} hand-overs, subscriber killed in every second: p50 {:?}, p90 {:?}, p99 {:?}, max {:?}; {by_fallback} by the fallback poll",
+        at(50),
+        at(90),
+        at(99),
+        at(100)
+    );
+    assert!(by_fallback <= NUMBER as u64 / 20, "{by_fallback} hand-overs waited for the fallback poll");
+}

@@ -1,0 +1,47 @@
+//! Looking at a server from outside, with another client than ours.
+
+use std::collections::BTreeMap;
+
+use redis::Connection;
+
+/// How often the server has run a command, inside scripts not counted for EVALSHA.
+pub(crate) fn calls(connection: &mut Connection, command: &str) -> u64 {
+    let info: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("INFO");
+    let prefix = format!("cmdstat_{command}:calls=");
+    info.lines()
+        .find_map(|line| line.strip_prefix(&prefix))
+        .and_then(|rest| rest.split(',').next())
+        .map_or(0, |calls| calls.parse().expect("a number"))
+}
+
+/// EVALSHA and EVAL together: every script run of ours.
+pub(crate) fn script_runs(connection: &mut Connection) -> u64 {
+    calls(connection, "evalsha") + calls(connection, "eval")
+}
+
+/// The hash under a lock's key.
+pub(crate) fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, String> {
+    redis::cmd("HGETALL").arg(key).query(connection).expect("HGETALL")
+}
+
+/// Keys other than fence counters.
+pub(crate) fn lock_keys(connection: &mut Connection) -> Vec<String> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).expect("KEYS");
+    keys.into_iter().filter(|key| !key.starts_with("redisson_lock_fence:")).collect()
+}
+
+/// Channels that somebody is subscribed to, other than the clients' own.
+pub(crate) fn lock_channels(connection: &mut Connection) -> Vec<String> {
+    let channels: Vec<String> = redis::cmd("PUBSUB")
+        .arg("CHANNELS")
+        .arg("redisson_lock__channel*")
+        .query(connection)
+        .expect("PUBSUB");
+    channels
+}
+
+pub(crate) fn subscribers(connection: &mut Connection, channel: &str) -> u64 {
+    let (_, number): (String, u64) =
+        redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query(connection).expect("PUBSUB NUMSUB");
+    number
+}
