@@ -120,7 +120,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s.
+    /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s. When it gives up, connections get up to
+    /// a second more to close.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self

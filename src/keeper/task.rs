@@ -382,6 +382,8 @@ impl Drop for Task {
     fn drop(&mut self) {
         if std::thread::panicking() {
             tracing::error!(target: trace::TARGET, "the keeper panicked; this client is closed");
+        } else if self.life != Life::Finished {
+            tracing::warn!(target: trace::TARGET, "the keeper's runtime has ended; this client is closed");
         }
         for entry in self.directory.iter() {
             entry.value().lose(LossReason::ClientShutdown);

@@ -3,6 +3,8 @@
 mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+#[cfg(feature = "in-memory")]
+mod observability;
 mod processes;
 mod reentrant;
 mod scripts;

@@ -1,0 +1,92 @@
+//! What the log is told, under which names.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use redis_reentrant_lock::InMemoryServer;
+use redis_reentrant_lock::LockClient;
+use tracing::Event;
+use tracing::Subscriber;
+use tracing::field::Field;
+use tracing::field::Visit;
+use tracing::span::Attributes;
+use tracing::span::Id;
+use tracing::span::Record;
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::layer::SubscriberExt;
+
+/// Names of events and spans, and everything that was said in them.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Said>>);
+
+#[derive(Default)]
+struct Said {
+    events: BTreeSet<&'static str>,
+    spans: BTreeSet<&'static str>,
+    text: String,
+}
+
+struct Text<'a>(&'a mut String);
+
+impl Visit for Text<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        let _ = writeln!(self.0, "{}={value:?}", field.name());
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Log {
+    fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+        if event.metadata().target() == "redis_reentrant_lock" {
+            let mut said = self.0.lock().unwrap();
+            said.events.insert(event.metadata().name());
+            event.record(&mut Text(&mut said.text));
+        }
+    }
+
+    fn on_new_span(&self, span: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
+        if span.metadata().target() == "redis_reentrant_lock" {
+            let mut said = self.0.lock().unwrap();
+            said.spans.insert(span.metadata().name());
+            span.record(&mut Text(&mut said.text));
+        }
+    }
+
+    fn on_record(&self, _: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        values.record(&mut Text(&mut self.0.lock().unwrap().text));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_and_spans_have_stable_names_and_short_ids() {
+    let log = Log::default();
+    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let server = InMemoryServer::new();
+    let lease = Duration::from_secs(3);
+    let client = LockClient::builder().in_memory(&server).lease(lease).connect().await.unwrap();
+    let lock = client.reentrant_lock("or\"ders\u{e4}").unwrap();
+    let other = LockClient::builder().in_memory(&server).connect().await.unwrap();
+
+    let guard = lock.lock().await.unwrap();
+    assert!(other.mutex(lock.name()).unwrap().try_lock_for(lease * 2).await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+    let guard = lock.lock().await.unwrap();
+    server.remove(lock.name());
+    guard.lost().await;
+
+    let said = log.0.lock().unwrap();
+    for name in ["acquire", "wait", "renew", "release", "lost"] {
+        assert!(said.events.contains(name), "no event `{name}` in {:?}", said.events);
+    }
+    assert_eq!(said.spans, BTreeSet::from(["acquire", "release"]));
+    for part in ["owner=\"thread\"", "owner=\"unique\"", "outcome=\"granted\"", "outcome=\"not granted\""] {
+        assert!(said.text.contains(part), "no {part} in {}", said.text);
+    }
+    assert!(said.text.contains("name=\"or\\\"ders\u{e4}\""), "names are escaped: {}", said.text);
+    assert!(said.text.contains(&client.id()[..8]), "{}", said.text);
+    assert!(!said.text.contains(client.id()), "client ids are cut short: {}", said.text);
+}
