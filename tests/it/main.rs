@@ -1,5 +1,6 @@
 //! One binary for all integration tests.
 
+mod cancellation;
 mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;
