@@ -1,6 +1,7 @@
 //! One binary for all integration tests.
 
 mod cancellation;
+mod endpoint;
 mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;

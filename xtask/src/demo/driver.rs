@@ -6,9 +6,13 @@ use std::io::BufReader;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
+use std::process::Child;
 use std::process::ChildStdin;
 use std::process::Command;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
 use std::thread;
@@ -52,6 +56,7 @@ pub(super) struct Driver {
     pub(super) letter: char,
     pub(super) pid: u32,
     pub(super) uuid: String,
+    child: Arc<Mutex<Child>>,
     input: ChildStdin,
     events: Receiver<Event>,
     unread: VecDeque<Event>,
@@ -70,9 +75,11 @@ impl Driver {
             .map_err(|error| format!("{}: {error}", program.display()))?;
         let pid = child.id();
         let (input, output) = (child.stdin.take(), child.stdout.take());
+        let child = Arc::new(Mutex::new(child));
+        let killed = Arc::clone(&child);
         let cleanup = Cleanup::new(move || {
             process::kill_group(pid);
-            let _ = child.wait();
+            let _ = killed.lock().unwrap_or_else(PoisonError::into_inner).wait();
         });
         let input = input.ok_or("the driver has no input")?;
         let output = BufReader::new(output.ok_or("the driver has no output")?);
@@ -85,7 +92,7 @@ impl Driver {
             }
         });
         let unread = VecDeque::new();
-        let mut driver = Self { letter, pid, uuid: String::new(), input, events, unread, cleanup };
+        let mut driver = Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
         let ready = driver.expect("", "ready")?;
         driver.uuid = ready.text("uuid").to_owned();
         Ok(driver)
@@ -140,20 +147,24 @@ impl Driver {
         drop(self.cleanup);
     }
 
-    /// Ends the input and waits for the process to end by itself.
+    /// Ends the input and waits for the process to end by itself, with 0.
     pub(super) fn finish(self) -> Result<(), String> {
-        let Self { letter, input, events, cleanup, .. } = self;
+        let Self { letter, child, input, cleanup, .. } = self;
         drop(input);
         let until = Instant::now() + PATIENCE;
         let ended = loop {
-            match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(_) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break true,
-                Err(mpsc::RecvTimeoutError::Timeout) => break false,
+            let status = child.lock().unwrap_or_else(PoisonError::into_inner).try_wait();
+            match status.map_err(|error| error.to_string())? {
+                None if Instant::now() < until => thread::sleep(Duration::from_millis(1)),
+                status => break status,
             }
         };
         drop(cleanup);
-        if ended { Ok(()) } else { Err(format!("{letter} does not end at the end of its input")) }
+        match ended {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("{letter} ended with {status}")),
+            None => Err(format!("{letter} does not end at the end of its input")),
+        }
     }
 }
 
