@@ -24,6 +24,8 @@ mod renewals;
 mod renewing;
 mod requests;
 mod server_clock;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod wakeups;
 

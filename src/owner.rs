@@ -54,6 +54,14 @@ impl OwnerKey {
     }
 }
 
+#[cfg(test)]
+impl OwnerKey {
+    /// The same number is the same owner.
+    pub(crate) fn from_test(number: u64) -> Self {
+        Self::Unique(number)
+    }
+}
+
 fn next() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -90,7 +90,7 @@ pub(crate) enum Event {
         request: RequestId,
     },
     /// The grant was taken back from the caller's slot: the engine forgets the request. A caller that is polled
-    /// after all sends its `Acquire` again, with what is left of its wait and the same request id.
+    /// after all sends its `Acquire` again, with what is left of its wait, as a new request.
     Withdrawn {
         request: RequestId,
     },
