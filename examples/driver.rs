@@ -42,7 +42,7 @@
 //! |---|---|
 //! | `ready` | `uuid` of the client, `pid`; `id` is null |
 //! | `waiting` | once, when a `lock`, `try` or `mutex` has not ended within 20 ms |
-//! | `granted` | `name`, `token`, `count`, `holder` (the field in the key), `sent_ns`, `valid_until_ns` |
+//! | `granted` | `name`, `token`, `count`, `holder` (the field in the key); `sent_ns`, when the granted attempt was sent; `valid_until_ns`, which counts from it |
 //! | `denied` | `name`: somebody else holds it |
 //! | `releasing` | `lock`; before the release of an `unlock` or `drop` is sent |
 //! | `unlocked`, `dropped`, `cancelled` | `lock` |
@@ -85,14 +85,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::mpsc::unbounded_channel;
 
+/// The crate's.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 const SHUTDOWN: Duration = Duration::from_secs(5);
 /// A `lock` that takes longer says `waiting`.
 const SAY_WAITING: Duration = Duration::from_millis(20);
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let builder = match builder(&args) {
-        Ok(builder) => builder,
+    let (builder, lease) = match builder(&args) {
+        Ok(configured) => configured,
         Err(failure) => return fail(&failure),
     };
     let workers = std::thread::available_parallelism().map_or(2, |number| number.get().max(2));
@@ -108,23 +110,26 @@ fn main() -> ExitCode {
         Err(error) => return fail(&Failure::new("unavailable", error)),
     };
     emit(None, "ready", json!({ "uuid": client.id(), "pid": std::process::id() }));
-    let driver = Driver { client, runtime, workers, owners: HashMap::new(), locks: Arc::default() };
+    let driver = Driver { client, lease, runtime, workers, owners: HashMap::new(), locks: Arc::default() };
     driver.run(std::io::stdin().lock())
 }
 
-/// The client that the command line describes.
-fn builder(args: &[String]) -> Result<LockClientBuilder, Failure> {
+/// The client that the command line describes, and its watched lease.
+fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let [url, settings @ ..] = args else {
         return Err(Failure::bad(
             "usage: driver URL [keeper=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…]",
         ));
     };
-    let mut builder = LockClient::builder().url(url);
+    let (mut builder, mut lease) = (LockClient::builder().url(url), DEFAULT_LEASE);
     for setting in settings {
         builder = match setting.split_once('=').unwrap_or((setting, "")) {
             ("keeper", "thread") => builder.keeper(Keeper::Thread),
             ("keeper", "current") => builder.keeper(Keeper::Current),
-            ("lease_ms", lease) => builder.lease(Duration::from_millis(number("lease_ms", lease)?)),
+            ("lease_ms", value) => {
+                lease = millis("lease_ms", value)?;
+                builder.lease(lease)
+            }
             ("profile", "default") => builder.profile(WireProfile::Default),
             ("profile", "redisson") => builder.profile(WireProfile::Redisson),
             ("sharded", "auto") => builder.sharding(Sharding::Auto),
@@ -135,7 +140,7 @@ fn builder(args: &[String]) -> Result<LockClientBuilder, Failure> {
             _ => return Err(Failure::bad(format!("not a setting: {setting}"))),
         };
     }
-    Ok(builder)
+    Ok((builder, lease))
 }
 
 fn fail(failure: &Failure) -> ExitCode {
@@ -324,6 +329,8 @@ fn millis(key: &str, value: &str) -> Result<Duration, Failure> {
 
 struct Driver {
     client: LockClient,
+    /// The watched lease.
+    lease: Duration,
     runtime: Runtime,
     workers: usize,
     owners: HashMap<String, Owner>,
@@ -378,7 +385,8 @@ impl Driver {
         let options = words.options(&["owner", "lease_ms", "wait_ms", "max_hold_ms"])?;
         let acquiring = self.acquiring(verb, &name, &options)?;
         let requests = self.locks.enter(id)?;
-        let lock = Lock { id: id.to_owned(), name, requests, locks: Arc::clone(&self.locks) };
+        let lease = options.lease.unwrap_or(self.lease);
+        let lock = Lock { id: id.to_owned(), name, lease, requests, locks: Arc::clone(&self.locks) };
         self.runtime.spawn(lock.run(acquiring));
         Ok(())
     }
@@ -595,6 +603,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 struct Lock {
     id: String,
     name: String,
+    lease: Duration,
     requests: UnboundedReceiver<Request>,
     locks: Arc<Locks>,
 }
@@ -609,10 +618,10 @@ enum Waited {
 
 impl Lock {
     async fn run(mut self, acquiring: Acquiring) {
-        let sent_ns = boot_ns();
+        let called_ns = boot_ns();
         match self.wait(acquiring).await {
             Ok(Waited::Granted(guard)) => {
-                self.say_granted(&guard, sent_ns);
+                self.say_granted(&guard, called_ns);
                 self.serve(guard).await;
             }
             Ok(Waited::Denied) => self.end("denied", json!({ "name": self.name })),
@@ -646,12 +655,22 @@ impl Lock {
         }
     }
 
-    fn say_granted(&self, guard: &Guard, sent_ns: u64) {
+    fn say_granted(&self, guard: &Guard, called_ns: u64) {
+        let valid_until_ns = guard.valid_until().as_boot_nanos();
         let fields = json!({
             "name": guard.name(), "token": guard.fencing_token(), "count": guard.hold_count(),
-            "holder": guard.hold_id(), "sent_ns": sent_ns, "valid_until_ns": guard.valid_until().as_boot_nanos(),
+            "holder": guard.hold_id(), "sent_ns": self.sent_ns(valid_until_ns, called_ns),
+            "valid_until_ns": valid_until_ns,
         });
         emit(Some(&self.id), "granted", fields);
+    }
+
+    /// Validity counts from the attempt that was granted, so it tells when that was sent. Where another limit than
+    /// the lease set it (`max_hold`, a longer lease of an outer level), the start of the command has to do.
+    fn sent_ns(&self, valid_until_ns: u64, called_ns: u64) -> u64 {
+        let validity = self.lease.saturating_sub(self.lease / 100 + Duration::from_millis(2));
+        let sent_ns = valid_until_ns.saturating_sub(u64::try_from(validity.as_nanos()).unwrap_or(u64::MAX));
+        if (called_ns..boot_ns()).contains(&sent_ns) { sent_ns } else { called_ns }
     }
 
     /// Does what other commands want from the guard, and says when it is lost, until it is gone.
