@@ -1,11 +1,10 @@
-//! The promises of the lock while replies are lost, futures dropped and connections cut.
+//! The promises of the lock while replies are lost and connections cut.
 
 use std::time::Duration;
 
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
-use redis_reentrant_lock::ReentrantLock;
 
 use crate::support::look;
 use crate::support::proxy::Fault;
@@ -144,45 +143,6 @@ async fn lost_replies_to_hand_offs_lose_no_waiter() {
     tokens.sort_unstable();
     tokens.dedup();
     assert_eq!(tokens.len(), WAITERS, "every grant has a token of its own");
-    leaves_nothing(&server, &client).await;
-}
-
-/// Drops `lock()` futures at random moments, many at a time.
-async fn storm(lock: ReentrantLock, futures: u64, seed: u64) {
-    let mut dice = Dice(seed);
-    let mut tasks = tokio::task::JoinSet::new();
-    for _ in 0..futures {
-        let patience = Duration::from_micros(dice.below(3_000));
-        let lock = lock.clone();
-        tasks.spawn(async move {
-            // Dropped when its time is over, with whatever it had reached.
-            if let Ok(guard) = tokio::time::timeout(patience, lock.lock()).await {
-                drop(guard);
-            }
-        });
-        if tasks.len() >= 40 {
-            tasks.join_next().await;
-        }
-    }
-    while tasks.join_next().await.is_some() {}
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn dropped_futures_leave_nothing_on_a_stable_link() {
-    let server = RedisServer::start();
-    let client = client(&server.url(), Duration::from_secs(3_600)).await;
-    storm(client.reentrant_lock("storm").unwrap(), 2_000, 0xabcd).await;
-    leaves_nothing(&server, &client).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn dropped_futures_leave_nothing_on_a_link_killed_every_40_ms() {
-    let server = RedisServer::start();
-    let proxy = FaultProxy::start(&server.address());
-    let client = client(&proxy.url(), Duration::from_secs(3_600)).await;
-    proxy.kill_every(Some(Duration::from_millis(40)));
-    storm(client.reentrant_lock("storm").unwrap(), 2_000, 0xdcba).await;
-    proxy.kill_every(None);
     leaves_nothing(&server, &client).await;
 }
 
