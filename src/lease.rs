@@ -5,9 +5,9 @@ use std::time::Duration;
 use crate::error::Error;
 
 /// Shortest lease.
-pub const MIN_LEASE: Duration = Duration::from_millis(10);
+pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
 /// Longest lease.
-pub const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
+pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A lease as it is sent: whole milliseconds within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

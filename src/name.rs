@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::error::Error;
 
 /// Longest lock name, in bytes.
-pub const MAX_NAME_BYTES: usize = 512;
+pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 /// A validated lock name. It is the Redis key, unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

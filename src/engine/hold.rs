@@ -54,9 +54,10 @@ impl State {
     /// The one transition table. `None`: the input means nothing in this state.
     pub(crate) fn next(self, input: Input) -> Option<Self> {
         match (self, input) {
-            (Self::Acquiring, Input::Granted) => Some(Self::Held),
+            (Self::Acquiring, Input::Granted) | (Self::Held | Self::Suspect, Input::Confirmed) => {
+                Some(Self::Held)
+            }
             (Self::Held, Input::Doubted) => Some(Self::Suspect),
-            (Self::Held | Self::Suspect, Input::Confirmed) => Some(Self::Held),
             (Self::Held | Self::Suspect, Input::LastLevel) => Some(Self::Releasing),
             (Self::Held | Self::Suspect, Input::Ended(reason)) => Some(Self::Lost(reason)),
             (Self::Acquiring | Self::Releasing | Self::Lost(_), Input::Dropped) => Some(Self::Gone),

@@ -132,7 +132,7 @@ impl Engine {
         }
         match outcome {
             Outcome::Done(Reply { body: Body::Renew(Some(answers)), .. }) => {
-                let renewed = answers.iter().filter(|answer| **answer == Renewed::Renewed).count();
+                let renewed = answers.iter().filter(|answer| **answer == Renewed::Yes).count();
                 for (one, answer) in holds.into_iter().zip(answers) {
                     self.on_renewed(one, answer, sent);
                 }
@@ -166,7 +166,7 @@ impl Engine {
             return self.answer_lost(id, one.verifying);
         }
         match answer {
-            Renewed::Renewed => {
+            Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
                     // A hint that came while this was on its way still has to be looked into.
                     hold.force_hint &= !one.hinted;

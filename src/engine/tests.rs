@@ -330,7 +330,7 @@ fn a_late_reply_revives_nothing() {
     hand.pass(Duration::from_secs(5));
     let (op, _) = hand.take("renew");
     hand.now = hand.now.plus(Duration::from_secs(25));
-    hand.done(op, Body::Renew(Some(vec![Renewed::Renewed])));
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
     assert!(!cell.is_held(hand.now));
     assert_eq!(cell.loss(), Some(LossReason::Expired));
 }
@@ -345,7 +345,7 @@ fn nothing_is_renewed_before_it_is_picked_up_nor_after_its_release_began() {
     hand.event(Event::PickedUp { request: level });
     hand.pass(Duration::from_secs(6));
     let (op, _) = hand.take("renew");
-    hand.done(op, Body::Renew(Some(vec![Renewed::Renewed])));
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
     hand.release(&cell, level);
     hand.take("release");
     hand.pass(Duration::from_secs(25));
@@ -518,7 +518,7 @@ fn a_force_unlock_hint_alone_loses_nothing() {
     hand.event(Event::Message { channel, payload: "n".to_owned() });
     assert!(cell.is_held(hand.now));
     let (op, _) = hand.take("renew");
-    hand.done(op, Body::Renew(Some(vec![Renewed::Renewed])));
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
     assert!(cell.is_held(hand.now));
     assert_eq!(cell.loss(), None);
 }
@@ -562,7 +562,7 @@ fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
     hand.connect("run-1");
     let (op, command) = hand.take("renew");
     assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));
-    hand.done(op, Body::Renew(Some(vec![Renewed::Renewed])));
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
     assert_eq!(cell.valid_until(), until);
     assert!(!cell.is_suspect());
 }
@@ -857,7 +857,6 @@ fn an_unknown_acquire_is_cleaned_up_until_it_can_no_longer_be_executed() {
     hand.event(Event::Tick);
     hand.pass(Duration::from_millis(2));
     let (cleanup, _) = hand.sent.remove(0);
-    hand.now = hand.now.minus(Duration::from_micros(1_000));
     let reply = Reply { time: Some(not_after), body: Body::Release(Released::Gone) };
     hand.event(Event::Replied { op: cleanup, outcome: Outcome::Done(reply) });
     hand.sent.clear();

@@ -147,7 +147,7 @@ pub(crate) enum Released {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Renewed {
-    Renewed,
+    Yes,
     Gone,
     Foreign,
     Refused,
@@ -348,7 +348,7 @@ fn conflict(what: i64) -> Option<&'static str> {
 
 fn renewed(code: i64) -> Option<Renewed> {
     Some(match code {
-        1 => Renewed::Renewed,
+        1 => Renewed::Yes,
         0 => Renewed::Gone,
         -3 => Renewed::Foreign,
         -5 => Renewed::Refused,
