@@ -67,10 +67,12 @@ impl Engine {
     }
 
     fn new_waiter(&self, name: u64, acquire: &Acquire) -> Waiter {
+        // No time to wait is `try_lock`: it makes its attempt.
+        let once = matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO);
         let deadline = match acquire.wait {
             Wait::Forever => None,
-            Wait::For(wait) => Some(self.now.plus(wait)),
-            Wait::Once => Some(self.attempt_deadline()),
+            Wait::For(wait) if !once => Some(self.now.plus(wait)),
+            Wait::For(_) | Wait::Once => Some(self.attempt_deadline()),
         };
         Waiter {
             name,
@@ -79,8 +81,7 @@ impl Engine {
             max_hold: acquire.max_hold,
             since: self.now,
             deadline,
-            // No time to wait is `try_lock`: it makes its attempt.
-            once: matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO),
+            once,
             ticket: 0,
             waited: false,
             place: Place::Queued,
@@ -129,13 +130,16 @@ impl Engine {
             return self.fail(request, Error::TooManyWaiters { name, limit });
         }
         if let Some(name) = self.names.get_mut(&key) {
-            if blocked || (name.known_held && name.has_waiters()) {
+            let behind_others = name.has_waiters();
+            if blocked || (name.known_held && behind_others) {
                 name.answered_at = self.now;
-                waiter.waited = true;
-                add(&self.counters.waits, 1);
-            } else if !name.has_waiters() {
+            } else if !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
                 name.wake(Cause::Duty);
+            }
+            if blocked || (behind_others && !waiter.once) {
+                waiter.waited = true;
+                add(&self.counters.waits, 1);
             }
             name.push(request, &mut waiter);
         }

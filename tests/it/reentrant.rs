@@ -7,6 +7,7 @@ use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
@@ -78,6 +79,27 @@ async fn nested_locks_are_one_field_whose_count_follows() {
         assert!(is_free(&mut redis));
         assert_eq!(lock.hold_count().unwrap(), 0);
     }
+}
+
+#[tokio::test]
+async fn no_time_to_wait_still_makes_its_attempt() {
+    let (server, client, lock) = world().await;
+    let granted = lock.try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
+    granted.unlock().await.unwrap();
+    let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_secs(5));
+    let granted = client.mutex(NAME).unwrap().lock_with(options).await.unwrap().expect("it is free");
+    let other = LockClient::connect(&server.url()).await.unwrap();
+    assert!(other.mutex(NAME).unwrap().try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    granted.unlock().await.unwrap();
+}
+
+#[tokio::test]
+async fn those_who_queue_behind_an_attempt_count_as_waits() {
+    let (_server, client, _lock) = world().await;
+    let mutex = client.mutex(NAME).unwrap();
+    let pass = async || mutex.lock().await.unwrap().unlock().await.unwrap();
+    tokio::join!(pass(), pass(), pass());
+    assert_eq!(client.stats().waits, 2);
 }
 
 #[tokio::test]
