@@ -1,4 +1,203 @@
 //! Redisson's reentrant lock for Tokio, over Redis or Valkey.
+//!
+//! A lock is a name. Whoever holds it, on whatever machine, holds it alone. The owner may take it again while holding it;
+//! waiters sleep on pub/sub instead of polling; a watchdog renews what is held; a holder is told when its lock is gone,
+//! and gets a fencing token with every grant.
+//!
+//! ```no_run
+//! use redis_reentrant_lock::LockClient;
+//!
+//! # async fn work() {}
+//! # async fn example() -> redis_reentrant_lock::Result<()> {
+//! let client = LockClient::connect("redis://127.0.0.1:6379").await?;
+//! let lock = client.reentrant_lock("orders:42")?; // a name that is not allowed: error here
+//!
+//! let outer = lock.lock().await?; // waits; the lease is renewed for as long as the guard lives
+//! {
+//!     let inner = lock.lock().await?; // the same task: hold count 2, the same fencing token
+//!     inner.unlock().await?; // hold count 1
+//! }
+//! outer.run(work()).await?; // ends the work if the lock is lost
+//! outer.unlock().await?; // the key is gone, one waiter of each process is woken
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The [examples] are complete programs; testing without Redis, the wire protocol and the layers have pages of their own
+//! ([`docs`]).
+//!
+//! [examples]: https://docs.rs/crate/redis-reentrant-lock/latest/source/examples/
+//!
+//! # Who is the owner: read this first
+//!
+//! **The branches of `join!`, `select!` and `FuturesUnordered` run in one task. The task is the owner of a reentrant lock, so
+//! they re-enter each other's locks**, and nothing keeps them apart. The cure is an [`Owner`] for each branch, or a
+//! [`Mutex`]:
+//!
+#![cfg_attr(feature = "in-memory", doc = "```")]
+#![cfg_attr(not(feature = "in-memory"), doc = "```ignore")]
+//! use redis_reentrant_lock::Owner;
+//!
+//! # use redis_reentrant_lock::{InMemoryServer, LockClient, ReentrantLock};
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> redis_reentrant_lock::Result<()> {
+//! # let server = InMemoryServer::new();
+//! # let client = LockClient::builder().in_memory(&server).connect().await?;
+//! # let lock = client.reentrant_lock("cache")?;
+//! async fn refill(lock: &ReentrantLock) -> redis_reentrant_lock::Result<u32> {
+//!     let guard = lock.lock().await?;
+//!     tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+//!     let count = guard.hold_count();
+//!     guard.unlock().await?;
+//!     Ok(count)
+//! }
+//!
+//! // Wrong: both are inside at once.
+//! let (left, right) = tokio::join!(refill(&lock), refill(&lock));
+//! assert_eq!((left?, right?), (2, 1));
+//!
+//! // Right: one after the other.
+//! let (left, right) = tokio::join!(
+//!     Owner::new().scope(refill(&lock)),
+//!     Owner::new().scope(refill(&lock)),
+//! );
+//! assert_eq!((left?, right?), (1, 1));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The owner is decided when a `lock()` future is first polled:
+//!
+//! 1. the innermost [`Owner::scope`] around it;
+//! 2. else the Tokio task;
+//! 3. else, in the root future of `block_on` (`main` under `#[tokio::main]`), the thread;
+//! 4. outside Tokio: [`Error::NoOwner`].
+//!
+//! A spawned task is another owner than its parent. A parent that holds a lock and waits for a child that takes the same one
+//! waits for ever; after 10 s the log says so. Guards may be moved, and release their level anywhere; that moves no
+//! ownership. Two clients never share owners.
+//!
+//! # Which lock?
+//!
+//! | | [`ReentrantLock`] | [`Mutex`] |
+//! |---|---|---|
+//! | taking it again while holding it | another level | waits for ever |
+//! | owner | scope, task or thread | each acquisition |
+//! | branches of `join!` | re-enter each other's, unless scoped | kept apart |
+//! | executor | Tokio, or any inside a scope | any |
+//! | take it for | functions that lock and call each other | everything else |
+//!
+//! Both use the same key, so they exclude each other. Fair locks across processes, read-write locks, semaphores and locks on
+//! several names at once do not exist here yet. Waiters of one client are served in order; between processes
+//! whoever comes first after a release gets the lock.
+//!
+//! # What you get, and what no lease lock can give
+//!
+//! While [`Guard::is_held`] says true, no other client has been granted the same lock, provided that
+//!
+//! 1. your clock and the server's run at the same rate within 1 %, and nobody sets the server's clock;
+//! 2. the server keeps its data for the length of a lease: no restart without persistence, no failover that loses the last
+//!    writes, no eviction (`maxmemory-policy noeviction`), nobody deletes the key;
+//! 3. everybody who takes the name does so by this protocol;
+//! 4. you ask the guard before you act.
+//!
+//! If 1 to 3 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
+//!
+//! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard by more than one lease; an
+//! `Ok(None)` or an error for an acquisition that turns out to be held later (what it left behind is taken back).
+//!
+//! **What no lease lock can give:** between your question to the guard and the effect of your write the process can be
+//! suspended, or the network hold the write back, for longer than the lease. Then somebody else has the lock while your write
+//! arrives. If two writers would do damage, send the fencing token along and let the receiver refuse smaller ones. With
+//! that it no longer matters whether 1, 2 or 4 hold. (A token can only go backwards if the server loses its data *and* its
+//! clock goes back.)
+//!
+//! | server | survives | can grant twice after |
+//! |---|---|---|
+//! | no persistence | crashed clients, network faults | a restart |
+//! | `appendonly yes`, `appendfsync everysec` | also a crash of the server process | a power failure, for the last second |
+//! | `appendfsync always` | also a power failure | loss of the disk, setting the clock |
+//!
+//! Where you need locks that stay exclusive through the loss of a machine, use a consensus service (etcd, ZooKeeper) or the
+//! locks of your database, and check tokens all the same.
+//!
+//! # The fencing token at work
+//!
+//! [`Guard::fencing_token`] grows with every new grant of a name, whoever gets it; re-entries share it. It is below 2^53, so
+//! JSON, Lua and `BIGINT` keep every digit. Compare and write in one step. In SQL, with a column
+//! `fence BIGINT NOT NULL DEFAULT 0` beside the data:
+//!
+//! ```sql
+//! UPDATE documents SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2;
+//! -- no row updated: refused, somebody with a larger token was here
+//!
+//! INSERT INTO documents (id, body, fence) VALUES ($3, $1, $2)
+//! ON CONFLICT (id) DO UPDATE SET body = excluded.body, fence = excluded.fence
+//! WHERE documents.fence <= excluded.fence;
+//! ```
+//!
+//! In Redis, as a script (`EVAL … 1 document:7 TOKEN VALUE`; the answer 0 means refused):
+//!
+//! ```lua
+//! local seen = redis.call('HGET', KEYS[1], 'token')
+//! if seen and tonumber(seen) > tonumber(ARGV[1]) then return 0 end
+//! redis.call('HSET', KEYS[1], 'token', ARGV[1], 'value', ARGV[2])
+//! return 1
+//! ```
+//!
+//! # Defaults and limits
+//!
+//! | setting | default | allowed |
+//! |---|---|---|
+//! | [watched lease](LockClientBuilder::lease) | 30 s, renewed every third | 10 ms to 24 h |
+//! | [fixed lease](LockOptions::lease), [`max_hold`](LockOptions::max_hold) | none | 10 ms to 24 h |
+//! | [command timeout](LockClientBuilder::command_timeout) | 1 s | 10 ms to 1 min |
+//! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s | 10 ms to 24 h |
+//! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s | 10 ms to 24 h |
+//! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
+//! | [wire profile](LockClientBuilder::profile) | `Default` | `Default`, `Redisson` |
+//! | [hand-off](LockClientBuilder::hand_off) | on | on, off |
+//!
+//! | limit | |
+//! |---|---|
+//! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` |
+//! | hold count | 65,535 |
+//! | waiters for one name in one client | 100,000 |
+//! | server | one primary, Redis 6.2 or Valkey 7.2 and later; no cluster, no sentinel, no TLS yet |
+//!
+//! # Errors
+//!
+//! "Somebody else holds it" is an answer, `Ok(None)`. An [`Error`] is one of four kinds, and three have a predicate:
+//! [`is_transient`](Error::is_transient), the same call may succeed later; [`is_lost`](Error::is_lost), the hold is gone;
+//! [`is_config`](Error::is_config), the call, the settings or the server must be changed first. What is left is the end of a
+//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password.
+//!
+//! # Observability
+//!
+//! [`LockClient::stats`] has counters and gauges, without I/O. Events and spans of [`tracing`](https://docs.rs/tracing) have the
+//! target `redis_reentrant_lock`. Names do not change within a major version; ids of clients are cut to eight characters.
+//!
+//! | name | | level |
+//! |---|---|---|
+//! | `acquire` | span around an acquisition (`name`, `owner`, `outcome`) | debug |
+//! | | event: granted (`name`, `hold`, `token`, `waited`) | debug |
+//! | `wait` | held by another (`name`, `holder`, `pttl`) | debug |
+//! | | waiting for 10 s for this same client; grants without wake-ups | warn |
+//! | `renew` | renewed (`holds`) | trace |
+//! | | renewal failed (`holds`, `cause`); none confirmed for a while; clock jump | warn |
+//! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
+//! | | a dropped guard's release failed; publishing was refused | warn |
+//! | `lost` | (`name`, `hold`, `reason`) | warn |
+//! | `link` | connected (`address`, `version`) | info |
+//! | | disconnected (`cause`) | warn |
+//!
+//! # Features
+//!
+//! | feature | brings | default |
+//! |---|---|---|
+//! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis | no |
+//! | `fred-config` | pass a `fred` configuration in; outside semver | no |
+//! | `rustls`, `native-tls` | reserved for TLS; `rediss://` is refused in this version | no |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -21,6 +220,21 @@ mod scripts;
 mod slot;
 mod stats;
 mod trace;
+
+/// Longer pages.
+pub mod docs {
+    #[cfg(feature = "in-memory")]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
+
+    #[doc = include_str!("../docs/protocol.md")]
+    pub mod protocol {}
+}
+
+/// The README's code has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
 
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
