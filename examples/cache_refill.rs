@@ -47,8 +47,8 @@ async fn main() -> Result<(), Failure> {
 /// Eight requests at once, over all instances.
 async fn rush(instances: &[LockClient], cache: &Arc<Cache>) -> Result<Vec<Found>, Failure> {
     let mut requests = JoinSet::new();
-    for client in instances.iter().cycle().take(8).cloned() {
-        let cache = Arc::clone(cache);
+    for client in instances.iter().cycle().take(8) {
+        let (client, cache) = (client.clone(), Arc::clone(cache));
         requests.spawn(async move { price(&client, &cache).await });
     }
     let mut found = Vec::new();

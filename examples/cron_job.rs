@@ -31,7 +31,7 @@ async fn main() -> Result<(), Failure> {
 /// Two instances of a service. The second one's clock is 200 ms behind.
 async fn service(url: &str) -> Result<(), Failure> {
     // Shorter than the time between two ticks, longer than instances can be apart.
-    let busy = Duration::from_millis(800);
+    let busy = Duration::from_millis(1500);
     let first = LockClient::connect(url).await?;
     let second = LockClient::connect(url).await?;
     let mut runs = 0;
@@ -41,7 +41,7 @@ async fn service(url: &str) -> Result<(), Failure> {
         let again = run_unless_busy(&second, busy, "second").await?;
         println!("tick {tick}: first ran: {ran}, second ran: {again}");
         runs += u32::from(ran) + u32::from(again);
-        tokio::time::sleep(Duration::from_millis(1000)).await;
+        tokio::time::sleep(busy).await;
     }
     assert_eq!(runs, 2, "once for each tick");
     // A shutdown releases what is held, so an instance that is stopped within `busy` gives the name up early.
