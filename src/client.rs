@@ -70,8 +70,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed, and at most one brace
-    /// pair, not empty.
+    /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed; no braces, or a non-empty
+    /// `{tag}`, as in Redis Cluster.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
     }

@@ -44,7 +44,7 @@ pub enum Error {
     NoOwner,
     /// No answer in time: the server cannot be reached, or cannot do what was asked right now.
     /// Whatever was sent is undone in the background.
-    #[error("no answer from Redis within {waited:?}: {cause}")]
+    #[error("no answer from Redis within {}: {cause}", shown(.waited))]
     Unavailable {
         /// How long the operation went on.
         waited: Duration,
@@ -60,7 +60,7 @@ pub enum Error {
         reason: LossReason,
     },
     /// The hold is valid for less time than was asked for. A watched hold may have more after its next renewal.
-    #[error("lock \"{name}\" is valid for {remaining:?} more, less than the {needed:?} asked for")]
+    #[error("lock \"{name}\" is valid for {} more, less than the {needed:?} asked for", shown(.remaining))]
     EndsSoon {
         /// The lock name.
         name: String,
@@ -86,7 +86,7 @@ pub enum Error {
         limit: u32,
     },
     /// Too many tasks of this client already wait for the lock.
-    #[error("lock \"{name}\" already has {limit} waiters in this client, the limit")]
+    #[error("lock \"{name}\" already has {limit} waiters in this client, the limit; try again later")]
     TooManyWaiters {
         /// The lock name.
         name: String,
@@ -120,6 +120,13 @@ pub enum Error {
     /// The client was shut down.
     #[error("the lock client is shut down")]
     Closed,
+}
+
+/// A duration for people: no more digits than tell something.
+fn shown(duration: &Duration) -> String {
+    let unit = if *duration < Duration::from_millis(1) { 1_000 } else { 1_000_000 };
+    let rest = duration.subsec_nanos() % unit;
+    format!("{:?}", *duration - Duration::from_nanos(u64::from(rest)))
 }
 
 impl Error {
@@ -193,5 +200,19 @@ impl fmt::Display for LossReason {
             Self::MaxHold => "its max_hold is over",
             Self::ClientShutdown => "the client was shut down",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_told_without_noise() {
+        let said = |waited| Error::Unavailable { waited, cause: "x".to_owned() }.to_string();
+        assert_eq!(said(Duration::from_nanos(28_993_899)), "no answer from Redis within 28ms: x");
+        assert_eq!(said(Duration::from_nanos(5_000)), "no answer from Redis within 5µs: x");
+        assert_eq!(said(Duration::from_millis(30_001)), "no answer from Redis within 30.001s: x");
+        assert!(said(Duration::MAX).ends_with(".999s: x"));
     }
 }

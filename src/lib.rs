@@ -103,8 +103,9 @@
 //!
 //! If 1 to 3 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
 //!
-//! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard by more than one lease; an
-//! `Ok(None)` or an error for an acquisition that turns out to be held later (what it left behind is taken back).
+//! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard or attempt by more than one
+//! lease; an acquisition that ended in `Ok(None)` or an error and stays held all the same (what it may have left behind is
+//! taken back).
 //!
 //! **What no lease lock can give:** between your question to the guard and the effect of your write the process can be
 //! suspended, or the network hold the write back, for longer than the lease. Then somebody else has the lock while your write

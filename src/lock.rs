@@ -28,7 +28,7 @@ use crate::trace;
 /// use redis_reentrant_lock::LockOptions;
 /// use std::time::Duration;
 ///
-/// // Give up after 2 s; keep the name busy for 10 s whatever happens to this process.
+/// // Give up after 2 s. Once granted: free after 10 s at the latest, whatever this process does.
 /// let options = LockOptions::new().wait(Duration::from_secs(2)).lease(Duration::from_secs(10));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
@@ -46,6 +46,8 @@ impl LockOptions {
 
     /// A fixed lease, 10 ms to 24 h: nobody renews it, the server frees the lock when it ends. Without it the lease is
     /// watched: renewed for as long as the guard and its process live.
+    ///
+    /// Dropping the guard frees the lock earlier. To keep the name busy until the lease ends keep the guard.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

@@ -34,9 +34,9 @@ impl Mutex {
     /// # Errors
     ///
     /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
-    /// [`Error::KeyConflict`] if the key is in other use; [`Error::Lost`] while guards of a lost hold of the same owner
-    /// still exist; [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits; what the server refuses
-    /// ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after a shutdown.
+    /// [`Error::KeyConflict`] if the key is in other use; [`Error::TooManyWaiters`] at that limit; what the server
+    /// refuses ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after
+    /// a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -53,9 +53,7 @@ impl Mutex {
     ///
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     /// [`Error::KeyConflict`]: crate::Error::KeyConflict
-    /// [`Error::Lost`]: crate::Error::Lost
     /// [`Error::TooManyWaiters`]: crate::Error::TooManyWaiters
-    /// [`Error::HoldCountLimit`]: crate::Error::HoldCountLimit
     /// [`Error::Auth`]: crate::Error::Auth
     /// [`Error::Denied`]: crate::Error::Denied
     /// [`Error::Unsupported`]: crate::Error::Unsupported

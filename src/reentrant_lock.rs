@@ -30,15 +30,16 @@ impl ReentrantLock {
         self.0.name()
     }
 
-    /// Acquires the lock, waiting for as long as it takes, or adds a level if the calling owner holds it already. The lease is watched: it is renewed until
-    /// the guard is released.
+    /// Acquires the lock, waiting for as long as it takes, or adds a level if the calling owner holds it already. The
+    /// lease is watched: it is renewed until the guard is released.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`; [`Error::NoOwner`] outside Tokio without a scope;
-    /// [`Error::KeyConflict`] if the key is in other use; [`Error::Lost`] while guards of a lost hold of the same owner
-    /// still exist; [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits; what the server refuses
-    /// ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after a shutdown.
+    /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`; [`Error::NoOwner`]
+    /// outside Tokio without a scope; [`Error::KeyConflict`] if the key is in other use; [`Error::Lost`] while guards of
+    /// a lost hold of the same owner still exist; [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these
+    /// limits; what the server refuses ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]);
+    /// [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///

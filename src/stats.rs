@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// What a client has done so far and what it has right now; see `LockClient::stats`.
+        /// What a client has done so far and what it has right now; see
+        /// [`LockClient::stats`](crate::LockClient::stats).
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats { $($(#[$doc])* pub $field: u64,)* }

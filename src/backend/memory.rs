@@ -30,7 +30,8 @@ use crate::backend::memory::hub::Next;
 /// every client that shall contend a clone, and every test a server of its own. Time comes from [`tokio::time`],
 /// so under a paused clock leases run out when the clock is advanced, and no test has to wait.
 ///
-/// It also takes the parts that are hard to play with a real server: lost data, cut connections, lost replies.
+/// It also takes the parts that are hard to play with a real server: lost data, cut connections, lost replies. How to
+/// test with it: [`docs::testing`](crate::docs::testing).
 ///
 /// # Examples
 ///

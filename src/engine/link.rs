@@ -58,7 +58,7 @@ impl Link {
     pub(crate) fn last_trouble(&self) -> String {
         match &self.trouble {
             Some(trouble) => trouble.clone(),
-            None if self.up => "no answer within the time allowed".to_owned(),
+            None if self.up => "connected, but the answer did not come in time".to_owned(),
             None => "not connected".to_owned(),
         }
     }
