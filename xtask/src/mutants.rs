@@ -3,6 +3,7 @@
 //! A patch starts with lines `# rule: …` (what it breaks) and one or more `# test: …` (arguments of `cargo test`).
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
@@ -132,15 +133,14 @@ impl Lab {
 
     /// A mutant says nothing if its test fails anyway, or does not exist.
     fn check_unmutated(&self, mutants: &[Mutant]) -> Result<(), String> {
-        let tests: std::collections::BTreeSet<&String> =
-            mutants.iter().flat_map(|mutant| &mutant.tests).collect();
+        let tests: BTreeSet<&String> = mutants.iter().flat_map(|mutant| &mutant.tests).collect();
         for test in tests {
             println!("unmutated: cargo test {test}");
-            let built = self.cargo_test(test, true)?;
+            let built = self.build(test)?;
             if !built.success {
                 return Err(format!("the unmutated copy does not build:\n{}", built.output));
             }
-            let done = self.cargo_test(test, false)?;
+            let done = self.test(test)?;
             if !done.success {
                 return Err(format!("`{test}` fails without any mutant:\n{}", done.output));
             }
@@ -166,11 +166,11 @@ impl Lab {
     fn judge(&self, mutant: &Mutant) -> Result<Verdict, String> {
         let mut survived = Vec::new();
         for test in &mutant.tests {
-            let built = self.cargo_test(test, true)?;
+            let built = self.build(test)?;
             if !built.success {
                 return Ok(Verdict::DoesNotCompile(built.output));
             }
-            if self.cargo_test(test, false)?.success {
+            if self.test(test)?.success {
                 survived.push(test.clone());
             }
         }
@@ -186,18 +186,26 @@ impl Lab {
         process::run(command, Duration::from_secs(10), Echo::Off)
     }
 
-    /// Runs the tests of one `# test:` line in the copy, or only builds them.
-    fn cargo_test(&self, line: &str, only_build: bool) -> Result<Finished, String> {
-        let (options, limit) = match only_build {
-            true => (test::without_filters(line), BUILD_LIMIT),
-            false => (line.split_whitespace().collect(), TEST_LIMIT),
-        };
-        let mut command = process::cargo(&["test", test::FEATURES]);
-        command
-            .current_dir(&self.tree)
-            .env("CARGO_TARGET_DIR", &self.target)
-            .env("REDIS_SERVER", &self.redis);
-        command.args(if only_build { &["--no-run"][..] } else { &[] }).args(options);
+    /// Builds what one `# test:` line runs: the tests, and the driver that integration tests start.
+    fn build(&self, line: &str) -> Result<Finished, String> {
+        let options = test::without_filters(line);
+        let tests = self.cargo(&[&["test", "--no-run"], options.as_slice()].concat(), BUILD_LIMIT)?;
+        if !tests.success || !options.contains(&"--test") {
+            return Ok(tests);
+        }
+        self.cargo(&["build", "--example", "driver"], BUILD_LIMIT)
+    }
+
+    fn test(&self, line: &str) -> Result<Finished, String> {
+        let words = std::iter::once("test").chain(line.split_whitespace());
+        self.cargo(&words.collect::<Vec<_>>(), TEST_LIMIT)
+    }
+
+    /// Runs cargo in the copy. The features go right behind the subcommand: after `--` they would be the tests'.
+    fn cargo(&self, args: &[&str], limit: Duration) -> Result<Finished, String> {
+        let mut command = process::cargo(&args[..1]);
+        command.arg(test::FEATURES).args(&args[1..]).current_dir(&self.tree);
+        command.env("CARGO_TARGET_DIR", &self.target).env("REDIS_SERVER", &self.redis);
         process::run(command, limit, Echo::Off)
     }
 }

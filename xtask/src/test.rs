@@ -79,6 +79,7 @@ pub(crate) fn repeat(count: u32) -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let server = Server::start(&redis)?;
     build(&["test", "--no-run", "--test", "it"])?;
+    build(&["build", "--example", "driver"])?;
     let mut failed = 0;
     for run in 1..=count {
         let done = run_tests(&["--test", "it"], &redis, &server.url(), Echo::Off)?;
