@@ -40,6 +40,10 @@ pub(super) fn count(key: &str) -> Call {
     script(&COUNT, &[key], &[])
 }
 
+fn parsed(url: &str) -> RedisConfig {
+    RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
 pub(super) struct Driver {
     pub(super) backend: RedisBackend,
     /// Events that nobody has asked for yet.
@@ -50,7 +54,15 @@ pub(super) struct Driver {
 
 impl Driver {
     pub(super) fn new(url: &str) -> Self {
-        let config = RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+        Self::with(parsed(url))
+    }
+
+    /// Has the script of `count` loaded on every connection.
+    pub(super) fn preloading(url: &str) -> Self {
+        Self::with(parsed(url).preload([&COUNT]))
+    }
+
+    fn with(config: RedisConfig) -> Self {
         let (events, answers) = (VecDeque::new(), HashMap::new());
         Self { backend: RedisBackend::new(config), events, answers, last: 0 }
     }

@@ -1,10 +1,15 @@
 //! Kinds of servers and addresses.
 
+use std::time::Duration;
+
 use super::driver::Driver;
 use super::driver::count;
+use super::proxy::Fault;
+use super::proxy::FaultProxy;
 use super::redis_server::RedisServer;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
+use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
@@ -69,4 +74,146 @@ async fn a_restarted_server_has_another_run_id() {
     let after = driver.both_up().await;
     assert_ne!(before.run_id, after.run_id);
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Up(_))));
+}
+
+/// A server with users, and what the first attempt to connect with `login` and `path` says.
+async fn first_failure(server: &RedisServer, login: &str, path: &str) -> Failure {
+    let mut driver = Driver::new(&format!("redis://{login}{}{path}", server.address()));
+    let failure = driver.connect_failed().await;
+    assert!(!failure.message.contains("hunter2"), "{failure}");
+    assert!(failure.message.contains(&server.address()), "{failure}");
+    failure
+}
+
+#[tokio::test]
+async fn user_password_and_database_are_used() {
+    let server = RedisServer::with(&["--requirepass", "hunter2"]);
+    let mut admin =
+        redis::Client::open(format!("redis://:hunter2@{}", server.address())).expect("an address");
+    let () = redis::cmd("ACL")
+        .arg(&["SETUSER", "ann", "on", ">pass@/word", "~*", "&*", "+@all"])
+        .query(&mut admin)
+        .expect("a user");
+    for (turn, url) in [
+        format!("redis://:hunter2@{}/3", server.address()),
+        format!("redis://default:hunter2@{}?db=3&protocol=resp3", server.address()),
+        format!("redis://ann:pass%40%2Fword@{}/3", server.address()),
+        format!("redis+unix://ann:pass%40%2Fword@{}?db=3&protocol=resp3", server.socket().display()),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut driver = Driver::connected(&url).await;
+        let turn = i64::try_from(turn).expect("small") + 1;
+        assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(turn)), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn wrong_logins_and_databases_are_said_in_words() {
+    let server = RedisServer::with(&["--requirepass", "hunter2"]);
+    for protocol in ["resp2", "resp3"] {
+        let query = format!("?protocol={protocol}");
+        for login in ["", ":hunter22@", "nobody:hunter2@"] {
+            let failure = first_failure(&server, login, &query).await;
+            assert_eq!(failure.kind, FailureKind::Auth, "{login}: {failure}");
+        }
+        let failure = first_failure(&server, ":hunter2@", &format!("/99{query}")).await;
+        assert_eq!(failure.kind, FailureKind::Refused, "{failure}");
+        assert!(failure.message.contains("database"), "{failure}");
+    }
+}
+
+#[tokio::test]
+async fn a_password_nobody_asked_for_is_not_ignored() {
+    let server = RedisServer::start();
+    let failure = first_failure(&server, "ann:hunter2@", "").await;
+    assert_eq!(failure.kind, FailureKind::Auth, "{failure}");
+}
+
+#[tokio::test]
+async fn an_unknown_host_is_said_in_words() {
+    let mut driver = Driver::new("redis://no-such-host.invalid:6379");
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Link);
+    assert!(failure.message.contains("no-such-host.invalid"), "{failure}");
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_until_it_is_promoted() {
+    let server = RedisServer::with(&["--replicaof", "127.0.0.1 1"]);
+    let mut driver = Driver::new(&server.url());
+    let failure = driver
+        .until("the role's failure", |event| match event {
+            BackendEvent::ConnectFailed { failure } => Some(failure.clone()),
+            _ => None,
+        })
+        .await;
+    assert_eq!(failure.kind, FailureKind::Unsupported);
+    assert!(failure.message.contains("replica"), "{failure}");
+    let () = redis::cmd("REPLICAOF").arg(&["NO", "ONE"]).query(&mut server.connection()).expect("primary");
+    driver.up().await;
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
+}
+
+#[tokio::test]
+async fn a_loading_server_is_waited_for() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let loading = b"-LOADING Redis is loading the dataset in memory\r\n".to_vec();
+    proxy.nth("PING", 0, 2, Fault::Forge(loading));
+    let mut driver = Driver::new(&proxy.url());
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Busy, "{failure}");
+    driver.both_up().await;
+}
+
+#[tokio::test]
+async fn a_user_who_may_not_ask_can_still_work() {
+    let server = RedisServer::start();
+    let rights = "on >secret ~* &* +eval +evalsha +incr +ping +auth +subscribe +unsubscribe";
+    let () = redis::cmd("ACL")
+        .arg("SETUSER")
+        .arg("narrow")
+        .arg(rights.split(' ').collect::<Vec<_>>())
+        .query(&mut server.connection())
+        .expect("a user");
+    let mut driver = Driver::new(&format!("redis://narrow:secret@{}", server.address()));
+    assert_eq!(driver.both_up().await.run_id, "");
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(2)));
+    driver.subscribe("news", 1);
+    assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+}
+
+#[tokio::test]
+async fn preloaded_scripts_are_known_from_the_first_call_on() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let mut driver = Driver::preloading(&proxy.url());
+    driver.both_up().await;
+    for turn in 1..=3 {
+        assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(turn)));
+    }
+    assert_eq!((proxy.seen("EVAL"), proxy.seen("EVALSHA"), proxy.seen("SCRIPT")), (0, 3, 1));
+}
+
+#[tokio::test]
+async fn failed_attempts_are_few() {
+    let server = RedisServer::not_started(&[]);
+    let mut driver = Driver::new(&server.url());
+    driver.listen(Duration::from_secs(3)).await;
+    let failed = driver.events.len();
+    assert!((2..=40).contains(&failed), "{failed} failures reported in 3 s");
+}
+
+#[tokio::test]
+async fn a_full_house_is_waited_for() {
+    let server = RedisServer::with(&["--maxclients", "2"]);
+    let (first, second) = (server.connection(), server.connection());
+    let mut driver = Driver::new(&server.url());
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Busy, "{failure}");
+    drop((first, second));
+    driver.both_up().await;
 }
