@@ -36,8 +36,10 @@ pub(crate) enum Fault {
     Mute,
     /// The request is sent twice, back to back; the second reply is swallowed.
     Duplicate,
-    /// These bytes go back in place of the reply.
+    /// These bytes go back in place of the reply; the server did what was asked.
     Forge(Vec<u8>),
+    /// These bytes go back as the reply; the server never sees the request.
+    Answer(Vec<u8>),
     /// The connection is cut in place of sending the request.
     CutBeforeRequest,
 }
@@ -260,11 +262,15 @@ impl State {
             Some(Fault::CutBeforeReply) => Reply::Cut,
             Some(Fault::DropReply) => Reply::Drop,
             Some(Fault::Mute) => Reply::Mute,
-            Some(Fault::Forge(bytes)) => Reply::Forge(bytes.clone()),
+            Some(Fault::Forge(bytes) | Fault::Answer(bytes)) => Reply::Forge(bytes.clone()),
             Some(Fault::CutBeforeRequest) => return None,
         };
         awaited.push_back(first);
         awaited.extend((1..replies).map(|_| Reply::Pass));
+        if matches!(fault, Some(Fault::Answer(_))) {
+            // In its place something harmless, so that the answer comes in its turn.
+            return Some(b"*1\r\n$4\r\nPING\r\n".to_vec());
+        }
         if fault != Some(Fault::Duplicate) {
             return Some(frame.to_vec());
         }

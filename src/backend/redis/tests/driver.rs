@@ -141,6 +141,10 @@ impl Driver {
         }
     }
 
+    pub(super) fn is_answered(&self, op: OpId) -> bool {
+        self.answers.contains_key(&op)
+    }
+
     pub(super) fn subscribe(&mut self, channel: &str, generation: u64) {
         self.backend.subscribe(Arc::from(channel), false, generation);
     }

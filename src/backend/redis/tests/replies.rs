@@ -98,7 +98,7 @@ async fn refusals_leave_the_connection_alone_and_are_not_executed() {
         ("-ASK 1 127.0.0.1:1\r\n", FailureKind::Unsupported),
         ("-WRONGTYPE Operation against a key\r\n", FailureKind::Refused),
     ] {
-        proxy.once("forged", Fault::Forge(reply.as_bytes().to_vec()));
+        proxy.once("forged", Fault::Answer(reply.as_bytes().to_vec()));
         let outcome = driver.call(count("forged")).await;
         assert!(
             matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == kind),
@@ -106,6 +106,7 @@ async fn refusals_leave_the_connection_alone_and_are_not_executed() {
         );
         assert!(matches!(driver.call(count("n")).await, Outcome::Done(_)));
     }
+    assert_eq!(redis::cmd("EXISTS").arg("forged").query(&mut server.connection()), Ok(0));
     assert!(driver.events.is_empty(), "{:?}", driver.events);
 }
 
@@ -114,7 +115,7 @@ async fn a_lost_login_is_reported_and_made_again() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.address());
     let mut driver = Driver::connected(&proxy.url()).await;
-    proxy.once("forged", Fault::Forge(b"-NOAUTH Authentication required.\r\n".to_vec()));
+    proxy.once("forged", Fault::Answer(b"-NOAUTH Authentication required.\r\n".to_vec()));
     let outcome = driver.call(count("forged")).await;
     assert!(
         matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Auth),
