@@ -176,3 +176,49 @@ fn reason_of(code: u8) -> Option<LossReason> {
 
 /// Which hold an owner has under a name. Kept by the engine, read by callers.
 pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const END: Moment = Moment(100);
+
+    fn cell() -> HoldCell {
+        HoldCell::new(LockName::new("cell").unwrap(), 1, 7, END)
+    }
+
+    #[test]
+    fn a_hold_is_held_up_to_valid_until_and_no_longer() {
+        let cell = cell();
+        assert!(cell.is_held(Moment(99)));
+        assert!(!cell.is_held(END), "although nobody has looked yet");
+        assert_eq!(cell.loss(), None);
+        cell.lose_if_past(Moment(99));
+        assert_eq!(cell.loss(), None);
+        cell.lose_if_past(END);
+        assert_eq!(cell.loss(), Some(LossReason::Expired));
+    }
+
+    #[test]
+    fn a_late_confirmation_revives_nothing() {
+        let later = Moment(500);
+        let (lost, released, past) = (cell(), cell(), cell());
+        lost.lose(LossReason::Removed);
+        released.release();
+        for (ended, now) in [(&lost, Moment(50)), (&released, Moment(50)), (&past, END)] {
+            assert!(!ended.extend(now, later));
+            assert!(!ended.is_held(now), "{ended:?}");
+        }
+        let live = cell();
+        assert!(live.extend(Moment(50), later) && live.is_held(Moment(499)));
+        assert!(live.extend(Moment(50), END) && live.is_held(Moment(499)), "never back");
+    }
+
+    #[test]
+    fn the_first_reason_stays() {
+        let cell = cell();
+        assert!(cell.lose(LossReason::ForceUnlocked));
+        assert!(!cell.lose(LossReason::Expired));
+        assert_eq!(cell.loss(), Some(LossReason::ForceUnlocked));
+    }
+}

@@ -1,6 +1,8 @@
 //! The engine by hand: one event, then what it wants. The simulation finds what nobody thought of; these say what was
 //! thought of, rule by rule.
 
+mod details;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -54,6 +56,7 @@ struct Hand {
     subscriptions: Vec<(Arc<str>, u64)>,
     unsubscribed: Vec<Arc<str>>,
     withdrawals: Vec<RequestId>,
+    reconnects: u32,
     counters: Arc<Counters>,
     directory: Arc<Directory>,
     finished: bool,
@@ -93,6 +96,7 @@ impl Hand {
             subscriptions: Vec::new(),
             unsubscribed: Vec::new(),
             withdrawals: Vec::new(),
+            reconnects: 0,
             counters,
             directory,
             finished: false,
@@ -122,7 +126,7 @@ impl Hand {
                 Effect::Unsubscribe { channel, .. } => self.unsubscribed.push(channel),
                 Effect::Withdraw { request } => self.withdrawals.push(request),
                 Effect::Finished => self.finished = true,
-                Effect::Reconnect => {}
+                Effect::Reconnect => self.reconnects += 1,
             }
         }
     }
