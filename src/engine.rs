@@ -199,6 +199,18 @@ impl Engine {
         !self.holds.is_empty()
     }
 
+    /// Nothing is remembered of what is over.
+    #[cfg(test)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.names.is_empty()
+            && self.keys.is_empty()
+            && self.holds.is_empty()
+            && self.waiters.is_empty()
+            && self.granted.is_empty()
+            && self.queries.is_empty()
+            && self.ops.is_empty()
+    }
+
     fn on(&mut self, event: Event) {
         match event {
             Event::Ready { request } => self.on_ready(request),

@@ -218,6 +218,8 @@ mod name;
 mod owner;
 mod reentrant_lock;
 mod scripts;
+#[cfg(all(test, feature = "in-memory"))]
+mod sim;
 mod slot;
 mod stats;
 mod trace;

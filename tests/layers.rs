@@ -17,6 +17,7 @@ const LAYERS: &[&[&str]] = &[
     &["lock"],
     &["mutex", "reentrant_lock"],
     &["client"],
+    &["sim"],
 ];
 
 /// What only a part of the tree may name: the words, and where they are allowed.

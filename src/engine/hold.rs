@@ -231,15 +231,18 @@ impl Hold {
     }
 
     /// A lease cut to what `max_hold` leaves: (deadline of the attempt, TTL to send).
-    /// The attempt may be executed as late as its deadline, so that much of the end is kept free.
+    /// The attempt may be executed as late as its deadline, so that much of the end is kept free: a tenth of what is
+    /// left, or what a slow network needs, up to half.
     pub(crate) fn within_max_hold(
         now: Moment,
         deadline: Moment,
         lease: LeaseMs,
         end: Option<Moment>,
+        round_trip: Duration,
     ) -> (Moment, LeaseMs) {
         let Some(end) = end else { return (deadline, lease) };
-        let deadline = deadline.min(now.plus(end.since(now) / 10));
+        let left = end.since(now);
+        let deadline = deadline.min(now.plus((left / 10).max((10 * round_trip).min(left / 2))));
         (deadline, lease.at_most(end.since(deadline)))
     }
 
@@ -302,10 +305,10 @@ mod tests {
         let now = Moment(5_000_000_000);
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
         let end = now.plus(Duration::from_secs(10));
-        let (deadline, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end));
+        let (deadline, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end), Duration::ZERO);
         assert!(deadline.plus(ttl.duration()) <= end);
         assert_eq!(ttl.millis(), 9_000);
-        let (_, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now));
+        let (_, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now), Duration::ZERO);
         assert_eq!(ttl.millis(), 1);
     }
 }

@@ -167,36 +167,39 @@ impl Engine {
         if !hold.state.is_live() {
             return self.drop_if_lost(id);
         }
+        // Back in the line until it is answered: a loss ends everything that is in it.
+        hold.todo.push_front(Todo::Reenter(request));
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
                 hold.failures = 0;
                 self.on_level_granted(id, request, abandoned, lease, sent);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
-            Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
-                hold.todo.push_front(Todo::Reenter(request));
-            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {}
             // Not absent and not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 let since = self.waiters.get(&request).map_or(self.now, |waiter| waiter.since);
                 let error = self.error_of(&failure, since);
+                self.forget_todo(id, request);
                 self.end_wait(request, Answer::Failed(error));
             }
-            Outcome::NotExecuted(_) => {
-                hold.todo.push_front(Todo::Reenter(request));
-                self.retry_hold(id);
-            }
+            Outcome::NotExecuted(_) => self.retry_hold(id),
             Outcome::Unknown(_) if abandoned => {
-                hold.todo.push_back(Todo::LowerCount(None));
+                self.forget_todo(id, request);
+                self.lower_count_later(id);
             }
-            Outcome::Unknown(_) => {
-                // The same command again: it says which count is wanted, not how much is to be added.
-                hold.todo.push_front(Todo::Reenter(request));
-                self.retry_hold(id);
-            }
+            // The same command again: it says which count is wanted, not how much is to be added.
+            Outcome::Unknown(_) => self.retry_hold(id),
         }
         self.advance(id);
+    }
+
+    /// A count that nobody wants may be at the server.
+    fn lower_count_later(&mut self, id: u64) {
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.todo.push_back(Todo::LowerCount(None));
+        }
     }
 
     fn on_level_granted(
@@ -210,12 +213,10 @@ impl Engine {
         if !self.note_confirmed(id, lease, sent) {
             return;
         }
+        self.forget_todo(id, request);
         let waiter = if abandoned { None } else { self.waiters.remove(&request) };
+        let Some(waiter) = waiter else { return self.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some(waiter) = waiter else {
-            hold.todo.push_back(Todo::LowerCount(None));
-            return;
-        };
         if let Some(limit) = waiter.max_hold {
             let end = sent.plus(limit);
             hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
@@ -347,6 +348,10 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let Some(cell) = hold.cell.clone() else { return };
         if !hold.state.is_live() {
+            return;
+        }
+        if cell.loss() == Some(LossReason::ClientShutdown) {
+            // Ended by us and still to be released: that is not what its end would mean.
             return;
         }
         if !cell.is_held(self.now) {

@@ -1,0 +1,261 @@
+//! What callers do: lock, nest, unlock in any order, change their minds, forget their futures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::cell::HoldCell;
+use crate::clock::Moment;
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
+use crate::sim::client::Inbound;
+use crate::sim::client::Mail;
+use crate::sim::client::Slot;
+use crate::sim::world::Phase;
+use crate::sim::world::World;
+
+#[derive(Debug, Clone)]
+pub(super) struct Guard {
+    pub(super) level: RequestId,
+    pub(super) cell: Arc<HoldCell>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    request: RequestId,
+    acquire: Option<(Acquire, Moment)>,
+    /// Its future is polled late, or never.
+    lazy: bool,
+}
+
+/// One task. Two tasks of a client may share an owner, as the branches of a `join!` do.
+#[derive(Debug)]
+pub(super) struct Task {
+    owner: OwnerKey,
+    pending: Option<Pending>,
+    pub(super) guards: Vec<Guard>,
+}
+
+impl Task {
+    pub(super) fn new(client: usize, task: usize) -> Self {
+        // The last two of four share an owner.
+        let owner = if task == 3 { 2 } else { task };
+        Self {
+            owner: OwnerKey::Unique((1 + client * 100 + owner) as u64),
+            pending: None,
+            guards: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_lazy(&self, request: RequestId) -> bool {
+        self.pending.as_ref().is_some_and(|pending| pending.request == request && pending.lazy)
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        self.pending.is_none() && self.guards.is_empty()
+    }
+
+    pub(super) fn show(&self) -> String {
+        format!("{:?} {:?}", self.pending, self.guards)
+    }
+}
+
+impl World {
+    fn step_later(&mut self, client: usize, task: usize) {
+        let wait = match self.phase {
+            Phase::Working => self.chance.time(20, self.plan.think),
+            _ => self.chance.time(20, 2_000),
+        };
+        self.to_client(wait, client, Inbound::Step(task));
+    }
+
+    /// The task does something, if it is not waiting.
+    pub(super) fn step(&mut self, client: usize, task: usize) -> Result<(), String> {
+        let working = self.phase == Phase::Working;
+        if self.clients[client].tasks[task].pending.is_some() || self.clients[client].shutdown.is_some() {
+            return Ok(());
+        }
+        let depth = self.clients[client].tasks[task].guards.len() as u64;
+        if !working {
+            if depth > 0 {
+                self.release_some(client, task);
+            }
+            return Ok(());
+        }
+        match self.chance.below(100) {
+            _ if self.chance.permille(self.plan.force) => self.force(client, task),
+            0..=1 if self.chance.permille(self.plan.shutdown) => self.shut_down(client, task),
+            2..=5 => self.inspect(client, task),
+            6..=12 if depth > 0 => self.verify(client, task),
+            13..=16 if depth > 0 => {
+                let now = self.now;
+                for guard in &self.clients[client].tasks[task].guards {
+                    guard.cell.lose_if_past(now);
+                }
+                self.step_later(client, task);
+            }
+            _ if depth > 0 && self.chance.permille(self.plan.long_hold) => {
+                let lease = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
+                let wait = self.chance.time(lease / 4, 2 * lease);
+                self.to_client(wait, client, Inbound::Step(task));
+            }
+            _ if depth == 0 || self.chance.below(10) < 4 / (1 + depth / 3) => self.acquire(client, task),
+            _ => self.release_some(client, task),
+        }
+        Ok(())
+    }
+
+    fn acquire(&mut self, client: usize, task: usize) {
+        let name = self.chance.pick(&self.names).clone();
+        let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
+        let wait = if self.chance.permille(self.plan.try_lock) {
+            Wait::Once
+        } else if self.chance.permille(400) || self.holds_another(client, task, &name) {
+            let wait = self.chance.time(1, 2 * lease_us);
+            Wait::For(if self.chance.permille(50) { Duration::ZERO } else { wait })
+        } else {
+            Wait::Forever
+        };
+        let lease = if self.chance.permille(250) {
+            let fixed = self.chance.time(10_000, 2 * lease_us).max(Duration::from_millis(10));
+            Lease::Fixed(LeaseMs::checked("lease", fixed).expect("within the limits"))
+        } else {
+            Lease::Watched(self.clients[client].config.lease)
+        };
+        let max_hold = if self.chance.permille(100) {
+            Some(self.chance.time(10_000, 3 * lease_us).max(Duration::from_millis(10)))
+        } else {
+            None
+        };
+        let owner = self.clients[client].tasks[task].owner;
+        let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold };
+        self.clients[client].open_acquire(task, &mut acquire);
+        let request = acquire.request;
+        let lazy = self.chance.permille(self.plan.lazy);
+        self.clients[client].tasks[task].pending =
+            Some(Pending { request, acquire: Some((acquire.clone(), self.now)), lazy });
+        self.mail(client, Mail::Acquire(acquire));
+        if self.chance.permille(self.plan.cancel) {
+            let wait = self.chance.time(1, lease_us);
+            self.to_client(wait, client, Inbound::Cancel(task, request));
+        }
+    }
+
+    /// Whoever waits without a limit for one lock while it has another may wait for ever.
+    fn holds_another(&self, client: usize, task: usize, name: &LockName) -> bool {
+        self.clients[client].tasks[task].guards.iter().any(|guard| guard.cell.name != *name)
+    }
+
+    /// Any level of any hold.
+    fn release_some(&mut self, client: usize, task: usize) {
+        let at = usize::try_from(self.chance.below(self.clients[client].tasks[task].guards.len() as u64))
+            .unwrap_or(0);
+        let guard = self.clients[client].tasks[task].guards.remove(at);
+        let (hold, level) = (guard.cell.id, guard.level);
+        let request = if self.chance.permille(500) {
+            let request = self.clients[client].open_ask(task);
+            // A future of `unlock` that is dropped goes on all the same.
+            if self.chance.permille(800) {
+                self.clients[client].tasks[task].pending =
+                    Some(Pending { request, acquire: None, lazy: false });
+            } else if let Some(ask) = self.clients[client].asks.get_mut(&request) {
+                ask.awaited = false;
+            }
+            Some(request)
+        } else {
+            None
+        };
+        self.mail(client, Mail::Release { hold, level, request });
+        if self.clients[client].tasks[task].pending.is_none() {
+            self.step_later(client, task);
+        }
+    }
+
+    fn ask(&mut self, client: usize, task: usize, event: impl FnOnce(RequestId) -> Event) {
+        let request = self.clients[client].open_ask(task);
+        self.clients[client].tasks[task].pending = Some(Pending { request, acquire: None, lazy: false });
+        self.mail(client, Mail::Ask(request, event(request)));
+    }
+
+    fn verify(&mut self, client: usize, task: usize) {
+        let guard = self.chance.pick(&self.clients[client].tasks[task].guards).clone();
+        self.ask(client, task, |request| Event::Verify { hold: guard.cell.id, request });
+    }
+
+    fn inspect(&mut self, client: usize, task: usize) {
+        let name = self.chance.pick(&self.names).clone();
+        self.ask(client, task, |request| Event::Inspect { name, request });
+    }
+
+    fn force(&mut self, client: usize, task: usize) {
+        let name = self.chance.pick(&self.names).clone();
+        self.ask(client, task, |request| Event::ForceUnlock { name, request });
+    }
+
+    pub(super) fn shut_down(&mut self, client: usize, task: usize) {
+        let until = self.now.plus(self.chance.time(1_000, 1_000_000));
+        let request = self.clients[client].open_ask(task);
+        self.mail(client, Mail::Shutdown(Event::Shutdown { until, request: Some(request) }));
+    }
+
+    /// The future of a request is polled.
+    pub(super) fn on_wake(&mut self, client: usize, task: usize, request: RequestId) -> Result<(), String> {
+        let to = &mut self.clients[client];
+        let current = to.tasks.get(task).and_then(|task| task.pending.as_ref());
+        if current.is_none_or(|pending| pending.request != request) {
+            return Ok(());
+        }
+        let Some(ask) = to.asks.get_mut(&request) else { return Ok(()) };
+        match std::mem::replace(&mut ask.slot, Slot::Taken) {
+            Slot::Full(answer) => {
+                to.tasks[task].pending = None;
+                if let Answer::Granted(cell) = answer {
+                    to.tasks[task].guards.push(Guard { level: request, cell });
+                }
+                self.step_later(client, task);
+            }
+            Slot::Withdrawn => {
+                ask.slot = Slot::Closed;
+                self.ask_again(client, task);
+            }
+            other => ask.slot = other,
+        }
+        Ok(())
+    }
+
+    /// Granted, taken back, and polled after all: as the face does it.
+    fn ask_again(&mut self, client: usize, task: usize) {
+        let Some(pending) = self.clients[client].tasks[task].pending.take() else { return };
+        let Some((mut acquire, since)) = pending.acquire else { return };
+        let first = acquire.clone();
+        if let Wait::For(wait) = first.wait {
+            acquire.wait = Wait::For(wait.saturating_sub(self.now.since(since)));
+        }
+        self.clients[client].open_acquire(task, &mut acquire);
+        let request = acquire.request;
+        self.clients[client].tasks[task].pending =
+            Some(Pending { request, acquire: Some((first, since)), lazy: false });
+        self.mail(client, Mail::Acquire(acquire));
+    }
+
+    /// The future of a request is dropped.
+    pub(super) fn on_cancel(&mut self, client: usize, task: usize, request: RequestId) -> Result<(), String> {
+        let to = &mut self.clients[client];
+        if to.tasks[task].pending.as_ref().is_none_or(|pending| pending.request != request) {
+            return Ok(());
+        }
+        to.tasks[task].pending = None;
+        if let Some(ask) = to.asks.get_mut(&request) {
+            ask.slot = Slot::Closed;
+        }
+        self.mail(client, Mail::Cancel(request));
+        self.step_later(client, task);
+        Ok(())
+    }
+}
