@@ -31,7 +31,7 @@ use crate::sim::world::World;
 const DRAIN: Duration = Duration::from_secs(60);
 
 /// Seeds of a usual test run.
-const SEEDS: Range<u64> = 0..2_000;
+const SEEDS: Range<u64> = 0..600;
 
 /// What a run amounted to.
 #[derive(Debug, Default, PartialEq, Eq)]

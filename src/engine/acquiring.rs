@@ -204,7 +204,8 @@ impl Engine {
         let hold = self.hold_for_attempt(key, request, &waiter);
         let deadline = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
-        let (deadline, lease) = Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end);
+        let (deadline, lease) =
+            Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end, self.link.round_trip());
         let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
         let name = self.names[&key].lock.clone();
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };

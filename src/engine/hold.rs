@@ -305,10 +305,12 @@ mod tests {
         let now = Moment(5_000_000_000);
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
         let end = now.plus(Duration::from_secs(10));
-        let (deadline, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end), Duration::ZERO);
+        let (deadline, ttl) =
+            Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end), Duration::ZERO);
         assert!(deadline.plus(ttl.duration()) <= end);
         assert_eq!(ttl.millis(), 9_000);
-        let (_, ttl) = Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now), Duration::ZERO);
+        let (_, ttl) =
+            Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now), Duration::ZERO);
         assert_eq!(ttl.millis(), 1);
     }
 }

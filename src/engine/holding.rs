@@ -127,7 +127,8 @@ impl Engine {
         let own_end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let end = [hold.max_end, own_end].into_iter().flatten().min();
         let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
-        let (deadline, lease) = Hold::within_max_hold(self.now, limit, waiter.lease.length(), end);
+        let (deadline, lease) =
+            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, self.link.round_trip());
         let count = hold.count() + 1;
         hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
         let name = hold.lock.clone();

@@ -131,7 +131,8 @@ impl Engine {
         let announce = self.announce(&name);
         let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
-        let (deadline, lease) = Hold::within_max_hold(self.now, limit, waiter.lease.length(), end);
+        let (deadline, lease) =
+            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, self.link.round_trip());
         let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else {
             return false;
         };

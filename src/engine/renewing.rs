@@ -98,7 +98,9 @@ impl Engine {
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
         for &id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            let Some(lease) = renewal_lease(hold, self.config.lease, self.now, &mut deadline) else {
+            let Some(lease) =
+                renewal_lease(hold, self.config.lease, self.now, self.link.round_trip(), &mut deadline)
+            else {
                 continue;
             };
             if lease != LeaseMs::PROBE {
@@ -234,12 +236,13 @@ impl Engine {
     }
 
     fn verify_again(&mut self, one: Renewing, pause: Duration) {
-        let at = self.now.plus(pause);
-        if let Some(hold) = self.holds.get_mut(&one.hold) {
-            hold.verifying.extend(one.verifying);
-            if hold.state.is_live() {
-                self.renewals.set(one.hold, at);
+        match self.holds.get_mut(&one.hold) {
+            Some(hold) if hold.state.is_live() => {
+                hold.verifying.extend(one.verifying);
+                self.renewals.set(one.hold, self.now.plus(pause));
             }
+            // Lost meanwhile, for another reason than the one that was asked about.
+            _ => self.answer_lost(one.hold, one.verifying),
         }
     }
 
@@ -267,11 +270,17 @@ impl Engine {
 }
 
 /// The TTL to send for a hold: its lease if it is watched, else only a question. `None`: it would gain nothing.
-fn renewal_lease(hold: &Hold, lease: LeaseMs, now: Moment, deadline: &mut Moment) -> Option<LeaseMs> {
+fn renewal_lease(
+    hold: &Hold,
+    lease: LeaseMs,
+    now: Moment,
+    round_trip: Duration,
+    deadline: &mut Moment,
+) -> Option<LeaseMs> {
     if !hold.picked_up || !hold.is_watched() {
         return Some(LeaseMs::PROBE);
     }
-    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end);
+    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end, round_trip);
     if hold.max_end.is_some() {
         let gain = now.plus(ttl.validity()).since(hold.valid_until());
         if gain < ttl.duration() / 10 && hold.verifying.is_empty() && !hold.force_hint {

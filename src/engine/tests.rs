@@ -465,6 +465,19 @@ fn a_release_that_finds_the_key_gone_says_lost() {
 // ---- loss
 
 #[test]
+fn a_verification_that_outlives_its_hold_is_answered() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    hand.event(Event::Verify { hold: cell.id, request: RequestId(900) });
+    let (op, _) = hand.take("renew");
+    hand.pass(LEASE);
+    assert_eq!(cell.loss(), Some(LossReason::Expired));
+    hand.done(op, Body::Renew(None));
+    assert!(matches!(hand.answer(RequestId(900)), Answer::Failed(Error::Lost { .. })));
+}
+
+#[test]
 fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
     let mut hand = Hand::new();
     let (level, cell) = hand.hold(1);

@@ -71,6 +71,8 @@ struct Name {
     last_token: u64,
     free_since: Option<Moment>,
     last_held: Option<Moment>,
+    /// When the key was going to run out, the last time it was seen. Nobody announces that.
+    expires: Moment,
     /// The field that is there without anybody who wants it.
     orphan: Option<(String, Moment)>,
 }
@@ -199,7 +201,9 @@ impl Checker {
                 Some((ask, lock)) if self.plan.calm => {
                     let told = ask.told.unwrap_or(now);
                     let name = self.names.entry(lock.to_string()).or_default();
-                    let stale = Moment(told.0.saturating_sub((self.plan.fallback * 11 / 10 + LATE).as_nanos() as u64));
+                    let stale = Moment(
+                        told.0.saturating_sub((self.plan.fallback * 11 / 10 + LATE).as_nanos() as u64),
+                    );
                     // A wish of the same owner that is under way counts as an answer, too.
                     let own = to.asks.iter().any(|(id, other)| {
                         *id != request && other.open && other.owner == ask.owner && other.lock == ask.lock
@@ -218,7 +222,9 @@ impl Checker {
                 self.reports.insert(client, names);
                 Ok(())
             }
-            Answer::Failed(error) if self.plan.calm && ask.is_some_and(|ask| ask.lock.is_some()) => self.on_failed_in_calm(ask, error),
+            Answer::Failed(error) if self.plan.calm && ask.is_some_and(|ask| ask.lock.is_some()) => {
+                self.on_failed_in_calm(ask, error)
+            }
             _ => Ok(()),
         }
     }
@@ -355,11 +361,8 @@ impl Checker {
                 return Err(format!("P5: client {index} hold {id}: count {} of {wanted}", cell.count()));
             }
         }
-        let waiting = client
-            .asks
-            .values()
-            .filter(|ask| ask.open && ask.lock.is_some() && !ask.granted)
-            .count();
+        let waiting =
+            client.asks.values().filter(|ask| ask.open && ask.lock.is_some() && !ask.granted).count();
         let shown = client.counters.snapshot().waiters;
         if !client.finished && shown != waiting as u64 {
             let open: Vec<_> = client.asks.iter().filter(|(_, ask)| ask.open).collect();
@@ -383,15 +386,18 @@ impl Checker {
         }
         let names: Vec<String> = self.names.keys().cloned().collect();
         for name in names {
-            let held = locks.iter().any(|lock| lock.name == name);
+            let held = locks.iter().find(|lock| lock.name == name);
             let state = self.names.entry(name.clone()).or_default();
-            if held {
+            if let Some(lock) = held {
                 state.free_since = None;
                 state.last_held = Some(now);
+                let left = u64::try_from(lock.pttl.unwrap_or(0)).unwrap_or(0);
+                state.expires = now.plus(Duration::from_millis(left));
             } else {
                 state.orphan = None;
                 let since = *state.free_since.get_or_insert(now);
-                self.look_for_lost_wake_up(now, server, &name, since, clients)?;
+                let announced = since.plus(Duration::from_millis(2)) < state.expires;
+                self.look_for_lost_wake_up(now, server, &name, (since, announced), clients)?;
             }
         }
         self.look_at_waits(now, clients)
@@ -428,7 +434,9 @@ impl Checker {
                     let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
                     if cell.valid_until() > end {
                         let over = cell.valid_until().since(end);
-                        return Err(format!("P6: client {client} hold {id} is believed in {over:?} too long"));
+                        return Err(format!(
+                            "P6: client {client} hold {id} is believed in {over:?} too long"
+                        ));
                     }
                 }
                 other => {
@@ -460,7 +468,8 @@ impl Checker {
         }
         let guarded = hold.has_guard() && !self.crashed[client];
         if !guarded {
-            let limit = hold.not_after.max(server.time(hold.guard_end)) + hold.lease_ms as i64 * 1_000 + 2_000;
+            let limit =
+                hold.not_after.max(server.time(hold.guard_end)) + hold.lease_ms as i64 * 1_000 + 2_000;
             if server.time(now) > limit {
                 return Err(format!("P7: {lock:?} outlives its hold: {hold:?}"));
             }
@@ -484,7 +493,8 @@ impl Checker {
     ) -> Result<(), String> {
         let hold = &self.holds[&key];
         let client = &clients[key.0];
-        let lost = hold.is_lost() && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
+        let lost = hold.is_lost()
+            && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
         let wanted = hold.has_guard() || lost || !client.serves() || client.frozen || !client.up;
         let possible = server.time(now) <= hold.not_after && hold.cell.is_none();
         let state = self.names.entry(lock.name.clone()).or_default();
@@ -515,10 +525,10 @@ impl Checker {
         now: Moment,
         server: &Server,
         name: &str,
-        free_since: Moment,
+        (free_since, announced): (Moment, bool),
         clients: &[Client],
     ) -> Result<(), String> {
-        let bound = if self.plan.calm {
+        let bound = if self.plan.calm && announced {
             Duration::from_micros(8 * self.plan.latency) + Duration::from_millis(40)
         } else {
             self.plan.fallback * 11 / 10 + self.plan.command_timeout * 2 + Duration::from_millis(700)
@@ -575,23 +585,6 @@ impl Checker {
                 let late = now.since(told.plus(limit).max(client.undisturbed));
                 if late > LATE {
                     return Err(format!("P11: client {index} {request:?} waits {late:?} beyond its limit"));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// P5 at the server, when everything is still: the count is the owner's.
-    pub(super) fn counts_agree(&self, now: Moment, locks: &[Found]) -> Result<(), String> {
-        for ((client, id), hold) in &self.holds {
-            let Some(cell) = &hold.cell else { continue };
-            if hold.robbed || !cell.is_held(now) || self.plan.has(Nemesis::OutOfMemory) || self.crashed[*client] {
-                continue;
-            }
-            let field = format!("{}:{id}", self.ids[*client]);
-            if let Some(lock) = locks.iter().find(|lock| lock.field == field) {
-                if lock.count != cell.count().to_string() {
-                    return Err(format!("P5: the server says {lock:?}, the owner {}", cell.count()));
                 }
             }
         }

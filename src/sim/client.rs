@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::backend::Outcome;
 use crate::backend::OpId;
+use crate::backend::Outcome;
 use crate::backend::Value;
 use crate::cell::Directory;
 use crate::clock::Moment;

@@ -76,7 +76,10 @@ impl Server {
     pub(super) fn take_published(&mut self) -> Vec<(Published, Vec<usize>)> {
         let published = self.keys.take_published();
         let receivers = |message: &Published| {
-            self.subscribers.get(&message.channel).map(|set| set.iter().copied().collect()).unwrap_or_default()
+            self.subscribers
+                .get(&message.channel)
+                .map(|set| set.iter().copied().collect())
+                .unwrap_or_default()
         };
         published.into_iter().map(|message| (message.clone(), receivers(&message))).collect()
     }

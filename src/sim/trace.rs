@@ -46,7 +46,12 @@ impl Trace {
 
     pub(super) fn executed(&mut self, now: Moment, request: &Request, outcome: &Outcome<Value>) {
         self.say(now, || {
-            format!("{}   {:?} executed: {} -> {outcome:?}", request.client, request.op, request.command.label())
+            format!(
+                "{}   {:?} executed: {} -> {outcome:?}",
+                request.client,
+                request.op,
+                request.command.label()
+            )
         });
     }
 }

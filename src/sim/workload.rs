@@ -46,11 +46,7 @@ impl Task {
     pub(super) fn new(client: usize, task: usize) -> Self {
         // The last two of four share an owner.
         let owner = if task == 3 { 2 } else { task };
-        Self {
-            owner: OwnerKey::Unique((1 + client * 100 + owner) as u64),
-            pending: None,
-            guards: Vec::new(),
-        }
+        Self { owner: OwnerKey::Unique((1 + client * 100 + owner) as u64), pending: None, guards: Vec::new() }
     }
 
     pub(super) fn is_lazy(&self, request: RequestId) -> bool {

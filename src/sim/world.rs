@@ -51,7 +51,12 @@ enum Happening {
     Reply(Rc<Request>, Outcome<Value>),
     Timeout(usize, OpId),
     /// SUBSCRIBE (with its generation) or UNSUBSCRIBE reaches the server.
-    Subscribe { client: usize, pubsub: u64, channel: Arc<str>, generation: Option<u64> },
+    Subscribe {
+        client: usize,
+        pubsub: u64,
+        channel: Arc<str>,
+        generation: Option<u64>,
+    },
     Connect(usize),
     ConnectPubSub(usize),
     LagEnds(usize),
@@ -243,7 +248,9 @@ impl World {
         match inbound {
             Inbound::Mail(mail) => self.on_mail(client, mail),
             Inbound::Outcome(op, outcome) => {
-                let Some(Flight { request }) = self.clients[client].flights.remove(&op) else { return Ok(()) };
+                let Some(Flight { request }) = self.clients[client].flights.remove(&op) else {
+                    return Ok(());
+                };
                 let outcome = outcome.and_then(|value| request.command.read(value));
                 if !matches!(outcome, Outcome::Done(_)) {
                     self.checker.disturb(&mut self.clients[client], self.now);
@@ -398,7 +405,10 @@ impl World {
                 }
                 Effect::Withdraw { request } => {
                     let event = self.clients[client].withdraw(request);
-                    if matches!(self.clients[client].asks.get(&request).map(|ask| &ask.slot), Some(Slot::Withdrawn)) {
+                    if matches!(
+                        self.clients[client].asks.get(&request).map(|ask| &ask.slot),
+                        Some(Slot::Withdrawn)
+                    ) {
                         self.wake_task(client, request);
                     }
                     back.push(event);
@@ -487,7 +497,8 @@ impl World {
         let ghost = request.fate.get() == Fate::Ghost;
         request.fate.set(Fate::Executed);
         if self.chance.permille(self.faulty(self.plan.refused)) && !ghost {
-            let kinds = [FailureKind::Busy, FailureKind::Busy, FailureKind::OutOfMemory, FailureKind::ReadOnly];
+            let kinds =
+                [FailureKind::Busy, FailureKind::Busy, FailureKind::OutOfMemory, FailureKind::ReadOnly];
             let failure = Failure::new(*self.chance.pick(&kinds), "not now");
             return self.reply(request, Outcome::NotExecuted(failure));
         }
@@ -601,8 +612,8 @@ impl World {
         if self.clients[client].dead || self.clients[client].finished || self.clients[client].up {
             return;
         }
-        let refused =
-            self.server.unreachable_until > self.now || self.chance.permille(self.faulty(self.plan.connect_fails));
+        let refused = self.server.unreachable_until > self.now
+            || self.chance.permille(self.faulty(self.plan.connect_fails));
         if refused || self.clients[client].frozen {
             if refused && !self.clients[client].frozen {
                 let failure = Failure::new(FailureKind::Link, "refused");
@@ -693,7 +704,8 @@ impl World {
 
     /// Over the pub/sub connection, in order.
     fn hear(&mut self, client: usize, event: Event) {
-        let at = self.now.plus(self.chance.time(20, self.plan.latency)).max(self.clients[client].last_message);
+        let at =
+            self.now.plus(self.chance.time(20, self.plan.latency)).max(self.clients[client].last_message);
         self.clients[client].last_message = at;
         let pubsub = self.clients[client].pubsub;
         self.at(at, Happening::To(client, Inbound::Backend(pubsub, event)));
