@@ -115,14 +115,34 @@ struct InFlight {
 #[derive(Debug)]
 enum Op {
     Clock,
-    Acquire { hold: u64, lease: LeaseMs },
-    Reenter { hold: u64, lease: LeaseMs },
-    LowerCount { hold: u64 },
-    Release { hold: u64 },
-    HandOff { from: u64, to: u64, lease: LeaseMs },
+    /// `hurried`: the end of its waiter's wait left it less than the command timeout.
+    Acquire {
+        hold: u64,
+        lease: LeaseMs,
+        hurried: bool,
+    },
+    Reenter {
+        hold: u64,
+        lease: LeaseMs,
+    },
+    LowerCount {
+        hold: u64,
+    },
+    Release {
+        hold: u64,
+    },
+    HandOff {
+        from: u64,
+        to: u64,
+        lease: LeaseMs,
+    },
     Renew(Vec<Renewing>),
-    Cleanup { id: u64 },
-    Query { request: RequestId },
+    Cleanup {
+        id: u64,
+    },
+    Query {
+        request: RequestId,
+    },
 }
 
 /// One hold of a renewal on the wire.
@@ -266,7 +286,9 @@ impl Engine {
         self.note_outcome(sent, &outcome);
         match kind {
             Op::Clock => self.on_clock_reply(&outcome),
-            Op::Acquire { hold, lease } => self.on_acquire_reply(hold, lease, sent, not_after, outcome),
+            Op::Acquire { hold, lease, hurried } => {
+                self.on_acquire_reply(hold, lease, hurried, sent, not_after, outcome);
+            }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),

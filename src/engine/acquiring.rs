@@ -202,6 +202,7 @@ impl Engine {
     fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
         let Some(waiter) = self.waiters.get(&request).cloned() else { return };
         let hold = self.hold_for_attempt(key, request, &waiter);
+        let hurried = waiter.deadline.is_some_and(|end| end < self.attempt_deadline());
         let deadline = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let (deadline, lease) =
@@ -209,7 +210,7 @@ impl Engine {
         let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
         let name = self.names[&key].lock.clone();
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        let op = self.send(Op::Acquire { hold, lease }, command, deadline, not_after);
+        let op = self.send(Op::Acquire { hold, lease, hurried }, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.op = Some((op, Sending::Acquire));
             hold.max_end = end;
@@ -265,6 +266,7 @@ impl Engine {
         &mut self,
         id: u64,
         lease: LeaseMs,
+        hurried: bool,
         sent: Moment,
         not_after: ServerTime,
         outcome: Outcome<Reply>,
@@ -306,6 +308,11 @@ impl Engine {
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
                 self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
+            }
+            // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
+            Outcome::Unknown(_) if hurried => {
+                self.bury(id, not_after);
+                self.wake(key);
             }
             Outcome::Unknown(_) => {
                 self.bury(id, not_after);

@@ -852,6 +852,17 @@ fn a_key_in_other_use_is_everybodys_error() {
 // ---- unknown outcomes
 
 #[test]
+fn a_waiter_without_time_does_not_hold_up_the_next() {
+    let mut hand = Hand::new();
+    hand.ask(1, Wait::For(Duration::from_millis(1)));
+    let (op, _) = hand.take("acquire");
+    hand.ask(2, Wait::Forever);
+    hand.pass(Duration::from_millis(1));
+    hand.unknown(op);
+    assert_eq!(hand.labels(), ["release", "acquire"], "no pause: the server is not in trouble");
+}
+
+#[test]
 fn an_unknown_acquire_is_cleaned_up_until_it_can_no_longer_be_executed() {
     let mut hand = Hand::new();
     hand.ask(1, Wait::Forever);
