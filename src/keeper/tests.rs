@@ -208,7 +208,7 @@ fn the_last_handle_waits_until_what_is_queued_has_been_dealt_with() {
         start.wait();
         while let Some(message) = messages.blocking_recv() {
             if let Message::LastHandle { done } = message {
-                inside.store(true, Ordering::SeqCst);
+                inside.store(done.is_some(), Ordering::SeqCst);
                 drop(done);
                 return;
             }

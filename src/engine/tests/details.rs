@@ -313,3 +313,14 @@ fn the_role_passes_on_with_the_duty_to_try_when_its_time_is_over() {
     hand.done(op, grant(1));
     assert!(matches!(hand.answer(second), Answer::Granted(_)));
 }
+
+#[test]
+fn a_reconnection_wakes_the_contender() {
+    let mut hand = Hand::new();
+    let request = hand.sleeper(1);
+    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.connect("run-1");
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(request);
+}
