@@ -238,7 +238,7 @@ async fn a_guard_sees_the_end_of_its_hold_whatever_became_of_the_keeper() {
     assert!(futures::poll!(running.as_mut()).is_pending());
     tokio::time::advance(Duration::from_secs(1)).await;
     assert!(!guard.is_held());
-    assert!(futures::poll!(running.as_mut()).is_ready());
     assert_eq!(futures::poll!(lost.as_mut()), Poll::Ready(LossReason::Expired));
+    assert!(futures::poll!(running.as_mut()).is_ready());
     assert_eq!(polls.get(), 1, "never polled past the end");
 }
