@@ -27,6 +27,7 @@ use crate::scripts::reentrant::ServerTime;
 
 use super::Hand;
 use super::LEASE;
+use super::field;
 use super::freed;
 use super::grant;
 use super::held;
@@ -225,6 +226,19 @@ fn a_dead_id_is_remembered_after_a_refusal_a_grant_and_a_hand_off() {
     hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
     hand.granted(second);
     assert_eq!(hand.clean_ups(), 1, "after a hand-off");
+}
+
+#[test]
+fn an_unknown_acquire_of_a_hurried_waiter_is_cleaned_up_as_well() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::For(Duration::from_millis(200)));
+    let (op, first) = hand.take("acquire");
+    hand.pass(Duration::from_millis(200));
+    hand.answer(request);
+    hand.unknown(op);
+    let (_, command) = hand.take("release");
+    assert_eq!(field(&command), field(&first));
+    assert_eq!(hand.clean_ups(), 1);
 }
 
 #[test]
