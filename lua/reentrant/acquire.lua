@@ -68,7 +68,8 @@ end
 
 local last = redis.pcall("GET", fence)
 if type(last) == "table" then
-  if last.err and redis.call("TYPE", fence).ok == "string" then return last end
+  local kind = redis.call("TYPE", fence).ok
+  if last.err and (kind == "string" or kind == "none") then return last end
   return {-4, now, 5}
 end
 local token = now
