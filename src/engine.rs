@@ -306,7 +306,6 @@ impl Engine {
         match outcome {
             Outcome::Done(reply) => {
                 self.link.answered(self.now.since(sent));
-                self.timers.clear(TimerKey::Outage);
                 if let Some(time) = reply.time {
                     self.note_server_time(sent, time);
                 }

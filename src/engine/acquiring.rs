@@ -21,6 +21,7 @@ use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
+use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
@@ -135,6 +136,7 @@ impl Engine {
                 name.answered_at = self.now;
             } else if !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
+                name.trouble = None;
                 name.wake(Cause::Duty);
             }
             if blocked || (behind_others && !waiter.once) {
@@ -149,7 +151,7 @@ impl Engine {
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
         if let Some(deadline) = waiter.deadline {
             self.timers.set(TimerKey::Request(request), deadline);
-        } else if self.link.outage_since().is_some() {
+        } else if self.trouble_since(&waiter).is_some() {
             self.set_outage_timer();
         }
         self.waiters.insert(request, waiter);
@@ -303,7 +305,7 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
-                self.back_off_name(key);
+                self.back_off_name(key, failure.message);
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -314,9 +316,9 @@ impl Engine {
                 self.bury(id, not_after);
                 self.wake(key);
             }
-            Outcome::Unknown(_) => {
+            Outcome::Unknown(failure) => {
                 self.bury(id, not_after);
-                self.back_off_name(key);
+                self.back_off_name(key, failure.message);
             }
         }
     }
@@ -324,6 +326,7 @@ impl Engine {
     fn forgive(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
             name.failures = 0;
+            name.trouble = None;
         }
     }
 
@@ -334,8 +337,10 @@ impl Engine {
         self.touch(key);
     }
 
-    fn back_off_name(&mut self, key: u64) {
+    fn back_off_name(&mut self, key: u64, words: String) {
+        self.set_outage_timer();
         if let Some(name) = self.names.get_mut(&key) {
+            Trouble::note(&mut name.trouble, self.now, words);
             name.not_before = self.now.plus(Self::back_off(name.failures));
             name.failures += 1;
             name.wake(Cause::Duty);
@@ -521,10 +526,10 @@ impl Engine {
                 {
                     Answer::NotGranted
                 } else {
-                    Answer::Failed(self.unavailable(since))
+                    Answer::Failed(self.wait_failed(waiter))
                 }
             }
-            _ => Answer::Failed(self.unavailable(since)),
+            _ => Answer::Failed(self.wait_failed(waiter)),
         };
         self.end_wait(request, answer);
     }

@@ -8,6 +8,7 @@ use crate::backend::OpId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
+use crate::engine::queue::Trouble;
 use crate::error::LossReason;
 use crate::lease::Lease;
 use crate::lease::LeaseMs;
@@ -146,6 +147,8 @@ pub(crate) struct Hold {
     pub(crate) force_hint: bool,
     /// Failures in a row, for the back-off.
     pub(crate) failures: u32,
+    /// What its re-entries have met since one was answered.
+    pub(crate) trouble: Option<Trouble>,
     /// A batch with this hold was refused: renew it alone.
     pub(crate) renew_alone: bool,
     pub(crate) self_wait_reported: bool,
@@ -176,6 +179,7 @@ impl Hold {
             server_life: 0,
             force_hint: false,
             failures: 0,
+            trouble: None,
             renew_alone: false,
             self_wait_reported: false,
         }

@@ -15,6 +15,7 @@ use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::Place;
+use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::error::LossReason;
@@ -173,6 +174,7 @@ impl Engine {
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
                 hold.failures = 0;
+                hold.trouble = None;
                 self.on_level_granted(id, request, abandoned, lease, sent);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
@@ -185,13 +187,16 @@ impl Engine {
                 self.forget_todo(id, request);
                 self.end_wait(request, Answer::Failed(error));
             }
-            Outcome::NotExecuted(_) => self.retry_hold(id),
             Outcome::Unknown(_) if abandoned => {
                 self.forget_todo(id, request);
                 self.lower_count_later(id);
             }
             // The same command again: it says which count is wanted, not how much is to be added.
-            Outcome::Unknown(_) => self.retry_hold(id),
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+                Trouble::note(&mut hold.trouble, self.now, failure.message);
+                self.set_outage_timer();
+                self.retry_hold(id);
+            }
         }
         self.advance(id);
     }

@@ -14,10 +14,14 @@ use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Cause;
+use crate::engine::queue::Place;
+use crate::engine::queue::Trouble;
+use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::engine::wakeups::LINGER;
 use crate::engine::wakeups::Listener;
 use crate::engine::wakeups::Subscribe;
+use crate::error::Error;
 use crate::name::client_channel;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::Reply;
@@ -48,10 +52,6 @@ impl Link {
 
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip
-    }
-
-    pub(crate) fn outage_since(&self) -> Option<Moment> {
-        self.outage_since
     }
 
     /// What went wrong last, in words.
@@ -162,23 +162,41 @@ impl Engine {
     }
 
     pub(super) fn set_outage_timer(&mut self) {
-        let Some(since) = self.link.outage_since else { return };
-        let at = since.plus(self.config.outage_limit);
-        // For one that began to wait later the limit is later; the timer finds out.
-        self.timers.set(
-            TimerKey::Outage,
-            if at > self.now { at } else { self.now.plus(Duration::from_millis(100)) },
-        );
+        // Whose limit is later is found out when it is due.
+        if !self.timers.is_set(TimerKey::Outage) {
+            self.timers.set(TimerKey::Outage, self.now.plus(self.config.outage_limit));
+        }
     }
 
-    /// Ends the waits without a limit of their own that went on for `outage_limit` without any answer.
+    /// Since when nothing good was heard of what this waiter wants: from the server, or about its name alone.
+    pub(super) fn trouble_since(&self, waiter: &Waiter) -> Option<Moment> {
+        let own = self.trouble_of(waiter).map(|trouble| trouble.since);
+        [self.link.outage_since, own].into_iter().flatten().min()
+    }
+
+    fn trouble_of(&self, waiter: &Waiter) -> Option<&Trouble> {
+        match waiter.place {
+            Place::Queued => self.names.get(&waiter.name)?.trouble.as_ref(),
+            Place::Reentering(hold) => self.holds.get(&hold)?.trouble.as_ref(),
+            Place::Granted(_) => None,
+        }
+    }
+
+    /// The error of a wait that is over, in the words of what it met last.
+    pub(super) fn wait_failed(&self, waiter: &Waiter) -> Error {
+        let own = self.trouble_of(waiter).map(|trouble| trouble.words.clone());
+        let cause = own.unwrap_or_else(|| self.link.last_trouble());
+        Error::Unavailable { waited: self.now.since(waiter.since), cause }
+    }
+
+    /// Ends the waits without a limit of their own that went on for `outage_limit` without a good answer.
     pub(super) fn on_outage_timer(&mut self) {
-        let Some(outage) = self.link.outage_since else { return };
         let limit = self.config.outage_limit;
         let open = self.waiters.iter().filter(|(_, waiter)| waiter.deadline.is_none());
         let (over, next) =
             open.fold((Vec::<RequestId>::new(), None::<Moment>), |(mut over, next), (request, waiter)| {
-                let at = outage.max(waiter.since).plus(limit);
+                let Some(trouble) = self.trouble_since(waiter) else { return (over, next) };
+                let at = trouble.max(waiter.since).plus(limit);
                 if at <= self.now {
                     over.push(*request);
                     (over, next)
@@ -187,7 +205,7 @@ impl Engine {
                 }
             });
         for request in over {
-            let error = self.unavailable(self.waiters[&request].since);
+            let error = self.wait_failed(&self.waiters[&request]);
             self.end_wait(request, Answer::Failed(error));
         }
         if let Some(at) = next {

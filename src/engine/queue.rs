@@ -54,6 +54,21 @@ pub(crate) enum Cause {
     Fallback,
 }
 
+/// Attempts that fail, one after the other: since when, and what the last one met.
+#[derive(Debug)]
+pub(crate) struct Trouble {
+    pub(crate) since: Moment,
+    pub(crate) words: String,
+}
+
+impl Trouble {
+    /// One more failure.
+    pub(crate) fn note(trouble: &mut Option<Self>, now: Moment, words: String) {
+        let since = trouble.as_ref().map_or(now, |known| known.since);
+        *trouble = Some(Self { since, words });
+    }
+}
+
 /// A lock name in use by this client.
 #[derive(Debug)]
 pub(crate) struct Name {
@@ -81,6 +96,8 @@ pub(crate) struct Name {
     /// When an answer last said so, be it the server's or a hold of this client.
     pub(crate) answered_at: Moment,
     pub(crate) failures: u32,
+    /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
+    pub(crate) trouble: Option<Trouble>,
     /// Hand-offs since the last publish or fresh grant, and when that was.
     pub(crate) hand_offs: u32,
     pub(crate) published_at: Moment,
@@ -105,6 +122,7 @@ impl Name {
             not_before: Moment::ZERO,
             known_held: false,
             failures: 0,
+            trouble: None,
             hand_offs: 0,
             published_at: Moment::ZERO,
             trying_because: Cause::Duty,
