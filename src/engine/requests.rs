@@ -1,7 +1,6 @@
 //! Queries, force-unlock, readiness, and the end of the client.
 
 use crate::backend::Failure;
-use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::clock::Moment;
@@ -32,6 +31,8 @@ pub(crate) struct Query {
     deadline: Moment,
     op: Option<OpId>,
     failures: u32,
+    /// A force-release of which nobody knows whether it was executed.
+    may_be_done: bool,
     trouble: Option<String>,
 }
 
@@ -79,7 +80,15 @@ impl Engine {
             return self.fail(request, Error::Closed);
         }
         let deadline = self.attempt_deadline();
-        let query = Query { asking, since: self.now, deadline, op: None, failures: 0, trouble: None };
+        let query = Query {
+            asking,
+            since: self.now,
+            deadline,
+            op: None,
+            failures: 0,
+            may_be_done: false,
+            trouble: None,
+        };
         self.queries.insert(request, query);
         self.timers.set(TimerKey::Request(request), deadline);
         self.send_query(request);
@@ -148,28 +157,27 @@ impl Engine {
         query.op = None;
         match outcome {
             Outcome::Done(reply) => self.on_query_answered(request, reply.body),
-            Outcome::NotExecuted(failure) | Outcome::Unknown(failure)
-                if failure.kind.is_transient()
-                    || failure.kind == FailureKind::Refused && query.failures == 0 =>
-            {
-                // Asking again harms nobody: it reads, or names whom it may hit.
-                query.trouble = Some(failure.message);
-                let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
-                query.failures += 1;
-                self.timers.set(TimerKey::Request(request), at);
-            }
-            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 let since = query.since;
                 self.queries.remove(&request);
                 let error = self.error_of(&failure, since);
                 self.fail(request, error);
+            }
+            Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
+                query.may_be_done |= matches!(outcome, Outcome::Unknown(_))
+                    && matches!(query.asking, Asking::Force { expected: Some(_), .. });
+                // Asking again harms nobody: it reads, or names whom it may hit.
+                query.trouble = Some(failure.message.clone());
+                let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
+                query.failures += 1;
+                self.timers.set(TimerKey::Request(request), at);
             }
         }
     }
 
     fn on_query_answered(&mut self, request: RequestId, body: Body) {
         let Some(query) = self.queries.get(&request) else { return };
-        let (asking, since) = (query.asking.clone(), query.since);
+        let (asking, since, may_be_done) = (query.asking.clone(), query.since, query.may_be_done);
         let answer = match (asking, body) {
             (Asking::Ping, _) => Answer::Done,
             (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
@@ -180,6 +188,10 @@ impl Engine {
                 }
             }
             (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
+            // Whoever has it now came later and is not to be hit.
+            (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if may_be_done => {
+                Answer::Forced(true)
+            }
             (Asking::Force { .. }, Body::Force(Forced::Gone)) => Answer::Forced(false),
             (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
                 // It changed hands meanwhile: ask anew who has it.
@@ -203,6 +215,7 @@ impl Engine {
     fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
         let found = match state {
             KeyState::Absent => return Some(Answer::Forced(false)),
+            KeyState::Hash { fields: 1, pttl: -1, .. } => "a hash without time to live".to_owned(),
             KeyState::Hash { fields: 1, field, .. } if is_holder_field(&field) => {
                 self.ask_again(request, Asking::Force { name, expected: Some(field) });
                 return None;

@@ -33,7 +33,9 @@ use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
@@ -1071,4 +1073,46 @@ fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
     assert!(hand.finished);
     let Answer::ShutDown { unreleased } = hand.answer(request) else { panic!() };
     assert_eq!(unreleased.len(), 1);
+}
+
+#[test]
+fn an_attempt_that_fails_for_thirty_seconds_ends_the_wait_whatever_else_is_answered() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    for _ in 0..29 * 2 {
+        for (op, command) in std::mem::take(&mut hand.sent) {
+            match command {
+                Command::Acquire { .. } => hand.refused(op, FailureKind::OutOfMemory),
+                _ => hand.done(op, Body::Pong),
+            }
+        }
+        hand.is_open(request);
+        hand.pass(Duration::from_millis(500));
+        // Somebody else's business with the same server goes well.
+        hand.requests += 1;
+        hand.event(Event::Ping { request: RequestId(hand.requests) });
+    }
+    hand.pass(Duration::from_secs(2));
+    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else { panic!() };
+    assert_eq!(cause, "no", "in the words of what it met");
+}
+
+#[test]
+fn a_force_unlock_of_unknown_outcome_frees_nobody_else() {
+    for after in [Forced::Gone, Forced::Foreign] {
+        let mut hand = Hand::new();
+        let request = RequestId(900);
+        hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), request });
+        let (op, _) = hand.take("inspect");
+        let state =
+            KeyState::Hash { pttl: 20_000, fields: 1, field: OTHER.to_owned(), count: "1".to_owned() };
+        hand.done(op, Body::Inspect(state));
+        let (op, _) = hand.take("force_release");
+        hand.unknown(op);
+        hand.pass(Duration::from_millis(20));
+        let (op, _) = hand.take("force_release");
+        hand.done(op, Body::Force(after));
+        assert!(matches!(hand.answer(request), Answer::Forced(true)));
+        hand.nothing_sent();
+    }
 }
