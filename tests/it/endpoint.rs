@@ -141,3 +141,17 @@ async fn many_owners_of_two_clients_take_turns() {
         shut_down(client).await;
     }
 }
+
+#[tokio::test]
+async fn waiting_ends_when_its_time_is_over() {
+    let endpoint = Endpoint::new();
+    let (a, b) = (endpoint.client().await, endpoint.client().await);
+    let held = a.mutex(name("busy")).unwrap().lock().await.unwrap();
+    let other = b.mutex(name("busy")).unwrap();
+    assert!(other.try_lock().await.unwrap().is_none());
+    assert!(other.try_lock_for(Duration::from_millis(50)).await.unwrap().is_none());
+    held.unlock().await.unwrap();
+    other.try_lock_for(BOUND).await.unwrap().expect("free").unlock().await.unwrap();
+    shut_down(a).await;
+    shut_down(b).await;
+}

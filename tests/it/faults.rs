@@ -10,7 +10,8 @@ use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
-use crate::support::redis_server::eventually;
+use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
 
 async fn client(url: &str, lease: Duration) -> LockClient {
     LockClient::builder()
@@ -32,26 +33,6 @@ impl Dice {
         self.0 ^= self.0 << 17;
         self.0 % limit
     }
-}
-
-/// Runs `condition` on a thread where it may block, until it holds.
-async fn settles(what: &'static str, condition: impl FnMut() -> bool + Send + 'static) {
-    tokio::task::spawn_blocking(move || eventually(what, condition)).await.expect(what);
-}
-
-/// Nothing of a client is left on the server, nor in the client.
-async fn leaves_nothing(server: &RedisServer, client: &LockClient) {
-    let mut connection = server.connection();
-    settles("no lock key is left", move || look::lock_keys(&mut connection).is_empty()).await;
-    let mut connection = server.connection();
-    settles("no lock channel is subscribed", move || look::lock_channels(&mut connection).is_empty()).await;
-    let client = client.clone();
-    settles("all gauges are 0", move || {
-        let stats = client.stats();
-        [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups]
-            == [0; 5]
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,6 @@
 //! One binary for all integration tests.
 
+mod bad_input;
 mod cancellation;
 mod endpoint;
 mod faults;
@@ -10,5 +11,6 @@ mod observability;
 mod processes;
 mod reentrant;
 mod scripts;
+mod server_errors;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;

@@ -4,3 +4,4 @@ pub(crate) mod driver;
 pub(crate) mod look;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
+pub(crate) mod settle;

@@ -45,3 +45,28 @@ pub(crate) fn subscribers(connection: &mut Connection, channel: &str) -> u64 {
         redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query(connection).expect("PUBSUB NUMSUB");
     number
 }
+
+/// Lock keys without a time to live: locked for ever.
+pub(crate) fn immortal_keys(connection: &mut Connection) -> Vec<String> {
+    let mut keys = lock_keys(connection);
+    keys.retain(|key| redis::cmd("PTTL").arg(key).query::<i64>(connection).expect("PTTL") == -1);
+    keys
+}
+
+/// Everything on the server but its clock: each key with its value and whether it has a time to live.
+pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bool)> {
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).expect("KEYS");
+    let mut one = |key: String| {
+        let value = redis::cmd("DUMP").arg(&key).query(connection).expect("DUMP");
+        let pttl: i64 = redis::cmd("PTTL").arg(&key).query(connection).expect("PTTL");
+        (key, (value, pttl != -1))
+    };
+    keys.into_iter().map(&mut one).collect()
+}
+
+/// The digest under which EVALSHA knows a script of `lua/reentrant/`.
+pub(crate) fn digest(connection: &mut Connection, script: &str) -> String {
+    let path = format!("{}/lua/reentrant/{script}.lua", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(path).expect(script);
+    redis::cmd("SCRIPT").arg("LOAD").arg(source).query(connection).expect("SCRIPT LOAD")
+}

@@ -1,0 +1,440 @@
+//! Input that is not allowed, and servers that are not what they should be: each has a typed error that says what was
+//! wrong and what is allowed, and nothing is changed or sent.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use redis::Connection;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockClientBuilder;
+use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::ReentrantLock;
+use tokio::time::timeout;
+
+use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::leaves_nothing;
+
+const NAME: &str = "orders:42";
+const BOUND: Duration = Duration::from_secs(10);
+const SECRET: &str = "hunter2";
+
+/// A client, and what the server had and had run before the test's own doing.
+struct World {
+    server: RedisServer,
+    client: LockClient,
+    connection: Connection,
+}
+
+impl World {
+    async fn new() -> Self {
+        let server = RedisServer::start();
+        let client = LockClient::connect(&server.url()).await.unwrap();
+        let connection = server.connection();
+        Self { server, client, connection }
+    }
+
+    fn runs(&mut self) -> u64 {
+        look::script_runs(&mut self.connection)
+    }
+}
+
+fn says(error: &Error, parts: &[&str]) {
+    for part in parts {
+        assert!(error.to_string().contains(part), "`{error}` does not say `{part}`");
+    }
+    assert!(error.is_config() && !error.is_transient() && !error.is_lost(), "{error:?}");
+}
+
+#[tokio::test]
+async fn names() {
+    let mut world = World::new().await;
+    let before = (world.runs(), look::dump(&mut world.connection));
+    let (too_long, huge) = ("x".repeat(513), "x".repeat(1 << 20));
+    let refused = [
+        ("", "it is empty; 1 to 512 bytes are allowed"),
+        (&*too_long, "it has 513 bytes; 1 to 512 are allowed"),
+        (&*huge, "it has 1048576 bytes; 1 to 512 are allowed"),
+        ("a\0b", "control character \\u{0}"),
+        ("a\nb", "control character \\u{a}"),
+        ("a\r\nSET x 1", "control character \\u{d}"),
+        ("a\u{85}", "control character \\u{85}"),
+        ("{}x", "one non-empty {tag}"),
+        ("a{b", "one non-empty {tag}"),
+        ("a}b", "one non-empty {tag}"),
+        ("a{}{b}", "one non-empty {tag}"),
+    ];
+    for (name, words) in refused {
+        let errors = [world.client.reentrant_lock(name).unwrap_err(), world.client.mutex(name).unwrap_err()];
+        for error in errors {
+            assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
+            says(&error, &[words]);
+            assert!(error.to_string().len() < 1_000, "a long name is cut");
+            assert!(!error.to_string().contains(char::is_control), "and escaped: {error}");
+        }
+    }
+    assert_eq!((world.runs(), look::dump(&mut world.connection)), before);
+    for name in ["{a}b", "a{b}c", "x", " ", "ü:🔒", "%", "a:b,c'd\"e", &"x".repeat(512)] {
+        let lock = world.client.reentrant_lock(name).unwrap();
+        let guard = lock.lock().await.unwrap();
+        assert_eq!(look::lock_keys(&mut world.connection), [name]);
+        guard.unlock().await.unwrap();
+    }
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+#[tokio::test]
+async fn leases_and_limits_of_a_hold() {
+    let mut world = World::new().await;
+    let lock = world.client.reentrant_lock(NAME).unwrap();
+    let before = (world.runs(), look::dump(&mut world.connection));
+    let day = Duration::from_secs(86_400);
+    for bad in [Duration::ZERO, Duration::from_micros(9_999), day + Duration::from_nanos(1), Duration::MAX] {
+        for (what, options) in
+            [("lease", LockOptions::new().lease(bad)), ("max_hold", LockOptions::new().max_hold(bad))]
+        {
+            let error = lock.lock_with(options).await.unwrap_err();
+            assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
+            says(&error, &[what, &format!("{bad:?}"), "10 ms to 24 h"]);
+        }
+    }
+    assert_eq!((world.runs(), look::dump(&mut world.connection)), before);
+    for good in [Duration::from_millis(10), day] {
+        let options = LockOptions::new().lease(good).max_hold(day);
+        // The shortest may be over before it is known.
+        if let Ok(guard) = lock.lock_with(options).await {
+            drop(guard);
+        }
+    }
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+#[tokio::test]
+async fn waits_of_any_length() {
+    let mut world = World::new().await;
+    let lock = world.client.reentrant_lock(NAME).unwrap();
+    let endless = LockOptions::new().wait(Duration::MAX);
+    let guard = lock.try_lock_for(Duration::MAX).await.unwrap().expect("free");
+    guard.unlock().await.unwrap();
+    lock.lock_with(endless).await.unwrap().expect("free").unlock().await.unwrap();
+    lock.try_lock_for(Duration::ZERO).await.unwrap().expect("free").unlock().await.unwrap();
+
+    let other = LockClient::connect(&world.server.url()).await.unwrap();
+    let held = other.mutex(NAME).unwrap().lock().await.unwrap();
+    let before = world.runs();
+    assert!(lock.try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    assert!(lock.lock_with(LockOptions::new().wait(Duration::ZERO)).await.unwrap().is_none());
+    assert_eq!(world.runs() - before, 2, "no wait is one attempt");
+    let waiting = tokio::spawn(async move { lock.lock_with(endless).await });
+    while world.client.stats().waiters == 0 {
+        tokio::task::yield_now().await;
+    }
+    held.unlock().await.unwrap();
+    let guard = timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().expect("free again");
+    guard.ensure(Duration::MAX).unwrap_err();
+    guard.unlock().await.unwrap();
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+type Setter = fn(LockClientBuilder, Duration) -> LockClientBuilder;
+
+#[tokio::test]
+async fn settings_of_a_client() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let connections = |connection: &mut Connection| {
+        let info: String = redis::cmd("INFO").arg("stats").query(connection).unwrap();
+        info.lines().find(|line| line.starts_with("total_connections_received")).unwrap().to_owned()
+    };
+    let before = connections(&mut connection);
+    let short = Duration::from_millis(10);
+    let day = Duration::from_secs(86_400);
+    let table: [(&str, Setter, Duration, &str); 4] = [
+        ("lease", LockClientBuilder::lease, day, "10 ms to 24 h"),
+        ("command_timeout", LockClientBuilder::command_timeout, Duration::from_secs(60), "10 ms to 1 min"),
+        ("outage_limit", LockClientBuilder::outage_limit, day, "10 ms to 24 h"),
+        ("connect_timeout", LockClientBuilder::connect_timeout, day, "10 ms to 24 h"),
+    ];
+    for (what, set, longest, allowed) in table {
+        let tiny = Duration::from_nanos(1);
+        for bad in [Duration::ZERO, short - tiny, longest + tiny, Duration::MAX] {
+            let error = set(LockClient::builder().url(&server.url()), bad).connect().await.unwrap_err();
+            assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
+            says(&error, &[what, &format!("{bad:?}"), allowed]);
+        }
+    }
+    assert_eq!(connections(&mut connection), before, "nobody connected");
+    for (_, set, longest, _) in table {
+        for good in [short, longest] {
+            let client = set(LockClient::builder().url(&server.url()), good).connect_lazy().unwrap();
+            client.shutdown(BOUND).await.unwrap();
+        }
+    }
+    let error = LockClient::builder().connect().await.unwrap_err();
+    says(&error, &["none was given", "url"]);
+}
+
+/// What may be under a key that is no lock, planted by commands, and how the error calls it.
+fn strangers() -> Vec<(&'static [&'static [&'static str]], &'static str)> {
+    const FIELD: &str = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731";
+    vec![
+        (&[&["SET", NAME, "text"]], "in other use"),
+        (&[&["RPUSH", NAME, "a", "b"]], "in other use"),
+        (&[&["SADD", NAME, "a"]], "in other use"),
+        (&[&["ZADD", NAME, "1", "a"]], "in other use"),
+        (&[&["XADD", NAME, "*", "a", "b"]], "in other use"),
+        (&[&["HSET", NAME, "colour", "red"], &["PEXPIRE", NAME, "60000"]], "field"),
+        (&[&["HSET", NAME, "a", "1", "b", "2"], &["PEXPIRE", NAME, "60000"]], "fields"),
+        (&[&["HSET", NAME, FIELD, "1", "other", "2"], &["PEXPIRE", NAME, "60000"]], "fields"),
+        (&[&["HSET", NAME, FIELD, "1"]], "without time to live"),
+        (&[&["HSET", NAME, "mode", "read", FIELD, "1"], &["PEXPIRE", NAME, "60000"]], "orders:42"),
+    ]
+}
+
+fn plant(connection: &mut Connection, commands: &[&[&str]]) {
+    redis::cmd("FLUSHALL").exec(connection).unwrap();
+    for command in commands {
+        redis::cmd(command[0]).arg(&command[1..]).exec(connection).unwrap();
+    }
+}
+
+async fn everything(lock: &ReentrantLock) -> Vec<(&'static str, Error)> {
+    let wait = Duration::from_secs(1);
+    vec![
+        ("lock", lock.lock().await.unwrap_err()),
+        ("try_lock", lock.try_lock().await.unwrap_err()),
+        ("try_lock_for", lock.try_lock_for(wait).await.unwrap_err()),
+        ("lock_with", lock.lock_with(LockOptions::new().lease(wait)).await.unwrap_err()),
+        ("is_locked", lock.is_locked().await.unwrap_err()),
+        ("holder", lock.holder().await.unwrap_err()),
+        ("remaining_lease", lock.remaining_lease().await.unwrap_err()),
+        ("force_unlock", lock.force_unlock().await.unwrap_err()),
+    ]
+}
+
+#[tokio::test]
+async fn a_key_in_other_use() {
+    let mut world = World::new().await;
+    let lock = world.client.reentrant_lock(NAME).unwrap();
+    for (commands, words) in strangers() {
+        plant(&mut world.connection, commands);
+        let before = look::dump(&mut world.connection);
+        assert_eq!(before.len(), 1);
+        for (what, error) in everything(&lock).await {
+            assert!(matches!(error, Error::KeyConflict { .. }), "{commands:?} {what}: {error:?}");
+            says(&error, &[NAME, words, "left untouched"]);
+        }
+        assert_eq!(look::dump(&mut world.connection), before, "{commands:?}");
+    }
+    plant(&mut world.connection, strangers().last().unwrap().0);
+    says(&lock.lock().await.unwrap_err(), &["a read-write lock"]);
+    redis::cmd("DEL").arg(NAME).exec(&mut world.connection).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+#[tokio::test]
+async fn a_fence_counter_in_other_use() {
+    let mut world = World::new().await;
+    let lock = world.client.reentrant_lock(NAME).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    let fence = look::dump(&mut world.connection).into_keys().next().expect("the fence counter");
+    let garbage: [&[&str]; 7] = [
+        &["SET", &fence, "abc"],
+        &["SET", &fence, ""],
+        &["SET", &fence, "1.5"],
+        &["SET", &fence, "-1"],
+        &["SET", &fence, "9007199254740993"],
+        &["RPUSH", &fence, "1"],
+        &["HSET", &fence, "1", "1"],
+    ];
+    for command in garbage {
+        plant(&mut world.connection, &[command]);
+        let before = look::dump(&mut world.connection);
+        for error in [lock.lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()] {
+            assert!(matches!(error, Error::KeyConflict { .. }), "{command:?}: {error:?}");
+            says(&error, &["fence counter", "left untouched"]);
+        }
+        assert!(!lock.is_locked().await.unwrap(), "the key itself is free");
+        assert!(!lock.force_unlock().await.unwrap());
+        assert_eq!(look::dump(&mut world.connection), before, "{command:?}");
+    }
+    // A hold from before goes on, and ends.
+    plant(&mut world.connection, &[]);
+    let guard = lock.lock().await.unwrap();
+    redis::cmd("SET").arg(&fence).arg("abc").exec(&mut world.connection).unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    guard.verify().await.unwrap();
+    guard.unlock().await.unwrap();
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+// ---- servers
+
+async fn refused(url: &str) -> Error {
+    let builder = LockClient::builder().url(url).connect_timeout(Duration::from_secs(8));
+    let error = timeout(BOUND, builder.connect()).await.expect("within the connect timeout").unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
+    error
+}
+
+#[tokio::test]
+async fn addresses() {
+    let urls = [
+        ("", "scheme"),
+        ("nonsense", "scheme"),
+        ("http://127.0.0.1", "scheme"),
+        ("redis://", "host"),
+        ("redis://127.0.0.1:0", "1 to 65535"),
+        ("redis://127.0.0.1:65536", "1 to 65535"),
+        ("redis://127.0.0.1:port", "1 to 65535"),
+        ("redis://127.0.0.1/256", "0 to 255"),
+        ("redis://127.0.0.1/db", "0 to 255"),
+        ("redis://127.0.0.1/1?db=2", "two databases"),
+        ("redis://127.0.0.1?wait=1", "allowed are db and protocol"),
+        ("redis://hunter2@127.0.0.1", "user:password@"),
+        ("redis://u:hunter2@@127.0.0.1", "%40"),
+        ("rediss://u:hunter2@127.0.0.1", "TLS"),
+    ];
+    for (url, words) in urls {
+        for error in [refused(url).await, LockClient::connect_lazy(url).unwrap_err()] {
+            assert!(matches!(error, Error::InvalidUrl { .. }), "{url}: {error:?}");
+            says(&error, &[words]);
+        }
+    }
+}
+
+#[tokio::test]
+async fn servers_that_cannot_be_reached() {
+    let nobody = RedisServer::not_started(&[]);
+    for url in [nobody.url(), "redis://no-such-host.invalid".to_owned(), "unix:///no/such/socket".to_owned()]
+    {
+        let limit = Duration::from_millis(300);
+        let builder = LockClient::builder().url(&url).connect_timeout(limit);
+        let error = timeout(BOUND, builder.connect()).await.unwrap().unwrap_err();
+        assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error:?}");
+        let place = url.split("//").nth(1).unwrap();
+        assert!(error.to_string().contains(&format!("tried {place}")), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn logins() {
+    let server = RedisServer::with(&["--requirepass", "secret"]);
+    let place = server.address();
+    for login in ["", ":hunter2@", "default:hunter2@", "nobody:hunter2@", "nobody:secret@"] {
+        let error = refused(&format!("redis://{login}{place}")).await;
+        assert!(matches!(error, Error::Auth { .. }), "{login}: {error:?}");
+        let words = if login.is_empty() { "NOAUTH" } else { "WRONGPASS" };
+        says(&error, &[words, &place]);
+    }
+    let client = LockClient::connect(&format!("redis://default:secret@{place}")).await.unwrap();
+    client.ping().await.unwrap();
+    client.shutdown(BOUND).await.unwrap();
+}
+
+#[tokio::test]
+async fn databases_roles_and_versions() {
+    let server = RedisServer::start();
+    let error = refused(&format!("{}/16", server.url())).await;
+    says(&error, &["database", "out of range", &server.address()]);
+    LockClient::connect(&format!("{}/15", server.url())).await.unwrap().shutdown(BOUND).await.unwrap();
+
+    let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &server.port().to_string()]);
+    let error = refused(&replica.url()).await;
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    says(&error, &["a replica", "primary", &replica.address()]);
+
+    let proxy = FaultProxy::start(&server.address());
+    let info = "# Server\r\nredis_version:6.0.16\r\nrun_id:0123\r\n";
+    let forged = format!("${}\r\n{info}\r\n", info.len());
+    // The first INFO may be one of the Redis client's own.
+    proxy.nth("INFO", 0, 100, Fault::Answer(forged.into_bytes()));
+    let error = refused(&proxy.url()).await;
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    says(&error, &["version 6.0.16", "Redis 6.2", &proxy.address()]);
+    assert!(look::dump(&mut server.connection()).is_empty());
+}
+
+// ---- the password
+
+/// Everything that is logged, by everybody, at every level.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + 'static {
+        let log = self.clone();
+        tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_writer(move || log.clone())
+            .finish()
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned()
+    }
+}
+
+#[tokio::test]
+async fn the_password_is_nowhere_to_be_read() {
+    let server = RedisServer::with(&["--requirepass", SECRET]);
+    let (good, wrong) = (format!("redis://:{SECRET}@{}", server.address()), SECRET.repeat(2));
+    let bad = format!("redis://user:{wrong}@{}", server.address());
+    let nobody = format!("redis://:{SECRET}@{}", RedisServer::not_started(&[]).address());
+    let log = Log::default();
+    let mut shown: BTreeMap<&str, String> = BTreeMap::new();
+    let work = async {
+        // On this runtime, so that all of it is logged here.
+        let builder = |url: &str| {
+            let limit = Duration::from_millis(500);
+            LockClient::builder()
+                .url(url)
+                .keeper(redis_reentrant_lock::Keeper::Current)
+                .connect_timeout(limit)
+        };
+        shown.insert("builder", both(&builder(&good)));
+        let client = builder(&good).connect().await.unwrap();
+        let lock = client.reentrant_lock(NAME).unwrap();
+        let guard = lock.lock().await.unwrap();
+        shown.insert("client", both(&(&client, &lock, &guard, client.stats())));
+        guard.unlock().await.unwrap();
+        client.shutdown(BOUND).await.unwrap();
+        for (what, url) in [("wrong", &bad), ("nobody", &nobody)] {
+            let error = builder(url).connect().await.unwrap_err();
+            shown.insert(what, format!("{error} {error:?} {error:#?}"));
+        }
+    };
+    let subscribed = tracing::subscriber::set_default(log.subscriber());
+    work.await;
+    drop(subscribed);
+    for (what, text) in &shown {
+        assert!(!text.contains(SECRET), "{what}: {text}");
+    }
+    let text = log.text();
+    assert!(text.contains("granted") && text.contains("DEBUG"), "the log is on: {text}");
+    let line = text.lines().find(|line| line.contains(SECRET));
+    assert!(line.is_none(), "{line:?}");
+}
+
+fn both(value: &impl fmt::Debug) -> String {
+    format!("{value:?} {value:#?}")
+}

@@ -1,0 +1,565 @@
+//! Every error that Redis can send, in answer to every script that is sent: tried again, or told in Redis's words; and
+//! never half done.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream;
+use redis::Connection;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::Result;
+use tokio::time::timeout;
+
+use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
+
+const BOUND: Duration = Duration::from_secs(10);
+
+/// What scripts are sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Acquire,
+    Reenter,
+    ReleaseOne,
+    Release,
+    Renew,
+    HandOff,
+    Inspect,
+    ForceRelease,
+}
+
+const USES: [Use; 8] = [
+    Use::Acquire,
+    Use::Reenter,
+    Use::ReleaseOne,
+    Use::Release,
+    Use::Renew,
+    Use::HandOff,
+    Use::Inspect,
+    Use::ForceRelease,
+];
+
+impl Use {
+    fn script(self) -> &'static str {
+        match self {
+            Self::Acquire | Self::Reenter => "acquire",
+            Self::ReleaseOne | Self::Release => "release",
+            Self::Renew => "renew",
+            Self::HandOff => "hand_off",
+            Self::Inspect => "inspect",
+            Self::ForceRelease => "force_release",
+        }
+    }
+}
+
+/// How it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Well, once the error has stopped.
+    Good,
+    /// At once, with `Error::Auth` and so on.
+    Auth,
+    Denied,
+    Refused,
+    Unsupported,
+}
+
+use End::Auth as A;
+use End::Denied as D;
+use End::Good as G;
+use End::Refused as R;
+use End::Unsupported as U;
+
+/// A column for each of `USES`. A holder keeps its hold whatever a few renewals meet; a hand-off that fails is done as
+/// a plain release.
+const TABLE: [(&str, [End; 8]); 27] = [
+    ("-NOSCRIPT No matching script. Please use EVAL.", [G; 8]),
+    ("-LOADING Redis is loading the dataset in memory", [G; 8]),
+    ("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", [G; 8]),
+    ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", [G; 8]),
+    ("-READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.", [G; 8]),
+    ("-READONLY You can't write against a read only replica.", [G; 8]),
+    ("-OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.", [G; 8]),
+    (
+        "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.",
+        [G; 8],
+    ),
+    ("-NOREPLICAS Not enough good replicas to write. script: 6e7b, on @user_script:1.", [G; 8]),
+    ("-ERR max number of clients reached", [G; 8]),
+    ("-CLUSTERDOWN Hash slot not served", [G; 8]),
+    ("-TRYAGAIN Multiple keys request during rehashing of slot", [G; 8]),
+    ("-SOMETHING that no Redis says today", [G; 8]),
+    ("-ERR user_script:3: Script attempted to access nonexistent global variable 'x' script: 6e7b", [G; 8]),
+    ("+QUEUED", [G; 8]),
+    ("*2\r\n:77\r\n:1", [G; 8]),
+    ("$-1", [G; 8]),
+    ("this is not RESP", [G; 8]),
+    ("-NOAUTH Authentication required.", [A, A, A, A, G, G, A, A]),
+    ("-WRONGPASS invalid username-password pair or user is disabled.", [A, A, A, A, G, G, A, A]),
+    ("-NOPERM this user has no permissions to run the 'evalsha' command", [D, D, D, D, G, G, D, D]),
+    (
+        "-ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
+        [D, D, D, D, G, G, D, D],
+    ),
+    (
+        "-WRONGTYPE Operation against a key holding the wrong kind of value script: 6e7b, on @user_script:1.",
+        [R, R, R, R, G, G, R, R],
+    ),
+    ("-CROSSSLOT Keys in request don't hash to the same slot", [R, R, R, R, G, G, R, R]),
+    ("-ERR Error compiling script (new function): user_script:1: '=' expected", [R, R, R, R, G, G, R, R]),
+    ("-ERR unknown command 'EVALSHA', with args beginning with: ", [U, U, U, U, G, G, U, U]),
+    ("-MOVED 1234 127.0.0.1:1", [U, U, U, U, G, G, U, U]),
+];
+
+/// What must be in the table.
+const ERRORS: [&str; 20] = [
+    "NOSCRIPT",
+    "LOADING",
+    "BUSY",
+    "MASTERDOWN",
+    "READONLY",
+    "OOM",
+    "MISCONF",
+    "NOREPLICAS",
+    "ERR max number of clients",
+    "CLUSTERDOWN",
+    "TRYAGAIN",
+    "NOAUTH",
+    "WRONGPASS",
+    "NOPERM",
+    "ERR The user executing the script can't",
+    "WRONGTYPE",
+    "CROSSSLOT",
+    "ERR Error compiling",
+    "ERR unknown command",
+    "MOVED",
+];
+
+#[test]
+fn every_error_and_every_script_is_in_the_table() {
+    for error in ERRORS {
+        let found = TABLE.iter().any(|(line, _)| line.starts_with(&format!("-{error}")));
+        assert!(found, "{error}");
+    }
+    let used: BTreeSet<String> = USES.iter().map(|one| format!("{}.lua", one.script())).collect();
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/reentrant")).unwrap();
+    let files: BTreeSet<String> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(used, files);
+    let lines: BTreeSet<&str> = TABLE.iter().map(|(line, _)| *line).collect();
+    assert_eq!(lines.len(), TABLE.len());
+}
+
+/// A client behind a proxy that can answer for the server.
+struct World {
+    server: RedisServer,
+    proxy: FaultProxy,
+    client: LockClient,
+    connection: Connection,
+    line: &'static str,
+}
+
+impl World {
+    async fn new(line: &'static str) -> Self {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start(&server.address());
+        let builder = LockClient::builder()
+            .url(&proxy.url())
+            .lease(Duration::from_secs(5))
+            .outage_limit(Duration::from_millis(1_500));
+        let client = builder.connect().await.unwrap();
+        let connection = server.connection();
+        Self { server, proxy, client, connection, line }
+    }
+
+    /// The next `times` runs of this script get the error instead.
+    fn arm(&mut self, of: Use, times: u64) {
+        let digest = look::digest(&mut self.connection, of.script());
+        self.proxy.nth(&digest, 0, times, Fault::Answer(format!("{}\r\n", self.line).into_bytes()));
+    }
+
+    /// Redis's words in an error: the first of its line, where it has words.
+    fn words(&self) -> Option<&'static str> {
+        self.line.strip_prefix('-').and_then(|line| line.split(" script:").next())
+    }
+
+    fn assert_words(&self, error: &Error) {
+        if let Some(words) = self.words() {
+            assert!(error.to_string().contains(words.trim()), "{error} does not say {words}");
+        }
+    }
+
+    async fn run(&mut self, of: Use, times: u64) -> Result<()> {
+        let lock = self.client.mutex(format!("{of:?}"))?;
+        match of {
+            Use::Acquire => {
+                self.arm(of, times);
+                lock.lock().await?.unlock().await
+            }
+            Use::Reenter | Use::ReleaseOne => Owner::new().scope(self.nest(of, times)).await,
+            Use::Release => {
+                let guard = lock.lock().await?;
+                self.arm(of, times);
+                guard.unlock().await
+            }
+            Use::Renew => self.renew(times).await,
+            Use::HandOff => self.hand_off(times).await,
+            Use::Inspect => {
+                let guard = lock.lock().await?;
+                self.arm(of, times);
+                let holder = lock.holder().await;
+                guard.unlock().await.unwrap();
+                holder.map(|holder| assert_eq!(holder.unwrap().count, 1))
+            }
+            Use::ForceRelease => {
+                let field = format!("{}:1", uuid::Uuid::new_v4());
+                redis::cmd("HSET").arg(lock.name()).arg(field).arg(1).exec(&mut self.connection).unwrap();
+                redis::cmd("PEXPIRE").arg(lock.name()).arg(5_000).exec(&mut self.connection).unwrap();
+                self.arm(of, times);
+                lock.force_unlock().await.map(|freed| assert!(freed))
+            }
+        }
+    }
+
+    /// A hold that lasted for more than 50 ms, as it may on a busy machine, is not handed off but released.
+    async fn run_until_met(&mut self, of: Use, times: u64) -> Result<()> {
+        for _ in 0..20 {
+            let done = timeout(BOUND, self.run(of, times)).await;
+            let done = done.unwrap_or_else(|_| panic!("{} {of:?}: no end within {BOUND:?}", self.line));
+            let left = self.proxy.clear();
+            if left == 0 {
+                return done;
+            }
+            assert_eq!(of, Use::HandOff, "{}: the error was not met as often as meant: {done:?}", self.line);
+        }
+        panic!("{}: nothing was handed off", self.line);
+    }
+
+    async fn nest(&mut self, of: Use, times: u64) -> Result<()> {
+        let lock = self.client.reentrant_lock(format!("{of:?}"))?;
+        let outer = lock.lock().await?;
+        if of == Use::Reenter {
+            self.arm(of, times);
+        }
+        let end = match lock.lock().await {
+            Ok(inner) => {
+                if of == Use::ReleaseOne {
+                    self.arm(of, times);
+                }
+                inner.unlock().await
+            }
+            Err(error) => Err(error),
+        };
+        assert!(outer.is_held(), "{:?} {of:?}", self.line);
+        assert_eq!(lock.hold_count()?, 1);
+        outer.unlock().await.unwrap();
+        end
+    }
+
+    /// Whatever a renewal meets: whoever asks is told, and the hold goes on.
+    async fn renew(&mut self, times: u64) -> Result<()> {
+        let guard = self.client.mutex("Renew")?.lock().await?;
+        self.arm(Use::Renew, times);
+        if let Err(error) = guard.verify().await {
+            assert!(!error.is_lost(), "{error}");
+            // A READONLY before this one may be replacing the connection only now.
+            if !self.line.starts_with("-READONLY") {
+                self.assert_words(&error);
+            }
+        }
+        let before = self.client.stats().renewals;
+        let client = self.client.clone();
+        settles("a renewal is confirmed", move || client.stats().renewals > before).await;
+        assert!(guard.is_held());
+        guard.unlock().await
+    }
+
+    async fn hand_off(&mut self, times: u64) -> Result<()> {
+        let lock = self.client.mutex("HandOff")?;
+        let guard = lock.lock().await?;
+        let token = guard.fencing_token();
+        let (next, before) = (lock.clone(), self.client.stats().waits);
+        let waiter = tokio::spawn(async move { next.lock().await });
+        let client = self.client.clone();
+        settles("it waits", move || client.stats().waits > before && client.stats().waiters == 1).await;
+        self.arm(Use::HandOff, times);
+        let end = guard.unlock().await;
+        let guard = timeout(BOUND, waiter).await.expect("the next one has it").unwrap()?;
+        assert!(guard.fencing_token() > token);
+        guard.unlock().await.unwrap();
+        end
+    }
+
+    fn nothing_is_half_done(&mut self, of: Use) {
+        let immortal = look::immortal_keys(&mut self.connection);
+        assert!(immortal.is_empty(), "{} {of:?}: {immortal:?}", self.line);
+    }
+
+    /// The error does not stop: one attempt ends with its command timeout, a wait with the outage limit.
+    async fn gives_up(&mut self) {
+        for wait in [false, true] {
+            let lock = self.client.mutex("stuck").unwrap();
+            self.arm(Use::Acquire, u64::MAX);
+            let end = timeout(BOUND, async {
+                if wait { lock.lock().await.map(Some) } else { lock.try_lock().await }
+            });
+            let error = end.await.expect(self.line).expect_err(self.line);
+            assert!(
+                matches!(error, Error::Unavailable { .. }) && error.is_transient(),
+                "{}: {error:?}",
+                self.line
+            );
+            self.assert_words(&error);
+            self.proxy.clear();
+        }
+    }
+}
+
+async fn row((line, ends): (&'static str, [End; 8])) {
+    let mut world = World::new(line).await;
+    for (of, end) in USES.into_iter().zip(ends) {
+        let times = if end == G && of != Use::HandOff { 2 } else { 1 };
+        let lost_scripts = line.starts_with("-NOSCRIPT");
+        // Sent in full after the first: that one cannot meet it again, nor can any other script of this client.
+        let times = if lost_scripts { 1 } else { times };
+        if lost_scripts {
+            world = World::new(line).await;
+        }
+        let done = world.run_until_met(of, times).await;
+        let found = match &done {
+            Ok(()) => G,
+            Err(Error::Auth { .. }) => A,
+            Err(Error::Denied { .. }) => D,
+            Err(Error::Refused { .. }) => R,
+            Err(Error::Unsupported { .. }) => U,
+            Err(error) => panic!("{line} {of:?}: {error:?}"),
+        };
+        assert_eq!(found, end, "{line} {of:?}: {done:?}");
+        if let Err(error) = &done {
+            assert!(error.is_config());
+            world.assert_words(error);
+        }
+        world.nothing_is_half_done(of);
+    }
+    if ends[0] == G && !line.starts_with("-NOSCRIPT") {
+        world.gives_up().await;
+    }
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+#[tokio::test]
+async fn a_force_unlock_whose_reply_is_lost_has_freed_and_hits_nobody_else() {
+    for taken_over in [false, true] {
+        let mut world = World::new("").await;
+        let lock = world.client.mutex("forced").unwrap();
+        let hold = |connection: &mut Connection| {
+            let field = format!("{}:1", uuid::Uuid::new_v4());
+            redis::cmd("HSET").arg("forced").arg(&field).arg(1).exec(connection).unwrap();
+            redis::cmd("PEXPIRE").arg("forced").arg(60_000).exec(connection).unwrap();
+            field
+        };
+        hold(&mut world.connection);
+        let digest = look::digest(&mut world.connection, "force_release");
+        world.proxy.once(&digest, Fault::CutBeforeReply);
+        world.proxy.refuse(true);
+        let forcing = tokio::spawn(async move { lock.force_unlock().await });
+        let mut looking = world.server.connection();
+        settles("the key is gone", move || look::lock_keys(&mut looking).is_empty()).await;
+        let stranger = taken_over.then(|| hold(&mut world.connection));
+        world.proxy.refuse(false);
+        assert!(forcing.await.unwrap().unwrap());
+        assert_eq!(look::hash(&mut world.connection, "forced").into_keys().next(), stranger);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_error_in_answer_to_each_script() {
+    let rows = stream::iter(TABLE).map(|one| tokio::spawn(row(one))).buffer_unordered(9);
+    let failed: Vec<String> =
+        rows.filter_map(|end| async { end.err() }).map(|end| format!("{end:?}")).collect().await;
+    assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+}
+
+// ---- errors of real servers
+
+fn config(connection: &mut Connection, setting: &str, value: &str) {
+    redis::cmd("CONFIG").arg("SET").arg(setting).arg(value).exec(connection).unwrap();
+}
+
+/// A server without memory or without replicas: nothing new is granted, what is held stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_refuses_writes_grants_nothing_and_takes_nothing() {
+    for (setting, bad, good, words) in
+        [("maxmemory", "1", "0", "OOM"), ("min-replicas-to-write", "1", "0", "NOREPLICAS")]
+    {
+        let mut world = World::new("").await;
+        let lock = world.client.reentrant_lock("held").unwrap();
+        let free = world.client.mutex("free").unwrap();
+        Owner::new()
+            .scope(async {
+                let outer = lock.lock().await.unwrap();
+                let inner = lock.lock().await.unwrap();
+                config(&mut world.connection, setting, bad);
+                for error in [free.try_lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()] {
+                    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+                    assert!(error.to_string().contains(words), "{error}");
+                }
+                let waiting = free.clone();
+                let waiting = tokio::spawn(async move { waiting.try_lock_for(BOUND).await });
+                assert!(outer.is_held());
+                assert_eq!(lock.hold_count().unwrap(), 2);
+                if words == "OOM" {
+                    outer.verify().await.expect("renewing takes no memory");
+                    inner.unlock().await.expect("no level is kept for want of memory");
+                    outer.unlock().await.expect("a release takes no memory");
+                    assert!(look::hash(&mut world.connection, "held").is_empty());
+                    config(&mut world.connection, setting, good);
+                } else {
+                    config(&mut world.connection, setting, good);
+                    inner.unlock().await.unwrap();
+                    outer.verify().await.unwrap();
+                    outer.unlock().await.unwrap();
+                }
+                waiting.await.unwrap().unwrap().expect("granted once it can be").unlock().await.unwrap();
+            })
+            .await;
+        world.nothing_is_half_done(Use::Acquire);
+        leaves_nothing(&world.server, &world.client).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_busy_with_somebody_s_script_is_waited_for() {
+    let server = RedisServer::start();
+    let (mut connection, mut hogging) = (server.connection(), server.connection());
+    config(&mut connection, "lua-time-limit", "5");
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let guard = client.mutex("held").unwrap().lock().await.unwrap();
+    let hog = tokio::task::spawn_blocking(move || {
+        redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut hogging)
+    });
+    let busy =
+        move || redis::cmd("PING").exec(&mut connection).is_err_and(|error| error.code() == Some("BUSY"));
+    settles("the server is busy", busy).await;
+    let lock = client.mutex("wanted").unwrap();
+    let error = lock.try_lock().await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("BUSY"), "{error}");
+    let waiting = tokio::spawn(async move { lock.lock().await });
+    let waiter = client.clone();
+    settles("it waits", move || waiter.stats().waiters == 1).await;
+    assert!(guard.is_held());
+    redis::cmd("SCRIPT").arg("KILL").exec(&mut server.connection()).unwrap();
+    hog.await.unwrap().unwrap_err();
+    timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().unlock().await.unwrap();
+    guard.verify().await.unwrap();
+    guard.unlock().await.unwrap();
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scripts_flushed_again_and_again_cost_nothing_but_time() {
+    let world = World::new("").await;
+    let mut connection = world.server.connection();
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let flushing = tokio::task::spawn_blocking(move || {
+        while stopped.recv_timeout(Duration::from_millis(5)).is_err() {
+            redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+        }
+    });
+    let tasks: Vec<_> = (0..20)
+        .map(|number| {
+            let lock = world.client.reentrant_lock(format!("flushed:{}", number % 5)).unwrap();
+            tokio::spawn(async move {
+                for _ in 0..20 {
+                    let outer = lock.lock().await.unwrap();
+                    lock.lock().await.unwrap().unlock().await.unwrap();
+                    outer.unlock().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    stop.send(()).unwrap();
+    flushing.await.unwrap();
+    assert_eq!(world.client.stats().losses, 0);
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_primary_that_becomes_a_replica_for_a_while_keeps_its_holder() {
+    let world = World::new("").await;
+    let mut connection = world.server.connection();
+    let guard = world.client.mutex("held").unwrap().lock().await.unwrap();
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut connection).unwrap();
+    let error = world.client.mutex("wanted").unwrap().try_lock().await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("READONLY") || text.contains("replica"), "{error:?}");
+    assert!(guard.is_held());
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut connection).unwrap();
+    let before = world.client.stats().renewals;
+    let client = world.client.clone();
+    settles("the hold is confirmed", move || client.stats().renewals > before).await;
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+/// Each command that the scripts use, forbidden: a typed error or a success, and never a lock without an end.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_missing_permission_leaves_anything_half_done() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let commands = [
+        "time", "pttl", "hget", "hset", "pexpire", "get", "set", "del", "publish", "hexists", "hlen",
+        "hkeys", "exists", "type", "hgetall",
+    ];
+    for command in commands {
+        let user = format!("no-{command}");
+        redis::cmd("ACL")
+            .arg("SETUSER")
+            .arg(&user)
+            .arg(&["on", ">pw", "~*", "&*", "+@all"])
+            .arg(format!("-{command}"))
+            .exec(&mut connection)
+            .unwrap();
+        let url = format!("redis://{user}:pw@{}", server.address());
+        let connected = LockClient::builder().url(&url).lease(Duration::from_millis(500)).connect().await;
+        let client = match connected {
+            Ok(client) => client,
+            Err(error) => {
+                assert!(matches!(error, Error::Denied { .. }), "{command}: {error:?}");
+                continue;
+            }
+        };
+        let lock = client.reentrant_lock(format!("acl:{command}")).unwrap();
+        let mut ends = Vec::new();
+        match lock.try_lock().await {
+            Ok(guard) => {
+                let guard = guard.expect("free");
+                if let Ok(inner) = lock.try_lock().await {
+                    ends.push(inner.expect("one's own").unlock().await);
+                }
+                ends.push(guard.unlock().await);
+            }
+            Err(error) => ends.push(Err(error)),
+        }
+        ends.push(lock.holder().await.map(drop));
+        ends.push(lock.force_unlock().await.map(drop));
+        for error in ends.into_iter().filter_map(Result::err) {
+            assert!(matches!(error, Error::Denied { .. }), "{command}: {error:?}");
+            assert!(error.to_string().contains("can't") || error.to_string().contains("refused"), "{error}");
+        }
+        let immortal = look::immortal_keys(&mut connection);
+        assert!(immortal.is_empty(), "{command}: {immortal:?}");
+        leaves_nothing(&server, &client).await;
+    }
+}
