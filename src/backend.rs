@@ -92,6 +92,15 @@ pub(crate) enum Outcome<T> {
 }
 
 impl<T> Outcome<T> {
+    /// The same end, in other words.
+    pub(crate) fn in_words(self, words: &str) -> Self {
+        match self {
+            Self::NotExecuted(failure) => Self::NotExecuted(Failure::new(failure.kind, words)),
+            Self::Unknown(failure) => Self::Unknown(Failure::new(failure.kind, words)),
+            done @ Self::Done(_) => done,
+        }
+    }
+
     pub(crate) fn and_then<U>(self, parse: impl FnOnce(T) -> Outcome<U>) -> Outcome<U> {
         match self {
             Self::Done(value) => parse(value),

@@ -275,7 +275,7 @@ impl Engine {
                 TimerKey::Request(request) => self.on_request_over(request),
                 TimerKey::Outage => self.on_outage_timer(),
                 TimerKey::ClientChannel => self.on_client_channel_timer(),
-                TimerKey::Clock => self.ask_clock(),
+                TimerKey::Clock => self.on_clock_timer(),
                 TimerKey::Shutdown => self.finish(),
             }
         }

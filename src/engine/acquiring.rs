@@ -137,6 +137,7 @@ impl Engine {
             } else if !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
                 name.trouble = None;
+                name.known_held = false;
                 name.wake(Cause::Duty);
             }
             if blocked || (behind_others && !waiter.once) {
@@ -275,6 +276,8 @@ impl Engine {
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.op = None;
+        // `max_hold` left it less than the command timeout.
+        let cut_short = hold.max_end.is_some();
         let key = hold.name;
         self.touch(key);
         match outcome {
@@ -301,11 +304,11 @@ impl Engine {
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, not_after);
-                self.wake(key);
+                self.wake_after_late(key);
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
-                self.back_off_name(key, failure.message);
+                self.back_off_name(key, Some(failure.message));
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -318,7 +321,7 @@ impl Engine {
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, not_after);
-                self.back_off_name(key, failure.message);
+                self.back_off_name(key, (!cut_short).then_some(failure.message));
             }
         }
     }
@@ -337,10 +340,24 @@ impl Engine {
         self.touch(key);
     }
 
-    fn back_off_name(&mut self, key: u64, words: String) {
+    /// The first late answer brought the server's time; after more of them the line is too slow for the lease.
+    fn wake_after_late(&mut self, key: u64) {
+        match self.names.get_mut(&key) {
+            Some(name) if name.failures == 0 => {
+                name.failures = 1;
+                self.wake(key);
+            }
+            _ => self.back_off_name(key, Some("every answer came too late for the lease".to_owned())),
+        }
+    }
+
+    /// `trouble`: what the server, or the way to it, had to do with it.
+    fn back_off_name(&mut self, key: u64, trouble: Option<String>) {
         self.set_outage_timer();
         if let Some(name) = self.names.get_mut(&key) {
-            Trouble::note(&mut name.trouble, self.now, words);
+            if let Some(words) = trouble {
+                Trouble::note(&mut name.trouble, self.now, words);
+            }
             name.not_before = self.now.plus(Self::back_off(name.failures));
             name.failures += 1;
             name.wake(Cause::Duty);
@@ -367,6 +384,8 @@ impl Engine {
         hold.cell = Some(cell);
         hold.granted_at = self.now;
         hold.confirmed_at = sent;
+        hold.renewed_at = sent;
+        hold.heard_at = sent;
         hold.ttl = lease;
         hold.server_life = server_life;
         // A grant that came when its validity was over is nobody's.
@@ -384,17 +403,21 @@ impl Engine {
     fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, token: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell.clone() else { return };
-        let (key, lock, offer) = (hold.name, hold.lock.clone(), hold.offer_time());
-        hold.levels.push(Level { request, watched: waiter.lease.is_watched() });
+        let (key, lock) = (hold.name, hold.lock.clone());
+        hold.levels.push(Level { request, watched: waiter.lease.is_watched(), picked_up: false });
         hold.show_count();
         self.note_max_hold(id);
         self.directory.insert((lock.clone(), waiter.owner), cell.clone());
-        self.timers.set(TimerKey::Offer(id), self.now.plus(offer));
+        self.set_offer_timer(id);
         self.set_hold_clock(id);
         add(&self.counters.grants, 1);
         self.report(Report::Granted { name: lock, hold: id, token, waited: self.now.since(waiter.since) });
         self.answer(request, Answer::Granted(cell));
         self.let_others_know(key, id, request, &waiter);
+        if self.holds.get(&id).is_some_and(|hold| hold.force_hint) {
+            // The hint was faster than the grant.
+            self.verify_now(id);
+        }
         self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
         self.advance(id);
     }
@@ -522,8 +545,7 @@ impl Engine {
         let answer = match (waiter.place, self.names.get(&waiter.name)) {
             (Place::Queued, Some(name)) => {
                 let blocked = self.live_hold_in_the_way(name).is_some();
-                if blocked || name.known_held || name.answered_at >= since && name.answered_at > Moment::ZERO
-                {
+                if blocked || name.answered_at >= since && name.answered_at > Moment::ZERO {
                     Answer::NotGranted
                 } else {
                     Answer::Failed(self.wait_failed(waiter))
@@ -602,32 +624,31 @@ impl Engine {
 
     // ---- grants that nobody picks up
 
-    /// Nobody has shown that it has its guard: take the grants back that nobody took.
+    /// Takes back the grants whose callers have not shown that they have their guards.
     pub(super) fn on_offer_over(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.picked_up {
-            return;
-        }
-        for level in &hold.levels {
+        for level in hold.levels.iter().filter(|level| !level.picked_up) {
             self.effects.push(super::event::Effect::Withdraw { request: level.request });
         }
     }
 
-    /// The caller had taken it: from now on it is renewed.
-    pub(super) fn on_picked_up(&mut self, request: RequestId) {
-        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.remove(&request) {
-            self.pick_up(hold);
+    /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.
+    pub(super) fn set_offer_timer(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if hold.has_unpicked_level() && !self.timers.is_set(TimerKey::Offer(id)) {
+            self.timers.set(TimerKey::Offer(id), self.now.plus(hold.offer_time()));
         }
     }
 
-    pub(super) fn pick_up(&mut self, id: u64) {
+    /// The caller had taken it: from now on it is a reason to renew.
+    pub(super) fn on_picked_up(&mut self, request: RequestId) {
+        let Some(Waiter { place: Place::Granted(id), .. }) = self.granted.remove(&request) else { return };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.picked_up {
-            return;
+        if let Some(level) = hold.levels.iter_mut().find(|level| level.request == request) {
+            level.picked_up = true;
         }
-        hold.picked_up = true;
-        self.timers.clear(TimerKey::Offer(id));
         self.arm_renewal(id);
+        self.set_hold_clock(id);
     }
 
     /// The grant is back; its caller asks again should it ever be polled.

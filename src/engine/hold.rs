@@ -83,6 +83,8 @@ pub(crate) struct Level {
     /// The acquisition that was granted.
     pub(crate) request: RequestId,
     pub(crate) watched: bool,
+    /// Its caller has shown that it has the guard. Before, it is no reason to renew.
+    pub(crate) picked_up: bool,
 }
 
 /// Something a hold has to send, one after the other.
@@ -127,8 +129,6 @@ pub(crate) struct Hold {
     /// Who gets the grant of an attempt; `None` once that caller has gone.
     pub(crate) taker: Option<RequestId>,
     pub(crate) levels: Vec<Level>,
-    /// A caller has shown that it has its guard. Before, nothing is renewed.
-    pub(crate) picked_up: bool,
     pub(crate) op: Option<(OpId, Sending)>,
     pub(crate) renewal: Option<OpId>,
     pub(crate) todo: VecDeque<Todo>,
@@ -138,6 +138,9 @@ pub(crate) struct Hold {
     /// When the last confirmed acquire or renewal was sent, and the TTL it set.
     pub(crate) confirmed_at: Moment,
     pub(crate) ttl: LeaseMs,
+    /// When the last confirmed command was sent that a renewal need not repeat, and the last of any kind.
+    pub(crate) renewed_at: Moment,
+    pub(crate) heard_at: Moment,
     /// From here on the key is gone, whatever was lost on the way.
     pub(crate) key_end: Moment,
     pub(crate) max_end: Option<Moment>,
@@ -165,7 +168,6 @@ impl Hold {
             cell: None,
             taker: None,
             levels: Vec::new(),
-            picked_up: false,
             op: None,
             renewal: None,
             todo: VecDeque::new(),
@@ -174,6 +176,8 @@ impl Hold {
             granted_at: Moment::ZERO,
             confirmed_at: Moment::ZERO,
             ttl: lease,
+            renewed_at: Moment::ZERO,
+            heard_at: Moment::ZERO,
             key_end: Moment::ZERO,
             max_end: None,
             server_life: 0,
@@ -199,8 +203,13 @@ impl Hold {
         }
     }
 
+    /// Somebody has a guard that asked for renewals.
     pub(crate) fn is_watched(&self) -> bool {
-        self.levels.iter().any(|level| level.watched)
+        self.levels.iter().any(|level| level.watched && level.picked_up)
+    }
+
+    pub(crate) fn has_unpicked_level(&self) -> bool {
+        self.levels.iter().any(|level| !level.picked_up)
     }
 
     /// The owner's hold count, which is always exact.
@@ -250,9 +259,15 @@ impl Hold {
         (deadline, lease.at_most(end.since(deadline)))
     }
 
-    /// When to renew next: a third of the TTL after the last confirmation was sent for.
-    pub(crate) fn renew_at(&self) -> Moment {
-        self.confirmed_at.plus(self.ttl.duration() / 3)
+    /// When to renew next: a third of the lease after the last renewal was sent. A longer lease of another level
+    /// does not delay it.
+    pub(crate) fn renew_at(&self, lease: LeaseMs) -> Moment {
+        self.renewed_at.plus(self.ttl.min(lease).duration() / 3)
+    }
+
+    /// When to begin to doubt: half a lease without any confirmation.
+    pub(crate) fn doubt_at(&self) -> Moment {
+        self.heard_at.plus(self.ttl.duration() / 2)
     }
 
     /// How long a grant waits to be picked up.

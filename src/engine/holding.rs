@@ -44,12 +44,14 @@ impl Engine {
         }
         if let Some(removed) = removed {
             hold.todo.push_back(Todo::LowerCount(request));
-            if removed.watched && !hold.is_watched() {
-                self.renewals.remove(id);
-                self.set_hold_clock(id);
+            let unwatched = removed.watched && !hold.is_watched();
+            if request.is_some() && self.link.outage_since().is_some() {
+                self.set_outage_timer();
             }
-            if request.is_some() {
-                self.pick_up(id);
+            if unwatched {
+                self.renewals.remove(id);
+                self.verify_if_asked(id);
+                self.set_hold_clock(id);
             }
         }
         self.advance(id);
@@ -178,7 +180,13 @@ impl Engine {
                 self.on_level_granted(id, request, abandoned, lease, sent);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
-            Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {}
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
+                if hold.failures > 0 {
+                    self.retry_hold(id);
+                } else {
+                    hold.failures = 1;
+                }
+            }
             // Not absent and not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
@@ -227,13 +235,17 @@ impl Engine {
             let end = sent.plus(limit);
             hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
         }
-        hold.levels.push(Level { request, watched: waiter.lease.is_watched() });
+        hold.levels.push(Level { request, watched: waiter.lease.is_watched(), picked_up: false });
+        if lease >= self.config.lease {
+            hold.renewed_at = hold.renewed_at.max(sent);
+        }
         hold.show_count();
         let Some(cell) = hold.cell.clone() else { return };
         self.note_max_hold(id);
         add(&self.counters.reentries, 1);
         self.answer(request, Answer::Granted(cell));
         self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
+        self.set_offer_timer(id);
         self.arm_renewal(id);
         self.set_hold_clock(id);
     }
@@ -320,6 +332,7 @@ impl Engine {
             hold.confirmed_at = sent;
             hold.ttl = lease;
         }
+        hold.heard_at = hold.heard_at.max(sent);
         hold.enter(Input::Confirmed);
         hold.failures = 0;
         self.note_max_hold(id);
@@ -341,7 +354,7 @@ impl Engine {
         if !hold.state.is_live() {
             return self.timers.clear(TimerKey::HoldClock(id));
         }
-        let doubt = hold.confirmed_at.plus(hold.ttl.duration() / 2);
+        let doubt = hold.doubt_at();
         let at = match hold.state {
             State::Held if hold.is_watched() && doubt > self.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
@@ -364,7 +377,7 @@ impl Engine {
             cell.lose_if_past(self.now);
             return self.lose(id, LossReason::Expired);
         }
-        if hold.is_watched() && self.now >= hold.confirmed_at.plus(hold.ttl.duration() / 2) {
+        if hold.is_watched() && self.now >= hold.doubt_at() {
             self.doubt(id);
         }
         self.set_hold_clock(id);

@@ -13,6 +13,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
+use crate::engine::hold::Todo;
 use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
@@ -52,6 +53,10 @@ impl Link {
 
     pub(crate) fn round_trip(&self) -> Duration {
         self.round_trip
+    }
+
+    pub(crate) fn outage_since(&self) -> Option<Moment> {
+        self.outage_since
     }
 
     /// What went wrong last, in words.
@@ -128,7 +133,10 @@ impl Engine {
     }
 
     pub(super) fn on_connect_failed(&mut self, failure: Failure) {
-        self.begin_outage(&failure.message);
+        // With commands answered it is the pub/sub connection: wake-ups are late, nothing else.
+        if !self.link.up {
+            self.begin_outage(&failure.message);
+        }
         if failure.kind.is_transient() {
             return;
         }
@@ -151,6 +159,7 @@ impl Engine {
         if self.link.outage_since.is_none() {
             self.link.outage_since = Some(self.now);
             self.set_outage_timer();
+            self.timers.set(TimerKey::Clock, self.now.plus(Duration::from_secs(1)));
         }
     }
 
@@ -208,8 +217,32 @@ impl Engine {
             let error = self.wait_failed(&self.waiters[&request]);
             self.end_wait(request, Answer::Failed(error));
         }
+        self.end_unlocks();
         if let Some(at) = next {
             self.timers.set(TimerKey::Outage, at);
+        }
+    }
+
+    /// Nobody waits for a release any longer than for a lock; it goes on without them.
+    fn end_unlocks(&mut self) {
+        let limit = self.config.outage_limit;
+        if self.link.outage_since.is_none_or(|since| self.now.since(since) < limit) {
+            return;
+        }
+        let holds: Vec<u64> = self.holds.keys().copied().collect();
+        for id in holds {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            let mut asked = std::mem::take(&mut hold.release.requests);
+            hold.release.background |= !asked.is_empty();
+            for todo in &mut hold.todo {
+                if let Todo::LowerCount(request) = todo {
+                    asked.extend(request.take());
+                }
+            }
+            for request in asked {
+                let error = self.unavailable(self.now.minus(limit));
+                self.fail(request, error);
+            }
         }
     }
 
@@ -222,13 +255,28 @@ impl Engine {
         }
     }
 
+    /// The clock is not known yet; or there was trouble, and nothing else may be sent that would show its end.
+    pub(super) fn on_clock_timer(&mut self) {
+        self.ask_clock();
+        if !self.link.up || self.link.outage_since.is_none() || self.link.asking_clock {
+            return;
+        }
+        if self.ops.is_empty() {
+            self.link.asking_clock = true;
+            self.send(Op::Clock, Command::Time, self.attempt_deadline(), ServerTime(0));
+        } else {
+            self.timers.set(TimerKey::Clock, self.now.plus(Duration::from_secs(1)));
+        }
+    }
+
     pub(super) fn on_clock_reply(&mut self, outcome: &Outcome<Reply>) {
         self.link.asking_clock = false;
         if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
             if !failure.kind.is_transient() {
                 return self.on_connect_failed(failure.clone());
             }
-            self.timers.set(TimerKey::Clock, self.now.plus(Duration::from_millis(50)));
+            let pause = Duration::from_millis(if self.clock.is_known() { 1_000 } else { 50 });
+            self.timers.set(TimerKey::Clock, self.now.plus(pause));
         }
     }
 
@@ -264,8 +312,8 @@ impl Engine {
     // ---- subscriptions
 
     fn subscribe(&mut self, subscribe: Option<Subscribe>) {
-        let Some(Subscribe { channel, generation, listener }) = subscribe else { return };
-        let sharded = self.config.sharded && listener != Listener::Client;
+        let Some(Subscribe { channel, generation, is_client }) = subscribe else { return };
+        let sharded = self.config.sharded && !is_client;
         self.effects.push(Effect::Subscribe { channel, sharded, generation });
     }
 
@@ -291,7 +339,12 @@ impl Engine {
     }
 
     pub(super) fn on_subscribed(&mut self, channel: &Arc<str>, generation: u64, result: Result<(), Failure>) {
-        let Some(listener) = self.wakeups.answered(channel, generation, result.is_ok()) else { return };
+        for listener in self.wakeups.answered(channel, generation, result.is_ok()) {
+            self.on_listener_answered(listener, result.clone());
+        }
+    }
+
+    fn on_listener_answered(&mut self, listener: Listener, result: Result<(), Failure>) {
         match (listener, result) {
             // Whatever was published before could not be heard: look once more.
             (Listener::Name(key), Ok(())) => self.wake(key),
@@ -341,29 +394,28 @@ impl Engine {
     }
 
     pub(super) fn on_message(&mut self, channel: &Arc<str>, payload: &str) {
-        match self.wakeups.listener(channel) {
-            Some(Listener::Name(key)) => {
-                let Some(name) = self.names.get_mut(&key) else { return };
-                if name.has_waiters() {
-                    add(&self.counters.wake_ups, 1);
-                    // A message beats a duty that nobody has acted on: it says why the lock may be free.
-                    name.must_try = Some(Cause::WakeUp);
-                    self.touch(key);
-                }
+        for listener in self.wakeups.listeners(channel) {
+            match listener {
+                Listener::Name(key) => self.on_wake_up(key),
+                Listener::Client => self.on_force_hint(payload),
             }
-            Some(Listener::Client) => self.on_force_hint(payload),
-            None => {}
+        }
+    }
+
+    fn on_wake_up(&mut self, key: u64) {
+        let Some(name) = self.names.get_mut(&key) else { return };
+        if name.has_waiters() {
+            add(&self.counters.wake_ups, 1);
+            // A message beats a duty that nobody has acted on: it says why the lock may be free.
+            name.must_try = Some(Cause::WakeUp);
+            self.touch(key);
         }
     }
 
     /// Somebody says that a hold of ours was taken away: ask the server.
     fn on_force_hint(&mut self, lock: &str) {
-        let hinted: Vec<u64> = self
-            .holds
-            .values()
-            .filter(|hold| hold.state.is_live() && hold.lock.as_str() == lock)
-            .map(|hold| hold.id)
-            .collect();
+        let hinted: Vec<u64> =
+            self.holds.values().filter(|hold| hold.lock.as_str() == lock).map(|hold| hold.id).collect();
         for id in hinted {
             if let Some(hold) = self.holds.get_mut(&id) {
                 hold.force_hint = true;
@@ -387,7 +439,7 @@ impl Engine {
         let (channel, idle) = (name.channel.clone(), name.is_idle());
         self.timers.clear(TimerKey::Try(key));
         self.timers.clear(TimerKey::SelfWait(key));
-        if self.wakeups.listener(&channel).is_some() {
+        if self.wakeups.listens(&channel, Listener::Name(key)) {
             if !self.timers.is_set(TimerKey::Linger(key)) {
                 self.timers.set(TimerKey::Linger(key), self.now.plus(LINGER));
             }
@@ -409,7 +461,7 @@ impl Engine {
         let Some(channel) = self.names.get(&key).map(|name| name.channel.clone()) else { return };
         self.timers.clear(TimerKey::Linger(key));
         self.timers.clear(TimerKey::Resubscribe(key));
-        if self.wakeups.forget(&channel) {
+        if self.wakeups.forget(&channel, Listener::Name(key)) {
             self.effects.push(Effect::Unsubscribe { channel, sharded: self.config.sharded });
         }
         self.touch(key);

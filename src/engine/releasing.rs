@@ -297,7 +297,7 @@ impl Engine {
                 } else {
                     self.drop_hold(to)
                 }
-                self.on_freed(from, Some(receivers.unwrap_or(0)));
+                self.on_freed(from, receivers);
             }
             Outcome::Done(reply) => {
                 self.drop_hold(to);

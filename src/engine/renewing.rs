@@ -26,8 +26,8 @@ impl Engine {
     /// Registers a watched hold for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.picked_up && hold.state.is_live() && hold.is_watched() && hold.renewal.is_none() {
-            self.renewals.set(id, hold.renew_at());
+        if hold.state.is_live() && hold.is_watched() && hold.renewal.is_none() {
+            self.renewals.set(id, hold.renew_at(self.config.lease));
         }
     }
 
@@ -44,7 +44,6 @@ impl Engine {
         match self.holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
                 hold.verifying.push(request);
-                self.pick_up(id);
                 self.verify_now(id);
                 if !self.can_renew() {
                     self.ask_clock();
@@ -98,11 +97,8 @@ impl Engine {
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
         for &id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            let Some(lease) =
-                renewal_lease(hold, self.config.lease, self.now, self.link.round_trip(), &mut deadline)
-            else {
-                continue;
-            };
+            let lease =
+                renewal_lease(hold, self.config.lease, self.now, self.link.round_trip(), &mut deadline);
             if lease != LeaseMs::PROBE {
                 end = end.min(self.now.plus(lease.duration()));
                 hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
@@ -170,6 +166,9 @@ impl Engine {
         match answer {
             Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
+                    if hold.is_watched() {
+                        hold.renewed_at = hold.renewed_at.max(sent);
+                    }
                     // A hint that came while this was on its way still has to be looked into.
                     hold.force_hint &= !one.hinted;
                 }
@@ -199,7 +198,7 @@ impl Engine {
     }
 
     /// Somebody asked while the last renewal was on its way.
-    fn verify_if_asked(&mut self, id: u64) {
+    pub(super) fn verify_if_asked(&mut self, id: u64) {
         if self.holds.get(&id).is_some_and(|hold| !hold.verifying.is_empty() || hold.force_hint) {
             self.verify_now(id);
         }
@@ -269,24 +268,25 @@ impl Engine {
     }
 }
 
-/// The TTL to send for a hold: its lease if it is watched, else only a question. `None`: it would gain nothing.
+/// The TTL to send for a hold: its lease if it is watched, else only a question; the same if `max_hold` leaves next to
+/// nothing to gain.
 fn renewal_lease(
     hold: &Hold,
     lease: LeaseMs,
     now: Moment,
     round_trip: Duration,
     deadline: &mut Moment,
-) -> Option<LeaseMs> {
-    if !hold.picked_up || !hold.is_watched() {
-        return Some(LeaseMs::PROBE);
+) -> LeaseMs {
+    if !hold.is_watched() {
+        return LeaseMs::PROBE;
+    }
+    if hold.max_end.is_none() {
+        return lease;
     }
     let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end, round_trip);
-    if hold.max_end.is_some() {
-        let gain = now.plus(ttl.validity()).since(hold.valid_until());
-        if gain < ttl.duration() / 10 && hold.verifying.is_empty() && !hold.force_hint {
-            return None;
-        }
-        *deadline = capped;
+    if now.plus(ttl.validity()).since(hold.valid_until()) < ttl.duration() / 10 {
+        return LeaseMs::PROBE;
     }
-    Some(ttl)
+    *deadline = capped;
+    ttl
 }

@@ -1,6 +1,7 @@
 //! The engine by hand: one event, then what it wants. The simulation finds what nobody thought of; these say what was
 //! thought of, rule by rule.
 
+mod corners;
 mod details;
 
 use std::sync::Arc;

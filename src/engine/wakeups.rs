@@ -1,6 +1,7 @@
 //! Subscriptions: which are wanted, and which the server has confirmed.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use std::time::Duration;
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// Whom a channel is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Listener {
     /// The waiters of a name.
     Name(u64),
@@ -18,7 +19,8 @@ pub(crate) enum Listener {
 
 #[derive(Debug)]
 struct Subscription {
-    listener: Listener,
+    /// More than one where two names share a channel: `x` and `{x}` in Redisson's spelling.
+    listeners: BTreeSet<Listener>,
     /// Only the answer to the newest SUBSCRIBE counts.
     generation: u64,
     confirmed: bool,
@@ -29,7 +31,7 @@ struct Subscription {
 pub(crate) struct Subscribe {
     pub(crate) channel: Arc<str>,
     pub(crate) generation: u64,
-    pub(crate) listener: Listener,
+    pub(crate) is_client: bool,
 }
 
 #[derive(Debug, Default)]
@@ -43,10 +45,12 @@ pub(crate) struct Wakeups {
 impl Wakeups {
     /// Wants a channel. Gives what to send, if anything.
     pub(crate) fn want(&mut self, channel: &Arc<str>, listener: Listener) -> Option<Subscribe> {
-        if self.channels.contains_key(channel) {
+        if let Some(subscription) = self.channels.get_mut(channel) {
+            subscription.listeners.insert(listener);
             return None;
         }
-        self.channels.insert(channel.clone(), Subscription { listener, generation: 0, confirmed: false });
+        let listeners = BTreeSet::from([listener]);
+        self.channels.insert(channel.clone(), Subscription { listeners, generation: 0, confirmed: false });
         self.again(channel)
     }
 
@@ -59,13 +63,18 @@ impl Wakeups {
         self.connected.then(|| Subscribe {
             channel: channel.clone(),
             generation: subscription.generation,
-            listener: subscription.listener,
+            is_client: subscription.listeners.contains(&Listener::Client),
         })
     }
 
-    /// No longer wants a channel. True if it is to be unsubscribed.
-    pub(crate) fn forget(&mut self, channel: &Arc<str>) -> bool {
-        self.channels.remove(channel).is_some() && self.connected
+    /// One listener no longer wants a channel. True if it is to be unsubscribed.
+    pub(crate) fn forget(&mut self, channel: &Arc<str>, listener: Listener) -> bool {
+        let Some(subscription) = self.channels.get_mut(channel) else { return false };
+        if !subscription.listeners.remove(&listener) || !subscription.listeners.is_empty() {
+            return false;
+        }
+        self.channels.remove(channel);
+        self.connected
     }
 
     /// The pub/sub connection is new: everything wanted has to be subscribed.
@@ -82,27 +91,32 @@ impl Wakeups {
         }
     }
 
-    /// The server's answer. `None`: it is not the answer to the newest SUBSCRIBE.
-    pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Option<Listener> {
-        let subscription = self.channels.get_mut(channel)?;
-        if subscription.generation != generation {
-            return None;
+    /// The server's answer, and whom it concerns: nobody if it is not the answer to the newest SUBSCRIBE.
+    pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Vec<Listener> {
+        match self.channels.get_mut(channel) {
+            Some(subscription) if subscription.generation == generation => {
+                subscription.confirmed = ok;
+                subscription.listeners.iter().copied().collect()
+            }
+            _ => Vec::new(),
         }
-        subscription.confirmed = ok;
-        Some(subscription.listener)
     }
 
     pub(crate) fn is_confirmed(&self, channel: &Arc<str>) -> bool {
         self.channels.get(channel).is_some_and(|subscription| subscription.confirmed)
     }
 
-    pub(crate) fn listener(&self, channel: &Arc<str>) -> Option<Listener> {
-        self.channels.get(channel).map(|subscription| subscription.listener)
+    pub(crate) fn listeners(&self, channel: &Arc<str>) -> Vec<Listener> {
+        self.channels.get(channel).map_or_else(Vec::new, |known| known.listeners.iter().copied().collect())
+    }
+
+    pub(crate) fn listens(&self, channel: &Arc<str>, listener: Listener) -> bool {
+        self.channels.get(channel).is_some_and(|known| known.listeners.contains(&listener))
     }
 
     /// Lock channels that are subscribed or wanted.
     pub(crate) fn lock_channels(&self) -> usize {
-        self.channels.values().filter(|subscription| subscription.listener != Listener::Client).count()
+        self.channels.values().filter(|known| !known.listeners.contains(&Listener::Client)).count()
     }
 }
 
@@ -118,9 +132,9 @@ mod tests {
         let first = wakeups.connected().pop().unwrap();
         wakeups.disconnected();
         let second = wakeups.connected().pop().unwrap();
-        assert_eq!(wakeups.answered(&channel, first.generation, true), None, "a stale confirmation");
+        assert_eq!(wakeups.answered(&channel, first.generation, true), [], "a stale confirmation");
         assert!(!wakeups.is_confirmed(&channel));
-        assert_eq!(wakeups.answered(&channel, second.generation, true), Some(Listener::Name(1)));
+        assert_eq!(wakeups.answered(&channel, second.generation, true), [Listener::Name(1)]);
         assert!(wakeups.is_confirmed(&channel));
         wakeups.disconnected();
         assert!(!wakeups.is_confirmed(&channel));
@@ -133,8 +147,10 @@ mod tests {
         wakeups.connected();
         assert!(wakeups.want(&channel, Listener::Name(1)).is_some());
         assert!(wakeups.want(&channel, Listener::Name(1)).is_none());
-        assert!(wakeups.forget(&channel));
-        assert!(!wakeups.forget(&channel));
+        assert!(wakeups.want(&channel, Listener::Name(2)).is_none());
+        assert!(!wakeups.forget(&channel, Listener::Name(1)), "another name still listens");
+        assert!(wakeups.forget(&channel, Listener::Name(2)));
+        assert!(!wakeups.forget(&channel, Listener::Name(2)));
         assert_eq!(wakeups.lock_channels(), 0);
     }
 }

@@ -102,6 +102,12 @@ fn judge_err<T>(text: &str) -> Outcome<T> {
     if text.starts_with("ERR Client sent AUTH") || text.starts_with("ERR AUTH ") || says("invalid password") {
         return Outcome::NotExecuted(Failure::new(F::Auth, text));
     }
+    // Redis 6.2 wraps the error of a command within a script: its own words come last.
+    if text.starts_with("ERR Error running script") {
+        if let Some((_, inner)) = text.rsplit_once(": -") {
+            return judge_reply::<T>(inner).in_words(text);
+        }
+    }
     // An error raised within a script may come after a write; one before it started cannot.
     if says("script: ") || says("user_script") && !says("Error compiling script") {
         return Outcome::Unknown(Failure::new(F::Refused, text));
@@ -185,6 +191,11 @@ mod tests {
                 "ERR The user executing the script can't publish to the channel mentioned in the command script: 6e7b",
                 "not executed",
                 F::Denied,
+            ),
+            (
+                "ERR Error running script (call to f_6e7b): @user_script:1: @user_script: 1: -READONLY You can't write against a read only replica.",
+                "not executed",
+                F::ReadOnly,
             ),
             ("ERR max number of clients reached", "not executed", F::Busy),
             ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::Busy),

@@ -1,0 +1,331 @@
+//! Corners where several rules meet: leases of different levels, outages that end unseen, names that share a channel.
+
+use super::*;
+
+fn lease(seconds: u64) -> LeaseMs {
+    LeaseMs::checked("lease", Duration::from_secs(seconds)).unwrap()
+}
+
+impl Hand {
+    fn want(&mut self, owner: u64, lease: Lease, wait: Wait, max_hold: Option<Duration>) -> RequestId {
+        self.want_name("n", owner, lease, wait, max_hold)
+    }
+
+    fn want_name(
+        &mut self,
+        name: &str,
+        owner: u64,
+        lease: Lease,
+        wait: Wait,
+        max_hold: Option<Duration>,
+    ) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.event(Event::Acquire(Acquire {
+            request,
+            name: LockName::new(name).unwrap(),
+            owner: OwnerKey::from_test(owner),
+            lease,
+            wait,
+            max_hold,
+        }));
+        request
+    }
+
+    /// Answers renewals with Yes while time passes, 1 ms round trips; gives how many were sent.
+    fn live(&mut self, time: Duration) -> usize {
+        let end = self.now.plus(time);
+        let mut renewals = 0;
+        while self.now < end {
+            self.pass(Duration::from_millis(1));
+            for (op, command) in std::mem::take(&mut self.sent) {
+                if let Command::Renew { holds, .. } = &command {
+                    renewals += 1;
+                    let answers = holds.iter().map(|_| Renewed::Yes).collect();
+                    self.done(op, Body::Renew(Some(answers)));
+                } else {
+                    self.sent.push((op, command));
+                }
+            }
+        }
+        renewals
+    }
+}
+
+#[test]
+fn max_hold_verified_early_stays_renewed() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(request);
+    hand.event(Event::PickedUp { request });
+    hand.pass(Duration::from_secs(1));
+    hand.event(Event::Lagged);
+    let renewals = hand.live(Duration::from_secs(60));
+    assert!(cell.is_held(hand.now), "{renewals} renewals, {:?}", cell.loss());
+}
+
+#[test]
+fn max_hold_is_verified_after_reconnect() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(request);
+    hand.event(Event::PickedUp { request });
+    hand.event(Event::Down { cause: "x".to_owned() });
+    hand.event(Event::PubSubDown);
+    hand.connect("run-2");
+    assert_eq!(hand.labels(), ["renew"]);
+}
+
+#[test]
+fn nested_leases_no_storm() {
+    let mut hand = Hand::new();
+    let outer = hand.want(1, Lease::Fixed(lease(60)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(outer);
+    hand.event(Event::PickedUp { request: outer });
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    let renewals = hand.live(Duration::from_secs(60));
+    assert!(renewals < 10, "{renewals} renewals in a minute");
+}
+
+#[test]
+fn shutdown_while_a_reentry_is_in_flight_releases() {
+    let mut hand = Hand::new();
+    let (_level, _cell) = hand.hold(1);
+    hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.event(Event::Shutdown {
+        until: hand.now.plus(Duration::from_secs(5)),
+        request: Some(RequestId(99)),
+    });
+    hand.done(op, grant(0));
+    assert_eq!(hand.labels(), ["release"], "finished {} {:?}", hand.finished, hand.answers);
+}
+
+#[test]
+fn shutdown_while_count_and_renewal_are_in_flight() {
+    let mut hand = Hand::new();
+    let (outer, cell) = hand.hold(1);
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    hand.event(Event::PickedUp { request: outer });
+    hand.pass(Duration::from_secs(10));
+    let (renewal, _) = hand.take("renew");
+    hand.release(&cell, inner);
+    let (lower, _) = hand.take("release");
+    hand.event(Event::Shutdown {
+        until: hand.now.plus(Duration::from_secs(5)),
+        request: Some(RequestId(99)),
+    });
+    hand.done(renewal, Body::Renew(Some(vec![Renewed::Yes])));
+    hand.done(lower, Body::Release(Released::CountSet));
+    assert_eq!(hand.labels(), ["release"], "finished {} {:?}", hand.finished, hand.answers);
+}
+
+#[test]
+fn a_reentry_nobody_picks_up_is_not_renewed_for_ever() {
+    let mut hand = Hand::new();
+    let (outer, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: outer });
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    // The inner future is never polled again; the outer guard goes.
+    hand.event(Event::Release { hold: cell.id, level: outer, request: None });
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    let renewals = hand.live(Duration::from_secs(120));
+    assert!(
+        !hand.withdrawals.is_empty() || !cell.is_held(hand.now),
+        "{renewals} renewals, withdrawals {:?}",
+        hand.withdrawals
+    );
+}
+
+#[test]
+fn try_lock_without_an_answer_is_unavailable() {
+    let mut hand = Hand::new();
+    let first = hand.sleeper(1);
+    hand.event(Event::Cancel { request: first });
+    hand.pass(Duration::from_millis(300));
+    let second = hand.ask(2, Wait::Once);
+    hand.take("acquire");
+    hand.pass(Duration::from_secs(2));
+    let answer = hand.answer(second);
+    assert!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), "{answer:?}");
+}
+
+#[test]
+fn unlock_in_an_outage_is_answered() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, Lease::Fixed(lease(86_400)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(request);
+    hand.event(Event::Down { cause: "x".to_owned() });
+    let unlock = hand.release(&cell, request);
+    hand.pass(Duration::from_secs(3_600));
+    assert!(hand.answers.iter().any(|(other, _)| *other == unlock), "no answer for an hour");
+}
+
+#[test]
+fn a_repeated_force_does_not_hit_a_stranger() {
+    let mut hand = Hand::new();
+    hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), request: RequestId(77) });
+    let hash = |field: &str| {
+        Body::Inspect(KeyState::Hash { pttl: 9, fields: 1, field: field.to_owned(), count: "1".to_owned() })
+    };
+    let (op, _) = hand.take("inspect");
+    hand.done(op, hash(OTHER));
+    let (op, _) = hand.take("force_release");
+    hand.unknown(op);
+    hand.pass(Duration::from_millis(50));
+    let (op, _) = hand.take("force_release");
+    // The first one was executed, and the next in line has the lock.
+    hand.done(op, Body::Force(Forced::Foreign));
+    for (op, command) in std::mem::take(&mut hand.sent) {
+        assert_eq!(command.label(), "inspect");
+        hand.done(op, hash("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:732"));
+    }
+    assert!(!hand.labels().contains(&"force_release"), "{:?}", hand.sent);
+}
+
+#[test]
+fn a_script_that_always_fails_ends_the_wait() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let mut commands = 0;
+    for _ in 0..6_000 {
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            commands += 1;
+            let failure =
+                Failure::new(FailureKind::Refused, "ERR Error running script user_script:1: -READONLY");
+            hand.event(Event::Replied { op, outcome: Outcome::Unknown(failure) });
+        }
+        hand.pass(Duration::from_millis(100));
+    }
+    let clean_ups = hand.counters.snapshot().clean_ups;
+    assert!(
+        hand.answers.iter().any(|(other, _)| *other == request),
+        "open after 10 min, {commands} commands, {clean_ups} clean-ups"
+    );
+}
+
+#[test]
+fn names_that_share_a_channel() {
+    let mut hand = Hand::new();
+    hand.engine.config.profile = WireProfile::Redisson;
+    let first = hand.want_name("x", 1, Lease::Watched(lease(30)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    let second = hand.want_name("{x}", 2, Lease::Watched(lease(30)), Wait::Once, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    assert!(matches!(hand.answer(second), Answer::NotGranted));
+    hand.pass(Duration::from_secs(2));
+    hand.is_open(first);
+    assert!(hand.unsubscribed.is_empty(), "{:?}", hand.unsubscribed);
+}
+
+#[test]
+fn verify_survives_the_end_of_the_last_watched_level() {
+    let mut hand = Hand::new();
+    let outer = hand.want(1, Lease::Fixed(lease(3_600)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(outer);
+    hand.event(Event::PickedUp { request: outer });
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    hand.event(Event::Down { cause: "x".to_owned() });
+    hand.event(Event::Up(ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() }));
+    let (time, _) = hand.take("time");
+    hand.event(Event::Verify { hold: cell.id, request: RequestId(77) });
+    hand.event(Event::Release { hold: cell.id, level: inner, request: None });
+    hand.done(time, Body::Pong);
+    assert!(hand.labels().contains(&"renew"), "{:?}", hand.labels());
+}
+
+#[test]
+fn one_busy_answer_does_not_end_waits_half_a_minute_later() {
+    let mut hand = Hand::new();
+    let holder = hand.want(1, Lease::Fixed(lease(3_600)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(holder);
+    hand.event(Event::PickedUp { request: holder });
+    let waiter = hand.ask(2, Wait::Forever);
+    hand.event(Event::Ping { request: RequestId(77) });
+    let (op, _) = hand.take("ping");
+    // The caller does not wait for more.
+    hand.event(Event::Cancel { request: RequestId(77) });
+    hand.refused(op, FailureKind::Busy);
+    // Nothing else has to be sent, so the server is asked whether it is well.
+    hand.pass(Duration::from_secs(2));
+    let (op, _) = hand.take("time");
+    hand.done(op, Body::Pong);
+    hand.pass(Duration::from_secs(60));
+    hand.nothing_sent();
+    hand.is_open(waiter);
+}
+
+#[test]
+fn late_answers_are_not_answered_at_the_pace_of_the_line() {
+    let mut hand = Hand::new();
+    let short = LeaseMs::checked("lease", Duration::from_millis(10)).unwrap();
+    let request = hand.want(1, Lease::Fixed(short), Wait::Forever, None);
+    let mut commands = 0;
+    for _ in 0..500 {
+        // 20 ms there and back.
+        hand.pass(Duration::from_millis(15));
+        let arrived = hand.server_time();
+        let sent = std::mem::take(&mut hand.sent);
+        hand.pass(Duration::from_millis(5));
+        for (op, command) in sent {
+            commands += 1;
+            let body = match command {
+                Command::Acquire { not_after, .. } => Body::Acquire(if arrived > not_after {
+                    Acquired::Late
+                } else {
+                    Acquired::Granted { token: 1 }
+                }),
+                _ => Body::Release(Released::Gone),
+            };
+            let reply = Reply { time: Some(arrived), body };
+            hand.event(Event::Replied { op, outcome: Outcome::Done(reply) });
+        }
+    }
+    assert!(
+        commands < 200,
+        "{commands} commands in 10 s, answered {:?}",
+        hand.answers.iter().any(|(other, _)| *other == request)
+    );
+}
+
+#[test]
+fn a_hint_that_overtakes_the_grant() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    let channel: Arc<str> = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+    hand.event(Event::Message { channel, payload: "n".to_owned() });
+    hand.done(op, grant(1));
+    hand.granted(request);
+    assert_eq!(hand.labels(), ["renew"]);
+}
