@@ -159,8 +159,13 @@ impl Engine {
         if self.link.outage_since.is_none() {
             self.link.outage_since = Some(self.now);
             self.set_outage_timer();
-            self.timers.set(TimerKey::Clock, self.now.plus(Duration::from_secs(1)));
+            self.timers.set(TimerKey::Clock, self.now.plus(self.trouble_pause()));
         }
+    }
+
+    /// How soon after trouble the server is asked whether it is well: often within the time that waiters bear it.
+    fn trouble_pause(&self) -> Duration {
+        (self.config.outage_limit / 4).min(Duration::from_secs(1))
     }
 
     pub(super) fn begin_outage_if_down(&mut self) {
@@ -265,7 +270,7 @@ impl Engine {
             self.link.asking_clock = true;
             self.send(Op::Clock, Command::Time, self.attempt_deadline(), ServerTime(0));
         } else {
-            self.timers.set(TimerKey::Clock, self.now.plus(Duration::from_secs(1)));
+            self.timers.set(TimerKey::Clock, self.now.plus(self.trouble_pause()));
         }
     }
 
@@ -275,7 +280,7 @@ impl Engine {
             if !failure.kind.is_transient() {
                 return self.on_connect_failed(failure.clone());
             }
-            let pause = Duration::from_millis(if self.clock.is_known() { 1_000 } else { 50 });
+            let pause = if self.clock.is_known() { self.trouble_pause() } else { Duration::from_millis(50) };
             self.timers.set(TimerKey::Clock, self.now.plus(pause));
         }
     }
