@@ -266,3 +266,46 @@ impl fmt::Debug for Guard {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::clock::Clock;
+    use crate::clock::Moment;
+    use crate::keeper::tests::handle;
+    use crate::name::LockName;
+
+    fn guard(shared: &Arc<Shared>, valid_until: Moment) -> Guard {
+        let cell = HoldCell::new(LockName::new("guard").unwrap(), 3, 1, valid_until);
+        Guard::new(Arc::new(cell), Arc::clone(shared), RequestId(4))
+    }
+
+    #[test]
+    fn a_guard_dropped_outside_a_runtime_is_released() {
+        let (shared, mut mailbox) = handle(Clock::Boot, None);
+        drop(guard(&shared, Moment::NEVER));
+        assert_eq!(mailbox.release(), (3, RequestId(4)));
+    }
+
+    #[cfg(feature = "in-memory")]
+    #[tokio::test(start_paused = true)]
+    async fn a_guard_sees_the_end_of_its_hold_whatever_became_of_the_keeper() {
+        let clock = Clock::Tokio(tokio::time::Instant::now());
+        let (shared, _mailbox) = handle(clock, None);
+        let guard = guard(&shared, clock.now().plus(Duration::from_secs(1)));
+        let polls = std::cell::Cell::new(0);
+        let mut lost = std::pin::pin!(guard.lost());
+        let mut running = std::pin::pin!(guard.run(poll_fn(|_| {
+            polls.set(polls.get() + 1);
+            Poll::<()>::Pending
+        })));
+        assert!(futures::poll!(lost.as_mut()).is_pending());
+        assert!(futures::poll!(running.as_mut()).is_pending());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!guard.is_held());
+        assert_eq!(futures::poll!(lost.as_mut()), Poll::Ready(LossReason::Expired));
+        assert!(futures::poll!(running.as_mut()).is_ready());
+        assert_eq!(polls.get(), 1, "never polled past the end");
+    }
+}

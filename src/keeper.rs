@@ -14,7 +14,7 @@ mod shared;
 mod start;
 mod task;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use shared::Shared;
 pub(crate) use start::MakeBackend;

@@ -1,7 +1,5 @@
 //! The ends of a keeper, on backends that do not behave.
 
-use std::cell::Cell;
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -20,19 +18,14 @@ use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
-use crate::cell::HoldCell;
 use crate::clock::Clock;
-use crate::clock::Moment;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
-use crate::error::LossReason;
-use crate::guard::Guard;
 use crate::lease::LeaseMs;
-use crate::name::LockName;
 use crate::name::WireProfile;
 
 use super::Message;
@@ -174,39 +167,36 @@ async fn dropping_the_last_handle_ends_the_keeper() {
     }
 }
 
+/// What handles without a keeper behind them have sent.
+pub(crate) struct Mailbox(UnboundedReceiver<Message>);
+
+impl Mailbox {
+    /// The hold and level of the next message, which is a release that nobody waits for.
+    pub(crate) fn release(&mut self) -> (u64, RequestId) {
+        match self.0.try_recv() {
+            Ok(Message::Release { hold, level, waiting: None }) => (hold, level),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
 /// A client's handle without a keeper behind it.
-fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, UnboundedReceiver<Message>) {
+pub(crate) fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, Mailbox) {
     let (mailbox, messages) = unbounded_channel();
     let shared = Shared::new(mailbox, clock, config(), Arc::default(), Arc::default(), thread);
-    (Arc::new(shared), messages)
-}
-
-fn guard(shared: &Arc<Shared>, valid_until: Moment) -> Guard {
-    let cell = HoldCell::new(LockName::new("guard").unwrap(), 3, 1, valid_until);
-    Guard::new(Arc::new(cell), Arc::clone(shared), RequestId(4))
-}
-
-#[test]
-fn a_guard_dropped_outside_a_runtime_is_released() {
-    let (shared, mut messages) = handle(Clock::Boot, None);
-    drop(guard(&shared, Moment::NEVER));
-    let message = messages.try_recv().expect("a message");
-    assert!(
-        matches!(message, Message::Release { hold: 3, level: RequestId(4), waiting: None }),
-        "{message:?}"
-    );
+    (Arc::new(shared), Mailbox(messages))
 }
 
 #[test]
 fn the_last_handle_waits_until_what_is_queued_has_been_dealt_with() {
-    let (sender, receiver) = std::sync::mpsc::channel::<UnboundedReceiver<Message>>();
+    let (sender, receiver) = std::sync::mpsc::channel::<Mailbox>();
     let dealt_with = Arc::new(AtomicBool::new(false));
     let (inside, until) = (Arc::clone(&dealt_with), Arc::new(Barrier::new(2)));
     let start = Arc::clone(&until);
     let keeper = std::thread::spawn(move || {
         let mut messages = receiver.recv().unwrap();
         start.wait();
-        while let Some(message) = messages.blocking_recv() {
+        while let Some(message) = messages.0.blocking_recv() {
             if let Message::LastHandle { done } = message {
                 inside.store(done.is_some(), Ordering::SeqCst);
                 drop(done);
@@ -220,25 +210,4 @@ fn the_last_handle_waits_until_what_is_queued_has_been_dealt_with() {
     drop(shared);
     assert!(dealt_with.load(Ordering::SeqCst));
     keeper.join().unwrap();
-}
-
-#[cfg(feature = "in-memory")]
-#[tokio::test(start_paused = true)]
-async fn a_guard_sees_the_end_of_its_hold_whatever_became_of_the_keeper() {
-    let clock = Clock::Tokio(tokio::time::Instant::now());
-    let (shared, _messages) = handle(clock, None);
-    let guard = guard(&shared, clock.now().plus(Duration::from_secs(1)));
-    let polls = Cell::new(0);
-    let mut lost = std::pin::pin!(guard.lost());
-    let mut running = std::pin::pin!(guard.run(poll_fn(|_| {
-        polls.set(polls.get() + 1);
-        Poll::<()>::Pending
-    })));
-    assert!(futures::poll!(lost.as_mut()).is_pending());
-    assert!(futures::poll!(running.as_mut()).is_pending());
-    tokio::time::advance(Duration::from_secs(1)).await;
-    assert!(!guard.is_held());
-    assert_eq!(futures::poll!(lost.as_mut()), Poll::Ready(LossReason::Expired));
-    assert!(futures::poll!(running.as_mut()).is_ready());
-    assert_eq!(polls.get(), 1, "never polled past the end");
 }
