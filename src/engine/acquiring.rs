@@ -304,7 +304,7 @@ impl Engine {
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, not_after);
-                self.wake_after_late(key);
+                if hurried { self.wake(key) } else { self.wake_after_late(key) }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
