@@ -180,7 +180,8 @@ impl Lab {
     fn apply(&self, mutant: &Mutant, options: &[&str]) -> Result<Finished, String> {
         let patch = std::path::absolute(&mutant.patch).map_err(|error| error.to_string())?;
         let mut command = Command::new("git");
-        command.arg("apply").args(options).arg(patch).current_dir(&self.tree);
+        // One line of context is enough: the lines around a rule change more often than the rule.
+        command.args(["apply", "-C1"]).args(options).arg(patch).current_dir(&self.tree);
         // Else git finds the repository around the copy, and ignores what the patch says about it.
         command.env("GIT_CEILING_DIRECTORIES", self.tree.parent().unwrap_or(&self.tree));
         process::run(command, Duration::from_secs(10), Echo::Off)
