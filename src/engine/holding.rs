@@ -227,6 +227,11 @@ impl Engine {
         if !self.note_confirmed(id, lease, sent) {
             return;
         }
+        let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
+        if limit.is_some_and(|limit| self.now >= sent.plus(limit)) {
+            // Its own time was over before it came; it stays in line and is asked for again.
+            return;
+        }
         self.forget_todo(id, request);
         let waiter = if abandoned { None } else { self.waiters.remove(&request) };
         let Some(waiter) = waiter else { return self.lower_count_later(id) };
