@@ -278,6 +278,7 @@ impl Engine {
         hold.op = None;
         // `max_hold` left it less than the command timeout.
         let cut_short = hold.max_end.is_some();
+        let out_of_time = hurried && hold.taker.is_none();
         let key = hold.name;
         self.touch(key);
         match outcome {
@@ -315,7 +316,7 @@ impl Engine {
                 self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
             }
             // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
-            Outcome::Unknown(_) if hurried => {
+            Outcome::Unknown(_) if out_of_time => {
                 self.bury(id, not_after);
                 self.wake(key);
             }

@@ -12,6 +12,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::Lease;
 use crate::lease::LeaseMs;
@@ -239,6 +240,20 @@ fn an_unknown_acquire_of_a_hurried_waiter_is_cleaned_up_as_well() {
     let (_, command) = hand.take("release");
     assert_eq!(field(&command), field(&first));
     assert_eq!(hand.clean_ups(), 1);
+}
+
+#[test]
+fn an_unknown_acquire_of_a_waiter_with_time_left_is_not_repeated_at_once() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::For(Duration::from_millis(200)));
+    let (op, _) = hand.take("acquire");
+    hand.unknown(op);
+    hand.take("release");
+    hand.pass(Duration::from_millis(19));
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(181));
+    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else { panic!() };
+    assert_eq!(cause, "timed out", "in the words of what it met");
 }
 
 #[test]
