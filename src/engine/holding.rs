@@ -350,7 +350,11 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (Some(cell), Some(end)) = (&hold.cell, hold.max_end) else { return };
         cell.cap(end);
-        let near = cell.valid_until().plus(hold.ttl.duration() / 4).plus(hold.ttl.duration() / 100) >= end;
+        // As near as a renewal gets: short of the end by its margin and by what its attempt may take.
+        let ttl = hold.ttl.duration();
+        let margin = ttl.saturating_sub(hold.ttl.validity());
+        let attempt = (ttl / 4).max((10 * self.link.round_trip()).min(ttl));
+        let near = cell.valid_until().plus(margin).plus(attempt) >= end;
         cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
     }
 

@@ -240,8 +240,8 @@ async fn fixed_leases_run_out_and_max_hold_ends_a_watched_one() {
     assert_eq!(guard.lost().await, LossReason::Expired);
     drop(guard);
     let short = LockOptions::new().max_hold(LEASE * 2);
-    let before = tokio::time::Instant::now();
     let guard = lock.lock_with(short).await.unwrap().unwrap();
+    let before = tokio::time::Instant::now();
     assert_eq!(guard.lost().await, LossReason::MaxHold);
     assert!(before.elapsed() >= LEASE && before.elapsed() <= LEASE * 2);
 }
