@@ -68,7 +68,7 @@ impl World {
             Phase::Working => self.chance.time(20, self.plan.think),
             _ => self.chance.time(20, 2_000),
         };
-        self.to_client(wait, client, Inbound::Step(task));
+        self.send_to_client(wait, client, Inbound::Step(task));
     }
 
     /// The task does something, if it is not waiting.
@@ -99,7 +99,7 @@ impl World {
             _ if depth > 0 && self.chance.permille(self.plan.long_hold) => {
                 let lease = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
                 let wait = self.chance.time(lease / 4, 2 * lease);
-                self.to_client(wait, client, Inbound::Step(task));
+                self.send_to_client(wait, client, Inbound::Step(task));
             }
             _ if depth == 0 || self.chance.below(10) < 4 / (1 + depth / 3) => self.acquire(client, task),
             _ => self.release_some(client, task),
@@ -139,7 +139,7 @@ impl World {
         self.mail(client, Mail::Acquire(acquire));
         if self.chance.permille(self.plan.cancel) {
             let wait = self.chance.time(1, lease_us);
-            self.to_client(wait, client, Inbound::Cancel(task, request));
+            self.send_to_client(wait, client, Inbound::Cancel(task, request));
         }
     }
 

@@ -126,7 +126,7 @@ impl World {
             self.after(second, Happening::ConnectPubSub(client));
             for task in 0..self.plan.tasks {
                 let wait = self.chance.time(1, 100_000);
-                self.to_client(wait, client, Inbound::Step(task));
+                self.send_to_client(wait, client, Inbound::Step(task));
             }
         }
         if !self.plan.nemeses.is_empty() {
@@ -146,7 +146,7 @@ impl World {
         self.queue.insert((at.max(self.now), self.sequence), happening);
     }
 
-    pub(super) fn to_client(&mut self, wait: Duration, client: usize, inbound: Inbound) {
+    pub(super) fn send_to_client(&mut self, wait: Duration, client: usize, inbound: Inbound) {
         self.after(wait, Happening::To(client, inbound));
     }
 
@@ -218,7 +218,7 @@ impl World {
                 self.checker.disturb(&mut self.clients[client], self.now);
                 if self.clients[client].pubsub_up {
                     let pubsub = self.clients[client].pubsub;
-                    self.to_client(Duration::ZERO, client, Inbound::Backend(pubsub, Event::Lagged));
+                    self.send_to_client(Duration::ZERO, client, Inbound::Backend(pubsub, Event::Lagged));
                 }
                 Ok(())
             }
@@ -481,7 +481,7 @@ impl World {
 
     fn end_flight(&mut self, client: usize, op: OpId, outcome: Outcome<Value>, wait: Duration) {
         if self.clients[client].flights.contains_key(&op) {
-            self.to_client(wait, client, Inbound::Outcome(op, outcome));
+            self.send_to_client(wait, client, Inbound::Outcome(op, outcome));
         }
     }
 
@@ -572,7 +572,7 @@ impl World {
         }
         if !for_good {
             let down = Event::Down { cause: "cut".to_owned() };
-            self.to_client(Duration::ZERO, client, Inbound::Backend(0, down));
+            self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, down));
             let wait = self.chance.time(1_000, 300_000);
             self.after(wait, Happening::Connect(client));
         }
@@ -617,7 +617,11 @@ impl World {
         if refused || self.clients[client].frozen {
             if refused && !self.clients[client].frozen {
                 let failure = Failure::new(FailureKind::Link, "refused");
-                self.to_client(Duration::ZERO, client, Inbound::Backend(0, Event::ConnectFailed { failure }));
+                self.send_to_client(
+                    Duration::ZERO,
+                    client,
+                    Inbound::Backend(0, Event::ConnectFailed { failure }),
+                );
             }
             let wait = self.chance.time(5_000, 300_000);
             return self.after(wait, Happening::Connect(client));
@@ -625,7 +629,7 @@ impl World {
         let info = self.server.info();
         self.clients[client].up = true;
         self.checker.disturb(&mut self.clients[client], self.now);
-        self.to_client(Duration::ZERO, client, Inbound::Backend(0, Event::Up(info)));
+        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::Up(info)));
     }
 
     fn reconnect(&mut self, client: usize) {
@@ -648,7 +652,7 @@ impl World {
         to.last_message = Moment::ZERO;
         to.last_subscribe = Moment::ZERO;
         if !for_good {
-            self.to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubDown));
+            self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubDown));
             let wait = self.chance.time(1_000, 400_000);
             self.after(wait, Happening::ConnectPubSub(client));
         }
@@ -666,7 +670,7 @@ impl World {
         to.pubsub_up = true;
         to.pubsub += 1;
         self.checker.disturb(&mut self.clients[client], self.now);
-        self.to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubUp));
+        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubUp));
     }
 
     fn write_subscribe(&mut self, client: usize, channel: Arc<str>, generation: Option<u64>) {
@@ -686,7 +690,7 @@ impl World {
                 if self.chance.permille(self.faulty(self.plan.stale_confirmation)) {
                     let wait = self.chance.time(10, 500_000);
                     let stale = Event::Subscribed { channel, generation, result: Ok(()) };
-                    self.to_client(wait, client, Inbound::Backend(0, stale));
+                    self.send_to_client(wait, client, Inbound::Backend(0, stale));
                 }
             }
             return;
@@ -853,7 +857,7 @@ impl World {
         }
         self.clients[client].tick_at = None;
         for inbound in backlog {
-            self.to_client(Duration::ZERO, client, inbound);
+            self.send_to_client(Duration::ZERO, client, inbound);
         }
         self.set_tick(client);
         Ok(())
@@ -882,7 +886,7 @@ impl World {
         } else {
             self.chance.time(1, 300)
         };
-        self.to_client(wait, client, Inbound::Wake(task, request));
+        self.send_to_client(wait, client, Inbound::Wake(task, request));
     }
 
     /// All that can be seen from outside, for a failure's report.
