@@ -250,9 +250,9 @@ struct Place {
 impl Server {
     fn place(self, keeper: Keeper) -> Result<Place> {
         match self {
-            Self::Url(url) => Ok(Place::on_redis(keeper, RedisConfig::parse(&url)?)),
+            Self::Url(url) => Place::on_redis(keeper, RedisConfig::parse(&url)?),
             #[cfg(feature = "fred-config")]
-            Self::Fred(config) => Ok(Place::on_redis(keeper, RedisConfig::from_fred(*config)?)),
+            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config)?),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place {
                 keeper: Keeper::Current,
@@ -265,11 +265,12 @@ impl Server {
 }
 
 impl Place {
-    fn on_redis(keeper: Keeper, config: RedisConfig) -> Self {
-        let address = config.address().to_owned();
+    fn on_redis(keeper: Keeper, config: RedisConfig) -> Result<Self> {
+        config.check_supported()?;
+        let address = config.address();
         let config = config.preload(ALL);
         let backend = Box::new(|| Box::new(RedisBackend::new(config)) as Box<dyn Backend>);
-        Self { keeper, clock: Clock::Boot, address, backend }
+        Ok(Self { keeper, clock: Clock::Boot, address, backend })
     }
 }
 

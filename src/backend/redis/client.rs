@@ -46,7 +46,7 @@ fn client(config: &RedisConfig, broadcast_channel_capacity: usize) -> Client {
         ..PerformanceConfig::default()
     };
     // No policy: a client of fred that reconnects sends again what was in flight. `link` makes a new one instead.
-    Client::new(config.fred().clone(), Some(performance), Some(connection()), None)
+    Client::new(config.fred(), Some(performance), Some(connection()), None)
 }
 
 fn connection() -> ConnectionConfig {

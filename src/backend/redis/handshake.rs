@@ -53,7 +53,7 @@ pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greet
         }
     }
     let run_id = field(&server, "run_id").unwrap_or_default();
-    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address().to_owned() }, loaded })
+    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, loaded })
 }
 
 /// `None`: not allowed, or not known to this server.
