@@ -14,3 +14,4 @@ mod scripts;
 mod server_errors;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
+mod topologies;

@@ -5,3 +5,4 @@ pub(crate) mod look;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod settle;
+pub(crate) mod topology;

@@ -167,7 +167,7 @@ impl Drop for RedisServer {
 }
 
 /// `REDIS_SERVER`, or what is found in `PATH`.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("REDIS_SERVER") {
         let path = PathBuf::from(path);
         assert!(path.is_file(), "REDIS_SERVER is {}, which is not a file", path.display());
