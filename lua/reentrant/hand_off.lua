@@ -14,7 +14,7 @@
     {1, time, token}       granted to `to`; nothing published
     {0, time}              the key is gone; nothing created
     {2, time, receivers}   Redis refused the grant: `from` is released and published
-    {-1, time, receivers}  late: `from` is released and published, if it had the key
+    {-1, time, receivers}  late: `from` is released and published; 0 if `to` has the key already
     {-3, time}             another hold has the key
     {-9, time, n}          ARGV[n] not allowed
 ]]
@@ -54,10 +54,8 @@ if type(count_to) == "table" then
   return {-3, now}
 end
 local count_from = redis.call("HGET", lock, from)
-if late then
-  if count_from then return {-1, now, release()} end
-  return {-1, now, 0}
-end
+if late and count_from then return {-1, now, release()} end
+if late and count_to then return {-1, now, 0} end
 if not count_to and not count_from then
   if redis.call("EXISTS", lock) == 0 then return {0, now} end
   return {-3, now}

@@ -152,11 +152,11 @@ pub(super) const HAND_OFF: &[Row] = &[
     ),
     ("fence=word lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "-3 T", "=", ""),
     // Late.
-    ("", "hand_off a b 3M late ch PUBLISH", "-1 T 0", "=", ""),
+    ("", "hand_off a b 3M late ch PUBLISH", "0 T", "=", ""),
     ("fence=7 lock={a:2}@5", "hand_off a b 3M late ch PUBLISH", "-1 T 1", "fence=7", "ch=0"),
     ("lock={a:2}@5", "hand_off a b 3M late nobody PUBLISH", "-1 T 0", "", ""),
     ("lock={b:1}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 0", "=", ""),
-    ("lock={c:1}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 0", "=", ""),
+    ("lock={c:1}@5", "hand_off a b 9M late ch PUBLISH", "-3 T", "=", ""),
     ("lock=text", "hand_off a b 9M late ch PUBLISH", "-3 T", "=", ""),
 ];
 
@@ -231,6 +231,7 @@ fn check_foreign(server: &mut dyn Server) {
         ("release a 2 ch PUBLISH", "-3 T"),
         ("renew soon a 9M", "1 T -3"),
         ("hand_off a d 9M soon ch PUBLISH", "-3 T"),
+        ("hand_off a d 9M late ch PUBLISH", "-3 T"),
         ("force_release a soon ch PUBLISH client", "-3 T"),
     ];
     let rows = FOREIGN.iter().flat_map(|state| calls.map(|(call, reply)| (*state, call, reply, "=", "")));
