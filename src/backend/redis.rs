@@ -147,6 +147,10 @@ impl RedisBackend {
     }
 
     fn poll_commands(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        // What the old connection brought comes before the new one: it may have been another server.
+        if let Poll::Ready(answer) = self.poll_calls(cx) {
+            return Poll::Ready(answer);
+        }
         let Poll::Ready(Some(event)) = self.command_events.poll_recv(cx) else { return Poll::Pending };
         Poll::Ready(match event {
             CommandEvent::Up(connection, server) => {

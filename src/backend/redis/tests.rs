@@ -2,6 +2,7 @@
 //! tests fails when the rule is dropped.
 
 mod driver;
+mod order;
 mod replies;
 mod rules;
 mod servers;

@@ -1,0 +1,63 @@
+//! What is delivered first, on channels filled by hand.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+use tokio::sync::mpsc;
+
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::OpId;
+use crate::backend::ServerInfo;
+use crate::backend::redis::Life;
+use crate::backend::redis::RedisBackend;
+use crate::backend::redis::RedisConfig;
+use crate::backend::redis::calls::Calls;
+use crate::backend::redis::calls::Connection;
+use crate::backend::redis::client;
+use crate::backend::redis::commands::CommandEvent;
+use crate::backend::redis::link::Stop;
+
+fn connection() -> Connection {
+    let config = RedisConfig::parse("redis://127.0.0.1:1").unwrap();
+    let router = tokio::spawn(std::future::pending::<()>()).abort_handle();
+    Connection { client: client::for_commands(&config), router, end: Arc::new(Notify::new()), loaded: vec![] }
+}
+
+/// A backend that hears of its connections from the sender.
+fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
+    let (events, command_events) = mpsc::unbounded_channel();
+    let (_, pubsub_events) = mpsc::unbounded_channel();
+    let (stop, _) = Stop::pair();
+    let life = Life::Open { stop, links: Vec::new() };
+    let calls = Calls::default();
+    let backend =
+        RedisBackend { calls, command_events, pubsub_events, subscriptions: None, life, turn, waker: None };
+    (backend, events)
+}
+
+/// A TIME from before the outage would otherwise set the clock of the server that is there now.
+#[tokio::test]
+async fn replies_of_the_old_connection_come_before_the_new_one() {
+    for turn in 0..4 {
+        let (mut backend, events) = backend(turn);
+        let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
+        assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(_)));
+        for op in 0..5 {
+            backend.submit(OpId(op), Call::Time, super::driver::SECOND);
+        }
+        let _ = events.send(CommandEvent::Down { cause: "cut".to_owned() });
+        let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
+        let mut answered = 0;
+        loop {
+            match poll_fn(|cx| backend.poll_event(cx)).await {
+                BackendEvent::Replied { .. } => answered += 1,
+                BackendEvent::Up(_) => break,
+                event => assert!(matches!(event, BackendEvent::Down { .. }), "{event:?}"),
+            }
+        }
+        assert_eq!(answered, 5, "turn {turn}");
+    }
+}
