@@ -19,7 +19,6 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 use crate::scripts::reentrant::KeyState;
-use crate::scripts::reentrant::is_holder_field;
 use crate::trace;
 
 /// How to acquire a lock, where the usual way does not do.
@@ -216,33 +215,18 @@ impl Lock {
     }
 
     fn read(&self, state: KeyState) -> Result<Option<(Holder, Duration)>> {
-        match state {
-            KeyState::Absent => Ok(None),
-            KeyState::Other { kind } => Err(self.conflict(format!("a {kind}"))),
-            KeyState::Hash { fields, .. } if fields != 1 => {
-                Err(self.conflict(format!("a hash with {fields} fields")))
-            }
-            KeyState::Hash { field, .. } if !is_holder_field(&field) => {
-                Err(self.conflict("a hash whose field is not a lock holder's".to_owned()))
-            }
-            KeyState::Hash { pttl, .. } if pttl < 0 => {
-                Err(self.conflict("a hash without time to live".to_owned()))
-            }
-            KeyState::Hash { pttl, field, count, .. } => {
-                let (client, hold) = field.split_once(':').unwrap_or((&field, ""));
-                let holder = Holder {
-                    client: client.to_owned(),
-                    hold: hold.to_owned(),
-                    count: count.parse().unwrap_or(0),
-                    is_this_client: client == self.shared.config().client_id,
-                };
-                Ok(Some((holder, Duration::from_millis(pttl.unsigned_abs()))))
-            }
+        if let Some(found) = state.conflict() {
+            return Err(Error::KeyConflict { name: self.name().to_owned(), found: found.to_owned() });
         }
-    }
-
-    fn conflict(&self, found: String) -> Error {
-        Error::KeyConflict { name: self.name().to_owned(), found }
+        let KeyState::Hash { pttl, field, count, .. } = state else { return Ok(None) };
+        let (client, hold) = field.split_once(':').unwrap_or((&field, ""));
+        let holder = Holder {
+            client: client.to_owned(),
+            hold: hold.to_owned(),
+            count: count.parse().unwrap_or(0),
+            is_this_client: client == self.shared.config().client_id,
+        };
+        Ok(Some((holder, Duration::from_millis(pttl.unsigned_abs()))))
     }
 
     /// The hold count of an owner, from what this process knows; 0 when it does not hold the lock.

@@ -7,6 +7,7 @@
     {0, time}                             the key is absent
     {1, time, pttl, fields, field, count} a hash; field and count of its only field, else "" and ""
     {2, time, pttl, type}                 something else
+    {3, time, pttl}                       a read-write lock
 ]]
 local lock = KEYS[1]
 local clock = redis.call("TIME")
@@ -17,6 +18,7 @@ if kind == "none" then return {0, now} end
 local pttl = redis.call("PTTL", lock)
 if kind ~= "hash" then return {2, now, pttl, kind} end
 
+if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end
 local fields = redis.call("HLEN", lock)
 if fields ~= 1 then return {1, now, pttl, fields, "", ""} end
 local pair = redis.call("HGETALL", lock)

@@ -31,6 +31,7 @@ use crate::name::LockName;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::NOT_A_HOLDER;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::scripts::reentrant::is_holder_field;
@@ -296,7 +297,7 @@ impl Engine {
                 if is_holder_field(&holder) {
                     self.on_refused(id, pttl, holder);
                 } else {
-                    self.on_conflict(id, "a hash whose field is not a lock holder");
+                    self.on_conflict(id, NOT_A_HOLDER);
                 }
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Conflict(found)), .. }) => {

@@ -21,7 +21,6 @@ use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
-use crate::scripts::reentrant::is_holder_field;
 
 /// A question to the server that belongs to no hold.
 #[derive(Debug)]
@@ -213,18 +212,13 @@ impl Engine {
 
     /// Who is to lose the lock. `None`: the second half is on its way.
     fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
-        let found = match state {
-            KeyState::Absent => return Some(Answer::Forced(false)),
-            KeyState::Hash { fields: 1, pttl: -1, .. } => "a hash without time to live".to_owned(),
-            KeyState::Hash { fields: 1, field, .. } if is_holder_field(&field) => {
-                self.ask_again(request, Asking::Force { name, expected: Some(field) });
-                return None;
-            }
-            KeyState::Hash { fields: 1, .. } => "a hash whose field is not a lock holder".to_owned(),
-            KeyState::Hash { fields, .. } => format!("a hash with {fields} fields"),
-            KeyState::Other { kind } => format!("a {kind}"),
-        };
-        Some(Answer::Failed(Error::KeyConflict { name: name.to_string(), found }))
+        if let Some(found) = state.conflict() {
+            let (name, found) = (name.to_string(), found.to_owned());
+            return Some(Answer::Failed(Error::KeyConflict { name, found }));
+        }
+        let KeyState::Hash { field, .. } = state else { return Some(Answer::Forced(false)) };
+        self.ask_again(request, Asking::Force { name, expected: Some(field) });
+        None
     }
 
     // ---- the end

@@ -172,7 +172,22 @@ pub(crate) enum HandedOff {
 pub(crate) enum KeyState {
     Absent,
     Hash { pttl: i64, fields: i64, field: String, count: String },
-    Other { kind: String },
+    ReadWriteLock,
+    Other,
+}
+
+impl KeyState {
+    /// What makes it no lock of this kind, in the order and the words of an acquire that meets it.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        match self {
+            Self::Absent => None,
+            Self::Other => conflict(1),
+            Self::ReadWriteLock => conflict(4),
+            Self::Hash { fields, .. } if *fields != 1 => conflict(2),
+            Self::Hash { pttl: ..0, .. } => conflict(3),
+            Self::Hash { field, .. } => (!is_holder_field(field)).then_some(NOT_A_HOLDER),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -316,10 +331,8 @@ impl Command {
                     field: fields.text()?,
                     count: fields.text()?,
                 },
-                2 => {
-                    fields.int()?;
-                    KeyState::Other { kind: fields.text()? }
-                }
+                2 => KeyState::Other,
+                3 => KeyState::ReadWriteLock,
                 _ => return None,
             }),
             Self::ForceRelease { .. } => Body::Force(match code {
@@ -334,6 +347,9 @@ impl Command {
         Some(Ok(Reply { time, body }))
     }
 }
+
+/// The conflict that only the client can see.
+pub(crate) const NOT_A_HOLDER: &str = "a hash whose field is not a lock holder";
 
 fn conflict(what: i64) -> Option<&'static str> {
     Some(match what {

@@ -165,6 +165,8 @@ pub(super) const INSPECT: &[Row] = &[
     ("lock={a:3}@5", "inspect", "1 T @5 1 a 3", "=", ""),
     ("lock={a:3}", "inspect", "1 T -1 1 a 3", "=", ""),
     ("lock={a:3,b:1}@5", "inspect", "1 T @5 2 ~ ~", "=", ""),
+    ("lock={mode:read}", "inspect", "3 T -1", "=", ""),
+    ("lock={mode:write,a:1}@5", "inspect", "3 T @5", "=", ""),
     ("lock=text@5", "inspect", "2 T @5 string", "=", ""),
     ("lock=[x]", "inspect", "2 T -1 list", "=", ""),
 ];
