@@ -192,6 +192,9 @@
 //! | `link` | connected (`address`, `version`) | info |
 //! | | disconnected (`cause`) | warn |
 //!
+//! No line contains a password. fred has a log of its own, through the crate `log`; with fred's feature `network-logs` it
+//! writes down all that is sent, the login included, so leave that off.
+//!
 //! # Features
 //!
 //! | feature | brings | default |

@@ -1,9 +1,11 @@
 //! Input that is not allowed, and servers that are not what they should be: each has a typed error that says what was
 //! wrong and what is allowed, and nothing is changed or sent.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -372,7 +374,7 @@ async fn databases_roles_and_versions() {
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
-impl io::Write for Log {
+impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().extend_from_slice(bytes);
         Ok(bytes.len())
@@ -383,7 +385,38 @@ impl io::Write for Log {
     }
 }
 
+thread_local! {
+    /// Where this thread's lines of the `log` crate go, which is what fred writes to.
+    static LOGGED: RefCell<Option<Log>> = const { RefCell::new(None) };
+}
+
+/// The one logger that `log` allows in a process.
+struct Logger;
+
+impl log::Log for Logger {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        LOGGED.with_borrow(Option::is_some)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        if let Some(mut log) = LOGGED.with_borrow(Clone::clone) {
+            let _ = writeln!(log, "{} {} {}", record.level(), record.target(), record.args());
+        }
+    }
+
+    fn flush(&self) {}
+}
+
 impl Log {
+    /// From here on with what is said through `log` on this thread.
+    fn listen(&self) {
+        static LOGGER: Logger = Logger;
+        // An error says that another test was first.
+        let _ = log::set_logger(&LOGGER);
+        log::set_max_level(log::LevelFilter::Trace);
+        LOGGED.set(Some(self.clone()));
+    }
+
     fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + 'static {
         let log = self.clone();
         tracing_subscriber::fmt()
@@ -402,6 +435,7 @@ async fn the_password_is_nowhere_to_be_read() {
     let server = RedisServer::with(&["--requirepass", SECRET]);
     let (good, wrong) = (format!("redis://:{SECRET}@{}", server.address()), SECRET.repeat(2));
     let bad = format!("redis://user:{wrong}@{}", server.address());
+    let [good3, bad3] = [&good, &bad].map(|url| format!("{url}?protocol=resp3"));
     let nobody = format!("redis://:{SECRET}@{}", RedisServer::not_started(&[]).address());
     let log = Log::default();
     let mut shown: BTreeMap<&str, String> = BTreeMap::new();
@@ -421,12 +455,14 @@ async fn the_password_is_nowhere_to_be_read() {
         shown.insert("client", both(&(&client, &lock, &guard, client.stats())));
         guard.unlock().await.unwrap();
         client.shutdown(BOUND).await.unwrap();
-        for (what, url) in [("wrong", &bad), ("nobody", &nobody)] {
+        builder(&good3).connect().await.unwrap().shutdown(BOUND).await.unwrap();
+        for (what, url) in [("wrong", &bad), ("wrong 3", &bad3), ("nobody", &nobody)] {
             let error = builder(url).connect().await.unwrap_err();
             shown.insert(what, format!("{error} {error:?} {error:#?}"));
         }
     };
     let subscribed = tracing::subscriber::set_default(log.subscriber());
+    log.listen();
     work.await;
     drop(subscribed);
     for (what, text) in &shown {
@@ -434,6 +470,7 @@ async fn the_password_is_nowhere_to_be_read() {
     }
     let text = log.text();
     assert!(text.contains("granted") && text.contains("DEBUG"), "the log is on: {text}");
+    assert!(text.contains("TRACE fred::"), "fred's too: {text}");
     let line = text.lines().find(|line| line.contains(SECRET));
     assert!(line.is_none(), "{line:?}");
 }
