@@ -13,19 +13,53 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct OpId(pub(crate) u64);
 
-/// A connection to one lock server, driven by polling. Nothing here waits.
+/// Names one server that a client talks to. A cluster has one for each primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ServerId(pub(crate) u32);
+
+impl ServerId {
+    /// The server of a client that has one only; in a cluster nobody: slots that no known server serves.
+    pub(crate) const ONLY: Self = Self(0);
+}
+
+/// Which server has which slot.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) enum Routes {
+    /// One server has everything.
+    #[default]
+    One,
+    /// A cluster: an entry for each slot.
+    Slots {
+        servers: Arc<[ServerId]>,
+        /// Whether all of its servers know sharded pub/sub.
+        sharded: bool,
+    },
+}
+
+impl Routes {
+    pub(crate) fn server_of(&self, slot: u16) -> ServerId {
+        match self {
+            Self::One => ServerId::ONLY,
+            Self::Slots { servers, .. } => servers.get(usize::from(slot)).copied().unwrap_or(ServerId::ONLY),
+        }
+    }
+}
+
+/// The connections to the lock servers, driven by polling. Nothing here waits.
 ///
 /// # Contract
 ///
-/// * Calls submitted one after the other reach the server in that order, over one connection.
+/// * Calls submitted one after the other to a server reach it in that order, over one connection; in a cluster only
+///   those that no redirection overtakes.
 /// * Every submitted call is answered exactly once, at most a little after its timeout.
 /// * `Done` and `NotExecuted` are final: no copy of the call can still execute. Anything else is `Unknown`.
-/// * After the first `Up` there is a `Down` before the next `Up`; the same for `PubSubUp` and `PubSubDown`.
+/// * After the first `Up` of a server there is a `Down` before its next `Up`; the same for `PubSubUp` and `PubSubDown`.
+/// * All answers of a connection come before the `Up` of the next one.
 /// * Connections are made, watched and replaced without being asked, for ever, until `close`.
 /// * No subscription survives a `PubSubDown`: the engine subscribes again after `PubSubUp`.
 pub(crate) trait Backend: Send {
     /// Sends a call. If the connection is down it is answered `NotExecuted`; it is never kept for later.
-    fn submit(&mut self, op: OpId, call: Call, timeout: Duration);
+    fn submit(&mut self, op: OpId, to: ServerId, call: Call, timeout: Duration);
 
     /// Subscribes to a channel. Answered by `Subscribed` with the same generation once *the server* has
     /// confirmed it (or refused it); not answered when the connection ends first.
@@ -37,8 +71,8 @@ pub(crate) trait Backend: Send {
     /// The next thing that happened.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent>;
 
-    /// Replaces the connections, because the server answers that it has become a replica.
-    fn reconnect(&mut self);
+    /// Replaces the connections to a server, because it answers that it has become a replica.
+    fn reconnect(&mut self, server: ServerId);
 
     /// Starts an orderly end: `poll_event` gives `Closed` when no task or socket is left.
     fn close(&mut self);
@@ -47,22 +81,26 @@ pub(crate) trait Backend: Send {
 /// What happened at the server's side.
 #[derive(Debug)]
 pub(crate) enum BackendEvent {
-    /// A submitted call came to its end.
-    Replied { op: OpId, outcome: Outcome<Value> },
+    /// A submitted call came to its end, at this server: after a redirection another one than it was submitted to.
+    Replied { op: OpId, server: ServerId, outcome: Outcome<Value> },
     /// The command connection is usable: role, version and login were checked.
-    Up(ServerInfo),
+    Up(ServerId, ServerInfo),
     /// The command connection is gone. Calls in flight have been or will be answered.
-    Down { cause: String },
+    Down { server: ServerId, cause: String },
+    /// Slots are served by other servers than before.
+    Routes(Routes),
     /// The pub/sub connection is usable; nothing is subscribed on it.
     PubSubUp,
     /// The pub/sub connection is gone, with all subscriptions.
     PubSubDown,
-    /// One attempt to connect failed; another follows. `fatal` when trying again will not mend it.
-    ConnectFailed { failure: Failure },
+    /// One attempt to connect failed; another follows. `ServerId::ONLY` in a cluster: to find out who is there.
+    ConnectFailed { server: ServerId, failure: Failure },
     /// The server's answer to a SUBSCRIBE.
     Subscribed { channel: Arc<str>, generation: u64, result: Result<(), Failure> },
     /// A message.
     Message { channel: Arc<str>, payload: String },
+    /// This subscription has ended although the pub/sub connection is up: its slot has moved.
+    SubscriptionLost { channel: Arc<str> },
     /// Messages may have been missed although the connection is up.
     Lagged,
     /// After `close`: nothing is left.
@@ -135,9 +173,13 @@ impl fmt::Display for Failure {
 pub(crate) enum FailureKind {
     /// The network: refused, reset, timed out.
     Link,
-    /// The server says "not now": LOADING, BUSY, MASTERDOWN, TRYAGAIN, CLUSTERDOWN, MISCONF, NOREPLICAS,
+    /// The server says "not now": LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, MISCONF, NOREPLICAS,
     /// max number of clients.
     Busy,
+    /// TRYAGAIN: the slot is being moved and one of the keys is absent here. The server itself is well.
+    SlotMoving,
+    /// MOVED and ASK: the slot is served by another node of the cluster.
+    Redirected,
     /// OOM: writes that need memory are refused, deletes are not.
     OutOfMemory,
     /// READONLY: the server has become a replica; connect anew.
@@ -155,7 +197,7 @@ pub(crate) enum FailureKind {
 impl FailureKind {
     /// Whether trying again may help without anybody changing anything.
     pub(crate) fn is_transient(self) -> bool {
-        matches!(self, Self::Link | Self::Busy | Self::OutOfMemory | Self::ReadOnly)
+        matches!(self, Self::Link | Self::Busy | Self::SlotMoving | Self::OutOfMemory | Self::ReadOnly)
     }
 }
 

@@ -45,8 +45,8 @@ pub(crate) struct Config {
     pub(crate) fallback: Duration,
     /// Spelling of the wake-up channel.
     pub(crate) profile: WireProfile,
-    /// Whether wake-ups are published sharded; decided from `Sharding` by the builder.
-    pub(crate) sharded: bool,
+    /// Whether wake-ups are published sharded.
+    pub(crate) sharding: Sharding,
     /// Whether a release may grant to a waiter of the same client in one script. On.
     pub(crate) hand_off: bool,
     /// Waiters of one name in this client. 100,000.

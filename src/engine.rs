@@ -24,6 +24,7 @@ mod renewals;
 mod renewing;
 mod requests;
 mod server_clock;
+mod servers;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -39,6 +40,7 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::cell::Directory;
 use crate::clock::Moment;
 use crate::config::Config;
@@ -50,13 +52,12 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
-use crate::engine::link::Link;
 use crate::engine::queue::Name;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
 use crate::engine::requests::Query;
 use crate::engine::requests::Stopping;
-use crate::engine::server_clock::ServerClock;
+use crate::engine::servers::Servers;
 use crate::engine::timers::TimerKey;
 use crate::engine::timers::Timers;
 use crate::engine::wakeups::Wakeups;
@@ -92,8 +93,7 @@ pub(crate) struct Engine {
     touched: BTreeSet<u64>,
     next_id: u64,
 
-    link: Link,
-    clock: ServerClock,
+    servers: Servers,
     wakeups: Wakeups,
     renewals: Renewals,
     cleanup: Cleanup,
@@ -107,6 +107,7 @@ pub(crate) struct Engine {
 #[derive(Debug)]
 struct InFlight {
     kind: Op,
+    to: ServerId,
     sent: Moment,
     not_after: ServerTime,
 }
@@ -173,8 +174,7 @@ impl Engine {
             ops: HashMap::new(),
             touched: BTreeSet::new(),
             next_id: 0,
-            link: Link::default(),
-            clock: ServerClock::default(),
+            servers: Servers::default(),
             wakeups: Wakeups::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
@@ -210,8 +210,7 @@ impl Engine {
         if self.is_finished() {
             return None;
         }
-        let renewal = if self.can_renew() { self.renewals.next() } else { None };
-        [self.timers.next(), renewal].into_iter().flatten().min()
+        [self.timers.next(), self.renewals.next()].into_iter().flatten().min()
     }
 
     /// Whether anything depends on the clock that counts suspend.
@@ -246,15 +245,17 @@ impl Engine {
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
             Event::PickedUp { request } => self.on_picked_up(request),
             Event::Withdrawn { request } => self.on_withdrawn(request),
-            Event::Replied { op, outcome } => self.on_replied(op, outcome),
-            Event::Up(info) => self.on_up(info),
-            Event::Down { cause } => self.on_down(&cause),
+            Event::Replied { op, server, outcome } => self.on_replied(op, server, outcome),
+            Event::Up(server, info) => self.on_up(server, info),
+            Event::Down { server, cause } => self.on_down(server, &cause),
+            Event::Routes(routes) => self.on_routes(routes),
             Event::PubSubUp => self.on_pubsub_up(),
             Event::PubSubDown => self.wakeups.disconnected(),
-            Event::ConnectFailed { failure } => self.on_connect_failed(failure),
+            Event::ConnectFailed { server, failure } => self.on_connect_failed(server, failure),
             Event::Subscribed { channel, generation, result } => {
                 self.on_subscribed(&channel, generation, result);
             }
+            Event::SubscriptionLost { channel } => self.on_subscription_lost(&channel),
             Event::Message { channel, payload } => self.on_message(&channel, &payload),
             Event::Lagged => self.on_lagged(),
             Event::Tick => {}
@@ -275,63 +276,71 @@ impl Engine {
                 TimerKey::Request(request) => self.on_request_over(request),
                 TimerKey::Outage => self.on_outage_timer(),
                 TimerKey::ClientChannel => self.on_client_channel_timer(),
-                TimerKey::Clock => self.on_clock_timer(),
+                TimerKey::Clock(server) => self.on_clock_timer(server),
                 TimerKey::Shutdown => self.finish(),
             }
         }
     }
 
-    fn on_replied(&mut self, op: OpId, outcome: Outcome<Reply>) {
-        let Some(InFlight { kind, sent, not_after }) = self.ops.remove(&op) else { return };
-        self.note_outcome(sent, &outcome);
+    fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
+        let Some(InFlight { kind, to, sent, not_after }) = self.ops.remove(&op) else { return };
+        self.note_outcome(server, sent, &outcome);
         match kind {
-            Op::Clock => self.on_clock_reply(&outcome),
+            Op::Clock => self.on_clock_reply(to, &outcome),
             Op::Acquire { hold, lease, hurried } => {
-                self.on_acquire_reply(hold, lease, hurried, sent, not_after, outcome);
+                self.on_acquire_reply(hold, server, lease, hurried, sent, not_after, outcome);
             }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),
             Op::HandOff { from, to, lease } => {
-                self.on_hand_off_reply(from, to, lease, sent, not_after, outcome);
+                self.on_hand_off_reply(from, to, server, lease, sent, not_after, outcome);
             }
-            Op::Renew(holds) => self.on_renew_reply(holds, sent, outcome),
+            Op::Renew(holds) => self.on_renew_reply(holds, server, sent, outcome),
             Op::Cleanup { id } => self.on_cleanup_reply(id, outcome),
             Op::Query { request } => self.on_query_reply(request, outcome),
         }
     }
 
     /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
-    fn note_outcome(&mut self, sent: Moment, outcome: &Outcome<Reply>) {
+    fn note_outcome(&mut self, server: ServerId, sent: Moment, outcome: &Outcome<Reply>) {
         match outcome {
             Outcome::Done(reply) => {
-                self.link.answered(self.now.since(sent));
+                self.servers.get_mut(server).answered(self.now.since(sent));
                 if let Some(time) = reply.time {
-                    self.note_server_time(sent, time);
+                    self.note_server_time(server, sent, time);
                 }
             }
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                self.note_failure(failure);
+                self.note_failure(server, failure);
             }
         }
     }
 
-    fn note_failure(&mut self, failure: &Failure) {
+    fn note_failure(&mut self, server: ServerId, failure: &Failure) {
         if failure.kind == FailureKind::ReadOnly {
-            self.effects.push(Effect::Reconnect);
+            self.effects.push(Effect::Reconnect(server));
         }
-        if failure.kind.is_transient() {
-            self.begin_outage(&failure.message);
+        // A slot on its way to another server is no trouble of this one's.
+        if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
+            self.begin_outage(server, &failure.message);
         }
     }
 
     // ---- small things that the parts share
 
-    fn send(&mut self, kind: Op, command: Command, deadline: Moment, not_after: ServerTime) -> OpId {
+    fn send(
+        &mut self,
+        kind: Op,
+        to: ServerId,
+        command: Command,
+        deadline: Moment,
+        not_after: ServerTime,
+    ) -> OpId {
         let op = OpId(self.fresh_id());
-        self.ops.insert(op, InFlight { kind, sent: self.now, not_after });
+        self.ops.insert(op, InFlight { kind, to, sent: self.now, not_after });
         let timeout = deadline.since(self.now).max(Duration::from_millis(1));
-        self.effects.push(Effect::Send { op, command, timeout });
+        self.effects.push(Effect::Send { op, to, command, timeout });
         op
     }
 
@@ -366,7 +375,11 @@ impl Engine {
     }
 
     fn announce(&self, name: &LockName) -> Announce {
-        Announce { channel: name.channel(self.config.profile), sharded: self.config.sharded }
+        Announce { channel: name.channel(self.config.profile), sharded: self.is_sharded() }
+    }
+
+    fn is_sharded(&self) -> bool {
+        self.servers.is_sharded(self.config.sharding)
     }
 
     /// The record of a name, made if it is new.
@@ -387,15 +400,22 @@ impl Engine {
             FailureKind::Auth => Error::Auth { message },
             FailureKind::Denied => Error::Denied { message },
             FailureKind::Unsupported => Error::Unsupported { reason: message },
+            FailureKind::Redirected => Error::Unsupported {
+                reason: format!(
+                    "the server is a node of a cluster, which has the key elsewhere ({message}); connect to it as a cluster"
+                ),
+            },
             FailureKind::Refused => Error::Refused { message },
-            FailureKind::Link | FailureKind::Busy | FailureKind::OutOfMemory | FailureKind::ReadOnly => {
-                Error::Unavailable { waited: self.now.since(since), cause: message }
-            }
+            FailureKind::Link
+            | FailureKind::Busy
+            | FailureKind::SlotMoving
+            | FailureKind::OutOfMemory
+            | FailureKind::ReadOnly => Error::Unavailable { waited: self.now.since(since), cause: message },
         }
     }
 
-    fn unavailable(&self, since: Moment) -> Error {
-        Error::Unavailable { waited: self.now.since(since), cause: self.link.last_trouble() }
+    fn unavailable(&self, since: Moment, server: ServerId) -> Error {
+        Error::Unavailable { waited: self.now.since(since), cause: self.servers.last_trouble(server) }
     }
 
     /// 20 ms, doubled with each failure in a row, at most 500 ms.

@@ -10,7 +10,10 @@ pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 /// A validated lock name. It is the Redis key, unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct LockName(Arc<str>);
+pub(crate) struct LockName {
+    text: Arc<str>,
+    slot: u16,
+}
 
 impl LockName {
     /// Checks `name` once; everything later trusts it.
@@ -35,34 +38,38 @@ impl LockName {
                  use no braces, or one non-empty {tag}",
             );
         }
-        Ok(Self(name.into()))
+        Ok(Self { text: name.into(), slot: slot_of(name) })
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.text
+    }
+
+    /// The cluster slot of the key, and of everything that goes with it.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
     }
 
     /// The wake-up channel under a wire profile.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        channel_of(profile.separator(), &self.0).into()
+        channel_of(profile.separator(), &self.text).into()
     }
 
     /// The fence counter of the slot this name is in.
     pub(crate) fn fence_key(&self) -> String {
-        let slot = slot_of(&self.0);
-        format!("redisson_lock_fence:{{{}}}", slot_tags()[usize::from(slot)])
+        format!("redisson_lock_fence:{{{}}}", slot_tags()[usize::from(self.slot)])
     }
 }
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.0, f)
+        fmt::Debug::fmt(&*self.text, f)
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.text)
     }
 }
 
@@ -117,7 +124,7 @@ pub(crate) fn slot_of(key: &str) -> u16 {
     crc16(hashed_part(key).as_bytes()) % SLOTS
 }
 
-const SLOTS: u16 = 16_384;
+pub(crate) const SLOTS: u16 = 16_384;
 
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, &byte| {

@@ -21,6 +21,7 @@ use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
 use crate::backend::OpId;
+use crate::backend::ServerId;
 use crate::backend::memory::hub::Hub;
 use crate::backend::memory::hub::Next;
 
@@ -144,7 +145,7 @@ impl Drop for MemoryBackend {
 }
 
 impl Backend for MemoryBackend {
-    fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
+    fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
         self.server.with(|hub| hub.submit(self.client, op, &call, timeout));
     }
 
@@ -166,7 +167,7 @@ impl Backend for MemoryBackend {
         }
     }
 
-    fn reconnect(&mut self) {
+    fn reconnect(&mut self, _server: ServerId) {
         self.server.with(|hub| hub.reconnect(self.client));
     }
 

@@ -40,6 +40,7 @@ use crate::backend::BackendEvent;
 use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
+use crate::backend::ServerId;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::commands::CommandEvent;
 pub(crate) use crate::backend::redis::config::RedisConfig;
@@ -130,7 +131,11 @@ impl RedisBackend {
     }
 
     fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        self.calls.poll_answer(cx).map(|(op, outcome)| BackendEvent::Replied { op, outcome })
+        self.calls.poll_answer(cx).map(|(op, outcome)| BackendEvent::Replied {
+            op,
+            server: ServerId::ONLY,
+            outcome,
+        })
     }
 
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
@@ -155,13 +160,13 @@ impl RedisBackend {
         Poll::Ready(match event {
             CommandEvent::Up(connection, server) => {
                 self.calls.connected(connection);
-                BackendEvent::Up(server)
+                BackendEvent::Up(ServerId::ONLY, server)
             }
             CommandEvent::Down { cause } => {
                 self.calls.disconnected(&cause);
-                BackendEvent::Down { cause }
+                BackendEvent::Down { server: ServerId::ONLY, cause }
             }
-            CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { failure },
+            CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
         })
     }
 
@@ -176,7 +181,7 @@ impl RedisBackend {
                 self.subscriptions = None;
                 BackendEvent::PubSubDown
             }
-            PubSubEvent::Failed(failure) => BackendEvent::ConnectFailed { failure },
+            PubSubEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
             PubSubEvent::Subscribed { channel, generation, result } => {
                 BackendEvent::Subscribed { channel, generation, result }
             }
@@ -208,7 +213,7 @@ impl RedisBackend {
 }
 
 impl Backend for RedisBackend {
-    fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
+    fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
         if matches!(self.life, Life::Open { .. }) {
             self.calls.submit(op, call, timeout);
         } else {
@@ -242,7 +247,7 @@ impl Backend for RedisBackend {
         event
     }
 
-    fn reconnect(&mut self) {
+    fn reconnect(&mut self, _server: ServerId) {
         self.calls.replace_connection();
         if let Some(subscriptions) = &self.subscriptions {
             subscriptions.end.notify_one();

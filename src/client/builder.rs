@@ -219,8 +219,7 @@ impl LockClientBuilder {
             outage_limit: self.outage_limit,
             fallback: Config::FALLBACK,
             profile: self.profile,
-            // `Auto` shards in a cluster only, and one server is none.
-            sharded: self.sharding == Sharding::On,
+            sharding: self.sharding,
             hand_off: self.hand_off,
             max_waiters: Config::MAX_WAITERS,
             max_hold_count: Config::MAX_HOLD_COUNT,

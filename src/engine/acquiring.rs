@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::Engine;
@@ -193,11 +194,12 @@ impl Engine {
     /// The link is up, the clean-up of what went before is on its way, and the server's clock is known.
     /// Whatever is missing touches the name when it is there.
     fn may_try(&mut self, key: u64) -> bool {
-        if !self.link.is_up() || !self.names[&key].dead.iter().all(|id| self.cleanup.is_under_way(*id)) {
+        let name = &self.names[&key];
+        if !self.servers.is_up(&name.lock) || !name.dead.iter().all(|id| self.cleanup.is_under_way(*id)) {
             return false;
         }
-        if !self.clock.is_known() {
-            self.ask_clock();
+        if !self.servers.is_usable(&name.lock) {
+            self.ask_clock(self.servers.id_of(&name.lock));
             return false;
         }
         true
@@ -209,12 +211,15 @@ impl Engine {
         let hurried = waiter.deadline.is_some_and(|end| end < self.attempt_deadline());
         let deadline = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
-        let (deadline, lease) =
-            Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end, self.link.round_trip());
-        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
         let name = self.names[&key].lock.clone();
+        let round_trip = self.servers.round_trip(&name);
+        let (deadline, lease) =
+            Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end, round_trip);
+        let latest = deadline.min(self.now.plus(lease.duration()));
+        let Some(not_after) = self.servers.time_of(&name, latest) else { return };
+        let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        let op = self.send(Op::Acquire { hold, lease, hurried }, command, deadline, not_after);
+        let op = self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.op = Some((op, Sending::Acquire));
             hold.max_end = end;
@@ -269,6 +274,7 @@ impl Engine {
     pub(super) fn on_acquire_reply(
         &mut self,
         id: u64,
+        server: ServerId,
         lease: LeaseMs,
         hurried: bool,
         sent: Moment,
@@ -290,7 +296,7 @@ impl Engine {
                     name.others_had_their_turn(self.now);
                 }
                 self.note_fallback(key);
-                self.on_granted(id, lease, sent, token);
+                self.on_granted(id, server, lease, sent, token);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
                 self.forgive(key);
@@ -374,8 +380,8 @@ impl Engine {
     }
 
     /// The grant of an attempt or of a hand-off, before anybody has it.
-    pub(super) fn on_granted(&mut self, id: u64, lease: LeaseMs, sent: Moment, token: u64) {
-        let server_life = self.link.server_life();
+    pub(super) fn on_granted(&mut self, id: u64, by: ServerId, lease: LeaseMs, sent: Moment, token: u64) {
+        let server_life = self.servers.life(by);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if !hold.enter(Input::Granted) {
             return;

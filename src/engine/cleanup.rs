@@ -41,12 +41,8 @@ impl Cleanup {
         self.dead.remove(&id)
     }
 
-    pub(crate) fn ids(&self) -> Vec<u64> {
-        self.dead.keys().copied().collect()
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Dead> {
-        self.dead.values()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Dead)> {
+        self.dead.iter().map(|(id, dead)| (*id, dead))
     }
 
     pub(crate) fn len(&self) -> usize {

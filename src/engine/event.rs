@@ -6,6 +6,8 @@ use std::time::Duration;
 use crate::backend::Failure;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::Routes;
+use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
@@ -97,21 +99,29 @@ pub(crate) enum Event {
     // ---- from the backend
     Replied {
         op: OpId,
+        /// Whose answer it is.
+        server: ServerId,
         outcome: Outcome<Reply>,
     },
-    Up(ServerInfo),
+    Up(ServerId, ServerInfo),
     Down {
+        server: ServerId,
         cause: String,
     },
+    Routes(Routes),
     PubSubUp,
     PubSubDown,
     ConnectFailed {
+        server: ServerId,
         failure: Failure,
     },
     Subscribed {
         channel: Arc<str>,
         generation: u64,
         result: Result<(), Failure>,
+    },
+    SubscriptionLost {
+        channel: Arc<str>,
     },
     Message {
         channel: Arc<str>,
@@ -128,6 +138,7 @@ pub(crate) enum Event {
 pub(crate) enum Effect {
     Send {
         op: OpId,
+        to: ServerId,
         command: Command,
         timeout: Duration,
     },
@@ -141,7 +152,7 @@ pub(crate) enum Effect {
         sharded: bool,
     },
     /// The server says that it is a replica now.
-    Reconnect,
+    Reconnect(ServerId),
     /// Put the answer into the caller's slot.
     Answer {
         request: RequestId,

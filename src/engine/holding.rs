@@ -45,7 +45,8 @@ impl Engine {
         if let Some(removed) = removed {
             hold.todo.push_back(Todo::LowerCount(request));
             let unwatched = removed.watched && !hold.is_watched();
-            if request.is_some() && self.link.outage_since().is_some() {
+            let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
+            if request.is_some() && in_outage {
                 self.set_outage_timer();
             }
             if unwatched {
@@ -86,7 +87,7 @@ impl Engine {
         if hold.levels.is_empty() {
             return self.start_release(id);
         }
-        if self.timers.is_set(TimerKey::HoldRetry(id)) || !self.link.is_up() {
+        if self.timers.is_set(TimerKey::HoldRetry(id)) || !self.servers.is_up(&hold.lock) {
             return;
         }
         match hold.todo.front() {
@@ -122,22 +123,25 @@ impl Engine {
             self.forget_todo(id, request);
             return self.advance(id);
         };
-        if !self.clock.is_known() {
-            return self.ask_clock();
-        }
         let Some(hold) = self.holds.get_mut(&id) else { return };
+        let to = self.servers.id_of(&hold.lock);
+        if !self.servers.is_usable(&hold.lock) {
+            return self.ask_clock(to);
+        }
         hold.todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let end = [hold.max_end, own_end].into_iter().flatten().min();
         let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let round_trip = self.servers.round_trip(&hold.lock);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, self.link.round_trip());
+            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
         let count = hold.count() + 1;
         hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
         let name = hold.lock.clone();
-        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else { return };
+        let latest = deadline.min(self.now.plus(lease.duration()));
+        let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let command = Command::Acquire { name, field: self.field(id), count, lease, not_after };
-        let op = self.send(Op::Reenter { hold: id, lease }, command, deadline, not_after);
+        let op = self.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.op = Some((op, Sending::Reenter { request, lease: waiter.lease, abandoned: false }));
         }
@@ -273,8 +277,10 @@ impl Engine {
             Todo::Reenter(_) => true,
         });
         let (name, count) = (hold.lock.clone(), hold.count());
+        let to = self.servers.id_of(&name);
         let command = Command::Release { name, field: self.field(id), count, announce };
-        let op = self.send(Op::LowerCount { hold: id }, command, self.attempt_deadline(), ServerTime(0));
+        let deadline = self.attempt_deadline();
+        let op = self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.op = Some((op, Sending::LowerCount { requests }));
         }
@@ -353,7 +359,7 @@ impl Engine {
         // As near as a renewal gets: short of the end by its margin and by what its attempt may take.
         let ttl = hold.ttl.duration();
         let margin = ttl.saturating_sub(hold.ttl.validity());
-        let attempt = (ttl / 4).max((10 * self.link.round_trip()).min(ttl));
+        let attempt = (ttl / 4).max((10 * self.servers.round_trip(&hold.lock)).min(ttl));
         let near = cell.valid_until().plus(margin).plus(attempt) >= end;
         cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
     }
@@ -407,7 +413,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
             LossReason::ForceUnlocked
-        } else if hold.server_life != self.link.server_life() {
+        } else if hold.server_life != self.servers.life_of(&hold.lock) {
             LossReason::ServerLostData
         } else {
             LossReason::Removed

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::Outcome;
+use crate::backend::Routes;
+use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::clock::Moment;
 use crate::engine::Engine;
@@ -18,161 +20,145 @@ use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
+use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::engine::wakeups::LINGER;
 use crate::engine::wakeups::Listener;
 use crate::engine::wakeups::Subscribe;
 use crate::error::Error;
+use crate::name::LockName;
 use crate::name::client_channel;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
 
-/// How the connection to the server stands.
-#[derive(Debug, Default)]
-pub(crate) struct Link {
-    up: bool,
-    server: Option<ServerInfo>,
-    /// Counts the servers, and their restarts, that we have talked to.
-    life: u64,
-    round_trip: Duration,
-    outage_since: Option<Moment>,
-    trouble: Option<String>,
-    asking_clock: bool,
-}
-
-impl Link {
-    pub(crate) fn is_up(&self) -> bool {
-        self.up
-    }
-
-    pub(crate) fn server_life(&self) -> u64 {
-        self.life
-    }
-
-    pub(crate) fn round_trip(&self) -> Duration {
-        self.round_trip
-    }
-
-    pub(crate) fn outage_since(&self) -> Option<Moment> {
-        self.outage_since
-    }
-
-    /// What went wrong last, in words.
-    pub(crate) fn last_trouble(&self) -> String {
-        match &self.trouble {
-            Some(trouble) => trouble.clone(),
-            None if self.up => "connected, but the answer did not come in time".to_owned(),
-            None => "not connected".to_owned(),
-        }
-    }
-
-    pub(crate) fn answered(&mut self, round_trip: Duration) {
-        self.outage_since = None;
-        self.trouble = None;
-        self.round_trip =
-            if self.round_trip.is_zero() { round_trip } else { (7 * self.round_trip + round_trip) / 8 };
-    }
-}
-
 impl Engine {
     // ---- up and down
 
-    pub(super) fn on_up(&mut self, info: ServerInfo) {
-        let same = self.link.server.as_ref().is_some_and(|known| known.run_id == info.run_id);
-        if !same {
-            self.link.life += 1;
-        }
+    pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
         self.report(Report::LinkUp { address: info.address.clone(), version: info.version.clone() });
-        self.link.server = Some(info);
-        self.link.up = true;
-        self.clock.reset();
-        self.link.asking_clock = false;
-        self.ask_clock();
-        for id in self.cleanup.ids() {
-            self.send_cleanup(id);
-        }
-        self.resume_releases();
-        self.verify_all();
-        self.resume_all();
-        self.resume_queries();
+        self.servers.connected(server, info);
+        self.ask_clock(server);
+        self.resume(&|engine, lock| engine.servers.id_of(lock) == server);
         self.check_ready();
     }
 
-    /// Holds go on sending, and every contender has to try: nobody knows what happened meanwhile.
-    fn resume_all(&mut self) {
-        let holds: Vec<u64> = self.holds.keys().copied().collect();
-        for id in holds {
+    pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
+        self.servers.get_mut(server).disconnected();
+        self.report(Report::LinkDown { cause: cause.to_owned() });
+        self.begin_outage(server, cause);
+        for key in self.names_at(server) {
+            if let Some(name) = self.names.get_mut(&key) {
+                name.known_held = false;
+            }
+        }
+        for id in self.holds_at(server) {
+            self.doubt(id);
+        }
+        self.fail_verifications(server);
+        self.servers.forget_unused();
+    }
+
+    /// Slots have moved. What is held there may be gone, and who waits there may have missed something.
+    pub(super) fn on_routes(&mut self, routes: Routes) {
+        let before = self.servers.reroute(routes.clone());
+        let moved = |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
+        let doubtful: Vec<u64> =
+            self.holds.values().filter(|hold| moved(&hold.lock)).map(|hold| hold.id).collect();
+        for id in doubtful {
+            self.doubt(id);
+        }
+        self.servers.forget_unused();
+        self.note_unserved();
+        self.resume(&|_, lock| moved(lock));
+        self.check_ready();
+    }
+
+    /// Names in slots without a server wait as for one that is down.
+    fn note_unserved(&mut self) {
+        let unserved = |lock: &LockName| self.servers.id_of(lock) == ServerId::ONLY;
+        if self.names.values().any(|name| unserved(&name.lock)) && !self.is_up(ServerId::ONLY) {
+            self.begin_outage(ServerId::ONLY, "no node of the cluster serves the slot");
+        }
+    }
+
+    /// Everything that concerns these locks goes on: nobody knows what happened meanwhile.
+    fn resume(&mut self, here: &dyn Fn(&Self, &LockName) -> bool) {
+        let dead: Vec<u64> =
+            self.cleanup.iter().filter(|(_, dead)| here(self, &dead.lock)).map(|(id, _)| id).collect();
+        for id in dead {
+            self.send_cleanup(id);
+        }
+        let holds: Vec<u64> =
+            self.holds.values().filter(|hold| here(self, &hold.lock)).map(|hold| hold.id).collect();
+        for &id in &holds {
+            self.resume_release(id);
+        }
+        for &id in &holds {
+            self.verify_now(id);
+        }
+        for &id in &holds {
             self.advance(id);
         }
-        let keys: Vec<u64> = self.names.keys().copied().collect();
-        for key in keys {
+        let names: Vec<u64> =
+            self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
+        for key in names {
             if let Some(name) = self.names.get_mut(&key) {
                 name.not_before = Moment::ZERO;
                 name.failures = 0;
             }
             self.wake(key);
         }
+        self.resume_queries();
     }
 
-    pub(super) fn on_down(&mut self, cause: &str) {
-        self.link.up = false;
-        self.clock.reset();
-        self.link.asking_clock = false;
-        self.report(Report::LinkDown { cause: cause.to_owned() });
-        self.begin_outage(cause);
-        for name in self.names.values_mut() {
-            name.known_held = false;
-        }
-        let holds: Vec<u64> = self.holds.keys().copied().collect();
-        for id in holds {
-            self.doubt(id);
-        }
-        self.fail_verifications(cause);
-    }
-
-    pub(super) fn on_connect_failed(&mut self, failure: Failure) {
+    pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
         // With commands answered it is the pub/sub connection: wake-ups are late, nothing else.
-        if !self.link.up {
-            self.begin_outage(&failure.message);
+        if !self.is_up(server) {
+            self.begin_outage(server, &failure.message);
         }
         if failure.kind.is_transient() {
-            return;
+            return self.check_ready();
         }
         // Trying again will not mend it: whoever waits hears of it now.
         for request in std::mem::take(&mut self.ready) {
             let error = self.error_of(&failure, self.now);
             self.fail(request, error);
         }
-        self.fail_queries(&failure);
-        let keys: Vec<u64> = self.names.keys().copied().collect();
-        for key in keys {
+        self.fail_queries(server, &failure);
+        for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
         }
     }
 
+    pub(super) fn is_up(&self, server: ServerId) -> bool {
+        self.servers.get(server).is_some_and(Server::is_up)
+    }
+
+    pub(super) fn holds_at(&self, server: ServerId) -> Vec<u64> {
+        let here = self.holds.values().filter(|hold| self.servers.id_of(&hold.lock) == server);
+        here.map(|hold| hold.id).collect()
+    }
+
+    fn names_at(&self, server: ServerId) -> Vec<u64> {
+        let here = self.names.iter().filter(|(_, name)| self.servers.id_of(&name.lock) == server);
+        here.map(|(key, _)| *key).collect()
+    }
+
     // ---- outages
 
-    pub(super) fn begin_outage(&mut self, cause: &str) {
-        self.link.trouble = Some(cause.to_owned());
-        if self.link.outage_since.is_none() {
-            self.link.outage_since = Some(self.now);
+    pub(super) fn begin_outage(&mut self, server: ServerId, cause: &str) {
+        let now = self.now;
+        if self.servers.get_mut(server).failed(now, cause) {
             self.set_outage_timer();
-            self.timers.set(TimerKey::Clock, self.now.plus(self.trouble_pause()));
+            self.timers.set(TimerKey::Clock(server), now.plus(self.trouble_pause()));
         }
     }
 
     /// How soon after trouble the server is asked whether it is well: often within the time that waiters bear it.
     fn trouble_pause(&self) -> Duration {
         (self.config.outage_limit / 4).min(Duration::from_secs(1))
-    }
-
-    pub(super) fn begin_outage_if_down(&mut self) {
-        if !self.link.up {
-            let cause = self.link.last_trouble();
-            self.fail_verifications(&cause);
-        }
     }
 
     pub(super) fn set_outage_timer(&mut self) {
@@ -185,7 +171,12 @@ impl Engine {
     /// Since when nothing good was heard of what this waiter wants: from the server, or about its name alone.
     pub(super) fn trouble_since(&self, waiter: &Waiter) -> Option<Moment> {
         let own = self.trouble_of(waiter).map(|trouble| trouble.since);
-        [self.link.outage_since, own].into_iter().flatten().min()
+        let of_server = self.server_of_waiter(waiter).and_then(|id| self.servers.get(id)?.outage_since());
+        [of_server, own].into_iter().flatten().min()
+    }
+
+    fn server_of_waiter(&self, waiter: &Waiter) -> Option<ServerId> {
+        Some(self.servers.id_of(&self.names.get(&waiter.name)?.lock))
     }
 
     fn trouble_of(&self, waiter: &Waiter) -> Option<&Trouble> {
@@ -199,7 +190,8 @@ impl Engine {
     /// The error of a wait that is over, in the words of what it met last.
     pub(super) fn wait_failed(&self, waiter: &Waiter) -> Error {
         let own = self.trouble_of(waiter).map(|trouble| trouble.words.clone());
-        let cause = own.unwrap_or_else(|| self.link.last_trouble());
+        let server = self.server_of_waiter(waiter).unwrap_or(ServerId::ONLY);
+        let cause = own.unwrap_or_else(|| self.servers.last_trouble(server));
         Error::Unavailable { waited: self.now.since(waiter.since), cause }
     }
 
@@ -231,12 +223,14 @@ impl Engine {
     /// Nobody waits for a release any longer than for a lock; it goes on without them.
     fn end_unlocks(&mut self) {
         let limit = self.config.outage_limit;
-        if self.link.outage_since.is_none_or(|since| self.now.since(since) < limit) {
-            return;
-        }
         let holds: Vec<u64> = self.holds.keys().copied().collect();
         for id in holds {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
+            let server = self.servers.id_of(&hold.lock);
+            let since = self.servers.get(server).and_then(Server::outage_since);
+            if since.is_none_or(|since| self.now.since(since) < limit) {
+                continue;
+            }
             let mut asked = std::mem::take(&mut hold.release.requests);
             hold.release.background |= !asked.is_empty();
             for todo in &mut hold.todo {
@@ -245,7 +239,7 @@ impl Engine {
                 }
             }
             for request in asked {
-                let error = self.unavailable(self.now.minus(limit));
+                let error = self.unavailable(self.now.minus(limit), server);
                 self.fail(request, error);
             }
         }
@@ -253,61 +247,67 @@ impl Engine {
 
     // ---- the server's clock
 
-    pub(super) fn ask_clock(&mut self) {
-        if self.link.up && !self.clock.is_known() && !self.link.asking_clock {
-            self.link.asking_clock = true;
-            self.send(Op::Clock, Command::Time, self.attempt_deadline(), ServerTime(0));
+    pub(super) fn ask_clock(&mut self, server: ServerId) {
+        let unknown = |server: &Server| server.is_up() && !server.clock.is_known() && !server.asking_clock;
+        if self.servers.get(server).is_some_and(unknown) {
+            self.send_clock(server);
         }
+    }
+
+    fn send_clock(&mut self, server: ServerId) {
+        self.servers.get_mut(server).asking_clock = true;
+        self.send(Op::Clock, server, Command::Time, self.attempt_deadline(), ServerTime(0));
     }
 
     /// The clock is not known yet; or there was trouble, and nothing else may be sent that would show its end.
-    pub(super) fn on_clock_timer(&mut self) {
-        self.ask_clock();
-        if !self.link.up || self.link.outage_since.is_none() || self.link.asking_clock {
+    pub(super) fn on_clock_timer(&mut self, id: ServerId) {
+        self.ask_clock(id);
+        let Some(server) = self.servers.get(id) else { return };
+        if !server.is_up() || server.outage_since().is_none() || server.asking_clock {
             return;
         }
-        if self.ops.is_empty() {
-            self.link.asking_clock = true;
-            self.send(Op::Clock, Command::Time, self.attempt_deadline(), ServerTime(0));
+        if self.ops.values().any(|op| op.to == id) {
+            self.timers.set(TimerKey::Clock(id), self.now.plus(self.trouble_pause()));
         } else {
-            self.timers.set(TimerKey::Clock, self.now.plus(self.trouble_pause()));
+            self.send_clock(id);
         }
     }
 
-    pub(super) fn on_clock_reply(&mut self, outcome: &Outcome<Reply>) {
-        self.link.asking_clock = false;
+    pub(super) fn on_clock_reply(&mut self, id: ServerId, outcome: &Outcome<Reply>) {
+        self.servers.get_mut(id).asking_clock = false;
         if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
             if !failure.kind.is_transient() {
-                return self.on_connect_failed(failure.clone());
+                return self.on_connect_failed(id, failure.clone());
             }
-            let pause = if self.clock.is_known() { self.trouble_pause() } else { Duration::from_millis(50) };
-            self.timers.set(TimerKey::Clock, self.now.plus(pause));
+            let known = self.servers.get(id).is_some_and(|server| server.clock.is_known());
+            let pause = if known { self.trouble_pause() } else { Duration::from_millis(50) };
+            self.timers.set(TimerKey::Clock(id), self.now.plus(pause));
         }
     }
 
-    pub(super) fn note_server_time(&mut self, sent: Moment, time: ServerTime) {
-        let was_known = self.clock.is_known();
-        if self.clock.observe(sent, self.now, time) {
+    pub(super) fn note_server_time(&mut self, id: ServerId, sent: Moment, time: ServerTime) {
+        let now = self.now;
+        let clock = &mut self.servers.get_mut(id).clock;
+        let was_known = clock.is_known();
+        if clock.observe(sent, now, time) {
             self.report(Report::ClockJump);
-            let holds: Vec<u64> = self.holds.keys().copied().collect();
-            for id in holds {
-                self.doubt(id);
+            for hold in self.holds_at(id) {
+                self.doubt(hold);
+                self.verify_now(hold);
             }
-            self.verify_all();
         }
         if !was_known {
-            self.on_clock_known();
+            self.on_clock_known(id);
         }
     }
 
     /// What needed the server's clock goes on.
-    fn on_clock_known(&mut self) {
-        let holds: Vec<u64> = self.holds.keys().copied().collect();
-        for id in holds {
+    fn on_clock_known(&mut self, server: ServerId) {
+        self.unpark_renewals(server);
+        for id in self.holds_at(server) {
             self.advance(id);
         }
-        let keys: Vec<u64> = self.names.keys().copied().collect();
-        for key in keys {
+        for key in self.names_at(server) {
             self.touch(key);
         }
         self.resume_queries();
@@ -318,7 +318,7 @@ impl Engine {
 
     fn subscribe(&mut self, subscribe: Option<Subscribe>) {
         let Some(Subscribe { channel, generation, is_client }) = subscribe else { return };
-        let sharded = self.config.sharded && !is_client;
+        let sharded = self.is_sharded() && !is_client;
         self.effects.push(Effect::Subscribe { channel, sharded, generation });
     }
 
@@ -341,6 +341,12 @@ impl Engine {
         for wanted in self.wakeups.connected() {
             self.subscribe(Some(wanted));
         }
+    }
+
+    /// One subscription has ended, and with it perhaps a wake-up: its confirmation wakes whom it concerns.
+    pub(super) fn on_subscription_lost(&mut self, channel: &Arc<str>) {
+        let wanted = self.wakeups.again(channel);
+        self.subscribe(wanted);
     }
 
     pub(super) fn on_subscribed(&mut self, channel: &Arc<str>, generation: u64, result: Result<(), Failure>) {
@@ -467,7 +473,7 @@ impl Engine {
         self.timers.clear(TimerKey::Linger(key));
         self.timers.clear(TimerKey::Resubscribe(key));
         if self.wakeups.forget(&channel, Listener::Name(key)) {
-            self.effects.push(Effect::Unsubscribe { channel, sharded: self.config.sharded });
+            self.effects.push(Effect::Unsubscribe { channel, sharded: self.is_sharded() });
         }
         self.touch(key);
     }
@@ -476,12 +482,13 @@ impl Engine {
 
     pub(super) fn send_cleanup(&mut self, id: u64) {
         let Some(dead) = self.cleanup.get(id) else { return };
-        if dead.op.is_some() || !self.link.up {
+        if dead.op.is_some() || !self.servers.is_up(&dead.lock) {
             return;
         }
+        let to = self.servers.id_of(&dead.lock);
         let (name, announce) = (dead.lock.clone(), self.announce(&dead.lock));
         let command = Command::Release { name, field: self.field(id), count: 0, announce };
-        let op = self.send(Op::Cleanup { id }, command, self.attempt_deadline(), ServerTime(0));
+        let op = self.send(Op::Cleanup { id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(dead) = self.cleanup.get_mut(id) {
             dead.op = Some(op);
             let name = dead.name;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::Op;
@@ -88,7 +89,7 @@ impl Engine {
         if self.now >= hold.key_end {
             return self.give_up_release(id);
         }
-        if !self.link.is_up() {
+        if !self.servers.is_up(&hold.lock) {
             // Looked at again when the link is up, or when the key has run out.
             let end = hold.key_end;
             return self.timers.set(TimerKey::HoldRetry(id), end);
@@ -107,7 +108,7 @@ impl Engine {
         let name = self.names.get(&hold.name)?;
         let allowed = self.config.hand_off
             && self.stopping.is_none()
-            && self.clock.is_known()
+            && self.servers.is_usable(&hold.lock)
             && hold.release.last_failure.is_none()
             && name.may_hand_off(self.now)
             && name.dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
@@ -118,7 +119,8 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name, announce) = (hold.lock.clone(), self.announce(&hold.lock));
         let command = Command::Release { name, field: self.field(id), count: 0, announce };
-        let op = self.send(Op::Release { hold: id }, command, self.attempt_deadline(), ServerTime(0));
+        let to = self.servers.id_of(&hold.lock);
+        let op = self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.op = Some((op, Sending::Release));
         }
@@ -131,15 +133,16 @@ impl Engine {
         let announce = self.announce(&name);
         let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, self.link.round_trip());
-        let Some(not_after) = self.clock.at(deadline.min(self.now.plus(lease.duration()))) else {
-            return false;
-        };
+            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
+        let latest = deadline.min(self.now.plus(lease.duration()));
+        let Some(not_after) = self.servers.time_of(&name, latest) else { return false };
+        let server = self.servers.id_of(&name);
         let to = self.new_hold(key, request, &waiter);
         let command =
             Command::HandOff { name, from: self.field(from), to: self.field(to), lease, not_after, announce };
-        let op = self.send(Op::HandOff { from, to, lease }, command, deadline, not_after);
+        let op = self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         if let Some(to) = self.holds.get_mut(&to) {
             to.op = Some((op, Sending::HandOff));
             to.max_end = end;
@@ -180,7 +183,7 @@ impl Engine {
 
     fn retry_release(&mut self, id: u64) {
         self.retry_hold(id);
-        if !self.link.is_up() {
+        if self.holds.get(&id).is_some_and(|hold| !self.servers.is_up(&hold.lock)) {
             self.send_release(id);
         }
     }
@@ -204,7 +207,8 @@ impl Engine {
     fn note_published(&mut self, key: u64, receivers: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel));
-        let turn = (4 * self.link.round_trip()).clamp(Duration::from_millis(2), Duration::from_millis(20));
+        let turn = (4 * self.servers.round_trip(&name.lock))
+            .clamp(Duration::from_millis(2), Duration::from_millis(20));
         let now = self.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
@@ -227,7 +231,9 @@ impl Engine {
         let reason = match (hold.force_hint, gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
-            (false, true) if hold.server_life != self.link.server_life() => LossReason::ServerLostData,
+            (false, true) if hold.server_life != self.servers.life_of(&hold.lock) => {
+                LossReason::ServerLostData
+            }
             (false, true) => LossReason::Removed,
         };
         add(&self.counters.losses, 1);
@@ -239,8 +245,9 @@ impl Engine {
     /// The key has run out by itself; nobody could be asked.
     fn give_up_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let cause = hold.release.last_failure.clone().unwrap_or_else(|| self.link.last_trouble());
-        let error = self.unavailable(hold.confirmed_at);
+        let server = self.servers.id_of(&hold.lock);
+        let cause = hold.release.last_failure.clone().unwrap_or_else(|| self.servers.last_trouble(server));
+        let error = self.unavailable(hold.confirmed_at, server);
         self.end_release(id, Some((error, cause)));
     }
 
@@ -274,6 +281,7 @@ impl Engine {
         &mut self,
         from: u64,
         to: u64,
+        server: ServerId,
         lease: LeaseMs,
         sent: Moment,
         not_after: ServerTime,
@@ -286,7 +294,7 @@ impl Engine {
         }
         match outcome {
             Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { token }), .. }) => {
-                self.on_handed_off(from, to, lease, sent, token);
+                self.on_handed_off(from, to, server, lease, sent, token);
             }
             Outcome::Done(Reply {
                 body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }), ..
@@ -314,7 +322,7 @@ impl Engine {
         }
     }
 
-    fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, sent: Moment, token: u64) {
+    fn on_handed_off(&mut self, from: u64, to: u64, by: ServerId, lease: LeaseMs, sent: Moment, token: u64) {
         if let Some(hold) = self.holds.get(&from) {
             let (key, name) = (hold.name, hold.lock.clone());
             self.report(Report::Released { name, hold: from });
@@ -324,7 +332,7 @@ impl Engine {
         }
         add(&self.counters.hand_offs, 1);
         // The new hold first: dropping the old one looks for somebody who may try.
-        self.on_granted(to, lease, sent, token);
+        self.on_granted(to, by, lease, sent, token);
         self.end_release(from, None);
     }
 
@@ -336,11 +344,9 @@ impl Engine {
         self.send_release(id);
     }
 
-    /// Holds that are being released when the link comes back.
-    pub(super) fn resume_releases(&mut self) {
-        let waiting: Vec<u64> =
-            self.holds.values().filter(|hold| hold.state == State::Releasing).map(|hold| hold.id).collect();
-        for id in waiting {
+    /// A hold that is being released goes on when its server is there.
+    pub(super) fn resume_release(&mut self, id: u64) {
+        if self.state_of(id) == State::Releasing {
             self.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
         }

@@ -12,6 +12,8 @@ pub(crate) const BATCH: usize = 100;
 pub(crate) struct Renewals {
     due: BTreeSet<(Moment, u64)>,
     at: HashMap<u64, Moment>,
+    /// Due, but their server cannot be asked.
+    parked: BTreeSet<u64>,
 }
 
 impl Renewals {
@@ -23,13 +25,24 @@ impl Renewals {
     }
 
     pub(crate) fn remove(&mut self, hold: u64) {
+        self.parked.remove(&hold);
         if let Some(at) = self.at.remove(&hold) {
             self.due.remove(&(at, hold));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.at.len()
+        self.at.len() + self.parked.len()
+    }
+
+    /// Keeps a hold until its server can be asked.
+    pub(crate) fn park(&mut self, hold: u64) {
+        self.remove(hold);
+        self.parked.insert(hold);
+    }
+
+    pub(crate) fn parked(&self) -> Vec<u64> {
+        self.parked.iter().copied().collect()
     }
 
     pub(crate) fn next(&self) -> Option<Moment> {

@@ -1,9 +1,12 @@
 //! The watchdog: what is renewed when, and what the answers mean.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::Op;
@@ -44,11 +47,11 @@ impl Engine {
         match self.holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
                 hold.verifying.push(request);
+                let server = self.servers.id_of(&hold.lock);
                 self.verify_now(id);
-                if !self.can_renew() {
-                    self.ask_clock();
-                    // Answered by the renewal, or by the end of the hold; not before the link is back.
-                    self.begin_outage_if_down();
+                // Answered by the renewal, or by the end of the hold; not before the link is back.
+                if !self.is_up(server) {
+                    self.fail_verifications(server);
                 }
             }
             _ => {
@@ -58,31 +61,35 @@ impl Engine {
         }
     }
 
-    /// Renewals carry a `not_after`, so they need the server's clock.
-    pub(super) fn can_renew(&self) -> bool {
-        self.link.is_up() && self.clock.is_known()
-    }
-
     /// Sends the renewals that are due, in batches; those due soon go along.
     pub(super) fn renew_due(&mut self) {
         if self.renewals.next().is_none_or(|at| at > self.now) {
             return;
         }
-        if !self.can_renew() {
-            return self.ask_clock();
-        }
         let soon = self.now.plus(self.config.lease.duration() / 60);
-        let (mut batch, mut alone) = (Vec::new(), Vec::new());
+        let mut batches: BTreeMap<(ServerId, u16), Vec<u64>> = BTreeMap::new();
+        let mut alone = Vec::new();
         for id in self.renewals.take_due(self.now, soon) {
             let Some(hold) = self.holds.get(&id) else { continue };
             if !hold.state.is_live() || hold.renewal.is_some() {
                 continue;
             }
+            let server = self.servers.id_of(&hold.lock);
+            if !self.servers.is_usable(&hold.lock) {
+                // It needs the server's clock for its `not_after`: goes on when that is known.
+                self.renewals.park(id);
+                self.ask_clock(server);
+                continue;
+            }
             // One with little time left, or an end of its own, must not shorten the deadline of the others.
             let hurried = hold.valid_until() < self.attempt_deadline() || hold.max_end.is_some();
-            if hurried || hold.renew_alone { alone.push(id) } else { batch.push(id) }
+            if hurried || hold.renew_alone {
+                alone.push(id);
+            } else {
+                batches.entry((server, self.servers.script_group(&hold.lock))).or_default().push(id);
+            }
         }
-        for holds in batch.chunks(BATCH) {
+        for holds in batches.values().flat_map(|batch| batch.chunks(BATCH)) {
             self.send_renewal(holds);
         }
         for id in alone {
@@ -90,15 +97,19 @@ impl Engine {
         }
     }
 
+    /// All of one server.
     fn send_renewal(&mut self, ids: &[u64]) {
+        let Some(lock) = ids.first().and_then(|id| self.holds.get(id)).map(|hold| hold.lock.clone()) else {
+            return;
+        };
+        let round_trip = self.servers.round_trip(&lock);
         let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(Hold::valid_until).min();
         let mut deadline = self.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
         let mut end = Moment::NEVER;
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
         for &id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            let lease =
-                renewal_lease(hold, self.config.lease, self.now, self.link.round_trip(), &mut deadline);
+            let lease = renewal_lease(hold, self.config.lease, self.now, round_trip, &mut deadline);
             if lease != LeaseMs::PROBE {
                 end = end.min(self.now.plus(lease.duration()));
                 hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
@@ -108,13 +119,14 @@ impl Engine {
             items.push(RenewItem { name, field: self.field(id), lease });
             renewing.push(Renewing { hold: id, lease, verifying, hinted });
         }
-        let Some(not_after) = self.clock.at(deadline.min(end)) else { return };
+        let Some(not_after) = self.servers.time_of(&lock, deadline.min(end)) else { return };
         if items.is_empty() {
             return;
         }
         let sent: Vec<u64> = renewing.iter().map(|one| one.hold).collect();
-        let op =
-            self.send(Op::Renew(renewing), Command::Renew { holds: items, not_after }, deadline, not_after);
+        let command = Command::Renew { holds: items, not_after };
+        let to = self.servers.id_of(&lock);
+        let op = self.send(Op::Renew(renewing), to, command, deadline, not_after);
         for id in sent {
             if let Some(hold) = self.holds.get_mut(&id) {
                 hold.renewal = Some(op);
@@ -122,7 +134,13 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_renew_reply(&mut self, holds: Vec<Renewing>, sent: Moment, outcome: Outcome<Reply>) {
+    pub(super) fn on_renew_reply(
+        &mut self,
+        holds: Vec<Renewing>,
+        server: ServerId,
+        sent: Moment,
+        outcome: Outcome<Reply>,
+    ) {
         for one in &holds {
             if let Some(hold) = self.holds.get_mut(&one.hold) {
                 hold.renewal = None;
@@ -132,7 +150,7 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Renew(Some(answers)), .. }) => {
                 let renewed = answers.iter().filter(|answer| **answer == Renewed::Yes).count();
                 for (one, answer) in holds.into_iter().zip(answers) {
-                    self.on_renewed(one, answer, sent);
+                    self.on_renewed(one, answer, server, sent);
                 }
                 add(&self.counters.renewals, renewed as u64);
                 self.report(Report::Renewed { holds: renewed });
@@ -143,8 +161,8 @@ impl Engine {
                     self.verify_again(one, Duration::ZERO);
                 }
             }
-            Outcome::NotExecuted(failure) if !failure.kind.is_transient() && holds.len() > 1 => {
-                // One key of a batch may be forbidden; the others must not suffer.
+            Outcome::NotExecuted(failure) if concerns_one_key(failure.kind) && holds.len() > 1 => {
+                // The other keys of the batch must not suffer.
                 for one in holds {
                     if let Some(hold) = self.holds.get_mut(&one.hold) {
                         hold.renew_alone = true;
@@ -158,7 +176,7 @@ impl Engine {
         }
     }
 
-    fn on_renewed(&mut self, one: Renewing, answer: Renewed, sent: Moment) {
+    fn on_renewed(&mut self, one: Renewing, answer: Renewed, server: ServerId, sent: Moment) {
         let id = one.hold;
         if !self.holds.get(&id).is_some_and(|hold| hold.state.is_live()) {
             return self.answer_lost(id, one.verifying);
@@ -166,6 +184,7 @@ impl Engine {
         match answer {
             Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
+                    hold.server_life = self.servers.life(server);
                     if hold.is_watched() {
                         hold.renewed_at = hold.renewed_at.max(sent);
                     }
@@ -190,8 +209,7 @@ impl Engine {
                 self.answer_lost(id, one.verifying);
             }
             Renewed::Refused => {
-                let failure =
-                    Failure::new(crate::backend::FailureKind::Denied, "renewal of this key was refused");
+                let failure = Failure::new(FailureKind::Denied, "renewal of this key was refused");
                 self.on_renewal_failed(vec![one], &failure);
             }
         }
@@ -245,7 +263,7 @@ impl Engine {
         }
     }
 
-    /// All holds are asked about: the link is new, or the server's clock jumped.
+    /// All holds are asked about: messages may have been missed.
     pub(super) fn verify_all(&mut self) {
         let live: Vec<u64> =
             self.holds.values().filter(|hold| hold.state.is_live()).map(|hold| hold.id).collect();
@@ -254,18 +272,31 @@ impl Engine {
         }
     }
 
-    /// A verification that cannot be sent ends when its hold does, or with the outage.
-    pub(super) fn fail_verifications(&mut self, cause: &str) {
-        let asked: Vec<u64> =
-            self.holds.values().filter(|hold| !hold.verifying.is_empty()).map(|hold| hold.id).collect();
-        for id in asked {
-            let Some(hold) = self.holds.get_mut(&id) else { continue };
-            for request in std::mem::take(&mut hold.verifying) {
-                let waited = Duration::ZERO;
-                self.fail(request, Error::Unavailable { waited, cause: cause.to_owned() });
+    /// Renewals that waited for a server's clock go on.
+    pub(super) fn unpark_renewals(&mut self, server: ServerId) {
+        for id in self.renewals.parked() {
+            if self.holds.get(&id).is_some_and(|hold| self.servers.id_of(&hold.lock) == server) {
+                self.renewals.set(id, self.now);
             }
         }
     }
+
+    /// A verification that cannot be sent ends when its hold does, or with the link.
+    pub(super) fn fail_verifications(&mut self, server: ServerId) {
+        let cause = self.servers.last_trouble(server);
+        for id in self.holds_at(server) {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            for request in std::mem::take(&mut hold.verifying) {
+                let waited = Duration::ZERO;
+                self.fail(request, Error::Unavailable { waited, cause: cause.clone() });
+            }
+        }
+    }
+}
+
+/// Whether a refusal of a batch may be about one of its keys only: forbidden, of another type, or already moved.
+fn concerns_one_key(kind: FailureKind) -> bool {
+    !kind.is_transient() || kind == FailureKind::SlotMoving
 }
 
 /// The TTL to send for a hold: its lease if it is watched, else only a question; the same if `max_hold` leaves next to

@@ -3,6 +3,7 @@
 use crate::backend::Failure;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::Op;
@@ -65,7 +66,7 @@ impl Engine {
     }
 
     pub(super) fn check_ready(&mut self) {
-        if self.link.is_up() && self.clock.is_known() && self.client_channel_is_confirmed() {
+        if self.servers.are_ready() && self.client_channel_is_confirmed() {
             for request in std::mem::take(&mut self.ready) {
                 self.answer(request, Answer::Done);
             }
@@ -94,11 +95,9 @@ impl Engine {
     }
 
     fn send_query(&mut self, request: RequestId) {
-        if !self.link.is_up() {
-            return;
-        }
         let Some(query) = self.queries.get(&request) else { return };
-        if query.op.is_some() {
+        let to = self.server_of_query(query);
+        if query.op.is_some() || !self.is_up(to) {
             return;
         }
         let deadline = query.deadline;
@@ -108,13 +107,22 @@ impl Engine {
                 (Command::Inspect { name }, ServerTime(0))
             }
             Asking::Force { name, expected: Some(expected) } => {
-                let Some(not_after) = self.clock.at(deadline) else { return self.ask_clock() };
+                let Some(not_after) = self.servers.time_of(&name, deadline) else {
+                    return self.ask_clock(to);
+                };
                 (self.force_release(name, expected, not_after), not_after)
             }
         };
-        let op = self.send(Op::Query { request }, command, deadline, not_after);
+        let op = self.send(Op::Query { request }, to, command, deadline, not_after);
         if let Some(query) = self.queries.get_mut(&request) {
             query.op = Some(op);
+        }
+    }
+
+    fn server_of_query(&self, query: &Query) -> ServerId {
+        match &query.asking {
+            Asking::Ping => self.servers.any(),
+            Asking::Inspect(name) | Asking::Force { name, .. } => self.servers.id_of(name),
         }
     }
 
@@ -132,8 +140,11 @@ impl Engine {
         }
     }
 
-    pub(super) fn fail_queries(&mut self, failure: &Failure) {
-        for (request, query) in std::mem::take(&mut self.queries) {
+    pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure) {
+        let here = self.queries.iter().filter(|(_, query)| self.server_of_query(query) == server);
+        let here: Vec<RequestId> = here.map(|(request, _)| *request).collect();
+        for request in here {
+            let Some(query) = self.queries.remove(&request) else { continue };
             let error = self.error_of(failure, query.since);
             self.fail(request, error);
         }
@@ -147,7 +158,8 @@ impl Engine {
             return self.send_query(request);
         }
         let Some(query) = self.queries.remove(&request) else { return };
-        let cause = query.trouble.unwrap_or_else(|| self.link.last_trouble());
+        let server = self.server_of_query(&query);
+        let cause = query.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
         self.fail(request, Error::Unavailable { waited: self.now.since(query.since), cause });
     }
 
@@ -197,7 +209,7 @@ impl Engine {
                 self.ask_again(request, Asking::Force { name, expected: None });
                 return;
             }
-            _ => Answer::Failed(self.unavailable(since)),
+            _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
         };
         self.queries.remove(&request);
         self.answer(request, answer);
@@ -284,7 +296,7 @@ impl Engine {
     /// Nothing more is done; what could not be released is told.
     pub(super) fn finish(&mut self) {
         let mut unreleased: Vec<LockName> = self.holds.values().map(|hold| hold.lock.clone()).collect();
-        unreleased.extend(self.cleanup.iter().map(|dead| dead.lock.clone()));
+        unreleased.extend(self.cleanup.iter().map(|(_, dead)| dead.lock.clone()));
         unreleased.sort();
         unreleased.dedup();
         let Some(stopping) = &mut self.stopping else { return };

@@ -11,11 +11,13 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::cell::Directory;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::config::Sharding;
 use crate::engine::Engine;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
@@ -83,7 +85,7 @@ impl Hand {
             outage_limit: Duration::from_secs(30),
             fallback: Duration::from_secs(5),
             profile: WireProfile::Default,
-            sharded: false,
+            sharding: Sharding::Auto,
             hand_off: true,
             max_waiters: 5,
             max_hold_count: 3,
@@ -109,7 +111,7 @@ impl Hand {
 
     fn connect(&mut self, run_id: &str) {
         let info = ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() };
-        self.event(Event::Up(info));
+        self.event(Event::Up(ServerId::ONLY, info));
         self.event(Event::PubSubUp);
         let (op, _) = self.take("time");
         self.done(op, Body::Pong);
@@ -129,7 +131,7 @@ impl Hand {
                 Effect::Unsubscribe { channel, .. } => self.unsubscribed.push(channel),
                 Effect::Withdraw { request } => self.withdrawals.push(request),
                 Effect::Finished => self.finished = true,
-                Effect::Reconnect => self.reconnects += 1,
+                Effect::Reconnect(_) => self.reconnects += 1,
             }
         }
     }
@@ -150,17 +152,17 @@ impl Hand {
 
     fn done(&mut self, op: OpId, body: Body) {
         let reply = Reply { time: Some(self.server_time()), body };
-        self.event(Event::Replied { op, outcome: Outcome::Done(reply) });
+        self.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
     }
 
     fn unknown(&mut self, op: OpId) {
         let failure = Failure::new(FailureKind::Link, "timed out");
-        self.event(Event::Replied { op, outcome: Outcome::Unknown(failure) });
+        self.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) });
     }
 
     fn refused(&mut self, op: OpId, kind: FailureKind) {
         let failure = Failure::new(kind, "no");
-        self.event(Event::Replied { op, outcome: Outcome::NotExecuted(failure) });
+        self.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::NotExecuted(failure) });
     }
 
     /// The only command that was sent since the last look.
@@ -515,7 +517,7 @@ fn each_loss_has_its_reason() {
         let (level, cell) = hand.hold(1);
         hand.pass(Duration::from_secs(5));
         hand.event(Event::PickedUp { request: level });
-        hand.event(Event::Down { cause: "cut".to_owned() });
+        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
         assert!(cell.is_suspect() && cell.is_held(hand.now));
         hand.connect(run_id);
         hand.confirm_subscriptions();
@@ -578,7 +580,7 @@ fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
     let until = cell.valid_until();
     hand.pass(Duration::from_secs(12));
     hand.nothing_sent();
-    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
     hand.connect("run-1");
     let (op, command) = hand.take("renew");
     assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));
@@ -889,7 +891,7 @@ fn an_unknown_acquire_is_cleaned_up_until_it_can_no_longer_be_executed() {
     hand.pass(Duration::from_millis(2));
     let (cleanup, _) = hand.sent.remove(0);
     let reply = Reply { time: Some(not_after), body: Body::Release(Released::Gone) };
-    hand.event(Event::Replied { op: cleanup, outcome: Outcome::Done(reply) });
+    hand.event(Event::Replied { op: cleanup, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
     hand.sent.clear();
     hand.pass(Duration::from_millis(10));
     let (cleanup, _) = hand.sent.iter().find(|(_, command)| command.label() == "release").cloned().unwrap();
@@ -916,10 +918,10 @@ fn no_attempt_is_made_while_a_clean_up_could_not_be_sent() {
     let mut hand = Hand::new();
     hand.ask(1, Wait::Forever);
     let (op, _) = hand.take("acquire");
-    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
     hand.unknown(op);
     hand.nothing_sent();
-    hand.event(Event::Up(ServerInfo::default()));
+    hand.event(Event::Up(ServerId::ONLY, ServerInfo::default()));
     assert_eq!(hand.labels(), ["time", "release"], "the clean-up goes before any attempt");
     let (op, _) = hand.sent.remove(0);
     hand.done(op, Body::Pong);
@@ -964,7 +966,7 @@ fn late_grants_nothing_and_is_tried_again() {
 fn nothing_with_a_deadline_is_sent_before_the_servers_clock_is_known() {
     let mut hand = Hand::unconnected();
     hand.ask(1, Wait::Forever);
-    hand.event(Event::Up(ServerInfo::default()));
+    hand.event(Event::Up(ServerId::ONLY, ServerInfo::default()));
     let (op, _) = hand.take("time");
     hand.done(op, Body::Pong);
     hand.take("acquire");
@@ -1016,7 +1018,7 @@ fn a_hand_off_that_was_not_executed_becomes_a_plain_release() {
 fn waiting_without_a_limit_rides_out_an_outage_of_thirty_seconds() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
     hand.pass(Duration::from_secs(29));
     hand.is_open(request);
     hand.pass(Duration::from_secs(2));

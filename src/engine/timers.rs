@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 
+use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
 
@@ -31,8 +32,8 @@ pub(crate) enum TimerKey {
     Outage,
     /// The client channel's subscription is to be tried again.
     ClientChannel,
-    /// The server's clock is to be asked again.
-    Clock,
+    /// A server's clock is to be asked again.
+    Clock(ServerId),
     /// The end of `shutdown`.
     Shutdown,
 }

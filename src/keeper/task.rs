@@ -251,20 +251,21 @@ impl Task {
     fn on_backend(&mut self, event: BackendEvent) {
         let now = self.clock.now();
         let event = match event {
-            BackendEvent::Replied { op, outcome } => {
+            BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
-                Event::Replied { op, outcome: outcome.and_then(|value| command.read(value)) }
+                Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
             }
-            BackendEvent::Up(info) => Event::Up(info),
-            BackendEvent::Down { cause } => {
+            BackendEvent::Up(server, info) => Event::Up(server, info),
+            BackendEvent::Down { server, cause } => {
                 self.trouble = Some(cause.clone());
-                Event::Down { cause }
+                Event::Down { server, cause }
             }
+            BackendEvent::Routes(routes) => Event::Routes(routes),
             BackendEvent::PubSubUp => Event::PubSubUp,
             BackendEvent::PubSubDown => Event::PubSubDown,
-            BackendEvent::ConnectFailed { failure } => {
+            BackendEvent::ConnectFailed { server, failure } => {
                 self.trouble = Some(failure.message.clone());
-                Event::ConnectFailed { failure }
+                Event::ConnectFailed { server, failure }
             }
             BackendEvent::Subscribed { channel, generation, result } => {
                 if let Err(failure) = &result {
@@ -272,6 +273,7 @@ impl Task {
                 }
                 Event::Subscribed { channel, generation, result }
             }
+            BackendEvent::SubscriptionLost { channel } => Event::SubscriptionLost { channel },
             BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
             BackendEvent::Lagged => Event::Lagged,
             BackendEvent::Closed => return,
@@ -296,15 +298,15 @@ impl Task {
     /// Does what the engine wants. What the engine is to be told in return comes back.
     fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
-            Effect::Send { op, command, timeout } => {
-                self.backend.submit(op, command.to_call(), timeout);
+            Effect::Send { op, to, command, timeout } => {
+                self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
             }
             Effect::Subscribe { channel, sharded, generation } => {
                 self.backend.subscribe(channel, sharded, generation);
             }
             Effect::Unsubscribe { channel, sharded } => self.backend.unsubscribe(channel, sharded),
-            Effect::Reconnect => self.backend.reconnect(),
+            Effect::Reconnect(server) => self.backend.reconnect(server),
             Effect::Answer { request, answer } => return self.answer(request, answer),
             Effect::Withdraw { request } => return Some(self.desk.withdraw(request)),
             Effect::Report(report) => trace::report(report),

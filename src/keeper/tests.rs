@@ -18,9 +18,11 @@ use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
+use crate::backend::ServerId;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
+use crate::config::Sharding;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -53,7 +55,7 @@ impl Drop for Gone {
 }
 
 impl Backend for Nowhere {
-    fn submit(&mut self, _: OpId, _: Call, _: Duration) {}
+    fn submit(&mut self, _: OpId, _: ServerId, _: Call, _: Duration) {}
 
     fn subscribe(&mut self, _: Arc<str>, _: bool, _: u64) {}
 
@@ -62,13 +64,13 @@ impl Backend for Nowhere {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<BackendEvent> {
         assert!(!self.panics, "a bug");
         match self.failed.take() {
-            Some(failure) => Poll::Ready(BackendEvent::ConnectFailed { failure }),
+            Some(failure) => Poll::Ready(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }),
             None if self.closing && self.closes => Poll::Ready(BackendEvent::Closed),
             None => Poll::Pending,
         }
     }
 
-    fn reconnect(&mut self) {}
+    fn reconnect(&mut self, _: ServerId) {}
 
     fn close(&mut self) {
         self.closing = true;
@@ -90,7 +92,7 @@ fn config() -> Config {
         outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
         fallback: Config::FALLBACK,
         profile: WireProfile::Default,
-        sharded: false,
+        sharding: Sharding::Auto,
         hand_off: true,
         max_waiters: Config::MAX_WAITERS,
         max_hold_count: Config::MAX_HOLD_COUNT,

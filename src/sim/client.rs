@@ -11,6 +11,7 @@ use crate::backend::Value;
 use crate::cell::Directory;
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::config::Sharding;
 use crate::engine::Engine;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
@@ -154,7 +155,7 @@ impl Client {
             outage_limit: plan.outage_limit,
             fallback: plan.fallback,
             profile: WireProfile::Default,
-            sharded: false,
+            sharding: Sharding::Auto,
             hand_off: plan.hand_off,
             max_waiters: 100,
             max_hold_count: plan.max_hold_count,

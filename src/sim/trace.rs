@@ -36,7 +36,7 @@ impl Trace {
     pub(super) fn effects(&mut self, now: Moment, client: usize, effects: &[Effect]) {
         for effect in effects {
             self.say(now, || match effect {
-                Effect::Send { op, command, timeout } => {
+                Effect::Send { op, command, timeout, .. } => {
                     format!("{client}<   {op:?} {timeout:?} {command:?}")
                 }
                 other => format!("{client}<   {other:?}"),

@@ -12,6 +12,7 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::backend::memory::store::Stored;
 use crate::clock::Moment;
@@ -255,7 +256,7 @@ impl World {
                 if !matches!(outcome, Outcome::Done(_)) {
                     self.checker.disturb(&mut self.clients[client], self.now);
                 }
-                self.handle(client, Event::Replied { op, outcome })
+                self.handle(client, Event::Replied { op, server: ServerId::ONLY, outcome })
             }
             Inbound::Backend(pubsub, event) => {
                 if pubsub != 0 && pubsub != self.clients[client].pubsub {
@@ -392,12 +393,12 @@ impl World {
                 return Err(format!("client {client}: an effect after Finished: {effect:?}"));
             }
             match effect {
-                Effect::Send { op, command, timeout } => self.submit(client, op, command, timeout)?,
+                Effect::Send { op, command, timeout, .. } => self.submit(client, op, command, timeout)?,
                 Effect::Subscribe { channel, generation, .. } => {
                     self.write_subscribe(client, channel, Some(generation));
                 }
                 Effect::Unsubscribe { channel, .. } => self.write_subscribe(client, channel, None),
-                Effect::Reconnect => self.reconnect(client),
+                Effect::Reconnect(_) => self.reconnect(client),
                 Effect::Answer { request, answer } => {
                     self.checker.on_answer(self.now, client, request, &answer, &self.clients[client])?;
                     back.extend(self.clients[client].answer(request, answer)?);
@@ -571,7 +572,7 @@ impl World {
             self.lose(client, &request);
         }
         if !for_good {
-            let down = Event::Down { cause: "cut".to_owned() };
+            let down = Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() };
             self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, down));
             let wait = self.chance.time(1_000, 300_000);
             self.after(wait, Happening::Connect(client));
@@ -620,7 +621,7 @@ impl World {
                 self.send_to_client(
                     Duration::ZERO,
                     client,
-                    Inbound::Backend(0, Event::ConnectFailed { failure }),
+                    Inbound::Backend(0, Event::ConnectFailed { server: ServerId::ONLY, failure }),
                 );
             }
             let wait = self.chance.time(5_000, 300_000);
@@ -629,7 +630,7 @@ impl World {
         let info = self.server.info();
         self.clients[client].up = true;
         self.checker.disturb(&mut self.clients[client], self.now);
-        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::Up(info)));
+        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::Up(ServerId::ONLY, info)));
     }
 
     fn reconnect(&mut self, client: usize) {

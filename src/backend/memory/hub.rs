@@ -15,6 +15,7 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
@@ -94,13 +95,17 @@ impl Hub {
         let Some(link) = self.links.get_mut(&client) else { return };
         if !link.connected {
             let failure = Failure::new(FailureKind::Link, UNREACHABLE);
-            return link.push(BackendEvent::Replied { op, outcome: Outcome::NotExecuted(failure) });
+            return link.push(BackendEvent::Replied {
+                op,
+                server: ServerId::ONLY,
+                outcome: Outcome::NotExecuted(failure),
+            });
         }
         let outcome = self.execute(now_us, call);
         self.deliver();
         let Some(link) = self.links.get_mut(&client) else { return };
         if self.answering {
-            link.push(BackendEvent::Replied { op, outcome });
+            link.push(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
         } else {
             link.unanswered.push((op, sent + timeout.min(FOREVER)));
             link.fresh = true;
@@ -258,11 +263,11 @@ impl Hub {
         let Some(link) = self.links.get_mut(&client).filter(|link| !link.closing) else { return };
         link.connected = reachable;
         if reachable {
-            link.push(BackendEvent::Up(info));
+            link.push(BackendEvent::Up(ServerId::ONLY, info));
             link.push(BackendEvent::PubSubUp);
         } else {
             let failure = Failure::new(FailureKind::Link, UNREACHABLE);
-            link.push(BackendEvent::ConnectFailed { failure });
+            link.push(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
         }
     }
 
@@ -298,14 +303,14 @@ impl Link {
     fn cut(&mut self, cause: &str) -> BTreeSet<(Arc<str>, bool)> {
         let on_their_way = std::mem::take(&mut self.events);
         self.events.extend(on_their_way.into_iter().filter_map(|event| match event {
-            BackendEvent::Replied { op, outcome: Outcome::Done(_) } => Some(unknown(op, cause)),
+            BackendEvent::Replied { op, outcome: Outcome::Done(_), .. } => Some(unknown(op, cause)),
             BackendEvent::Message { .. } | BackendEvent::Subscribed { .. } => None,
             other => Some(other),
         }));
         for (op, _) in std::mem::take(&mut self.unanswered) {
             self.push(unknown(op, cause));
         }
-        self.push(BackendEvent::Down { cause: cause.to_owned() });
+        self.push(BackendEvent::Down { server: ServerId::ONLY, cause: cause.to_owned() });
         self.push(BackendEvent::PubSubDown);
         self.connected = false;
         std::mem::take(&mut self.subscriptions)
@@ -314,5 +319,5 @@ impl Link {
 
 fn unknown(op: OpId, cause: &str) -> BackendEvent {
     let failure = Failure::new(FailureKind::Link, cause);
-    BackendEvent::Replied { op, outcome: Outcome::Unknown(failure) }
+    BackendEvent::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) }
 }

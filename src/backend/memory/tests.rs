@@ -1,3 +1,4 @@
+use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::task::Wake;
 
@@ -42,7 +43,7 @@ async fn connected(server: &InMemoryServer) -> (MemoryBackend, ServerInfo) {
 }
 
 async fn up(backend: &mut MemoryBackend) -> ServerInfo {
-    let BackendEvent::Up(info) = next(backend).await else { panic!("not up") };
+    let BackendEvent::Up(_, info) = next(backend).await else { panic!("not up") };
     assert!(matches!(next(backend).await, BackendEvent::PubSubUp));
     info
 }
@@ -54,13 +55,13 @@ async fn down(backend: &mut MemoryBackend) {
 
 async fn replied(backend: &mut MemoryBackend, expected: u64) -> Outcome<Value> {
     match next(backend).await {
-        BackendEvent::Replied { op, outcome } if op == OpId(expected) => outcome,
+        BackendEvent::Replied { op, outcome, .. } if op == OpId(expected) => outcome,
         other => panic!("{other:?} instead of the reply to {expected}"),
     }
 }
 
 async fn run(backend: &mut MemoryBackend, op: u64, script: &'static Script) -> i64 {
-    backend.submit(OpId(op), call(script), TIMEOUT);
+    backend.submit(OpId(op), ServerId::ONLY, call(script), TIMEOUT);
     match replied(backend, op).await {
         Outcome::Done(Value::Int(number)) => number,
         other => panic!("{other:?}"),
@@ -84,8 +85,8 @@ async fn scripts_run_and_leases_follow_the_paused_clock() {
 #[tokio::test]
 async fn time_and_ping_are_answered() {
     let (mut backend, _) = connected(&InMemoryServer::new()).await;
-    backend.submit(OpId(1), Call::Time, TIMEOUT);
-    backend.submit(OpId(2), Call::Ping, TIMEOUT);
+    backend.submit(OpId(1), ServerId::ONLY, Call::Time, TIMEOUT);
+    backend.submit(OpId(2), ServerId::ONLY, Call::Ping, TIMEOUT);
     let Outcome::Done(Value::List(time)) = replied(&mut backend, 1).await else { panic!("no time") };
     assert!(matches!(time[..], [Value::Int(micros)] if micros >= 1_704_067_200_000_000));
     assert_eq!(replied(&mut backend, 2).await, Outcome::Done(Value::List(vec![])));
@@ -106,7 +107,7 @@ async fn a_message_reaches_every_subscriber_the_sender_included_and_is_counted()
     b.subscribe("freed".into(), true, 9);
     assert!(matches!(next(&mut b).await, BackendEvent::Subscribed { generation: 9, .. }));
     run(&mut a, 1, &TAKE).await;
-    a.submit(OpId(2), call(&FREE), TIMEOUT);
+    a.submit(OpId(2), ServerId::ONLY, call(&FREE), TIMEOUT);
     for backend in [&mut a, &mut b] {
         let BackendEvent::Message { channel, payload } = next(backend).await else { panic!("no message") };
         assert_eq!((&*channel, &*payload), ("freed", "0"));
@@ -142,7 +143,7 @@ async fn an_unreachable_server_executes_nothing_and_lets_its_clients_back_in() {
     server.set_reachable(false);
     down(&mut backend).await;
     assert!(matches!(next(&mut backend).await, BackendEvent::ConnectFailed { .. }));
-    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
+    backend.submit(OpId(1), ServerId::ONLY, call(&TAKE), TIMEOUT);
     let outcome = replied(&mut backend, 1).await;
     assert!(matches!(outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link));
     assert!(!server.contains("orders:42"));
@@ -157,8 +158,8 @@ async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_exec
     let (mut backend, _) = connected(&server).await;
     server.set_answering(false);
     let sent = Instant::now();
-    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
-    backend.submit(OpId(2), Call::Ping, Duration::MAX);
+    backend.submit(OpId(1), ServerId::ONLY, call(&TAKE), TIMEOUT);
+    backend.submit(OpId(2), ServerId::ONLY, Call::Ping, Duration::MAX);
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
     // Tokio's timers tick in milliseconds.
     assert!((TIMEOUT..TIMEOUT + Duration::from_millis(2)).contains(&sent.elapsed()));
@@ -173,12 +174,12 @@ async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_exec
 async fn a_cut_connection_loses_the_replies_on_their_way() {
     let server = InMemoryServer::new();
     let (mut backend, _) = connected(&server).await;
-    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
+    backend.submit(OpId(1), ServerId::ONLY, call(&TAKE), TIMEOUT);
     server.disconnect_all();
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
     down(&mut backend).await;
     up(&mut backend).await;
-    backend.reconnect();
+    backend.reconnect(ServerId::ONLY);
     down(&mut backend).await;
     up(&mut backend).await;
 }
@@ -187,14 +188,14 @@ async fn a_cut_connection_loses_the_replies_on_their_way() {
 async fn closing_ends_with_closed_and_nothing_after_it() {
     let server = InMemoryServer::new();
     let (mut backend, _) = connected(&server).await;
-    backend.submit(OpId(1), Call::Ping, TIMEOUT);
+    backend.submit(OpId(1), ServerId::ONLY, Call::Ping, TIMEOUT);
     backend.close();
     backend.close();
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
     down(&mut backend).await;
     assert!(matches!(next(&mut backend).await, BackendEvent::Closed));
     server.disconnect_all();
-    backend.submit(OpId(2), Call::Ping, TIMEOUT);
+    backend.submit(OpId(2), ServerId::ONLY, Call::Ping, TIMEOUT);
     assert!(matches!(replied(&mut backend, 2).await, Outcome::NotExecuted(_)));
 }
 
@@ -215,8 +216,8 @@ fn a_client_on_another_thread_is_woken() {
     });
     receiver.recv().unwrap();
     let mut backend = MemoryBackend::new(&server);
-    backend.submit(OpId(1), call(&TAKE), TIMEOUT);
-    backend.submit(OpId(2), call(&FREE), TIMEOUT);
+    backend.submit(OpId(1), ServerId::ONLY, call(&TAKE), TIMEOUT);
+    backend.submit(OpId(2), ServerId::ONLY, call(&FREE), TIMEOUT);
     assert!(matches!(waiter.join().unwrap(), BackendEvent::Message { .. }));
 }
 
@@ -239,7 +240,7 @@ fn nobody_is_woken_for_nothing() {
     }
     assert!(backend.poll_event(&mut cx).is_pending());
     let mut other = MemoryBackend::new(&server);
-    other.submit(OpId(1), Call::Ping, TIMEOUT);
+    other.submit(OpId(1), ServerId::ONLY, Call::Ping, TIMEOUT);
     assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 0);
     server.disconnect_all();
     assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 1);

@@ -74,13 +74,15 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
     match text.split_whitespace().next().unwrap_or_default() {
         // fred hands this one reply to every call in flight, executed or not.
         "CLUSTERDOWN" => Outcome::Unknown(Failure::new(F::Busy, text)),
-        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "TRYAGAIN" | "MISCONF"
-        | "NOREPLICAS" => not_executed(F::Busy),
+        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => {
+            not_executed(F::Busy)
+        }
+        "TRYAGAIN" => not_executed(F::SlotMoving),
         "OOM" => not_executed(F::OutOfMemory),
         "READONLY" => not_executed(F::ReadOnly),
         "NOAUTH" | "WRONGPASS" => not_executed(F::Auth),
         "NOPERM" => not_executed(F::Denied),
-        "MOVED" | "ASK" => not_executed(F::Unsupported),
+        "MOVED" | "ASK" => not_executed(F::Redirected),
         "WRONGTYPE" | "CROSSSLOT" | "EXECABORT" | "NOPROTO" | "DENIED" => not_executed(F::Refused),
         "ERR" => judge_err(text),
         _ => Outcome::Unknown(Failure::new(F::Refused, text)),
@@ -198,10 +200,10 @@ mod tests {
                 F::ReadOnly,
             ),
             ("ERR max number of clients reached", "not executed", F::Busy),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::Busy),
+            ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::SlotMoving),
             ("CLUSTERDOWN Hash slot not served", "unknown", F::Busy),
-            ("MOVED 1234 10.0.0.1:6379", "not executed", F::Unsupported),
-            ("ASK 1234 10.0.0.1:6379", "not executed", F::Unsupported),
+            ("MOVED 1234 10.0.0.1:6379", "not executed", F::Redirected),
+            ("ASK 1234 10.0.0.1:6379", "not executed", F::Redirected),
             ("CROSSSLOT Keys in request don't hash to the same slot", "not executed", F::Refused),
             (
                 "ERR Error compiling script (new function): user_script:1: '=' expected near 'x'",

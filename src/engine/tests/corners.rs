@@ -1,6 +1,7 @@
 //! Corners where several rules meet: leases of different levels, outages that end unseen, names that share a channel.
 
 use super::*;
+use crate::backend::ServerId;
 
 fn lease(seconds: u64) -> LeaseMs {
     LeaseMs::checked("lease", Duration::from_secs(seconds)).unwrap()
@@ -74,7 +75,7 @@ fn max_hold_is_verified_after_reconnect() {
     hand.done(op, grant(1));
     hand.granted(request);
     hand.event(Event::PickedUp { request });
-    hand.event(Event::Down { cause: "x".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
     hand.event(Event::PubSubDown);
     hand.connect("run-2");
     assert_eq!(hand.labels(), ["renew"]);
@@ -173,7 +174,7 @@ fn unlock_in_an_outage_is_answered() {
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     let cell = hand.granted(request);
-    hand.event(Event::Down { cause: "x".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
     let unlock = hand.release(&cell, request);
     hand.pass(Duration::from_secs(3_600));
     assert!(hand.answers.iter().any(|(other, _)| *other == unlock), "no answer for an hour");
@@ -211,7 +212,7 @@ fn a_script_that_always_fails_ends_the_wait() {
             commands += 1;
             let failure =
                 Failure::new(FailureKind::Refused, "ERR Error running script user_script:1: -READONLY");
-            hand.event(Event::Replied { op, outcome: Outcome::Unknown(failure) });
+            hand.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) });
         }
         hand.pass(Duration::from_millis(100));
     }
@@ -253,8 +254,8 @@ fn verify_survives_the_end_of_the_last_watched_level() {
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(0));
     hand.granted(inner);
-    hand.event(Event::Down { cause: "x".to_owned() });
-    hand.event(Event::Up(ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() }));
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() }));
     let (time, _) = hand.take("time");
     hand.event(Event::Verify { hold: cell.id, request: RequestId(77) });
     hand.event(Event::Release { hold: cell.id, level: inner, request: None });
@@ -308,7 +309,7 @@ fn late_answers_are_not_answered_at_the_pace_of_the_line() {
                 _ => Body::Release(Released::Gone),
             };
             let reply = Reply { time: Some(arrived), body };
-            hand.event(Event::Replied { op, outcome: Outcome::Done(reply) });
+            hand.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
         }
     }
     assert!(

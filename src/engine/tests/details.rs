@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::event::Acquire;
@@ -141,7 +142,7 @@ fn a_renewal_without_an_answer_is_repeated_soon() {
 fn what_is_not_picked_up_is_asked_about_and_not_extended() {
     let mut hand = Hand::new();
     hand.hold(1);
-    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
     hand.connect("run-1");
     let (_, command) = hand.take("renew");
     assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));
@@ -299,7 +300,7 @@ fn a_clean_up_that_began_before_the_end_of_its_deadline_is_repeated_after_it() {
     for (time, left) in [(ServerTime(not_after.0 - 1), 1), (not_after, 1), (ServerTime(not_after.0 + 1), 0)] {
         let (cleanup, _) = hand.take("release");
         let reply = Reply { time: Some(time), body: Body::Release(Released::Gone) };
-        hand.event(Event::Replied { op: cleanup, outcome: Outcome::Done(reply) });
+        hand.event(Event::Replied { op: cleanup, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
         assert_eq!(hand.clean_ups(), left, "{time:?}");
         hand.pass(Duration::from_millis(20));
     }
@@ -347,7 +348,7 @@ fn the_role_passes_on_with_the_duty_to_try_when_its_time_is_over() {
 fn a_reconnection_wakes_the_contender() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.event(Event::Down { cause: "cut".to_owned() });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
     hand.connect("run-1");
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));

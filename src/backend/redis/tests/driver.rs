@@ -1,5 +1,6 @@
 //! Drives a backend by its events.
 
+use crate::backend::ServerId;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -82,7 +83,7 @@ impl Driver {
 
     pub(super) async fn up(&mut self) -> ServerInfo {
         self.until("Up", |event| match event {
-            BackendEvent::Up(info) => Some(info.clone()),
+            BackendEvent::Up(_, info) => Some(info.clone()),
             _ => None,
         })
         .await
@@ -102,7 +103,7 @@ impl Driver {
 
     pub(super) async fn connect_failed(&mut self) -> Failure {
         self.until("ConnectFailed", |event| match event {
-            BackendEvent::ConnectFailed { failure } => Some(failure.clone()),
+            BackendEvent::ConnectFailed { failure, .. } => Some(failure.clone()),
             _ => None,
         })
         .await
@@ -123,7 +124,7 @@ impl Driver {
     pub(super) fn submit_within(&mut self, call: Call, timeout: Duration) -> OpId {
         self.last += 1;
         let op = OpId(self.last);
-        self.backend.submit(op, call, timeout);
+        self.backend.submit(op, ServerId::ONLY, call, timeout);
         op
     }
 
@@ -198,7 +199,7 @@ impl Driver {
 
     fn keep(&mut self, event: BackendEvent) {
         match event {
-            BackendEvent::Replied { op, outcome } => {
+            BackendEvent::Replied { op, outcome, .. } => {
                 let again = self.answers.insert(op, outcome);
                 assert!(again.is_none(), "{op:?} was answered twice");
             }

@@ -1,5 +1,6 @@
 //! What is delivered first, on channels filled by hand.
 
+use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::sync::Arc;
 
@@ -44,9 +45,9 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
         let (mut backend, events) = backend(turn);
         let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
-        assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(_)));
+        assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
         for op in 0..5 {
-            backend.submit(OpId(op), Call::Time, super::driver::SECOND);
+            backend.submit(OpId(op), ServerId::ONLY, Call::Time, super::driver::SECOND);
         }
         let _ = events.send(CommandEvent::Down { cause: "cut".to_owned() });
         let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
@@ -54,7 +55,7 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
         loop {
             match poll_fn(|cx| backend.poll_event(cx)).await {
                 BackendEvent::Replied { .. } => answered += 1,
-                BackendEvent::Up(_) => break,
+                BackendEvent::Up(..) => break,
                 event => assert!(matches!(event, BackendEvent::Down { .. }), "{event:?}"),
             }
         }

@@ -1,5 +1,6 @@
 //! What the server answers, and what becomes of it.
 
+use crate::backend::ServerId;
 use std::time::Duration;
 
 use super::driver::Driver;
@@ -90,12 +91,12 @@ async fn refusals_leave_the_connection_alone_and_are_not_executed() {
         ("-LOADING Redis is loading the dataset in memory\r\n", FailureKind::Busy),
         ("-BUSY Redis is busy running a script.\r\n", FailureKind::Busy),
         ("-MASTERDOWN Link with MASTER is down.\r\n", FailureKind::Busy),
-        ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", FailureKind::Busy),
+        ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", FailureKind::SlotMoving),
         ("-OOM command not allowed when used memory > 'maxmemory'.\r\n", FailureKind::OutOfMemory),
         ("-READONLY You can't write against a read only replica.\r\n", FailureKind::ReadOnly),
         ("-NOPERM this user has no permissions to run the 'evalsha' command\r\n", FailureKind::Denied),
-        ("-MOVED 1 127.0.0.1:1\r\n", FailureKind::Unsupported),
-        ("-ASK 1 127.0.0.1:1\r\n", FailureKind::Unsupported),
+        ("-MOVED 1 127.0.0.1:1\r\n", FailureKind::Redirected),
+        ("-ASK 1 127.0.0.1:1\r\n", FailureKind::Redirected),
         ("-WRONGTYPE Operation against a key\r\n", FailureKind::Refused),
     ] {
         proxy.once("forged", Fault::Answer(reply.as_bytes().to_vec()));
@@ -174,7 +175,7 @@ async fn a_deposed_primary_is_left_and_waited_for() {
         matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::ReadOnly),
         "{outcome:?}"
     );
-    driver.backend.reconnect();
+    driver.backend.reconnect(ServerId::ONLY);
     driver.down().await;
     driver.pubsub_down().await;
     let failure = driver.connect_failed().await;

@@ -73,7 +73,7 @@ async fn a_restarted_server_has_another_run_id() {
     driver.pubsub_down().await;
     let after = driver.both_up().await;
     assert_ne!(before.run_id, after.run_id);
-    assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Up(_))));
+    assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Up(..))));
 }
 
 /// A server with users, and what the first attempt to connect with `login` and `path` says.
@@ -145,7 +145,7 @@ async fn a_replica_is_refused_until_it_is_promoted() {
     let mut driver = Driver::new(&server.url());
     let failure = driver
         .until("the role's failure", |event| match event {
-            BackendEvent::ConnectFailed { failure } => Some(failure.clone()),
+            BackendEvent::ConnectFailed { failure, .. } => Some(failure.clone()),
             _ => None,
         })
         .await;

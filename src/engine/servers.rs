@@ -1,0 +1,201 @@
+//! The servers of a client: which of them has which lock, and how each stands.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::backend::Routes;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::clock::Moment;
+use crate::config::Sharding;
+use crate::engine::server_clock::ServerClock;
+use crate::name::LockName;
+use crate::scripts::reentrant::ServerTime;
+
+/// How one server stands.
+#[derive(Debug, Default)]
+pub(crate) struct Server {
+    up: bool,
+    info: Option<ServerInfo>,
+    /// Which start of which server this is. No two have the same.
+    life: u64,
+    round_trip: Duration,
+    outage_since: Option<Moment>,
+    trouble: Option<String>,
+    pub(crate) clock: ServerClock,
+    pub(crate) asking_clock: bool,
+}
+
+impl Server {
+    pub(crate) fn is_up(&self) -> bool {
+        self.up
+    }
+
+    /// Up, and its clock is known: what a grant or a renewal needs.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.up && self.clock.is_known()
+    }
+
+    pub(crate) fn outage_since(&self) -> Option<Moment> {
+        self.outage_since
+    }
+
+    /// What went wrong last, in words.
+    pub(crate) fn last_trouble(&self) -> String {
+        match &self.trouble {
+            Some(trouble) => trouble.clone(),
+            None if self.up => "connected, but the answer did not come in time".to_owned(),
+            None => "not connected".to_owned(),
+        }
+    }
+
+    /// Connected. `life` is used if this is not the process that was there before.
+    pub(crate) fn connected(&mut self, info: ServerInfo, life: u64) {
+        let same = self.info.as_ref().is_some_and(|known| {
+            known.run_id == info.run_id && (!info.run_id.is_empty() || known.address == info.address)
+        });
+        if !same {
+            self.life = life;
+        }
+        self.info = Some(info);
+        self.up = true;
+        self.forget_clock();
+    }
+
+    pub(crate) fn disconnected(&mut self) {
+        self.up = false;
+        self.forget_clock();
+    }
+
+    fn forget_clock(&mut self) {
+        self.clock.reset();
+        self.asking_clock = false;
+    }
+
+    pub(crate) fn answered(&mut self, round_trip: Duration) {
+        self.outage_since = None;
+        self.trouble = None;
+        self.round_trip =
+            if self.round_trip.is_zero() { round_trip } else { (7 * self.round_trip + round_trip) / 8 };
+    }
+
+    /// Notes trouble; true if it is the first since the last good answer.
+    pub(crate) fn failed(&mut self, now: Moment, words: &str) -> bool {
+        self.trouble = Some(words.to_owned());
+        if self.outage_since.is_some() {
+            return false;
+        }
+        self.outage_since = Some(now);
+        true
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    routes: Routes,
+    known: BTreeMap<ServerId, Server>,
+    lives: u64,
+}
+
+impl Servers {
+    /// Whose slot the name is in.
+    pub(crate) fn id_of(&self, lock: &LockName) -> ServerId {
+        self.routes.server_of(lock.slot())
+    }
+
+    pub(crate) fn get(&self, id: ServerId) -> Option<&Server> {
+        self.known.get(&id)
+    }
+
+    pub(crate) fn get_mut(&mut self, id: ServerId) -> &mut Server {
+        self.known.entry(id).or_default()
+    }
+
+    /// The server of a name.
+    pub(crate) fn of(&self, lock: &LockName) -> Option<&Server> {
+        self.get(self.id_of(lock))
+    }
+
+    pub(crate) fn is_up(&self, lock: &LockName) -> bool {
+        self.of(lock).is_some_and(Server::is_up)
+    }
+
+    pub(crate) fn is_usable(&self, lock: &LockName) -> bool {
+        self.of(lock).is_some_and(Server::is_usable)
+    }
+
+    /// What time it is at a name's server at a local instant, if that is known.
+    pub(crate) fn time_of(&self, lock: &LockName, at: Moment) -> Option<ServerTime> {
+        self.of(lock)?.clock.at(at)
+    }
+
+    pub(crate) fn round_trip(&self, lock: &LockName) -> Duration {
+        self.of(lock).map_or(Duration::ZERO, |server| server.round_trip)
+    }
+
+    pub(crate) fn life(&self, id: ServerId) -> u64 {
+        self.get(id).map_or(0, |server| server.life)
+    }
+
+    /// The life of the server that has a name now.
+    pub(crate) fn life_of(&self, lock: &LockName) -> u64 {
+        self.life(self.id_of(lock))
+    }
+
+    pub(crate) fn last_trouble(&self, id: ServerId) -> String {
+        self.get(id).map_or_else(|| "not connected".to_owned(), Server::last_trouble)
+    }
+
+    pub(crate) fn connected(&mut self, id: ServerId, info: ServerInfo) {
+        self.lives += 1;
+        let life = self.lives;
+        self.get_mut(id).connected(info, life);
+    }
+
+    /// Takes other routes, and gives the ones before.
+    pub(crate) fn reroute(&mut self, routes: Routes) -> Routes {
+        std::mem::replace(&mut self.routes, routes)
+    }
+
+    /// Forgets servers that have no slot and no connection.
+    pub(crate) fn forget_unused(&mut self) {
+        if let Routes::Slots { servers, .. } = &self.routes {
+            self.known.retain(|id, server| server.up || servers.contains(id));
+        }
+    }
+
+    /// The renewals of one script: in a cluster its keys must be of one slot.
+    pub(crate) fn script_group(&self, lock: &LockName) -> u16 {
+        match self.routes {
+            Routes::One => 0,
+            Routes::Slots { .. } => lock.slot(),
+        }
+    }
+
+    pub(crate) fn is_sharded(&self, sharding: Sharding) -> bool {
+        match (sharding, &self.routes) {
+            (Sharding::On, _) => true,
+            (Sharding::Auto, Routes::Slots { sharded, .. }) => *sharded,
+            (Sharding::Auto, Routes::One) | (Sharding::Off, _) => false,
+        }
+    }
+
+    /// The one to ask what any server can answer.
+    pub(crate) fn any(&self) -> ServerId {
+        self.known.iter().find(|(_, server)| server.up).map_or(ServerId::ONLY, |(id, _)| *id)
+    }
+
+    /// Everything that has slots can be used, or has been tried in vain; and one at least can.
+    pub(crate) fn are_ready(&self) -> bool {
+        let usable = |id: &ServerId| self.get(*id).is_some_and(Server::is_usable);
+        match &self.routes {
+            Routes::One => usable(&ServerId::ONLY),
+            Routes::Slots { servers, .. } => {
+                let tried = |id: &ServerId| {
+                    usable(id) || self.get(*id).is_some_and(|server| server.outage_since.is_some())
+                };
+                servers.iter().any(usable) && servers.iter().all(tried)
+            }
+        }
+    }
+}
