@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! driver URL [keeper=thread|current] [lease_ms=N] [profile=default|redisson]
-//!            [sharded=auto|on|off] [handoff=on|off]
+//!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
 //! ```
+//!
+//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: authorities to trust, client certificate and its key.
 //!
 //! This is a stable protocol: verbs, events and fields are added, not changed.
 //!
@@ -76,6 +78,7 @@ use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Sharding;
+use redis_reentrant_lock::Tls;
 use redis_reentrant_lock::WireProfile;
 use serde_json::Map;
 use serde_json::Value;
@@ -118,10 +121,11 @@ fn main() -> ExitCode {
 fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let [url, settings @ ..] = args else {
         return Err(Failure::bad(
-            "usage: driver URL [keeper=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…]",
+            "usage: driver URL [keeper=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…]",
         ));
     };
     let (mut builder, mut lease) = (LockClient::builder().url(url), DEFAULT_LEASE);
+    let mut files = HashMap::new();
     for setting in settings {
         builder = match setting.split_once('=').unwrap_or((setting, "")) {
             ("keeper", "thread") => builder.keeper(Keeper::Thread),
@@ -137,10 +141,33 @@ fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
             ("sharded", "off") => builder.sharding(Sharding::Off),
             ("handoff", "on") => builder.hand_off(true),
             ("handoff", "off") => builder.hand_off(false),
+            (what @ ("ca" | "cert" | "key"), path) => {
+                let text = std::fs::read(path).map_err(|error| Failure::bad(format!("{path}: {error}")))?;
+                files.insert(what, text);
+                builder
+            }
             _ => return Err(Failure::bad(format!("not a setting: {setting}"))),
         };
     }
-    Ok((builder, lease))
+    Ok((with_tls(builder, files)?, lease))
+}
+
+fn with_tls(
+    builder: LockClientBuilder,
+    mut files: HashMap<&str, Vec<u8>>,
+) -> Result<LockClientBuilder, Failure> {
+    if files.is_empty() {
+        return Ok(builder);
+    }
+    let mut tls = Tls::new();
+    if let Some(ca) = files.remove("ca") {
+        tls = tls.ca_pem(ca);
+    }
+    Ok(builder.tls(match (files.remove("cert"), files.remove("key")) {
+        (Some(cert), Some(key)) => tls.client_cert_pem(cert, key),
+        (None, None) => tls,
+        _ => return Err(Failure::bad("cert= and key= belong together")),
+    }))
 }
 
 fn fail(failure: &Failure) -> ExitCode {
@@ -208,6 +235,7 @@ impl From<Error> for Failure {
             Error::TooManyWaiters { .. } => "too_many_waiters",
             Error::Auth { .. } => "auth",
             Error::Denied { .. } => "denied",
+            Error::Tls { .. } => "tls",
             Error::Unsupported { .. } => "unsupported",
             Error::Refused { .. } => "refused",
             Error::Closed => "closed",

@@ -190,6 +190,8 @@ pub(crate) enum FailureKind {
     Denied,
     /// A replica at connect, a version that is too old, a command that is missing.
     Unsupported,
+    /// A certificate is missing or not accepted, or only one side speaks TLS.
+    Tls,
     /// Anything else the server answered with an error.
     Refused,
 }

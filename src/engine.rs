@@ -405,6 +405,7 @@ impl Engine {
                     "the server is a node of a cluster, which has the key elsewhere ({message}); connect to it as a cluster"
                 ),
             },
+            FailureKind::Tls => Error::Tls { message },
             FailureKind::Refused => Error::Refused { message },
             FailureKind::Link
             | FailureKind::Busy

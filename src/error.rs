@@ -105,6 +105,12 @@ pub enum Error {
         /// Redis's own words.
         message: String,
     },
+    /// No secure connection: a certificate is missing or not accepted, or only one side speaks TLS.
+    #[error("no secure connection to Redis: {message}")]
+    Tls {
+        /// What is wrong, what to do, and the TLS library's own words.
+        message: String,
+    },
     /// The server cannot serve locks: a replica, too old, or without a needed command.
     #[error("this server cannot be used: {reason}")]
     Unsupported {

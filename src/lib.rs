@@ -164,7 +164,7 @@
 //! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
-//! | server | one primary, Redis 6.2 or Valkey 7.2 and later; no cluster, no sentinel, no TLS yet |
+//! | server | one primary, Redis 6.2 or Valkey 7.2 and later, with or without TLS; no cluster, no sentinel yet |
 //!
 //! # Errors
 //!
@@ -201,7 +201,8 @@
 //! |---|---|---|
 //! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis | no |
 //! | `fred-config` | pass a `fred` configuration in; outside semver | no |
-//! | `rustls`, `native-tls` | reserved for TLS; `rediss://` is refused in this version | no |
+//! | `rustls` | [`Tls`]: `rediss://` with rustls and ring | no |
+//! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -225,6 +226,7 @@ mod scripts;
 mod sim;
 mod slot;
 mod stats;
+mod tls;
 mod trace;
 
 /// Longer pages.
@@ -261,3 +263,4 @@ pub use name::WireProfile;
 pub use owner::Owner;
 pub use reentrant_lock::ReentrantLock;
 pub use stats::Stats;
+pub use tls::Tls;

@@ -14,6 +14,7 @@ mod link;
 mod pubsub;
 #[cfg(test)]
 pub(crate) mod tests;
+mod tls;
 
 use std::sync::Arc;
 use std::task::Context;
@@ -43,6 +44,7 @@ use crate::backend::OpId;
 use crate::backend::ServerId;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::commands::CommandEvent;
+pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::pubsub::PubSubEvent;

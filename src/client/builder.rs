@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::backend::memory::InMemoryServer;
 #[cfg(feature = "in-memory")]
 use crate::backend::memory::MemoryBackend;
+use crate::backend::redis::Access;
 #[cfg(feature = "fred-config")]
 use crate::backend::redis::FredConfig;
 use crate::backend::redis::RedisBackend;
@@ -25,6 +26,7 @@ use crate::lease::LeaseMs;
 use crate::lock::unexpected;
 use crate::name::WireProfile;
 use crate::scripts::reentrant::ALL;
+use crate::tls::Tls;
 
 use super::LockClient;
 
@@ -52,6 +54,7 @@ const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 #[derive(Clone)]
 pub struct LockClientBuilder {
     server: Option<Server>,
+    access: Access,
     keeper: Keeper,
     lease: Duration,
     command_timeout: Duration,
@@ -76,6 +79,7 @@ impl LockClientBuilder {
     pub(super) fn new() -> Self {
         Self {
             server: None,
+            access: Access::default(),
             keeper: Keeper::default(),
             lease: Config::DEFAULT_LEASE,
             command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
@@ -87,10 +91,37 @@ impl LockClientBuilder {
         }
     }
 
-    /// The server: `redis://[user[:password]@]host[:port][/db]`, `redis+unix:///path[?db=N]`, the same with `valkey`.
-    /// `?protocol=resp3` speaks RESP3. Checked by `connect` and `connect_lazy`.
+    /// The server or servers. Checked by `connect` and `connect_lazy`.
+    ///
+    /// | address | |
+    /// |---|---|
+    /// | `redis://[[user]:password@]host[:port][/database]` | one server |
+    /// | `redis+unix://[[user]:password@]/path[?db=database]` | one server on this machine |
+    /// | `redis-sentinel://[[user]:password@]host[:port],host…/primary_name[/database]` | the primary that the sentinels name; user and password are the primary's |
+    /// | `redis-cluster://[[user]:password@]host[:port],host…` | a cluster, of which some nodes are named |
+    ///
+    /// `rediss`, `rediss-sentinel` and `rediss-cluster` use TLS: see [`Tls`]. `valkey` may stand in the place of
+    /// `redis`, and `valkeys` of `rediss`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
+    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`.
+    ///
+    /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`; for
+    /// sentinels `sentinel_user=…` and `sentinel_password=…`, their own login (without it they get none), and
+    /// `sentinel_tls=on` or `off`, where they differ from the servers.
     pub fn url(mut self, url: &str) -> Self {
         self.server = Some(Server::Url(url.to_owned()));
+        self
+    }
+
+    /// Which authorities a `rediss://` connection trusts and which certificate it shows. Default: the authorities of
+    /// the operating system, and none.
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.access.tls = Some(tls);
+        self
+    }
+
+    /// The same for connections to sentinels, where it is not the same. Default: what [`tls`](Self::tls) says.
+    pub fn sentinel_tls(mut self, tls: Tls) -> Self {
+        self.access.sentinel_tls = Some(tls);
         self
     }
 
@@ -146,7 +177,7 @@ impl LockClientBuilder {
     }
 
     /// A server inside this process instead of a URL, for tests. The keeper then runs on the current runtime, whose
-    /// clock (a paused one too) it follows.
+    /// clock (a paused one too) it follows. TLS and credentials mean nothing to it.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
@@ -165,8 +196,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`]
-    /// and [`Error::Unsupported`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`],
+    /// [`Error::Tls`] and [`Error::Unsupported`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
     /// error when the time is over. Nothing of the client is left then.
     ///
     /// # Cancel safety
@@ -202,7 +233,7 @@ impl LockClientBuilder {
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
-        let place = server.place(self.keeper)?;
+        let place = server.place(self.keeper, &self.access)?;
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
         Ok(LockClient { shared: keeper::start(place.keeper, setup)? })
     }
@@ -247,11 +278,11 @@ struct Place {
 }
 
 impl Server {
-    fn place(self, keeper: Keeper) -> Result<Place> {
+    fn place(self, keeper: Keeper, access: &Access) -> Result<Place> {
         match self {
-            Self::Url(url) => Place::on_redis(keeper, RedisConfig::parse(&url)?),
+            Self::Url(url) => Place::on_redis(keeper, RedisConfig::parse(&url, access)?),
             #[cfg(feature = "fred-config")]
-            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config)?),
+            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config, access)?),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place {
                 keeper: Keeper::Current,
@@ -276,6 +307,8 @@ impl Place {
 impl fmt::Debug for LockClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClientBuilder")
+            .field("tls", &self.access.tls)
+            .field("sentinel_tls", &self.access.sentinel_tls)
             .field("keeper", &self.keeper)
             .field("lease", &self.lease)
             .field("command_timeout", &self.command_timeout)

@@ -306,7 +306,8 @@ async fn addresses() {
         ("redis://127.0.0.1?wait=1", "allowed are db and protocol"),
         ("redis://hunter2@127.0.0.1", "user:password@"),
         ("redis://u:hunter2@@127.0.0.1", "%40"),
-        ("rediss://u:hunter2@127.0.0.1", "TLS"),
+        #[cfg(not(any(feature = "rustls", feature = "native-tls")))]
+        ("rediss://u:hunter2@127.0.0.1", "feature `rustls` or `native-tls`"),
     ];
     for (url, words) in urls {
         for error in [refused(url).await, LockClient::connect_lazy(url).unwrap_err()] {

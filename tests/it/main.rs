@@ -14,4 +14,6 @@ mod scripts;
 mod server_errors;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+mod tls;
 mod topologies;

@@ -1,8 +1,11 @@
 //! What tests run against.
 
+#[path = "../../xtask/src/certs.rs"]
+pub(crate) mod certs;
 pub(crate) mod driver;
 pub(crate) mod look;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 pub(crate) mod settle;
+pub(crate) mod tls_server;
 pub(crate) mod topology;

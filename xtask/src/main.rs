@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a development program: it holds no locks and no leases")]
 
+mod certs;
 mod cleanup;
 mod compose;
 mod demo;
@@ -22,6 +23,8 @@ cargo xtask <command>
                            against the server of docker-compose.yml
   examples                 runs every example
   repeat N                 runs the integration tests N times
+  certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
+                           authority; what is in DIR already stays
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
   help                     this text
 
@@ -45,6 +48,9 @@ fn main() -> ExitCode {
             Ok(count) if count > 0 => test::repeat(count),
             _ => Err(format!("repeat wants a number above 0, not `{count}`")),
         },
+        ["certs", directory, hosts @ ..] => {
+            certs::write(std::path::Path::new(directory), hosts).map(|()| true)
+        }
         ["mutants", names @ ..] => mutants::run(names),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

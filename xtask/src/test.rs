@@ -14,9 +14,9 @@ use crate::process::cargo;
 use crate::servers;
 use crate::servers::Server;
 
-/// The features that everything here is built with, so that it is built once. Without the TLS ones: OpenSSL's
-/// headers are not on every machine.
-pub(crate) const FEATURES: &str = "--features=in-memory,fred-config";
+/// The features that everything here is built with, so that it is built once. Without `native-tls`: OpenSSL's
+/// headers are not on every machine, and with both rustls is used.
+pub(crate) const FEATURES: &str = "--features=in-memory,fred-config,rustls";
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const KIND_LIMIT: Duration = Duration::from_secs(300);

@@ -35,6 +35,10 @@ pub(crate) fn is_reply(error: &FredError) -> bool {
 
 fn is_local_kind(kind: &ErrorKind) -> bool {
     use ErrorKind as K;
+    #[cfg(any(feature = "rustls", feature = "native-tls"))]
+    if *kind == K::Tls {
+        return true;
+    }
     matches!(
         kind,
         K::IO | K::Timeout | K::Canceled | K::Backpressure | K::Protocol | K::Parse | K::Routing | K::Url

@@ -72,9 +72,9 @@ async fn one_connection(
 }
 
 async fn greet(client: &Client, config: &RedisConfig, router: &mut Router) -> Result<Greeting, Failure> {
-    router.connected().await.map_err(|error| handshake::explain(&error))?;
+    router.connected().await.map_err(|error| handshake::explain(&error, config))?;
     tokio::select! {
         greeting = handshake::greet(client, config) => greeting,
-        error = router.ended() => Err(handshake::explain(&error)),
+        error = router.ended() => Err(handshake::explain(&error, config)),
     }
 }

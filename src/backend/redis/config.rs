@@ -8,14 +8,15 @@ use std::path::PathBuf;
 
 use fred::types::RespVersion;
 use fred::types::config::Config as FredConfig;
-#[cfg(any(feature = "rustls", feature = "native-tls"))]
+#[cfg(any(feature = "rustls", feature = "native-tls", feature = "fred-config"))]
 use fred::types::config::Server;
 use fred::types::config::ServerConfig;
-#[cfg(any(feature = "rustls", feature = "native-tls"))]
-use fred::types::config::TlsConfig;
 
 use crate::backend::Script;
+use crate::backend::redis::tls;
+use crate::backend::redis::tls::Connector;
 use crate::error::Error;
+use crate::tls::Tls;
 
 /// Servers, logins, database, protocol and TLS.
 #[derive(Clone)]
@@ -24,11 +25,24 @@ pub(crate) struct RedisConfig {
     login: Login,
     database: Option<u8>,
     version: RespVersion,
-    #[cfg(any(feature = "rustls", feature = "native-tls"))]
-    tls: Option<TlsConfig>,
-    #[cfg(any(feature = "rustls", feature = "native-tls"))]
-    sentinel_tls: Option<TlsConfig>,
+    tls: Option<Connector>,
+    sentinel_tls: Option<Connector>,
     scripts: Vec<&'static Script>,
+}
+
+/// What an address does not say: how to secure connections.
+#[derive(Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) tls: Option<Tls>,
+    /// As `tls`, unless given.
+    pub(crate) sentinel_tls: Option<Tls>,
+}
+
+/// Which connections an address wants TLS for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Encrypted {
+    servers: bool,
+    sentinels: bool,
 }
 
 /// Which servers there are, and how the primary is found among them.
@@ -74,14 +88,39 @@ impl RedisConfig {
     /// RESP3, and RESP2 needs no HELLO, which proxies and restricted users may lack.
     ///
     /// No error repeats a part of the address that could hold a password.
-    pub(crate) fn parse(address: &str) -> Result<Self, Error> {
-        url::parse(address)
+    pub(crate) fn parse(address: &str, access: &Access) -> Result<Self, Error> {
+        let (config, encrypted) = url::parse(address)?;
+        config.secured(encrypted, access)
+    }
+
+    fn secured(mut self, encrypted: Encrypted, access: &Access) -> Result<Self, Error> {
+        let unused = |option, given: &str, allowed: &str| {
+            Err(Error::InvalidOption { option, given: given.to_owned(), allowed: allowed.to_owned() })
+        };
+        if access.tls.is_some() && !encrypted.servers && !encrypted.sentinels {
+            return unused("tls", "with an address without TLS", "used with rediss://, or left out");
+        }
+        if access.sentinel_tls.is_some() && !encrypted.sentinels {
+            return unused("sentinel_tls", "with an address without it", "used with rediss-sentinel://");
+        }
+        let of_servers = access.tls.clone().unwrap_or_default();
+        let of_sentinels = access.sentinel_tls.as_ref().unwrap_or(&of_servers);
+        self.tls = encrypted.servers.then(|| tls::connector(&of_servers)).transpose()?;
+        self.sentinel_tls = encrypted.sentinels.then(|| tls::connector(of_sentinels)).transpose()?;
+        Ok(self)
     }
 
     /// Takes servers, login, database, protocol and TLS from a configuration of fred.
     #[cfg(feature = "fred-config")]
-    pub(crate) fn from_fred(config: FredConfig) -> Result<Self, Error> {
-        let all = |servers: Vec<fred::types::config::Server>| {
+    pub(crate) fn from_fred(config: FredConfig, access: &Access) -> Result<Self, Error> {
+        if access.tls.is_some() || access.sentinel_tls.is_some() {
+            return Err(Error::InvalidOption {
+                option: "tls",
+                given: "beside a configuration of fred".to_owned(),
+                allowed: "in that configuration".to_owned(),
+            });
+        }
+        let all = |servers: Vec<Server>| {
             servers.iter().map(|server| (without_brackets(&server.host), server.port)).collect()
         };
         let topology = match config.server {
@@ -119,9 +158,7 @@ impl RedisConfig {
             login: Login::default(),
             database: None,
             version: RespVersion::RESP2,
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
             tls: None,
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
             sentinel_tls: None,
             scripts: Vec::new(),
         }
@@ -184,13 +221,7 @@ impl RedisConfig {
             Topology::Sentinel { login, .. } => login.clone(),
             Topology::One(_) | Topology::Cluster { .. } => Login::default(),
         };
-        let sentinels = Self {
-            login,
-            database: None,
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
-            tls: self.sentinel_tls.clone(),
-            ..self.clone()
-        };
+        let sentinels = Self { login, database: None, tls: self.sentinel_tls.clone(), ..self.clone() };
         sentinels.fred_at(host, port)
     }
 
@@ -213,6 +244,11 @@ impl RedisConfig {
         }
     }
 
+    /// Whether servers are spoken to through TLS.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// Where the server is, or all that are known, without credentials.
     pub(crate) fn address(&self) -> String {
         let all = |known: &[(String, u16)]| {
@@ -231,15 +267,14 @@ impl RedisConfig {
 
 impl fmt::Debug for RedisConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("RedisConfig");
-        shown
+        f.debug_struct("RedisConfig")
             .field("topology", &self.topology)
             .field("login", &self.login)
             .field("database", &self.database.unwrap_or(0))
-            .field("protocol", &self.version);
-        #[cfg(any(feature = "rustls", feature = "native-tls"))]
-        shown.field("tls", &self.tls.is_some()).field("sentinel_tls", &self.sentinel_tls.is_some());
-        shown.finish_non_exhaustive()
+            .field("protocol", &self.version)
+            .field("tls", &self.tls.is_some())
+            .field("sentinel_tls", &self.sentinel_tls.is_some())
+            .finish_non_exhaustive()
     }
 }
 
@@ -285,7 +320,7 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> RedisConfig {
-        RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        RedisConfig::parse(url, &Access::default()).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     #[test]
@@ -326,7 +361,10 @@ mod tests {
     #[cfg(feature = "fred-config")]
     #[test]
     fn a_configuration_of_fred_is_taken_for_every_topology() {
-        let taken = |server| RedisConfig::from_fred(FredConfig { server, ..FredConfig::default() });
+        let taken = |server| {
+            let config = FredConfig { server, ..FredConfig::default() };
+            RedisConfig::from_fred(config, &Access::default())
+        };
         let topology = |server| taken(server).expect("a configuration").topology().clone();
         let known = vec![("h".to_owned(), 1)];
         assert_eq!(taken(ServerConfig::new_centralized("[::1]", 1)).expect("one").address(), "[::1]:1");

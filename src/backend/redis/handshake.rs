@@ -13,6 +13,7 @@ use crate::backend::ServerInfo;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::tls;
 
 /// Older servers lack what the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -120,7 +121,10 @@ fn check_version(version: &str) -> Result<(), Failure> {
 }
 
 /// The failure of an attempt, in words that say what to change.
-pub(crate) fn explain(error: &FredError) -> Failure {
+pub(crate) fn explain(error: &FredError, config: &RedisConfig) -> Failure {
+    if let Some(failure) = tls::explain(error, config.is_encrypted()) {
+        return failure;
+    }
     let mut failure = failure(error);
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
         failure.message = format!("the database in the address does not exist there: {}", failure.message);

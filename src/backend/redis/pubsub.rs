@@ -79,7 +79,7 @@ pub(crate) async fn run(config: RedisConfig, events: mpsc::UnboundedSender<PubSu
         let client = unused.take().unwrap_or_else(|| client::for_messages(&config));
         let mut router = Router::start(&client);
         let mut worker = Worker { client: &client, events: &events, nonce: 0 };
-        match unless_stopped(&mut stop, open(&mut worker, &mut router)).await {
+        match unless_stopped(&mut stop, open(&mut worker, &mut router, &config)).await {
             Some(Ok(())) => {
                 worker.serve(&mut router, &mut stop).await;
                 router.end().await;
@@ -100,8 +100,8 @@ pub(crate) async fn run(config: RedisConfig, events: mpsc::UnboundedSender<PubSu
 }
 
 /// Connects and makes sure that the server answers what every confirmation depends on.
-async fn open(worker: &mut Worker<'_>, router: &mut Router) -> Result<(), Failure> {
-    router.connected().await.map_err(|error| handshake::explain(&error))?;
+async fn open(worker: &mut Worker<'_>, router: &mut Router, config: &RedisConfig) -> Result<(), Failure> {
+    router.connected().await.map_err(|error| handshake::explain(&error, config))?;
     let nonce = worker.next_nonce();
     let answer = tokio::select! {
         reply = worker.client.ping(Some(nonce.clone())) => read(reply, &nonce),
@@ -111,7 +111,7 @@ async fn open(worker: &mut Worker<'_>, router: &mut Router) -> Result<(), Failur
         Ok(Answer::Confirmed) => Ok(()),
         Ok(Answer::Refused(failure)) => Err(failure),
         Ok(Answer::OutOfStep) => Err(Failure::new(FailureKind::Refused, "it does not echo PING's argument")),
-        Err(error) => Err(handshake::explain(&error)),
+        Err(error) => Err(handshake::explain(&error, config)),
     }
 }
 

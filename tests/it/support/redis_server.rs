@@ -180,7 +180,7 @@ pub(crate) fn binary() -> PathBuf {
         .expect("no redis-server in PATH: install Redis 6.2 or later, or set REDIS_SERVER to its binary")
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }

@@ -7,6 +7,7 @@ use fred::types::RespVersion;
 
 use crate::error::Error;
 
+use super::Encrypted;
 use super::Login;
 use super::Place;
 use super::RedisConfig;
@@ -20,7 +21,9 @@ const FORMS: &str = "redis://[user:password@]host[:port][/database][?protocol=re
                      redis-sentinel://[user:password@]host[:port],host…/primary_name[/database] and \
                      redis-cluster://[user:password@]host[:port],host…; rediss for TLS, valkey in the place of redis";
 
-pub(super) fn parse(url: &str) -> Result<RedisConfig, Error> {
+type Parsed = (RedisConfig, Encrypted);
+
+pub(super) fn parse(url: &str) -> Result<Parsed, Error> {
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(invalid(format!("it has no \"scheme://\"; allowed are {FORMS}")));
     };
@@ -36,7 +39,7 @@ pub(super) fn parse(url: &str) -> Result<RedisConfig, Error> {
     }
 }
 
-fn one(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
+fn one(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let parts = Parts::split(rest)?;
     if parts.places.contains(',') {
         return Err(invalid("several hosts belong to redis-sentinel:// or redis-cluster://"));
@@ -45,10 +48,13 @@ fn one(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
     let options = Options::parse(parts.query, false)?;
     let database = one_database(parts.path, options.database)?;
     let topology = Topology::One(Place::Tcp { host, port, certified: None });
-    build(topology, parts.login, database, options.version, tls)
+    Ok((
+        build(topology, parts.login, database, options.version),
+        Encrypted { servers: tls, sentinels: false },
+    ))
 }
 
-fn unix(rest: &str) -> Result<RedisConfig, Error> {
+fn unix(rest: &str) -> Result<Parsed, Error> {
     let (rest, query) = split_query(rest)?;
     let (authority, path) = match rest.find('/') {
         Some(start) => rest.split_at(start),
@@ -63,10 +69,11 @@ fn unix(rest: &str) -> Result<RedisConfig, Error> {
     }
     let path = PathBuf::from(decode(path, "the path")?);
     let options = Options::parse(query, false)?;
-    build(Topology::One(Place::Unix(path)), login, options.database, options.version, false)
+    let config = build(Topology::One(Place::Unix(path)), login, options.database, options.version);
+    Ok((config, Encrypted { servers: false, sentinels: false }))
 }
 
-fn sentinel(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
+fn sentinel(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let parts = Parts::split(rest)?;
     let sentinels = hosts_and_ports(parts.places, DEFAULT_SENTINEL_PORT)?;
     let (name, path) = match parts.path.map(|path| path.split_once('/')) {
@@ -87,10 +94,11 @@ fn sentinel(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
     let database = one_database(path, options.database)?;
     let topology =
         Topology::Sentinel { sentinels, primary_name: name.to_owned(), login: options.sentinel_login };
-    build(topology, parts.login, database, options.version, tls)
+    let config = build(topology, parts.login, database, options.version);
+    Ok((config, Encrypted { servers: tls, sentinels: options.sentinel_tls.unwrap_or(tls) }))
 }
 
-fn cluster(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
+fn cluster(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let parts = Parts::split(rest)?;
     let seeds = hosts_and_ports(parts.places, DEFAULT_PORT)?;
     let options = Options::parse(parts.query, false)?;
@@ -98,23 +106,12 @@ fn cluster(rest: &str, tls: bool) -> Result<RedisConfig, Error> {
     if database.is_some_and(|database| database > 0) {
         return Err(invalid("a cluster has only database 0; leave the database out"));
     }
-    build(Topology::Cluster { seeds }, parts.login, None, options.version, tls)
+    let config = build(Topology::Cluster { seeds }, parts.login, None, options.version);
+    Ok((config, Encrypted { servers: tls, sentinels: false }))
 }
 
-fn build(
-    topology: Topology,
-    login: Login,
-    database: Option<u8>,
-    version: RespVersion,
-    tls: bool,
-) -> Result<RedisConfig, Error> {
-    if tls {
-        return Err(invalid(
-            "it asks for TLS, which needs the feature `rustls` or `native-tls` and is not wired in this version yet; \
-             use redis:// in a trusted network, or a TLS proxy beside the client",
-        ));
-    }
-    Ok(RedisConfig { login, database, version, ..RedisConfig::new(topology) })
+fn build(topology: Topology, login: Login, database: Option<u8>, version: RespVersion) -> RedisConfig {
+    RedisConfig { login, database, version, ..RedisConfig::new(topology) }
 }
 
 /// What stands where in `[login@]places[/path][?query]`.
@@ -236,6 +233,7 @@ struct Options {
     database: Option<u8>,
     version: RespVersion,
     sentinel_login: Login,
+    sentinel_tls: Option<bool>,
 }
 
 impl Options {
@@ -243,22 +241,24 @@ impl Options {
         let mut version = None;
         let mut db = None;
         let mut login = Login::default();
+        let mut sentinel_tls = None;
         for pair in query.into_iter().flat_map(|query| query.split('&')) {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let again = match key {
                 "db" => db.replace(database(value)?).is_some(),
                 "protocol" => version.replace(protocol(value)?).is_some(),
-                "sentinel_user" | "sentinel_password" if !of_sentinel => {
+                "sentinel_user" | "sentinel_password" | "sentinel_tls" if !of_sentinel => {
                     return Err(invalid(format!("its parameter {key} belongs to redis-sentinel://")));
                 }
                 "sentinel_user" => login.user.replace(decode(value, "the sentinels' user")?).is_some(),
                 "sentinel_password" => {
                     login.password.replace(decode(value, "the sentinels' password")?).is_some()
                 }
+                "sentinel_tls" => sentinel_tls.replace(on_or_off(value)?).is_some(),
                 _ => {
                     return Err(invalid(
                         "it has an unknown parameter; allowed are db and protocol, and for redis-sentinel:// \
-                         sentinel_user and sentinel_password",
+                         sentinel_user, sentinel_password and sentinel_tls",
                     ));
                 }
             };
@@ -271,7 +271,7 @@ impl Options {
         }
         login.user = login.user.filter(|user| !user.is_empty());
         let version = version.unwrap_or(RespVersion::RESP2);
-        Ok(Self { database: db, version, sentinel_login: login })
+        Ok(Self { database: db, version, sentinel_login: login, sentinel_tls })
     }
 }
 
@@ -280,6 +280,14 @@ fn protocol(value: &str) -> Result<RespVersion, Error> {
         "resp2" | "2" => Ok(RespVersion::RESP2),
         "resp3" | "3" => Ok(RespVersion::RESP3),
         _ => Err(invalid("its parameter protocol must be resp2 or resp3")),
+    }
+}
+
+fn on_or_off(value: &str) -> Result<bool, Error> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(invalid("its parameter sentinel_tls must be on or off")),
     }
 }
 
@@ -305,7 +313,7 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> RedisConfig {
-        RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+        parse(url).unwrap_or_else(|error| panic!("{url}: {error}")).0
     }
 
     #[test]
@@ -344,8 +352,6 @@ mod tests {
             ("", "scheme"),
             ("localhost:6379", "scheme"),
             ("http://h", "scheme"),
-            ("rediss://:hunter2@h", "TLS"),
-            ("valkeys://h", "TLS"),
             ("redis://h1,h2", "several hosts"),
             ("redis-cluster://", "host is empty"),
             ("redis-cluster://h1,", "host is empty"),
@@ -353,7 +359,6 @@ mod tests {
             ("redis-cluster://u:hunter2@h1,h2/3", "only database 0"),
             ("redis-cluster://h1?db=1", "only database 0"),
             ("redis-cluster://h1?sentinel_user=hunter2", "belongs to redis-sentinel"),
-            ("rediss-cluster://h", "TLS"),
             ("redis-sentinel://h", "primary_name"),
             ("redis-sentinel://h/", "primary_name"),
             ("redis-sentinel:///main", "host is empty"),
@@ -363,7 +368,8 @@ mod tests {
             ("redis-sentinel://h/main?sentinel_user=hunter2", "no sentinel_password"),
             ("redis-sentinel://h/main?sentinel_password=hunter2%", "two hex digits"),
             ("redis-sentinel://h/main?sentinel_password=hunter2&sentinel_password=hunter2", "twice"),
-            ("valkeys-sentinel://h/main", "TLS"),
+            ("rediss-sentinel://h/main?sentinel_tls=hunter2", "on or off"),
+            ("rediss://h?sentinel_tls=off", "belongs to redis-sentinel"),
             ("redis://", "host is empty"),
             ("redis://:hunter2@", "host is empty"),
             ("redis://:6379", "host is empty"),
@@ -399,9 +405,7 @@ mod tests {
             ("unix:///", "path"),
             ("redis+unix://:hunter2@h/run/x", "three slashes"),
         ] {
-            let Err(Error::InvalidUrl { reason }) = RedisConfig::parse(url) else {
-                panic!("{url} was accepted")
-            };
+            let Err(Error::InvalidUrl { reason }) = parse(url) else { panic!("{url} was accepted") };
             assert!(reason.contains(words), "{url}: {reason}");
             assert!(!reason.contains("hunter2") && !reason.contains("ter2"), "{url}: {reason}");
         }
@@ -426,6 +430,23 @@ mod tests {
         let without_user = parsed("redis-sentinel://u:p@h/main?sentinel_password=x");
         let Topology::Sentinel { login, .. } = without_user.topology() else { panic!("{without_user:?}") };
         assert_eq!((login.user.as_deref(), login.password.as_deref()), (None, Some("x")));
+    }
+
+    #[test]
+    fn tls_is_what_the_scheme_and_the_sentinels_parameter_say() {
+        for (url, servers, sentinels) in [
+            ("rediss://h", true, false),
+            ("valkeys://h", true, false),
+            ("rediss-cluster://h", true, false),
+            ("redis-cluster://h", false, false),
+            ("rediss-sentinel://h/main", true, true),
+            ("valkeys-sentinel://h/main?sentinel_tls=off", true, false),
+            ("redis-sentinel://h/main?sentinel_tls=on", false, true),
+            ("redis-sentinel://h/main", false, false),
+        ] {
+            let (_, encrypted) = parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
+            assert_eq!(encrypted, Encrypted { servers, sentinels }, "{url}");
+        }
     }
 
     #[test]

@@ -1,0 +1,150 @@
+//! Connectors for TLS, and what its errors mean.
+//!
+//! fred opens the socket, takes the connector from its configuration and checks the host name itself; what it
+//! reports are the debug texts of the libraries, which `explain` turns into words.
+
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::error::Error;
+use crate::tls::Tls;
+
+#[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+mod native;
+#[cfg(feature = "rustls")]
+mod rustls;
+
+#[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+use self::native::build;
+#[cfg(feature = "rustls")]
+use self::rustls::build;
+
+/// For fred's configuration.
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+pub(crate) type Connector = fred::types::config::TlsConfig;
+/// There is none without a TLS library.
+#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
+#[derive(Clone, Debug)]
+pub(crate) enum Connector {}
+
+/// Checks the settings and makes a connector of them.
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+pub(crate) fn connector(tls: &Tls) -> Result<Connector, Error> {
+    build(tls)
+}
+
+#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
+pub(crate) fn connector(_: &Tls) -> Result<Connector, Error> {
+    let reason = "it asks for TLS, which needs the feature `rustls` or `native-tls` of redis-reentrant-lock";
+    Err(Error::InvalidUrl { reason: reason.to_owned() })
+}
+
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+fn refused(option: &'static str, given: impl Into<String>, allowed: &str) -> Error {
+    Error::InvalidOption { option, given: given.into(), allowed: allowed.to_owned() }
+}
+
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+const CA: &str = "Tls::ca_pem";
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+const CLIENT: &str = "Tls::client_cert_pem";
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+const CERTIFICATES: &str = "PEM text with at least one valid \"BEGIN CERTIFICATE\" block";
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+const KEY: &str = "PEM text with one private key in PKCS#8, not encrypted (\"BEGIN PRIVATE KEY\")";
+
+/// Trouble with certificates is a matter of configuration: trying again does not mend it. Silence and a connection
+/// that is closed may have other reasons than a side without TLS, which is only mentioned then.
+pub(crate) fn explain(error: &FredError, encrypted: bool) -> Option<Failure> {
+    let details = error.details();
+    if let Some(words) = words(details) {
+        return Some(Failure::new(FailureKind::Tls, words));
+    }
+    let closed = CLOSED.iter().any(|sign| details.contains(sign));
+    let hint = match (encrypted, error.kind()) {
+        (true, ErrorKind::Timeout) => "this port may not speak TLS: then use redis:// or its TLS port",
+        (true, _) if closed => "the server may want a client certificate: `Tls::client_cert_pem`",
+        (false, kind) if closed || *kind == ErrorKind::Protocol => {
+            "this port may speak TLS: then use rediss://"
+        }
+        _ => return None,
+    };
+    Some(Failure::new(FailureKind::Link, format!("{details} ({hint})")))
+}
+
+/// The server has hung up in the middle of the greeting.
+const CLOSED: &[&str] = &["ConnectionReset", "BrokenPipe", "UnexpectedEof", "Connection closed."];
+
+/// What each library calls it, and what it means. The first that fits.
+const TEXTS: &[(&[&str], &str)] = &[
+    // Before "UnknownIssuer", because an alert says what *the server* thinks.
+    (
+        &["CertificateRequired", "certificate required", "AlertReceived(HandshakeFailure)"],
+        "the server wants a client certificate: give one with `Tls::client_cert_pem`",
+    ),
+    (
+        &[
+            "AlertReceived(UnknownCA)",
+            "alert unknown ca",
+            "AlertReceived(BadCertificate)",
+            "alert bad certificate",
+        ],
+        "the server does not accept our client certificate: it was signed by an authority that the server does not trust",
+    ),
+    (
+        &["AlertReceived(CertificateExpired)", "alert certificate expired"],
+        "our client certificate has expired",
+    ),
+    (
+        &[
+            "AlertReceived(ProtocolVersion)",
+            "alert protocol version",
+            "PeerIncompatible",
+            "unsupported protocol",
+        ],
+        "the server and we have no version of TLS in common; needed is TLS 1.2 or 1.3",
+    ),
+    (
+        &["NotValidForName", "hostname mismatch", "Hostname mismatch", "IP address mismatch"],
+        "the server's certificate is not made out to the host in the address; its subject alternative names must have it",
+    ),
+    (
+        &["InvalidCertificate(Expired", "certificate has expired"],
+        "the server's certificate has expired, or the clock of this machine is wrong",
+    ),
+    (
+        &["InvalidCertificate(NotValidYet", "certificate is not yet valid"],
+        "the server's certificate is not valid yet, or the clock of this machine is wrong",
+    ),
+    (
+        &[
+            "UnknownIssuer",
+            "unable to get local issuer certificate",
+            "self-signed certificate",
+            "self signed certificate",
+            "CaUsedAsEndEntity",
+            "BadSignature",
+        ],
+        "the server's certificate was not signed by a trusted authority: give its authority with `Tls::ca_pem`",
+    ),
+    (&["InvalidCertificate"], "the server's certificate is not valid"),
+    (&["certificate verify failed"], "the server's certificate is not valid"),
+    (
+        &["InvalidMessage", "wrong version number", "packet length too long", "http request"],
+        "the server does not speak TLS on this port: use redis:// for it, or its TLS port",
+    ),
+];
+
+fn words(details: &str) -> Option<String> {
+    let known = TEXTS.iter().find(|(signs, _)| signs.iter().any(|sign| details.contains(sign)));
+    let (_, words) = known?;
+    Some(format!("TLS: {words} ({})", core_of(details)))
+}
+
+/// The libraries' own words without what wraps them: `Custom { kind: InvalidData, error: … }`.
+fn core_of(details: &str) -> &str {
+    let details = details.strip_prefix("Custom { kind: ").unwrap_or(details);
+    details.split_once("error: ").map_or(details, |(_, rest)| rest.strip_suffix(" }").unwrap_or(rest))
+}

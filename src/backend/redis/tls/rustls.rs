@@ -1,0 +1,91 @@
+//! rustls with ring.
+
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::ConfigBuilder;
+use rustls::RootCertStore;
+use rustls::client::WantsClientCert;
+use rustls::crypto::ring;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::error::Error;
+use crate::tls::ClientCertificate;
+use crate::tls::Tls;
+
+use super::CA;
+use super::CERTIFICATES;
+use super::CLIENT;
+use super::Connector;
+use super::KEY;
+use super::refused;
+
+pub(super) fn build(tls: &Tls) -> Result<Connector, Error> {
+    let roots = if tls.authorities.is_empty() { of_the_system()? } else { own(&tls.authorities)? };
+    // By name: a process that has two providers of cryptography has no default one, and rustls panics.
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| refused("TLS", error.to_string(), "usable"))?
+        .with_root_certificates(roots);
+    let config = match &tls.client {
+        None => config.with_no_client_auth(),
+        Some(certificate) => with_certificate(config, certificate)?,
+    };
+    Ok(fred::types::config::TlsConnector::from(config).into())
+}
+
+fn own(texts: &[Vec<u8>]) -> Result<RootCertStore, Error> {
+    let mut roots = RootCertStore::empty();
+    for text in texts {
+        for certificate in certificates(CA, text)? {
+            roots
+                .add(certificate)
+                .map_err(|error| refused(CA, format!("with a broken certificate ({error})"), CERTIFICATES))?;
+        }
+    }
+    Ok(roots)
+}
+
+/// One that cannot be read does not matter: it vouches for nothing.
+fn of_the_system() -> Result<RootCertStore, Error> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(|error| format!(": {error}")).unwrap_or_default();
+        return Err(refused(
+            "TLS",
+            format!("with this system's authorities, of which none was found{why},"),
+            "with the system's CA certificates installed, or with `Tls::ca_pem`",
+        ));
+    }
+    Ok(roots)
+}
+
+fn with_certificate(
+    config: ConfigBuilder<ClientConfig, WantsClientCert>,
+    certificate: &ClientCertificate,
+) -> Result<ClientConfig, Error> {
+    let chain = certificates(CLIENT, &certificate.chain)?;
+    let key = PrivateKeyDer::from_pem_slice(&certificate.key)
+        .map_err(|_| refused(CLIENT, "without a readable private key", KEY))?;
+    config.with_client_auth_cert(chain, key).map_err(|error| {
+        refused(
+            CLIENT,
+            format!("with this certificate and key ({error})"),
+            "a certificate and the key that belongs to it",
+        )
+    })
+}
+
+fn certificates(option: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let all: Vec<_> = CertificateDer::pem_slice_iter(text)
+        .collect::<Result<_, _>>()
+        .map_err(|_| refused(option, "with broken PEM", CERTIFICATES))?;
+    if all.is_empty() {
+        return Err(refused(option, "without a certificate", CERTIFICATES));
+    }
+    Ok(all)
+}

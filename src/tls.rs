@@ -1,0 +1,70 @@
+//! What a TLS connection trusts and what it shows.
+
+use std::fmt;
+
+/// How `rediss://` connections are secured: which authorities to trust, and which certificate to show.
+///
+/// Without any setting the authorities of the operating system are trusted and no certificate is shown, as
+/// `rediss://` alone does. The server's certificate must always be valid now, signed by a trusted authority, and
+/// made out to the host name or IP address that the connection goes to (as a subject alternative name); there is
+/// no way to turn that off.
+///
+/// Needs the feature `rustls` or `native-tls`; with both, rustls is used. Everything is checked by `connect` and
+/// `connect_lazy`, before anything is sent.
+///
+/// ```no_run
+/// use redis_reentrant_lock::{LockClient, Tls};
+///
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let tls = Tls::new()
+///     .ca_pem(std::fs::read("ca.crt")?)
+///     .client_cert_pem(std::fs::read("client.crt")?, std::fs::read("client.key")?);
+/// let client = LockClient::builder().url("rediss://locks:secret@redis.internal").tls(tls).connect().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Default)]
+#[must_use = "it does nothing before it is given to `LockClientBuilder::tls`"]
+pub struct Tls {
+    pub(crate) authorities: Vec<Vec<u8>>,
+    pub(crate) client: Option<ClientCertificate>,
+}
+
+/// What a client shows when the server asks who it is.
+#[derive(Clone)]
+pub(crate) struct ClientCertificate {
+    pub(crate) chain: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+}
+
+impl Tls {
+    /// The authorities of the operating system, no client certificate.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Trusts the authorities in this PEM text, one or more, **instead of** those of the operating system. Can be
+    /// called again to trust more.
+    pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
+        self.authorities.push(pem.into());
+        self
+    }
+
+    /// Shows this certificate to a server that asks for one (`tls-auth-clients yes`, the default of Redis). In PEM: the
+    /// certificate itself first, then those between it and the authority, if there are any; and its private key, not
+    /// encrypted, in PKCS#8 (`BEGIN PRIVATE KEY`; rustls also takes PKCS#1 and SEC1).
+    pub fn client_cert_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
+        self.client = Some(ClientCertificate { chain: chain.into(), key: key.into() });
+        self
+    }
+}
+
+/// Without the key.
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("own_authorities", &!self.authorities.is_empty())
+            .field("client_certificate", &self.client.is_some())
+            .finish_non_exhaustive()
+    }
+}
