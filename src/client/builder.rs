@@ -280,7 +280,7 @@ struct Place {
 impl Server {
     fn place(self, keeper: Keeper, access: &Access) -> Result<Place> {
         match self {
-            Self::Url(url) => Place::on_redis(keeper, RedisConfig::parse(&url, access)?),
+            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?),
             #[cfg(feature = "fred-config")]
             Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config, access)?),
             #[cfg(feature = "in-memory")]

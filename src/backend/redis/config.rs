@@ -88,9 +88,15 @@ impl RedisConfig {
     /// RESP3, and RESP2 needs no HELLO, which proxies and restricted users may lack.
     ///
     /// No error repeats a part of the address that could hold a password.
-    pub(crate) fn parse(address: &str, access: &Access) -> Result<Self, Error> {
+    pub(crate) fn with_access(address: &str, access: &Access) -> Result<Self, Error> {
         let (config, encrypted) = url::parse(address)?;
         config.secured(encrypted, access)
+    }
+
+    /// An address that says everything.
+    #[cfg(test)]
+    pub(crate) fn parse(address: &str) -> Result<Self, Error> {
+        Self::with_access(address, &Access::default())
     }
 
     fn secured(mut self, encrypted: Encrypted, access: &Access) -> Result<Self, Error> {
@@ -320,7 +326,7 @@ mod tests {
     use super::*;
 
     fn parsed(url: &str) -> RedisConfig {
-        RedisConfig::parse(url, &Access::default()).unwrap_or_else(|error| panic!("{url}: {error}"))
+        RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
     #[test]

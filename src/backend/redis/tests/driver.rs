@@ -17,7 +17,6 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
-use crate::backend::redis::Access;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::RedisConfig;
 
@@ -43,7 +42,7 @@ pub(super) fn count(key: &str) -> Call {
 }
 
 fn parsed(url: &str) -> RedisConfig {
-    RedisConfig::parse(url, &Access::default()).unwrap_or_else(|error| panic!("{url}: {error}"))
+    RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 pub(super) struct Driver {

@@ -24,7 +24,6 @@ use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
 use crate::backend::redis::client;
-use crate::backend::redis::config::Access;
 use crate::backend::redis::config::RedisConfig;
 
 fn behind_a_proxy() -> (RedisServer, FaultProxy) {
@@ -300,7 +299,7 @@ async fn rule_09_a_silent_pubsub_connection_is_replaced_without_any_traffic() {
 #[tokio::test]
 async fn rule_09_the_kernel_watches_the_sockets_too() {
     use fred::interfaces::ClientLike;
-    let config = RedisConfig::parse("redis://127.0.0.1", &Access::default()).expect("an address");
+    let config = RedisConfig::parse("redis://127.0.0.1").expect("an address");
     for client in [client::for_commands(&config), client::for_messages(&config)] {
         let tcp = &client.connection_config().tcp;
         assert!(tcp.keepalive.is_some());
