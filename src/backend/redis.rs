@@ -12,9 +12,11 @@ mod config;
 mod handshake;
 mod link;
 mod pubsub;
+mod sentinel;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
+mod whereabouts;
 
 use std::sync::Arc;
 use std::task::Context;
@@ -46,12 +48,16 @@ use crate::backend::redis::calls::Calls;
 use crate::backend::redis::commands::CommandEvent;
 pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::config::Topology;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::Request;
 use crate::backend::redis::pubsub::Subscriber;
+use crate::backend::redis::sentinel::Listener;
+use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::whereabouts::Whereabouts;
 
-/// A single Redis or Valkey server.
+/// One Redis or Valkey server: the one that is named, or the one that sentinels name.
 pub(crate) struct RedisBackend {
     calls: Calls,
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
@@ -101,10 +107,9 @@ impl RedisBackend {
         let (stop, stopped) = Stop::pair();
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
-        let links = vec![
-            tokio::spawn(commands::run(config.clone(), command_sender, stopped.clone())),
-            tokio::spawn(pubsub::run(config, pubsub_sender, stopped)),
-        ];
+        let (whereabouts, mut links) = look(config, &stopped);
+        links.push(tokio::spawn(commands::run(whereabouts.clone(), command_sender, stopped.clone())));
+        links.push(tokio::spawn(pubsub::run(whereabouts, pubsub_sender, stopped)));
         Self {
             calls: Calls::default(),
             command_events,
@@ -265,6 +270,21 @@ impl Backend for RedisBackend {
             waker.wake();
         }
     }
+}
+
+/// Where the server is, and the tasks that find out.
+fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) {
+    let Topology::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
+        return (Whereabouts::known(config), Vec::new());
+    };
+    let sentinels = Sentinels::new(&primary_name, &addresses);
+    let whereabouts = Whereabouts::told_by(&sentinels, config.clone());
+    let listen = |(number, (host, port)): (usize, (String, u16))| {
+        let (config, primary_name) = (config.at_sentinel(&host, port), primary_name.clone());
+        let listener = Listener { config, primary_name, sentinels: sentinels.clone(), number };
+        tokio::spawn(sentinel::listen(listener, stop.clone()))
+    };
+    (whereabouts, addresses.into_iter().enumerate().map(listen).collect())
 }
 
 /// Messages in the order in which they came, and where some were dropped because nobody read them in time.

@@ -11,6 +11,7 @@ mod observability;
 mod processes;
 mod reentrant;
 mod scripts;
+mod sentinel;
 mod server_errors;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;

@@ -35,11 +35,13 @@ use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client::once_within;
+use crate::backend::redis::whereabouts::Mandate;
 
 /// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
 /// frozen server or a network that swallows everything does not close it.
 const SILENT_TIMEOUTS: u32 = 2;
 const SILENCE: Duration = Duration::from_secs(1);
+const DEPOSED: &str = "answered by a server that is no longer the primary";
 
 /// A connection that may be used.
 pub(crate) struct Connection {
@@ -50,6 +52,8 @@ pub(crate) struct Connection {
     pub(crate) end: Arc<Notify>,
     /// Scripts that the server knows.
     pub(crate) loaded: Vec<&'static str>,
+    /// Whether the server is still the primary.
+    pub(crate) mandate: Mandate,
 }
 
 /// A call that has been submitted and not yet answered.
@@ -75,6 +79,8 @@ struct Reload {
 #[derive(Default)]
 pub(crate) struct Calls {
     connection: Option<Connection>,
+    /// That of the connection whose answers are awaited.
+    mandate: Mandate,
     /// Every ticket in flight has its future here.
     running: FuturesUnordered<Running>,
     in_flight: BTreeMap<u64, Ticket>,
@@ -103,6 +109,7 @@ impl Calls {
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = connection.loaded.iter().copied().collect();
         self.silence = None;
+        self.mandate = connection.mandate.clone();
         self.connection = Some(connection);
     }
 
@@ -136,7 +143,7 @@ impl Calls {
 
     pub(crate) fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
         let usable = self.connection.as_ref().is_some_and(|connection| !connection.router.is_finished());
-        if !usable {
+        if !usable || self.mandate.is_over() {
             return self.refuse(op, FailureKind::Link, "not connected");
         }
         let now = Instant::now();
@@ -254,6 +261,10 @@ impl Calls {
         match result {
             Ok(value) => {
                 self.heard();
+                if self.mandate.is_over() {
+                    // It has no say any more about who holds what.
+                    return Outcome::Unknown(Failure::new(FailureKind::Link, DEPOSED));
+                }
                 Outcome::Done(reply(call, value))
             }
             Err(error) => {

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use fred::clients::Client;
 use fred::interfaces::ClientLike;
+use fred::types::RespVersion;
+use fred::types::config::Config as FredConfig;
 use fred::types::config::ConnectionConfig;
 use fred::types::config::Options;
 use fred::types::config::PerformanceConfig;
@@ -25,16 +27,21 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// For scripts. One client lives for one connection.
 pub(crate) fn for_commands(config: &RedisConfig) -> Client {
-    client(config)
+    client(config.fred())
 }
 
 /// For subscriptions: on a connection shared with commands a refused SUBSCRIBE shifts every reply after it.
 pub(crate) fn for_messages(config: &RedisConfig) -> Client {
-    let client = client(config);
+    let client = client(config.fred());
     // fred has one setting for all its channels, and eight of this size take 10 MB. Before anybody listens its sender
     // may be changed for a larger one; a burst in the tests of rule 8 shows that fred uses it.
     client.inner().notifications.pubsub.store(Arc::new(broadcast::Sender::new(MESSAGE_BUFFER)));
     client
+}
+
+/// For a sentinel. RESP3: questions are asked on the connection that is subscribed.
+pub(crate) fn for_sentinel(config: &RedisConfig) -> Client {
+    client(FredConfig { version: RespVersion::RESP3, ..config.fred() })
 }
 
 /// How one command is to be sent: fred's own timeout marks a command that it ends, so that one not yet written
@@ -48,14 +55,14 @@ pub(crate) fn once_within(timeout: Duration) -> Options {
     }
 }
 
-fn client(config: &RedisConfig) -> Client {
+fn client(config: FredConfig) -> Client {
     let performance = PerformanceConfig {
         default_command_timeout: COMMAND_TIMEOUT,
         broadcast_channel_capacity: EVENT_BUFFER,
         ..PerformanceConfig::default()
     };
     // No policy: a client of fred that reconnects sends again what was in flight. `link` makes a new one instead.
-    Client::new(config.fred(), Some(performance), Some(connection()), None)
+    Client::new(config, Some(performance), Some(connection()), None)
 }
 
 fn connection() -> ConnectionConfig {

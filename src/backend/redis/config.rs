@@ -173,9 +173,9 @@ impl RedisConfig {
     /// Refuses what no backend serves yet.
     pub(crate) fn check_supported(&self) -> Result<(), Error> {
         match self.topology {
-            Topology::One(_) => Ok(()),
-            Topology::Sentinel { .. } | Topology::Cluster { .. } => Err(invalid(
-                "clusters and sentinels are not supported in this version; give one primary server",
+            Topology::One(_) | Topology::Sentinel { .. } => Ok(()),
+            Topology::Cluster { .. } => Err(invalid(
+                "clusters are not supported in this version; give one primary server or its sentinels",
             )),
         }
     }
@@ -192,16 +192,23 @@ impl RedisConfig {
     }
 
     /// Which servers there are.
-    #[allow(dead_code)] // the backends for sentinels and clusters take it
     pub(crate) fn topology(&self) -> &Topology {
         &self.topology
     }
 
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
-    #[allow(dead_code)] // the backends for sentinels and clusters take it
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let place = Place::Tcp { host: without_brackets(host), port, certified: None };
         Self { topology: Topology::One(place), ..self.clone() }
+    }
+
+    /// The same for this sentinel, with the sentinels' own login and TLS.
+    pub(crate) fn at_sentinel(&self, host: &str, port: u16) -> Self {
+        let login = match &self.topology {
+            Topology::Sentinel { login, .. } => login.clone(),
+            Topology::One(_) | Topology::Cluster { .. } => Login::default(),
+        };
+        Self { login, database: None, tls: self.sentinel_tls.clone(), ..self.at(host, port) }
     }
 
     /// For a client of fred: the server, or the first one of several.
@@ -218,17 +225,6 @@ impl RedisConfig {
     /// For a client of fred on this server, with login, database and TLS.
     pub(crate) fn fred_at(&self, host: &str, port: u16) -> FredConfig {
         self.fred_in(&Place::Tcp { host: host.to_owned(), port, certified: None })
-    }
-
-    /// For a client of fred on this sentinel, with the sentinels' own login and TLS.
-    #[allow(dead_code)] // the backends for sentinels and clusters take it
-    pub(crate) fn fred_at_sentinel(&self, host: &str, port: u16) -> FredConfig {
-        let login = match &self.topology {
-            Topology::Sentinel { login, .. } => login.clone(),
-            Topology::One(_) | Topology::Cluster { .. } => Login::default(),
-        };
-        let sentinels = Self { login, database: None, tls: self.sentinel_tls.clone(), ..self.clone() };
-        sentinels.fred_at(host, port)
     }
 
     fn fred_in(&self, place: &Place) -> FredConfig {
@@ -345,11 +341,11 @@ mod tests {
         let primary = config.fred_at("10.0.0.1", 6380);
         assert_eq!((primary.username.as_deref(), primary.password.as_deref()), (Some("ann"), Some("pw")));
         assert_eq!(primary.database, Some(3));
-        let sentinel = config.fred_at_sentinel("s2", 26379);
+        let sentinel = config.at_sentinel("s2", 26379).fred();
         assert_eq!((sentinel.username.as_deref(), sentinel.password.as_deref()), (Some("sen"), Some("spw")));
         assert_eq!((sentinel.database, sentinel.server.hosts()[0].port), (None, 26379));
 
-        let without = parsed("redis-sentinel://ann:pw@s1/main").fred_at_sentinel("s1", 26379);
+        let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379).fred();
         assert_eq!((without.username, without.password), (None, None));
     }
 

@@ -25,8 +25,13 @@ pub(crate) struct Greeting {
     pub(crate) loaded: Vec<&'static str>,
 }
 
-/// Asks everything in one round trip. A user who may not ask is not refused for that.
-pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greeting, Failure> {
+/// Asks everything in one round trip. A user who may not ask is not refused for that. `searched`: if this is not
+/// the primary, another server may be.
+pub(crate) async fn greet(
+    client: &Client,
+    config: &RedisConfig,
+    searched: bool,
+) -> Result<Greeting, Failure> {
     let mut questions: Vec<(&'static str, Vec<Value>)> = vec![
         ("PING", vec![]),
         ("ROLE", vec![]),
@@ -43,7 +48,7 @@ pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greet
     next()?;
     let (role, server, replication) = (next()?, text(next()?), text(next()?));
     if let Some(role) = role.as_ref().and_then(role_of).or_else(|| field(&replication, "role")) {
-        check_role(&role)?;
+        check_role(&role, searched)?;
     }
     let version = version(&server);
     check_version(&version)?;
@@ -96,7 +101,7 @@ fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
 }
 
-fn check_role(role: &str) -> Result<(), Failure> {
+fn check_role(role: &str, searched: bool) -> Result<(), Failure> {
     if role == "master" {
         return Ok(());
     }
@@ -105,7 +110,8 @@ fn check_role(role: &str) -> Result<(), Failure> {
         "sentinel" => "a sentinel",
         other => other,
     };
-    Err(Failure::new(FailureKind::Unsupported, format!("it is {found}; locks need the primary")))
+    let kind = if searched { FailureKind::ReadOnly } else { FailureKind::Unsupported };
+    Err(Failure::new(kind, format!("it is {found}; locks need the primary")))
 }
 
 fn check_version(version: &str) -> Result<(), Failure> {
@@ -138,9 +144,11 @@ mod tests {
 
     #[test]
     fn only_a_primary_is_taken() {
-        assert!(check_role("master").is_ok());
+        assert!(check_role("master", false).is_ok() && check_role("master", true).is_ok());
         for (role, words) in [("slave", "replica"), ("sentinel", "sentinel")] {
-            let failure = check_role(role).expect_err(role);
+            let failure = check_role(role, true).expect_err(role);
+            assert_eq!(failure.kind, FailureKind::ReadOnly);
+            let failure = check_role(role, false).expect_err(role);
             assert_eq!(failure.kind, FailureKind::Unsupported);
             assert!(failure.message.contains(words), "{failure}");
         }

@@ -52,11 +52,6 @@ impl Router {
         end_of((&mut self.task).await)
     }
 
-    /// Whether fred's task has come to its end by itself.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.task.is_finished()
-    }
-
     /// Tells whether the connection has ended.
     pub(crate) fn watcher(&self) -> AbortHandle {
         self.task.abort_handle()

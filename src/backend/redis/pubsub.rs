@@ -35,6 +35,7 @@ use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::whereabouts::Whereabouts;
 
 /// An idle connection is asked this often, and replaced when it stays silent so many times in a row.
 const HEARTBEAT: Duration = Duration::from_millis(1_500);
@@ -70,33 +71,63 @@ pub(crate) struct Request {
 }
 
 /// Keeps a pub/sub connection until told to stop. On return its socket is closed.
-pub(crate) async fn run(config: RedisConfig, events: mpsc::UnboundedSender<PubSubEvent>, mut stop: Stop) {
+pub(crate) async fn run(
+    mut whereabouts: Whereabouts,
+    events: mpsc::UnboundedSender<PubSubEvent>,
+    mut stop: Stop,
+) {
     let mut pause = Pause::new();
     let mut go_on = true;
-    // An attempt that failed leaves the client as it was; its message buffer is too large to build for each.
-    let mut unused = None;
     while go_on {
-        let client = unused.take().unwrap_or_else(|| client::for_messages(&config));
-        let mut router = Router::start(&client);
-        let mut worker = Worker { client: &client, events: &events, nonce: 0 };
-        match unless_stopped(&mut stop, open(&mut worker, &mut router, &config)).await {
-            Some(Ok(())) => {
-                worker.serve(&mut router, &mut stop).await;
-                router.end().await;
-                let _ = events.send(PubSubEvent::Down);
-                pause = Pause::new();
-            }
+        // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
+        let was_usable = match unless_stopped(&mut stop, whereabouts.find(false)).await {
+            Some(Ok(found)) => one_connection(&found.config, &mut whereabouts, &events, &mut stop).await,
             Some(Err(failure)) => {
-                let reusable = router.has_ended();
-                router.end().await;
-                let message = format!("{} (pub/sub): {}", config.address(), failure.message);
-                let _ = events.send(PubSubEvent::Failed(Failure { message, ..failure }));
-                unused = reusable.then_some(client);
+                let _ = events.send(PubSubEvent::Failed(failure));
+                false
             }
-            None => router.end().await,
+            None => false,
+        };
+        if was_usable {
+            pause = Pause::new();
         }
-        go_on = stop.sleep(pause.next()).await;
+        go_on = whereabouts.pause(&mut stop, pause.next()).await;
     }
+}
+
+/// From an attempt to connect to the end of the connection; says whether it was usable.
+async fn one_connection(
+    config: &RedisConfig,
+    whereabouts: &mut Whereabouts,
+    events: &mpsc::UnboundedSender<PubSubEvent>,
+    stop: &mut Stop,
+) -> bool {
+    let client = client::for_messages(config);
+    let mut router = Router::start(&client);
+    let mut worker = Worker { client: &client, events, nonce: 0 };
+    let opened = unless_stopped(stop, async {
+        tokio::select! {
+            result = open(&mut worker, &mut router, config) => result,
+            moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
+        }
+    });
+    let opened = opened.await;
+    if let Some(Ok(())) = &opened {
+        worker.serve(&mut router, whereabouts, stop).await;
+    }
+    router.end().await;
+    match opened {
+        Some(Ok(())) => {
+            let _ = events.send(PubSubEvent::Down);
+            return true;
+        }
+        Some(Err(failure)) => {
+            let message = format!("{} (pub/sub): {}", config.address(), failure.message);
+            let _ = events.send(PubSubEvent::Failed(Failure { message, ..failure }));
+        }
+        None => {}
+    }
+    false
 }
 
 /// Connects and makes sure that the server answers what every confirmation depends on.
@@ -134,7 +165,7 @@ enum Answer {
 
 impl Worker<'_> {
     /// Serves requests until the connection has to be ended.
-    async fn serve(&mut self, router: &mut Router, stop: &mut Stop) {
+    async fn serve(&mut self, router: &mut Router, whereabouts: &mut Whereabouts, stop: &mut Stop) {
         let (requests, mut received) = mpsc::unbounded_channel();
         let end = Arc::new(Notify::new());
         let subscriber = Subscriber { requests, messages: self.client.message_rx(), end: Arc::clone(&end) };
@@ -142,6 +173,7 @@ impl Worker<'_> {
         tokio::select! {
             _ = self.work(&mut received) => {}
             _ = router.ended() => {}
+            _ = whereabouts.moved() => {}
             () = end.notified() => {}
             () = stop.wait() => {}
         }
@@ -259,6 +291,22 @@ impl Worker<'_> {
         self.nonce += 1;
         self.nonce.to_string()
     }
+}
+
+/// Subscribes on a connection that is used for nothing else meanwhile. Says whether the server allows it.
+pub(crate) async fn subscribe_alone(client: &Client, channel: &str) -> Result<bool, FredError> {
+    let request = Request { channel: Arc::from(channel), sharded: false, generation: Some(0) };
+    let answer = exchange(client, &request, "subscribed").await?;
+    if matches!(answer, Answer::Confirmed) {
+        return Ok(true);
+    }
+    // The reply to the PING is still to come, and would be taken for the answer to what is asked next.
+    for _ in 0..STRAYS {
+        if let Answer::Confirmed = read(client.ping(Some("in step".to_owned())).await, "in step")? {
+            return Ok(false);
+        }
+    }
+    Err(FredError::new(ErrorKind::Protocol, "replies do not belong to their commands"))
 }
 
 /// Sends one request and waits for the server's answer. The error is the connection's.

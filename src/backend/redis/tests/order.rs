@@ -20,11 +20,18 @@ use crate::backend::redis::calls::Connection;
 use crate::backend::redis::client;
 use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::whereabouts::Mandate;
 
 fn connection() -> Connection {
     let config = RedisConfig::parse("redis://127.0.0.1:1").unwrap();
     let router = tokio::spawn(std::future::pending::<()>()).abort_handle();
-    Connection { client: client::for_commands(&config), router, end: Arc::new(Notify::new()), loaded: vec![] }
+    Connection {
+        client: client::for_commands(&config),
+        router,
+        end: Arc::new(Notify::new()),
+        loaded: vec![],
+        mandate: Mandate::default(),
+    }
 }
 
 /// A backend that hears of its connections from the sender.

@@ -1,0 +1,152 @@
+//! Where a connection goes: to a server whose address is known, or to the one that the sentinels name.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::link::Stop;
+use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::sentinel::knowledge::Address;
+use crate::backend::redis::sentinel::knowledge::Knowledge;
+use crate::backend::redis::sentinel::knowledge::shown;
+
+/// So long the sentinels may take to say something, all together.
+const SEARCH: Duration = Duration::from_secs(3);
+
+#[derive(Clone)]
+pub(crate) struct Whereabouts {
+    config: RedisConfig,
+    search: Option<Search>,
+}
+
+#[derive(Clone)]
+struct Search {
+    sentinels: Sentinels,
+    knowledge: watch::Receiver<Knowledge>,
+    /// What was found last.
+    found: Option<Address>,
+    /// The count of changes by then.
+    seen: u64,
+}
+
+/// Where the server is.
+pub(crate) struct Found {
+    pub(crate) config: RedisConfig,
+    pub(crate) mandate: Mandate,
+}
+
+/// Whether the server is still the primary, as far as was heard.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mandate(Option<(Arc<AtomicU64>, u64)>);
+
+impl Mandate {
+    /// Whether another one was named since.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.as_ref().is_some_and(|(changes, seen)| changes.load(Ordering::Acquire) != *seen)
+    }
+}
+
+impl Whereabouts {
+    /// The address is known.
+    pub(crate) fn known(config: RedisConfig) -> Self {
+        Self { config, search: None }
+    }
+
+    pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig) -> Self {
+        let knowledge = sentinels.knowledge.subscribe();
+        Self {
+            config,
+            search: Some(Search { sentinels: sentinels.clone(), knowledge, found: None, seen: 0 }),
+        }
+    }
+
+    /// Whether the server is looked for, so that a wrong one is no reason to give up.
+    pub(crate) fn is_searched(&self) -> bool {
+        self.search.is_some()
+    }
+
+    /// The server to connect to. `confirmed`: only if a sentinel says so now.
+    pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Found, Failure> {
+        let Some(search) = &mut self.search else {
+            return Ok(Found { config: self.config.clone(), mandate: Mandate::default() });
+        };
+        let ((host, port), mandate) = search.find(confirmed).await?;
+        Ok(Found { config: self.config.at(&host, port), mandate })
+    }
+
+    /// Returns when another server than the one found last is the primary, and says which.
+    pub(crate) async fn moved(&mut self) -> String {
+        match &mut self.search {
+            Some(search) => search.moved().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// How the attempt to connect to what was found last has ended.
+    pub(crate) fn tried(&self, result: Result<(), &Failure>) {
+        let Some(Search { sentinels, found: Some(address), .. }) = &self.search else { return };
+        let refused = result.is_err_and(|failure| failure.kind == FailureKind::ReadOnly);
+        sentinels.knowledge.send_modify(|known| {
+            known.reached(address, result.is_ok());
+            if refused {
+                known.refused(address);
+            }
+        });
+        if result.is_err() {
+            sentinels.ask_again();
+        }
+    }
+
+    /// Sleeps, shorter if the primary changes, and says whether to go on.
+    pub(crate) async fn pause(&mut self, stop: &mut Stop, pause: Duration) -> bool {
+        tokio::select! {
+            go_on = stop.sleep(pause) => go_on,
+            _ = self.moved() => true,
+        }
+    }
+}
+
+impl Search {
+    async fn find(&mut self, confirmed: bool) -> Result<(Address, Mandate), Failure> {
+        let before = self.knowledge.borrow().turns();
+        let is_found =
+            |known: &Knowledge| known.primary().is_some() && (!confirmed || known.is_named_since(&before));
+        let is_decided = |known: &Knowledge| is_found(known) || known.has_everyone_spoken_since(&before);
+        let decided_already = is_found(&self.knowledge.borrow());
+        if !decided_already {
+            self.sentinels.ask_again();
+            let decided = async { self.knowledge.wait_for(is_decided).await.is_ok() };
+            let _ = tokio::time::timeout(SEARCH, decided).await;
+        }
+        let known = self.knowledge.borrow();
+        self.seen = known.changes().load(Ordering::Acquire);
+        self.found = known.primary().filter(|_| is_found(&known)).cloned();
+        match &self.found {
+            Some(address) => Ok((address.clone(), Mandate(Some((Arc::clone(known.changes()), self.seen))))),
+            None => Err(known.failure()),
+        }
+    }
+
+    async fn moved(&mut self) -> String {
+        let seen = self.seen;
+        let changed = self.knowledge.wait_for(|known| known.changes().load(Ordering::Acquire) != seen).await;
+        let words = changed.ok().map(|known| {
+            let shown = |address: Option<&Address>| address.map_or_else(|| "unknown".to_owned(), shown);
+            format!(
+                "{} is no longer the primary; it is {} now",
+                shown(self.found.as_ref()),
+                shown(known.primary())
+            )
+        });
+        match words {
+            Some(words) => words,
+            None => std::future::pending().await,
+        }
+    }
+}
