@@ -58,7 +58,10 @@ impl LockOptions {
         self
     }
 
-    /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold: then the guard is lost.
+    /// Hold at most this long, 10 ms to 24 h: then the guard is lost, up to a tenth early, since the server's key must
+    /// not outlive it. Counted from the first grant of the hold, on a nested level too: the whole hold ends by the
+    /// nearest end. A nested level that asks for less than the hold has lasted already is refused
+    /// ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

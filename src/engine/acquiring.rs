@@ -114,9 +114,6 @@ impl Engine {
         }
         hold.todo.push_back(Todo::Reenter(request));
         waiter.place = Place::Reentering(id);
-        if waiter.once {
-            waiter.deadline = Some(self.now.plus(self.config.command_timeout));
-        }
         self.start_waiting(request, waiter);
         self.advance(id);
     }
@@ -391,6 +388,7 @@ impl Engine {
         let cell = Arc::new(HoldCell::new(hold.lock.clone(), id, token, until));
         hold.cell = Some(cell);
         hold.granted_at = self.now;
+        hold.begun = sent;
         hold.confirmed_at = sent;
         hold.renewed_at = sent;
         hold.heard_at = sent;

@@ -135,6 +135,8 @@ pub(crate) struct Hold {
     pub(crate) verifying: Vec<RequestId>,
     pub(crate) release: Release,
     pub(crate) granted_at: Moment,
+    /// When the command that was granted was sent: `max_hold` counts from here.
+    pub(crate) begun: Moment,
     /// When the last confirmed acquire or renewal was sent, and the TTL it set.
     pub(crate) confirmed_at: Moment,
     pub(crate) ttl: LeaseMs,
@@ -144,6 +146,8 @@ pub(crate) struct Hold {
     /// From here on the key is gone, whatever was lost on the way.
     pub(crate) key_end: Moment,
     pub(crate) max_end: Option<Moment>,
+    /// The key lives about as long as `max_hold` allows: there is nothing left to renew.
+    pub(crate) at_its_end: bool,
     /// Which life of which server granted it.
     pub(crate) server_life: u64,
     /// A client-channel message said that it was taken away.
@@ -174,12 +178,14 @@ impl Hold {
             verifying: Vec::new(),
             release: Release::default(),
             granted_at: Moment::ZERO,
+            begun: Moment::ZERO,
             confirmed_at: Moment::ZERO,
             ttl: lease,
             renewed_at: Moment::ZERO,
             heard_at: Moment::ZERO,
             key_end: Moment::ZERO,
             max_end: None,
+            at_its_end: false,
             server_life: 0,
             force_hint: false,
             failures: 0,
@@ -206,6 +212,17 @@ impl Hold {
     /// Somebody has a guard that asked for renewals.
     pub(crate) fn is_watched(&self) -> bool {
         self.levels.iter().any(|level| level.watched && level.picked_up)
+    }
+
+    /// The watchdog has to extend it from time to time.
+    pub(crate) fn is_renewed(&self) -> bool {
+        self.is_watched() && !self.at_its_end
+    }
+
+    /// How far the validity is from the end that `max_hold` sets, apart from the margin of its lease.
+    pub(crate) fn gap_to_max_end(&self) -> Option<Duration> {
+        let margin = self.ttl.duration().saturating_sub(self.ttl.validity());
+        Some(self.max_end?.since(self.valid_until().plus(margin)))
     }
 
     pub(crate) fn has_unpicked_level(&self) -> bool {

@@ -1,5 +1,7 @@
 //! A hold while it is held: its levels, its validity, and its loss.
 
+use std::time::Duration;
+
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::clock::Moment;
@@ -18,6 +20,7 @@ use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
+use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
 use crate::scripts::reentrant::Acquired;
@@ -34,7 +37,7 @@ impl Engine {
     pub(super) fn on_release(&mut self, id: u64, level: RequestId, request: Option<RequestId>) {
         self.granted.remove(&level);
         let Some(hold) = self.holds.get_mut(&id) else {
-            return self.answer_all(request, |_| Answer::Failed(crate::error::Error::Closed));
+            return self.answer_all(request, |_| Answer::Failed(Error::Closed));
         };
         let removed = hold.remove_level(level);
         if !hold.state.is_live() {
@@ -129,7 +132,12 @@ impl Engine {
             return self.ask_clock(to);
         }
         hold.todo.pop_front();
-        let own_end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
+        if own_end.is_some_and(|end| end <= self.now) {
+            let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.now.since(hold.begun));
+            self.end_wait(request, Answer::Failed(error));
+            return self.advance(id);
+        }
         let end = [hold.max_end, own_end].into_iter().flatten().min();
         let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
         let round_trip = self.servers.round_trip(&hold.lock);
@@ -231,8 +239,10 @@ impl Engine {
         if !self.note_confirmed(id, lease, sent) {
             return;
         }
+        let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
-        if limit.is_some_and(|limit| self.now >= sent.plus(limit)) {
+        let own_end = limit.map(|limit| begun.plus(limit));
+        if own_end.is_some_and(|end| self.now >= end) {
             // Its own time was over before it came; it stays in line and is asked for again.
             return;
         }
@@ -240,8 +250,7 @@ impl Engine {
         let waiter = if abandoned { None } else { self.waiters.remove(&request) };
         let Some(waiter) = waiter else { return self.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if let Some(limit) = waiter.max_hold {
-            let end = sent.plus(limit);
+        if let Some(end) = own_end {
             hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
         }
         hold.levels.push(Level { request, watched: waiter.lease.is_watched(), picked_up: false });
@@ -353,14 +362,18 @@ impl Engine {
 
     /// Tells callers what running out would mean, and caps what they believe.
     pub(super) fn note_max_hold(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        let (Some(cell), Some(end)) = (&hold.cell, hold.max_end) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        let slow = 10 * self.servers.round_trip(&hold.lock);
+        let (Some(cell), Some(end)) = (hold.cell.clone(), hold.max_end) else { return };
         cell.cap(end);
-        // As near as a renewal gets: short of the end by its margin and by what its attempt may take.
+        // A renewal stays short of the end by its margin and by what its attempt may take.
+        let gap = hold.gap_to_max_end().unwrap_or_default();
         let ttl = hold.ttl.duration();
-        let margin = ttl.saturating_sub(hold.ttl.validity());
-        let attempt = (ttl / 4).max((10 * self.servers.round_trip(&hold.lock)).min(ttl));
-        let near = cell.valid_until().plus(margin).plus(attempt) >= end;
+        // Each further renewal would win less and less.
+        let whole = self.config.lease.duration().min(end.since(hold.begun));
+        let attempt = slow.min(end.since(hold.confirmed_at) / 2);
+        hold.at_its_end = gap <= (whole / 20).max(attempt);
+        let near = hold.at_its_end || gap <= (ttl / 4).max(slow.min(ttl));
         cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
     }
 
@@ -371,7 +384,7 @@ impl Engine {
         }
         let doubt = hold.doubt_at();
         let at = match hold.state {
-            State::Held if hold.is_watched() && doubt > self.now => doubt.min(hold.valid_until()),
+            State::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
         };
         self.timers.set(TimerKey::HoldClock(id), at);
@@ -392,7 +405,7 @@ impl Engine {
             cell.lose_if_past(self.now);
             return self.lose(id, LossReason::Expired);
         }
-        if hold.is_watched() && self.now >= hold.doubt_at() {
+        if hold.is_renewed() && self.now >= hold.doubt_at() {
             self.doubt(id);
         }
         self.set_hold_clock(id);
@@ -467,5 +480,14 @@ impl Engine {
             }
         }
         self.answer_all(verifying, |_| Answer::Failed(error.clone()));
+    }
+}
+
+/// A level wants the hold to end before now. It is refused; the levels that are there want something else.
+fn max_hold_over(limit: Duration, lasted: Duration) -> Error {
+    Error::InvalidOption {
+        option: "max_hold",
+        given: format!("{limit:?}"),
+        allowed: format!("longer than the {lasted:.1?} that the hold has already lasted"),
     }
 }

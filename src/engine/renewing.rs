@@ -29,7 +29,7 @@ impl Engine {
     /// Registers a watched hold for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.state.is_live() && hold.is_watched() && hold.renewal.is_none() {
+        if hold.state.is_live() && hold.is_renewed() && hold.renewal.is_none() {
             self.renewals.set(id, hold.renew_at(self.config.lease));
         }
     }

@@ -3,6 +3,7 @@
 
 mod corners;
 mod details;
+mod limits;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -233,7 +233,13 @@ impl Checker {
     fn on_failed_in_calm(&self, ask: Option<&Ask>, error: &Error) -> Result<(), String> {
         let long = self.plan.command_timeout.max(Duration::from_micros(100_000 + 8 * self.plan.latency));
         match (error, ask.and_then(|ask| ask.wait)) {
-            (Error::HoldCountLimit { .. } | Error::Lost { .. }, _)
+            (
+                Error::HoldCountLimit { .. }
+                | Error::Lost { .. }
+                // The hold has already lasted longer.
+                | Error::InvalidOption { option: "max_hold", .. },
+                _,
+            )
             | (Error::Unavailable { .. }, Some(Wait::Once)) => Ok(()),
             (Error::Unavailable { .. }, Some(Wait::For(wait))) if wait < long => Ok(()),
             _ => Err(format!("P11: {ask:?} failed without any fault: {error}")),

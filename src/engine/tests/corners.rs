@@ -8,7 +8,13 @@ fn lease(seconds: u64) -> LeaseMs {
 }
 
 impl Hand {
-    fn want(&mut self, owner: u64, lease: Lease, wait: Wait, max_hold: Option<Duration>) -> RequestId {
+    pub(super) fn want(
+        &mut self,
+        owner: u64,
+        lease: Lease,
+        wait: Wait,
+        max_hold: Option<Duration>,
+    ) -> RequestId {
         self.want_name("n", owner, lease, wait, max_hold)
     }
 
@@ -34,7 +40,7 @@ impl Hand {
     }
 
     /// Answers renewals with Yes while time passes, 1 ms round trips; gives how many were sent.
-    fn live(&mut self, time: Duration) -> usize {
+    pub(super) fn live(&mut self, time: Duration) -> usize {
         let end = self.now.plus(time);
         let mut renewals = 0;
         while self.now < end {
