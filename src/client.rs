@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::acl::RequiredAcl;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::error::Error;
@@ -115,6 +116,24 @@ impl LockClient {
     /// What this client has done so far, and what it has right now. No I/O.
     pub fn stats(&self) -> Stats {
         self.shared.counters().snapshot()
+    }
+
+    /// What the Redis user of this client has to be allowed, for the locks whose names match any of these patterns:
+    /// the `ACL SETUSER` line that allows this and no more. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// As [`RequiredAcl::new`], which needs no client.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// println!("{}", client.required_acl(&["orders:*", "invoices:*"])?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn required_acl(&self, patterns: &[impl AsRef<str>]) -> Result<RequiredAcl> {
+        let config = self.shared.config();
+        Ok(RequiredAcl::new(patterns)?.profile(config.profile).sharded(config.sharded))
     }
 
     /// Releases everything this client holds and ends it, at the deadline at the latest. Returns when no task, thread

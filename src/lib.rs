@@ -206,6 +206,7 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod acl;
 mod backend;
 mod cell;
 mod client;
@@ -244,6 +245,9 @@ pub mod docs {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+pub use acl::OptionalPermission;
+pub use acl::RequiredAcl;
+pub use acl::Topology;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
 pub use client::LockClient;

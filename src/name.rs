@@ -32,7 +32,7 @@ impl LockName {
             return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
         }
         // A channel in another slot than its key cannot be published from a cluster's script.
-        if hashed_part(name) != hashed_part(&channel_of("", name)) {
+        if hashed_part(name) != hashed_part(&channel_of(WireProfile::Default, name)) {
             return refuse(
                 "its braces put the key and the wake-up channel into different cluster slots; \
                  use no braces, or one non-empty {tag}",
@@ -52,7 +52,7 @@ impl LockName {
 
     /// The wake-up channel under a wire profile.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        channel_of(profile.separator(), &self.text).into()
+        channel_of(profile, &self.text).into()
     }
 
     /// The fence counter of the slot this name is in.
@@ -93,6 +93,11 @@ impl WireProfile {
             Self::Redisson => ":",
         }
     }
+
+    /// The channel of a name, or of a pattern of names, without braces of its own.
+    pub(crate) fn channel_around(self, name: &str) -> String {
+        format!("redisson_lock__channel{}{{{name}}}", self.separator())
+    }
 }
 
 /// The channel on which a client hears that one of its holds was taken away.
@@ -101,12 +106,8 @@ pub(crate) fn client_channel(client: &str) -> String {
 }
 
 /// Redisson's `prefixName`: a name that brings its own brace is not wrapped.
-fn channel_of(separator: &str, name: &str) -> String {
-    if name.contains('{') {
-        format!("redisson_lock__channel:{name}")
-    } else {
-        format!("redisson_lock__channel{separator}{{{name}}}")
-    }
+fn channel_of(profile: WireProfile, name: &str) -> String {
+    if name.contains('{') { format!("redisson_lock__channel:{name}") } else { profile.channel_around(name) }
 }
 
 /// The part of a key that Redis Cluster hashes.

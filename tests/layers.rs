@@ -7,7 +7,7 @@ use std::path::Path;
 const LAYERS: &[&[&str]] = &[
     &["clock", "error", "stats", "tls"],
     &["lease", "name", "owner"],
-    &["cell", "config"],
+    &["acl", "cell", "config"],
     &["backend"],
     &["scripts"],
     &["engine"],

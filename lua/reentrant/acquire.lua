@@ -47,7 +47,7 @@ local mine = false
 if pttl ~= -2 then
   mine = redis.pcall("HGET", lock, field)
   if type(mine) == "table" then
-    if mine.err and redis.call("TYPE", lock).ok == "hash" then return mine end
+    if mine.err and redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", mine.err)} end
     return {-4, now, 1}
   end
 end
@@ -69,7 +69,7 @@ end
 local last = redis.pcall("GET", fence)
 if type(last) == "table" then
   local kind = redis.call("TYPE", fence).ok
-  if last.err and (kind == "string" or kind == "none") then return last end
+  if last.err and (kind == "string" or kind == "none") then return {err = string.format("%s (GET)", last.err)} end
   return {-4, now, 5}
 end
 local token = now
@@ -86,7 +86,7 @@ if pttl < lease then
   local done = redis.pcall("PEXPIRE", lock, lease)
   if type(done) == "table" then
     if not mine then redis.call("DEL", lock) end
-    return done
+    return {err = string.format("%s (PEXPIRE)", done.err)}
   end
 end
 return {1, now, token}

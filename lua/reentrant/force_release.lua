@@ -32,7 +32,7 @@ if now > not_after then return {-1, now} end
 
 local count = redis.pcall("HGET", lock, expected)
 if type(count) == "table" then
-  if redis.call("TYPE", lock).ok == "hash" then return count end
+  if redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", count.err)} end
   return {-3, now}
 end
 if not count then

@@ -50,7 +50,7 @@ end
 local late = now > not_after
 local count_to = redis.pcall("HGET", lock, to)
 if type(count_to) == "table" then
-  if redis.call("TYPE", lock).ok == "hash" then return count_to end
+  if redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", count_to.err)} end
   return {-3, now}
 end
 local count_from = redis.call("HGET", lock, from)
@@ -64,7 +64,7 @@ end
 local token = now
 local last = redis.pcall("GET", fence)
 if type(last) == "table" then
-  if count_to then return last end
+  if count_to then return {err = string.format("%s (GET)", last.err)} end
   return {2, now, release()}
 end
 if last then

@@ -27,7 +27,7 @@ if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 4} end
 
 local mine = redis.pcall("HGET", lock, field)
 if type(mine) == "table" then
-  if mine.err and redis.call("TYPE", lock).ok == "hash" then return mine end
+  if mine.err and redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", mine.err)} end
   return {-3, now}
 end
 if not mine then

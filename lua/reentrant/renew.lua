@@ -31,7 +31,7 @@ if now > not_after then return {-1, now} end
 local function renew(lock, field, lease)
   local mine = redis.pcall("HGET", lock, field)
   if type(mine) == "table" then
-    if redis.call("TYPE", lock).ok == "hash" then return -5, mine end
+    if redis.call("TYPE", lock).ok == "hash" then return -5, {err = string.format("%s (HGET)", mine.err)} end
     return -3
   end
   if not mine then
@@ -40,7 +40,7 @@ local function renew(lock, field, lease)
   end
   if lease > 1 and redis.call("PTTL", lock) < lease then
     local done = redis.pcall("PEXPIRE", lock, lease)
-    if type(done) == "table" then return -5, done end
+    if type(done) == "table" then return -5, {err = string.format("%s (PEXPIRE)", done.err)} end
   end
   return 1
 end

@@ -9,6 +9,7 @@ mod classify;
 mod client;
 mod commands;
 mod config;
+mod denied;
 mod handshake;
 mod link;
 mod pubsub;

@@ -1,5 +1,6 @@
 //! One binary for all integration tests.
 
+mod acl;
 mod bad_input;
 mod cancellation;
 mod endpoint;

@@ -35,6 +35,7 @@ use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client::once_within;
+use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::whereabouts::Mandate;
 
 /// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
@@ -269,7 +270,7 @@ impl Calls {
             }
             Err(error) => {
                 self.note_error(&error);
-                classify(&error)
+                name_permission(call, classify(&error))
             }
         }
     }

@@ -89,8 +89,22 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
         "MOVED" | "ASK" => not_executed(F::Redirected),
         "WRONGTYPE" | "CROSSSLOT" | "EXECABORT" | "NOPROTO" | "DENIED" => not_executed(F::Refused),
         "ERR" => judge_err(text),
+        // What a script of ours got from `pcall` and returned, as Redis 6.2 says it.
+        "@user_script:" => match without_place(text) {
+            Some(inner) => judge_reply::<T>(&inner).in_words(text),
+            None => Outcome::Unknown(Failure::new(F::Refused, text)),
+        },
         _ => Outcome::Unknown(Failure::new(F::Refused, text)),
     }
+}
+
+/// `@user_script: 57: -OOM command …` without its place, and with the `ERR` that 6.2 leaves out there.
+fn without_place(text: &str) -> Option<String> {
+    let words = text.strip_prefix("@user_script: ")?.split_once(": ")?.1;
+    Some(match words.strip_prefix('-') {
+        Some(reply) => reply.to_owned(),
+        None => format!("ERR {words}"),
+    })
 }
 
 fn judge_err<T>(text: &str) -> Outcome<T> {
@@ -203,6 +217,22 @@ mod tests {
                 "not executed",
                 F::ReadOnly,
             ),
+            (
+                "NOPERM ACL failure in script: User u has no permissions to run the 'hget' command",
+                "not executed",
+                F::Denied,
+            ),
+            (
+                "@user_script: 57: The user executing the script can't run this command or subcommand",
+                "not executed",
+                F::Denied,
+            ),
+            (
+                "@user_script: 85: -OOM command not allowed when used memory > 'maxmemory'.",
+                "not executed",
+                F::OutOfMemory,
+            ),
+            ("@user_script: 85: something else", "not executed", F::Refused),
             ("ERR max number of clients reached", "not executed", F::Busy),
             ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::SlotMoving),
             ("CLUSTERDOWN Hash slot not served", "unknown", F::Busy),

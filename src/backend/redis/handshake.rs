@@ -11,7 +11,6 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
 use crate::backend::redis::classify::failure;
-use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tls;
 
@@ -25,67 +24,62 @@ pub(crate) struct Greeting {
     pub(crate) loaded: Vec<&'static str>,
 }
 
-/// Asks everything in one round trip. A user who may not ask is not refused for that. `searched`: if this is not
-/// the primary, another server may be.
+/// Asks everything in one round trip. `searched`: if this is not the primary, another server may be.
+///
+/// INFO has to be answered: it says whether this is the primary, and which start of the server (`run_id`), without
+/// which lost data looks like a deleted key. A user who may not load scripts sends each in full once.
 pub(crate) async fn greet(
     client: &Client,
     config: &RedisConfig,
     searched: bool,
 ) -> Result<Greeting, Failure> {
-    let mut questions: Vec<(&'static str, Vec<Value>)> = vec![
-        ("PING", vec![]),
-        ("ROLE", vec![]),
-        ("INFO", vec!["server".into()]),
-        ("INFO", vec!["replication".into()]),
-    ];
+    let mut questions: Vec<(&'static str, Vec<Value>)> =
+        vec![("PING", vec![]), ("INFO", vec!["server".into()]), ("INFO", vec!["replication".into()])];
     // Loaded now, a script is rarely unknown later, when a call would have to be sent a second time.
     questions
         .extend(config.scripts().iter().map(|script| ("SCRIPT", vec!["LOAD".into(), script.source.into()])));
     let answers = join_all(questions.into_iter().map(|(command, args)| ask(client, command, args))).await;
     let mut answers = answers.into_iter();
-    let mut next = || answers.next().unwrap_or(Ok(Some(Value::Null)));
+    let mut next = || answers.next().unwrap_or(Ok(Value::Null));
 
     next()?;
-    let (role, server, replication) = (next()?, text(next()?), text(next()?));
-    if let Some(role) = role.as_ref().and_then(role_of).or_else(|| field(&replication, "role")) {
+    let (server, replication) = (text(next()?), text(next()?));
+    if let Some(role) = role(&server, &replication) {
         check_role(&role, searched)?;
     }
     let version = version(&server);
     check_version(&version)?;
     let mut loaded = Vec::new();
     for script in config.scripts() {
-        if next()?.is_some() {
-            loaded.push(script.name);
+        match next() {
+            Ok(_) => loaded.push(script.name),
+            Err(error) if is_tolerated(&error) => {}
+            Err(error) => return Err(error),
         }
     }
     let run_id = field(&server, "run_id").unwrap_or_default();
     Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, loaded })
 }
 
-/// `None`: not allowed, or not known to this server.
-async fn ask(client: &Client, command: &'static str, args: Vec<Value>) -> Result<Option<Value>, Failure> {
+async fn ask(client: &Client, command: &'static str, args: Vec<Value>) -> Result<Value, Failure> {
     let command = CustomCommand::new_static(command, None, false);
-    match client.custom::<Value, Value>(command, args).await {
-        Ok(value) => Ok(Some(value)),
-        Err(error) if is_tolerated(&error) => Ok(None),
-        Err(error) => Err(failure(&error)),
+    client.custom::<Value, Value>(command, args).await.map_err(|error| failure(&error))
+}
+
+fn is_tolerated(failure: &Failure) -> bool {
+    matches!(failure.kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
+}
+
+fn text(value: Value) -> String {
+    value.into_string().unwrap_or_default()
+}
+
+/// A sentinel does not say `role`.
+fn role(server: &str, replication: &str) -> Option<String> {
+    if field(server, "redis_mode").as_deref() == Some("sentinel") {
+        return Some("sentinel".to_owned());
     }
-}
-
-fn is_tolerated(error: &FredError) -> bool {
-    let kind = failure(error).kind;
-    is_reply(error) && matches!(kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
-}
-
-fn text(value: Option<Value>) -> String {
-    value.and_then(Value::into_string).unwrap_or_default()
-}
-
-fn role_of(reply: &Value) -> Option<String> {
-    match reply {
-        Value::Array(items) => items.first().and_then(Value::as_string),
-        _ => None,
-    }
+    field(replication, "role")
 }
 
 /// A field of INFO's answer.
@@ -172,5 +166,8 @@ mod tests {
         assert_eq!(version(info), "7.2.4");
         assert_eq!(field(info, "run_id").as_deref(), Some("ab12"));
         assert_eq!(field(info, "role"), None);
+        assert_eq!(role(info, "# Replication\r\nrole:slave\r\n").as_deref(), Some("slave"));
+        assert_eq!(role("redis_mode:sentinel\r\n", "").as_deref(), Some("sentinel"));
+        assert_eq!(role("redis_mode:cluster\r\n", ""), None);
     }
 }

@@ -30,6 +30,7 @@ use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client;
 use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::denied::name_channel;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Router;
@@ -130,12 +131,14 @@ async fn one_connection(
     false
 }
 
-/// Connects and makes sure that the server answers what every confirmation depends on.
+/// Connects and makes sure that the server answers what every confirmation depends on. And takes an UNSUBSCRIBE, of
+/// which nobody would hear later that it was refused.
 async fn open(worker: &mut Worker<'_>, router: &mut Router, config: &RedisConfig) -> Result<(), Failure> {
     router.connected().await.map_err(|error| handshake::explain(&error, config))?;
     let nonce = worker.next_nonce();
+    let nothing = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
     let answer = tokio::select! {
-        reply = worker.client.ping(Some(nonce.clone())) => read(reply, &nonce),
+        answer = exchange(worker.client, &nothing, &nonce) => answer,
         error = router.ended() => Err(error),
     };
     match answer {
@@ -260,7 +263,7 @@ impl Worker<'_> {
             Ok(Answer::Confirmed) => self.report(request, Ok(())),
             Ok(Answer::Refused(failure)) => {
                 self.step().await?;
-                self.report(request, Err(failure));
+                self.report(request, Err(name_channel(&request.channel, failure)));
             }
             Ok(Answer::OutOfStep) | Err(_) => return Err(Broken),
         }

@@ -62,7 +62,7 @@ async fn rule_01_a_call_whose_reply_was_lost_is_not_sent_again() {
 async fn rule_02_no_wait_is_without_an_end() {
     let (_server, proxy) = behind_a_proxy();
     // The first connection's handshake is never answered; nothing but a timeout tells.
-    proxy.once("ROLE", Fault::Mute);
+    proxy.once("replication", Fault::Mute);
     let mut driver = Driver::new(&proxy.url());
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::Link);

@@ -1,0 +1,153 @@
+//! Which permission is missing. Redis's own words seldom say: within a script not even the command is named.
+
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::Script;
+
+const ADVICE: &str = "`required_acl` tells what is needed";
+
+/// Adds to a denial what it was about.
+pub(crate) fn name_permission<T>(call: &Call, outcome: Outcome<T>) -> Outcome<T> {
+    match (call, outcome) {
+        (Call::Script(call), Outcome::NotExecuted(failure)) if failure.kind == FailureKind::Denied => {
+            let about = if is_about_keys(&failure.message) {
+                format!("the key {}", any_of(call.keys.iter().map(|key| format!("{key:?}"))))
+            } else {
+                format!("the command {}", any_of(commands(call.script, &failure.message)))
+            };
+            let message =
+                format!("{} [{about}, in the script {}; {ADVICE}]", failure.message.trim(), call.script.name);
+            Outcome::NotExecuted(Failure::new(failure.kind, message))
+        }
+        (_, outcome) => outcome,
+    }
+}
+
+/// The same for a subscription.
+pub(crate) fn name_channel(channel: &str, failure: Failure) -> Failure {
+    if failure.kind != FailureKind::Denied {
+        return failure;
+    }
+    let message = format!("{} [the channel {channel:?}; {ADVICE}]", failure.message.trim());
+    Failure::new(failure.kind, message)
+}
+
+fn is_about_keys(words: &str) -> bool {
+    ["of the keys", "access a key", "access the", "write to the", "read from the"]
+        .iter()
+        .any(|part| words.contains(part))
+        && !words.contains("channel")
+}
+
+fn any_of(items: impl IntoIterator<Item = String>) -> String {
+    items.into_iter().collect::<Vec<_>>().join(" or ")
+}
+
+/// What the script calls in the line that Redis names; without one Redis names the command, or a script of ours did.
+fn commands(script: &Script, words: &str) -> Vec<String> {
+    let named = line_of(words)
+        .and_then(|line| script.source.lines().nth(line.checked_sub(1)?))
+        .map(called)
+        .filter(|commands| !commands.is_empty());
+    named.or_else(|| named_in(words)).unwrap_or_else(|| called(script.source))
+}
+
+/// `on @user_script:83.`, or in Redis 6.2 `@user_script: 83: `.
+fn line_of(words: &str) -> Option<usize> {
+    let (_, rest) = words.rsplit_once("user_script:")?;
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+/// The commands of a piece of Lua, each once.
+fn called(lua: &str) -> Vec<String> {
+    let mut found: Vec<String> = Vec::new();
+    for part in ["redis.call(\"", "redis.pcall(\""].iter().flat_map(|call| lua.split(call).skip(1)) {
+        let name: String = part.chars().take_while(char::is_ascii_alphabetic).collect();
+        let name = name.to_ascii_lowercase();
+        if !name.is_empty() && !found.contains(&name) {
+            found.push(name);
+        }
+    }
+    found
+}
+
+/// `'hget' command`, as Redis says it; `(HGET)`, as the scripts do.
+fn named_in(words: &str) -> Option<Vec<String>> {
+    let quoted =
+        words.split_once('\'').and_then(|(_, rest)| rest.split_once("' command")).map(|(name, _)| name);
+    let ours = words.trim().strip_suffix(')').and_then(|rest| rest.rsplit_once('(')).map(|(_, name)| name);
+    quoted.or(ours).map(|name| vec![name.to_ascii_lowercase()])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::backend::ScriptCall;
+
+    static SCRIPT: Script = Script {
+        name: "a/b",
+        source: "local x = redis.call(\"TIME\")\nlocal y = redis.pcall(\"HGET\", k)\nreturn 1",
+    };
+
+    fn named(words: &str) -> String {
+        let keys = vec!["lock".to_owned(), "fence".to_owned()];
+        let call = Call::Script(ScriptCall { script: &SCRIPT, keys, args: Vec::new() });
+        let denied = Outcome::<()>::NotExecuted(Failure::new(FailureKind::Denied, words));
+        match name_permission(&call, denied) {
+            Outcome::NotExecuted(failure) => {
+                assert!(failure.message.starts_with(words.trim()), "{failure}");
+                failure.message.split_once(" [").unwrap().1.split(", in").next().unwrap().to_owned()
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_words_of_every_version() {
+        let in_script = "ERR The user executing the script can't run this command or subcommand";
+        let table = [
+            (format!("{in_script} script: 6e7b, on @user_script:1."), "the command time"),
+            (format!("{in_script} (HGET)"), "the command hget"),
+            (format!("{in_script}\r\n"), "the command time or hget"),
+            (
+                "ERR Error running script (call to f_6e7b): @user_script:2: @user_script: 2: The user executing \
+                 the script can't run this command or subcommand"
+                    .to_owned(),
+                "the command hget",
+            ),
+            (
+                "NOPERM ACL failure in script: User u has no permissions to run the 'hset' command".to_owned(),
+                "the command hset",
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand".to_owned(),
+                "the command evalsha",
+            ),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments".to_owned(),
+                "the key \"lock\" or \"fence\"",
+            ),
+            ("NOPERM No permissions to access a key".to_owned(), "the key \"lock\" or \"fence\""),
+            (
+                "NOPERM User u has no permissions to access the 'lock' key".to_owned(),
+                "the key \"lock\" or \"fence\"",
+            ),
+        ];
+        for (words, about) in table {
+            assert_eq!(named(&words), about, "{words}");
+        }
+    }
+
+    #[test]
+    fn other_failures_keep_their_words() {
+        let busy = Outcome::<()>::NotExecuted(Failure::new(FailureKind::Busy, "BUSY"));
+        assert_eq!(name_permission(&Call::Ping, busy.clone()), busy);
+        assert_eq!(name_channel("c", Failure::new(FailureKind::Link, "gone")).message, "gone");
+        let denied = name_channel("c", Failure::new(FailureKind::Denied, "NOPERM"));
+        assert!(denied.message.starts_with("NOPERM [the channel \"c\""), "{denied}");
+    }
+}

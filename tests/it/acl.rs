@@ -1,0 +1,333 @@
+//! The Redis user that `required_acl` describes may do everything a lock does; without any one of its permissions
+//! something ends in an error that names the permission, and nothing is half done.
+
+use std::time::Duration;
+
+use redis::Connection;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockClientBuilder;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::RequiredAcl;
+use redis_reentrant_lock::Result;
+use redis_reentrant_lock::Topology;
+use redis_reentrant_lock::WireProfile;
+use tokio::time::timeout;
+
+use crate::support::look;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
+
+const BOUND: Duration = Duration::from_secs(10);
+const NAME: &str = "orders:42";
+
+fn rules(profile: WireProfile) -> Vec<String> {
+    RequiredAcl::new(&["orders:*"]).unwrap().profile(profile).rules()
+}
+
+fn set_user(connection: &mut Connection, user: &str, rules: &[String]) {
+    let mut command = redis::cmd("ACL");
+    command.arg("SETUSER").arg(user).arg("reset").arg("on").arg(">pw").arg(rules).exec(connection).unwrap();
+}
+
+fn builder(server: &RedisServer, user: &str) -> LockClientBuilder {
+    LockClient::builder()
+        .url(&format!("redis://{user}:pw@{}", server.address()))
+        .lease(Duration::from_secs(2))
+        .outage_limit(Duration::from_secs(3))
+}
+
+/// Everything that a lock does, by two clients of one user. Ends with the first error.
+struct Life {
+    ours: LockClient,
+    theirs: LockClient,
+}
+
+impl Life {
+    async fn begin(server: &RedisServer, user: &str, profile: WireProfile) -> Result<Self> {
+        let ours = builder(server, user).profile(profile).connect().await?;
+        match builder(server, user).profile(profile).connect().await {
+            Ok(theirs) => Ok(Self { ours, theirs }),
+            Err(error) => {
+                ours.shutdown(BOUND).await?;
+                Err(error)
+            }
+        }
+    }
+
+    async fn live(&self, name: &str, connection: &mut Connection) -> Result<()> {
+        self.ours.ping().await?;
+        self.nest(name).await?;
+        self.contend(name).await?;
+        self.hand_off(name).await?;
+        self.lose(name, connection).await?;
+        self.take_away(name).await
+    }
+
+    async fn nest(&self, name: &str) -> Result<()> {
+        let lock = self.ours.reentrant_lock(name)?;
+        Owner::new()
+            .scope(async {
+                let outer = lock.lock().await?;
+                let inner = lock.lock().await;
+                assert!(outer.is_held());
+                let before = self.ours.stats().renewals;
+                let renewed = outer.verify().await;
+                let questions = (lock.is_locked().await, lock.holder().await, lock.remaining_lease().await);
+                match inner {
+                    Ok(inner) => inner.unlock().await?,
+                    Err(error) => {
+                        outer.unlock().await?;
+                        return Err(error);
+                    }
+                }
+                renewed?;
+                assert!(self.ours.stats().renewals >= before);
+                assert!(questions.0?);
+                assert!(questions.1?.expect("a holder").is_this_client);
+                assert!(questions.2?.is_some());
+                outer.unlock().await
+            })
+            .await
+    }
+
+    /// Another client waits and is woken, long before it would look by itself.
+    async fn contend(&self, name: &str) -> Result<()> {
+        let guard = self.ours.mutex(name)?.lock().await?;
+        let waiting = self.theirs.mutex(name)?;
+        let waiting = tokio::spawn(async move { waiting.lock().await });
+        let (client, task) = (self.theirs.clone(), waiting.abort_handle());
+        let sleeps = move || client.stats().subscriptions == 1 || task.is_finished();
+        settles("it sleeps, or was refused", sleeps).await;
+        let released = guard.unlock().await;
+        let guard = timeout(BOUND, waiting).await.expect("no hang").unwrap()?;
+        assert_eq!(self.theirs.stats().fallback_grants, 0, "the wake-up came");
+        guard.unlock().await?;
+        released
+    }
+
+    async fn hand_off(&self, name: &str) -> Result<()> {
+        let lock = self.ours.mutex(name)?;
+        let guard = lock.lock().await?;
+        let next = tokio::spawn(async move { lock.lock().await });
+        let client = self.ours.clone();
+        settles("it waits", move || client.stats().waiters == 1).await;
+        let released = guard.unlock().await;
+        timeout(BOUND, next).await.expect("no hang").unwrap()?.unlock().await?;
+        released
+    }
+
+    /// The key goes, or is given to somebody else, behind the holder's back.
+    async fn lose(&self, name: &str, connection: &mut Connection) -> Result<()> {
+        let guard = self.ours.mutex(name)?.lock().await?;
+        redis::cmd("DEL").arg(name).exec(connection).unwrap();
+        match guard.verify().await {
+            Err(Error::Lost { .. }) => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => panic!("the key is gone"),
+        }
+    }
+
+    async fn take_away(&self, name: &str) -> Result<()> {
+        let guard = self.ours.mutex(name)?.lock().await?;
+        assert!(self.theirs.mutex(name)?.force_unlock().await?);
+        timeout(BOUND, guard.lost()).await.expect("the holder is told");
+        Ok(())
+    }
+
+    async fn end(self) {
+        self.ours.shutdown(BOUND).await.unwrap();
+        self.theirs.shutdown(BOUND).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_line_allows_all_that_a_lock_does() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for (profile, name) in [
+        (WireProfile::Default, NAME),
+        (WireProfile::Default, "orders:{eu}:7"),
+        (WireProfile::Redisson, NAME),
+        (WireProfile::Redisson, "orders:{eu}:7"),
+    ] {
+        set_user(&mut connection, "locks", &rules(profile));
+        let life = Life::begin(&server, "locks", profile).await.unwrap();
+        life.live(name, &mut connection).await.unwrap_or_else(|error| panic!("{name} {profile:?}: {error}"));
+        leaves_nothing(&server, &life.ours).await;
+        // Another name is none of this user's business.
+        let error = life.ours.mutex("invoices:1").unwrap().try_lock().await.unwrap_err();
+        assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("invoices:1"), "{error}");
+        life.end().await;
+    }
+    // With what is optional nothing at all is denied.
+    redis::cmd("ACL").arg("LOG").arg("RESET").exec(&mut connection).unwrap();
+    let all = RequiredAcl::new(&["orders:*"]).unwrap().with_optional(true).rules();
+    set_user(&mut connection, "locks", &all);
+    let life = Life::begin(&server, "locks", WireProfile::Default).await.unwrap();
+    life.live(NAME, &mut connection).await.unwrap();
+    life.end().await;
+    let log: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut connection).unwrap();
+    assert!(log.is_empty(), "{log:?}");
+}
+
+/// What has to be in the error when this rule is taken away.
+fn named(rule: &str) -> &str {
+    match rule.split_at(1) {
+        ("+", command) => command,
+        ("~", "orders:*") => "orders:42",
+        ("~", _) => "redisson_lock_fence:{",
+        ("&", "redisson_lock__client:*") => "redisson_lock__client:{",
+        ("&", _) => "redisson_lock__channel__{orders:42}",
+        _ => panic!("{rule}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_missing_permission_is_named() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let all = rules(WireProfile::Default);
+    let mut missed = Vec::new();
+    for (number, rule) in all.iter().enumerate() {
+        if rule == "resetchannels" || rule == "&redisson_lock__channel:orders:*{*" {
+            continue;
+        }
+        let some: Vec<String> = all.iter().filter(|other| *other != rule).cloned().collect();
+        let user = format!("without-{number}");
+        set_user(&mut connection, &user, &some);
+        let end = timeout(3 * BOUND, async {
+            let life = Life::begin(&server, &user, WireProfile::Default).await?;
+            let end = life.live(NAME, &mut server.connection()).await;
+            let immortal = look::immortal_keys(&mut server.connection());
+            assert!(immortal.is_empty(), "without {rule}: {immortal:?}");
+            leaves_nothing(&server, &life.ours).await;
+            life.end().await;
+            end
+        });
+        let end = end.await.unwrap_or_else(|_| panic!("without {rule}: a hang"));
+        match end {
+            Err(error @ Error::Denied { .. }) if error.to_string().to_lowercase().contains(named(rule)) => {
+                println!("without {rule}: {error}");
+            }
+            other => missed.push(format!("without {rule}: {other:?}")),
+        }
+        assert!(look::dump(&mut connection).keys().all(|key| key.starts_with("redisson_lock_fence:")));
+    }
+    assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
+
+#[test]
+fn the_commands_are_those_of_the_scripts_and_no_others() {
+    let mut called: Vec<String> = Vec::new();
+    for file in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/reentrant")).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for call in ["redis.call(\"", "redis.pcall(\""] {
+            let names = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_lowercase());
+            called.extend(names);
+        }
+    }
+    called.extend(
+        ["publish", "ping", "info", "time", "eval", "evalsha", "subscribe", "unsubscribe"].map(String::from),
+    );
+    called.sort();
+    called.dedup();
+    let mut allowed: Vec<String> = rules(WireProfile::Default)
+        .iter()
+        .filter_map(|rule| rule.strip_prefix('+'))
+        .map(str::to_owned)
+        .collect();
+    allowed.sort();
+    assert_eq!(allowed, called);
+}
+
+#[test]
+fn rules_are_as_narrow_as_the_syntax_allows() {
+    let with = |patterns: &[&str], profile, sign: &str| -> Vec<String> {
+        let acl = RequiredAcl::new(patterns).unwrap().profile(profile);
+        acl.rules().into_iter().filter(|rule| rule.starts_with(sign)).collect()
+    };
+    let (ours, java) = (WireProfile::Default, WireProfile::Redisson);
+    let client = "&redisson_lock__client:*";
+    assert_eq!(with(&["orders:*"], ours, "~"), ["~orders:*", "~redisson_lock_fence:{*}"]);
+    assert_eq!(
+        with(&["orders:*"], ours, "&"),
+        ["&redisson_lock__channel:orders:*{*", "&redisson_lock__channel__{orders:*}", client]
+    );
+    assert_eq!(
+        with(&["orders:*"], java, "&"),
+        ["&redisson_lock__channel:orders:*{*", "&redisson_lock__channel:{orders:*}", client]
+    );
+    // One name, or one tag: one fence counter.
+    let fence = with(&["orders:42"], ours, "~");
+    assert!(fence[1].starts_with("~redisson_lock_fence:{") && !fence[1].contains('*'), "{fence:?}");
+    assert_eq!(with(&["orders:42"], ours, "&"), ["&redisson_lock__channel__{orders:42}", client]);
+    let fence = with(&["a{orders}:*"], ours, "~");
+    assert!(fence[1].starts_with("~redisson_lock_fence:{") && !fence[1].contains('*'), "{fence:?}");
+    assert_eq!(with(&["a{orders}:*"], ours, "&"), ["&redisson_lock__channel:a{orders}:*", client]);
+    assert_eq!(with(&["*{orders}"], ours, "~"), ["~*{orders}", "~redisson_lock_fence:{*}"]);
+    // What means something in a pattern is written as it was, and a class that takes a brace is a brace.
+    assert_eq!(with(&["a\\*b"], ours, "&"), ["&redisson_lock__channel__{a\\*b}", client]);
+    assert_eq!(with(&["a[0-9]b"], ours, "&"), ["&redisson_lock__channel__{a[0-9]b}", client]);
+    assert_eq!(
+        with(&["a[^0-9]b?"], ours, "&"),
+        [
+            "&redisson_lock__channel:a[^0-9]b{",
+            "&redisson_lock__channel:a{b?",
+            "&redisson_lock__channel__{a[^0-9]b?}",
+            client
+        ]
+    );
+    // Redis takes no second pattern after this one.
+    assert_eq!(with(&["**", "orders:*"], ours, "~"), ["~*"]);
+    assert_eq!(with(&["a", "a"], ours, "&").len(), 2);
+}
+
+#[test]
+fn redis_takes_every_line() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    for topology in [Topology::Single, Topology::Sentinel, Topology::Cluster] {
+        for patterns in [&["*"][..], &["orders:*", "a\\[b", "x[^{]?"], &["ü:*🔒", "\"'#"], &["{a}b", "a{b}*"]]
+        {
+            let acl = RequiredAcl::new(patterns).unwrap().topology(topology).with_optional(true);
+            let acl = acl.other_database(true).user("some-user").unwrap();
+            set_user(&mut connection, "some-user", &acl.rules());
+            let line = acl.line();
+            let words: Vec<&str> = line.split(' ').collect();
+            assert_eq!(words[..5], ["ACL", "SETUSER", "some-user", "reset", "on"]);
+            // As it stands it has no password, and is refused for it.
+            let refused = redis::cmd("ACL").arg(&words[1..]).exec(&mut connection).unwrap_err();
+            assert!(refused.to_string().contains("#<SHA-256"), "{refused}");
+            assert_eq!(acl.sentinel_line().is_some(), topology == Topology::Sentinel);
+        }
+    }
+}
+
+#[test]
+fn patterns_that_are_none() {
+    let long = "x".repeat(513);
+    for (pattern, words) in [
+        ("", "1 to 512 bytes"),
+        (&*long, "1 to 512 bytes"),
+        ("a b", "white space"),
+        ("a\tb", "white space"),
+        ("a\u{a0}b", "white space"),
+        ("a\nb*", "white space"),
+        ("a\0*", "control"),
+        ("a[bc", "`]`"),
+        ("a[b\\]", "`]`"),
+        ("abc\\", "backslash"),
+        ("{}x", "non-empty {tag}"),
+    ] {
+        let error = RequiredAcl::new(&[pattern]).unwrap_err();
+        assert!(error.is_config() && error.to_string().contains(words), "{pattern:?}: {error}");
+        assert!(!error.to_string().contains(char::is_control), "{error}");
+    }
+    assert!(RequiredAcl::new(&[] as &[&str]).unwrap_err().to_string().contains("at least one"));
+    for user in ["", "a b", "a\0"] {
+        let error = RequiredAcl::new(&["*"]).unwrap().user(user).unwrap_err();
+        assert!(error.to_string().contains("user"), "{error}");
+    }
+}
