@@ -169,17 +169,23 @@ async fn a_loading_server_is_waited_for() {
 }
 
 #[tokio::test]
-async fn a_user_who_may_not_ask_can_still_work() {
+async fn a_user_needs_info_and_no_more_than_that_to_be_greeted() {
     let server = RedisServer::start();
-    let rights = "on >secret ~* &* +eval +evalsha +incr +ping +auth +subscribe +unsubscribe";
-    let () = redis::cmd("ACL")
-        .arg("SETUSER")
-        .arg("narrow")
-        .arg(rights.split(' ').collect::<Vec<_>>())
-        .query(&mut server.connection())
-        .expect("a user");
+    let mut connection = server.connection();
+    let rights = "on >secret ~* &* +eval +evalsha +incr +ping +subscribe +unsubscribe";
+    let mut set_user = |user: &str, more: &[&str]| {
+        let mut command = redis::cmd("ACL");
+        command.arg("SETUSER").arg(user).arg(rights.split(' ').collect::<Vec<_>>()).arg(more);
+        command.exec(&mut connection).expect("a user");
+    };
+    set_user("narrow", &["+info"]);
+    set_user("blind", &[]);
+    let mut driver = Driver::new(&format!("redis://blind:secret@{}", server.address()));
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Denied);
+    assert!(failure.message.contains("'info' command"), "{failure}");
     let mut driver = Driver::new(&format!("redis://narrow:secret@{}", server.address()));
-    assert_eq!(driver.both_up().await.run_id, "");
+    assert_ne!(driver.both_up().await.run_id, "");
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(2)));
     driver.subscribe("news", 1);
