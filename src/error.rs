@@ -9,6 +9,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why an operation failed.
 ///
 /// "Someone else holds the lock" is not among these: it is the answer `Ok(None)`. Texts never contain a password.
+/// What each means, what to do, and which reply of the server leads to it has [a page of its own](crate::docs::errors).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -212,6 +213,31 @@ impl fmt::Display for LossReason {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The variants of a public enum, as its source has them.
+    fn variants<'a>(source: &'a str, of: &str) -> Vec<&'a str> {
+        let (_, rest) = source.split_once(&format!("enum {of} {{\n")).unwrap();
+        let body = rest.split("\n}\n").next().unwrap();
+        let outer = |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+        let name = |line: &'a str| line.trim().split([' ', ',']).next().unwrap();
+        body.lines().filter(outer).map(name).collect()
+    }
+
+    #[test]
+    fn the_page_on_errors_names_every_one() {
+        let page = include_str!("../docs/errors.md");
+        let (errors, backend) = (include_str!("error.rs"), include_str!("backend.rs"));
+        let first_column = |name: &&str| !page.contains(&format!("\n| `{name}` |"));
+        let missing: Vec<&str> = variants(errors, "Error").into_iter().filter(first_column).collect();
+        assert_eq!(missing, [""; 0]);
+        let missing: Vec<&str> = variants(errors, "LossReason").into_iter().filter(first_column).collect();
+        assert_eq!(missing, [""; 0]);
+        let kinds = variants(backend, "FailureKind");
+        let missing: Vec<&&str> =
+            kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
+        assert_eq!(missing, [&""; 0]);
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (15, 8));
+    }
 
     #[test]
     fn durations_are_told_without_noise() {

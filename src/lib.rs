@@ -236,6 +236,9 @@ pub mod docs {
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
 
+    #[doc = include_str!("../docs/errors.md")]
+    pub mod errors {}
+
     #[doc = include_str!("../docs/protocol.md")]
     pub mod protocol {}
 }
