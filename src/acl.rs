@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
+use crate::config::Sharding;
+use crate::config::Topology;
 use crate::error::Error;
 use crate::error::Result;
 use crate::name::LockName;
@@ -49,19 +51,6 @@ const OPTIONAL: &[OptionalPermission] = &[
     },
 ];
 
-/// How servers stand together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[non_exhaustive]
-pub enum Topology {
-    /// One server, or a primary that is never replaced.
-    #[default]
-    Single,
-    /// A primary that sentinels watch and replace.
-    Sentinel,
-    /// Redis Cluster.
-    Cluster,
-}
-
 /// The permissions that a client needs for the locks that match some name patterns, exactly.
 ///
 /// [`LockClient::required_acl`](crate::LockClient::required_acl) makes one with a client's settings, [`new`](Self::new)
@@ -88,7 +77,7 @@ pub struct RequiredAcl {
     patterns: Vec<Pattern>,
     profile: WireProfile,
     topology: Topology,
-    sharded: Option<bool>,
+    sharding: Sharding,
     database: bool,
     optional: bool,
 }
@@ -122,7 +111,7 @@ impl RequiredAcl {
             patterns,
             profile: WireProfile::default(),
             topology: Topology::default(),
-            sharded: None,
+            sharding: Sharding::default(),
             database: false,
             optional: false,
         })
@@ -154,9 +143,10 @@ impl RequiredAcl {
         self
     }
 
-    /// Whether wake-ups travel over sharded pub/sub, which Redis knows since 7.0. Default: in a cluster.
-    pub fn sharded(mut self, sharded: bool) -> Self {
-        self.sharded = Some(sharded);
+    /// Whether wake-ups travel over sharded pub/sub, which Redis knows since 7.0. Default: [`Sharding::Auto`], in a
+    /// cluster.
+    pub fn sharding(mut self, sharding: Sharding) -> Self {
+        self.sharding = sharding;
         self
     }
 
@@ -231,7 +221,7 @@ impl RequiredAcl {
         if in_cluster {
             commands.extend(IN_CLUSTER);
         }
-        if self.sharded.unwrap_or(in_cluster) {
+        if self.sharding == Sharding::On || self.sharding == Sharding::Auto && in_cluster {
             commands.extend(SHARDED);
         }
         if self.database {

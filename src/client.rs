@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::acl::RequiredAcl;
+use crate::config::Topology;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::error::Error;
@@ -28,6 +29,8 @@ use crate::stats::Stats;
 #[derive(Clone)]
 pub struct LockClient {
     shared: Arc<Shared>,
+    topology: Topology,
+    other_database: bool,
 }
 
 impl LockClient {
@@ -133,7 +136,8 @@ impl LockClient {
     /// ```
     pub fn required_acl(&self, patterns: &[impl AsRef<str>]) -> Result<RequiredAcl> {
         let config = self.shared.config();
-        Ok(RequiredAcl::new(patterns)?.profile(config.profile).sharded(config.sharded))
+        let acl = RequiredAcl::new(patterns)?.profile(config.profile).sharding(config.sharding);
+        Ok(acl.topology(self.topology).other_database(self.other_database))
     }
 
     /// Releases everything this client holds and ends it, at the deadline at the latest. Returns when no task, thread

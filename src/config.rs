@@ -18,6 +18,19 @@ pub enum Sharding {
     Off,
 }
 
+/// How servers stand together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Topology {
+    /// One server, or a primary that is never replaced.
+    #[default]
+    Single,
+    /// A primary that sentinels watch and replace.
+    Sentinel,
+    /// Redis Cluster.
+    Cluster,
+}
+
 /// Where the keeper (connections, timers, watchdog) runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

@@ -250,7 +250,6 @@ struct Readme;
 
 pub use acl::OptionalPermission;
 pub use acl::RequiredAcl;
-pub use acl::Topology;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
 pub use client::LockClient;
@@ -259,6 +258,7 @@ pub use client::ShutdownReport;
 pub use clock::Deadline;
 pub use config::Keeper;
 pub use config::Sharding;
+pub use config::Topology;
 pub use error::Error;
 pub use error::LossReason;
 pub use error::Result;

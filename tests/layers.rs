@@ -7,7 +7,8 @@ use std::path::Path;
 const LAYERS: &[&[&str]] = &[
     &["clock", "error", "stats", "tls"],
     &["lease", "name", "owner"],
-    &["acl", "cell", "config"],
+    &["cell", "config"],
+    &["acl"],
     &["backend"],
     &["scripts"],
     &["engine"],

@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::config::Sharding;
+use crate::config::Topology;
 use crate::engine::event::Answer;
 use crate::error::Error;
 use crate::error::Result;
@@ -235,7 +236,8 @@ impl LockClientBuilder {
         })?;
         let place = server.place(self.keeper, &self.access)?;
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
-        Ok(LockClient { shared: keeper::start(place.keeper, setup)? })
+        let shared = keeper::start(place.keeper, setup)?;
+        Ok(LockClient { shared, topology: place.topology, other_database: place.other_database })
     }
 
     fn config(&self) -> Result<Config> {
@@ -274,6 +276,8 @@ struct Place {
     keeper: Keeper,
     clock: Clock,
     address: String,
+    topology: Topology,
+    other_database: bool,
     backend: keeper::MakeBackend,
 }
 
@@ -288,6 +292,8 @@ impl Server {
                 keeper: Keeper::Current,
                 clock: Clock::Tokio(tokio::time::Instant::now()),
                 address: "in-memory".to_owned(),
+                topology: Topology::Single,
+                other_database: false,
                 backend: Box::new(move || Box::new(MemoryBackend::new(&server)) as Box<dyn Backend>),
             }),
         }
@@ -298,9 +304,10 @@ impl Place {
     fn on_redis(keeper: Keeper, config: RedisConfig) -> Result<Self> {
         config.check_supported()?;
         let address = config.address();
+        let (topology, other_database) = (config.kind(), config.has_other_database());
         let config = config.preload(ALL);
         let backend = Box::new(|| Box::new(RedisBackend::new(config)) as Box<dyn Backend>);
-        Ok(Self { keeper, clock: Clock::Boot, address, backend })
+        Ok(Self { keeper, clock: Clock::Boot, address, topology, other_database, backend })
     }
 }
 

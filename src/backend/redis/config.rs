@@ -15,6 +15,7 @@ use fred::types::config::ServerConfig;
 use crate::backend::Script;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
+use crate::config;
 use crate::error::Error;
 use crate::tls::Tls;
 
@@ -220,6 +221,20 @@ impl RedisConfig {
                 self.fred_at(&host, port)
             }
         }
+    }
+
+    /// How the servers stand together.
+    pub(crate) fn kind(&self) -> config::Topology {
+        match self.topology {
+            Topology::One(_) => config::Topology::Single,
+            Topology::Sentinel { .. } => config::Topology::Sentinel,
+            Topology::Cluster { .. } => config::Topology::Cluster,
+        }
+    }
+
+    /// Whether it asks for another database than 0.
+    pub(crate) fn has_other_database(&self) -> bool {
+        self.database.is_some_and(|database| database != 0)
     }
 
     /// For a client of fred on this server, with login, database and TLS.
