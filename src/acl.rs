@@ -37,8 +37,7 @@ const COMMANDS: &[&str] = &[
 /// To find the slots, and to follow one that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
-const ON_SENTINELS: &[&str] =
-    &["ping", "sentinel|get-master-addr-by-name", "sentinel|sentinels", "subscribe", "unsubscribe"];
+const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
 const OPTIONAL: &[OptionalPermission] = &[
     OptionalPermission {
