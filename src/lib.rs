@@ -190,7 +190,7 @@
 //! | | a dropped guard's release failed; publishing was refused | warn |
 //! | `lost` | (`name`, `hold`, `reason`) | warn |
 //! | `link` | connected (`address`, `version`) | info |
-//! | | disconnected (`cause`) | warn |
+//! | | disconnected (`cause`); a newer login was not to be had (`cause`) | warn |
 //!
 //! No line contains a password. fred has a log of its own, through the crate `log`; with fred's feature `network-logs` it
 //! writes down all that is sent, the login included, so leave that off.
@@ -212,6 +212,7 @@ mod cell;
 mod client;
 mod clock;
 mod config;
+mod credentials;
 mod engine;
 mod error;
 mod guard;
@@ -259,6 +260,8 @@ pub use clock::Deadline;
 pub use config::Keeper;
 pub use config::Sharding;
 pub use config::Topology;
+pub use credentials::CredentialProvider;
+pub use credentials::Credentials;
 pub use error::Error;
 pub use error::LossReason;
 pub use error::Result;

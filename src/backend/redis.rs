@@ -12,6 +12,7 @@ mod config;
 mod denied;
 mod handshake;
 mod link;
+mod login;
 mod pubsub;
 mod sentinel;
 #[cfg(test)]

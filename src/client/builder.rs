@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::config::Keeper;
 use crate::config::Sharding;
 use crate::config::Topology;
+use crate::credentials::CredentialProvider;
 use crate::engine::event::Answer;
 use crate::error::Error;
 use crate::error::Result;
@@ -123,6 +124,13 @@ impl LockClientBuilder {
     /// The same for connections to sentinels, where it is not the same. Default: what [`tls`](Self::tls) says.
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.access.sentinel_tls = Some(tls);
+        self
+    }
+
+    /// Logs in with what this provider says at each new connection, in the place of a user and password in the address.
+    /// Sentinels do not get these credentials.
+    pub fn credentials(mut self, provider: CredentialProvider) -> Self {
+        self.access.provider = Some(provider);
         self
     }
 
@@ -316,6 +324,7 @@ impl fmt::Debug for LockClientBuilder {
         f.debug_struct("LockClientBuilder")
             .field("tls", &self.access.tls)
             .field("sentinel_tls", &self.access.sentinel_tls)
+            .field("credentials", &self.access.provider)
             .field("keeper", &self.keeper)
             .field("lease", &self.lease)
             .field("command_timeout", &self.command_timeout)

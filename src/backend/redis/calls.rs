@@ -55,6 +55,8 @@ pub(crate) struct Connection {
     pub(crate) loaded: Vec<&'static str>,
     /// Whether the server is still the primary.
     pub(crate) mandate: Mandate,
+    /// Whether another login may be had where this one is refused.
+    pub(crate) asks_again: bool,
 }
 
 /// A call that has been submitted and not yet answered.
@@ -270,8 +272,19 @@ impl Calls {
             }
             Err(error) => {
                 self.note_error(&error);
-                name_permission(call, classify(&error))
+                self.with_provider(name_permission(call, classify(&error)))
             }
+        }
+    }
+
+    /// A refused login is not the last word of a provider.
+    fn with_provider(&self, outcome: Outcome<Value>) -> Outcome<Value> {
+        let asks_again = self.connection.as_ref().is_some_and(|connection| connection.asks_again);
+        match outcome {
+            Outcome::NotExecuted(failure) if asks_again && failure.kind == FailureKind::Auth => {
+                Outcome::NotExecuted(Failure { kind: FailureKind::Busy, ..failure })
+            }
+            outcome => outcome,
         }
     }
 

@@ -60,7 +60,7 @@ async fn one_connection(
     events: &mpsc::UnboundedSender<CommandEvent>,
     stop: &mut Stop,
 ) -> bool {
-    let Found { config, mandate } = found;
+    let Found { config, renewal, mandate } = found;
     let client = client::for_commands(&config);
     let mut router = Router::start(&client);
     let greeting = unless_stopped(stop, greet(&client, &config, &mut router, whereabouts)).await;
@@ -72,13 +72,16 @@ async fn one_connection(
         Some(Ok(Greeting { server, loaded })) => {
             let end = Arc::new(Notify::new());
             let watcher = router.watcher();
-            let connection = Connection { client, router: watcher, end: Arc::clone(&end), loaded, mandate };
+            let (end_of, logged_in) = (Arc::clone(&end), client.clone());
+            let asks_again = config.provider().is_some();
+            let connection = Connection { client, router: watcher, end: end_of, loaded, mandate, asks_again };
             let _ = events.send(CommandEvent::Up(connection, server));
             let cause = tokio::select! {
                 error = router.ended() => error.details().to_owned(),
                 moved = whereabouts.moved() => moved,
                 () = end.notified() => "replaced: it did not answer, or the server changed its role".to_owned(),
                 () = stop.wait() => "closed".to_owned(),
+                never = renewal.keep_logged_in(&logged_in) => match never {},
             };
             router.end().await;
             let _ = events.send(CommandEvent::Down { cause });

@@ -16,6 +16,7 @@ use crate::backend::Script;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
 use crate::config;
+use crate::credentials::CredentialProvider;
 use crate::error::Error;
 use crate::tls::Tls;
 
@@ -28,15 +29,18 @@ pub(crate) struct RedisConfig {
     version: RespVersion,
     tls: Option<Connector>,
     sentinel_tls: Option<Connector>,
+    provider: Option<CredentialProvider>,
     scripts: Vec<&'static Script>,
 }
 
-/// What an address does not say: how to secure connections.
+/// What an address does not say: how to secure connections, and where logins come from.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) tls: Option<Tls>,
     /// As `tls`, unless given.
     pub(crate) sentinel_tls: Option<Tls>,
+    /// In the place of user and password.
+    pub(crate) provider: Option<CredentialProvider>,
 }
 
 /// Which connections an address wants TLS for.
@@ -91,7 +95,7 @@ impl RedisConfig {
     /// No error repeats a part of the address that could hold a password.
     pub(crate) fn with_access(address: &str, access: &Access) -> Result<Self, Error> {
         let (config, encrypted) = url::parse(address)?;
-        config.secured(encrypted, access)
+        config.secured(encrypted, access)?.provided(access)
     }
 
     /// An address that says everything.
@@ -114,6 +118,18 @@ impl RedisConfig {
         let of_sentinels = access.sentinel_tls.as_ref().unwrap_or(&of_servers);
         self.tls = encrypted.servers.then(|| tls::connector(&of_servers)).transpose()?;
         self.sentinel_tls = encrypted.sentinels.then(|| tls::connector(of_sentinels)).transpose()?;
+        Ok(self)
+    }
+
+    fn provided(mut self, access: &Access) -> Result<Self, Error> {
+        if access.provider.is_some() && self.login != Login::default() {
+            return Err(Error::InvalidOption {
+                option: "credentials",
+                given: "beside a user or password in the address".to_owned(),
+                allowed: "in one of the two places".to_owned(),
+            });
+        }
+        self.provider = access.provider.clone();
         Ok(self)
     }
 
@@ -147,7 +163,7 @@ impl RedisConfig {
             },
             ServerConfig::Clustered { hosts, .. } => Topology::Cluster { seeds: all(hosts) },
         };
-        Ok(Self {
+        let config = Self {
             login: Login { user: config.username, password: config.password },
             database: config.database,
             version: config.version,
@@ -156,7 +172,8 @@ impl RedisConfig {
             #[cfg(any(feature = "rustls", feature = "native-tls"))]
             tls: config.tls,
             ..Self::new(topology)
-        })
+        };
+        config.provided(access)
     }
 
     fn new(topology: Topology) -> Self {
@@ -167,6 +184,7 @@ impl RedisConfig {
             version: RespVersion::RESP2,
             tls: None,
             sentinel_tls: None,
+            provider: None,
             scripts: Vec::new(),
         }
     }
@@ -261,6 +279,16 @@ impl RedisConfig {
         }
     }
 
+    /// Where logins come from, if not from here: see `login`.
+    pub(crate) fn provider(&self) -> Option<&CredentialProvider> {
+        self.provider.as_ref()
+    }
+
+    /// The same with this login.
+    pub(crate) fn with_login(self, login: Login) -> Self {
+        Self { login, ..self }
+    }
+
     /// Whether servers are spoken to through TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
@@ -291,6 +319,7 @@ impl fmt::Debug for RedisConfig {
             .field("protocol", &self.version)
             .field("tls", &self.tls.is_some())
             .field("sentinel_tls", &self.sentinel_tls.is_some())
+            .field("provider", &self.provider)
             .finish_non_exhaustive()
     }
 }

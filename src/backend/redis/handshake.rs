@@ -12,6 +12,7 @@ use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::login;
 use crate::backend::redis::tls;
 
 /// Older servers lack what the scripts use.
@@ -125,7 +126,7 @@ pub(crate) fn explain(error: &FredError, config: &RedisConfig) -> Failure {
     if let Some(failure) = tls::explain(error, config.is_encrypted()) {
         return failure;
     }
-    let mut failure = failure(error);
+    let mut failure = login::judge(failure(error), config);
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
         failure.message = format!("the database in the address does not exist there: {}", failure.message);
     }

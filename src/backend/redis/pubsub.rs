@@ -36,6 +36,7 @@ use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Whereabouts;
 
 /// An idle connection is asked this often, and replaced when it stays silent so many times in a row.
@@ -82,7 +83,7 @@ pub(crate) async fn run(
     while go_on {
         // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
         let was_usable = match unless_stopped(&mut stop, whereabouts.find(false)).await {
-            Some(Ok(found)) => one_connection(&found.config, &mut whereabouts, &events, &mut stop).await,
+            Some(Ok(found)) => one_connection(found, &mut whereabouts, &events, &mut stop).await,
             Some(Err(failure)) => {
                 let _ = events.send(PubSubEvent::Failed(failure));
                 false
@@ -98,23 +99,28 @@ pub(crate) async fn run(
 
 /// From an attempt to connect to the end of the connection; says whether it was usable.
 async fn one_connection(
-    config: &RedisConfig,
+    found: Found,
     whereabouts: &mut Whereabouts,
     events: &mpsc::UnboundedSender<PubSubEvent>,
     stop: &mut Stop,
 ) -> bool {
-    let client = client::for_messages(config);
+    let Found { config, renewal, .. } = found;
+    let client = client::for_messages(&config);
     let mut router = Router::start(&client);
     let mut worker = Worker { client: &client, events, nonce: 0 };
     let opened = unless_stopped(stop, async {
         tokio::select! {
-            result = open(&mut worker, &mut router, config) => result,
+            result = open(&mut worker, &mut router, &config) => result,
             moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
         }
     });
     let opened = opened.await;
     if let Some(Ok(())) = &opened {
-        worker.serve(&mut router, whereabouts, stop).await;
+        tokio::select! {
+            () = worker.serve(&mut router, whereabouts, stop) => {}
+            // In RESP2 a connection with subscriptions takes no AUTH.
+            () = renewal.ended() => {}
+        }
     }
     router.end().await;
     match opened {

@@ -11,6 +11,8 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::login::Renewal;
+use crate::backend::redis::login::log_in;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
@@ -35,9 +37,10 @@ struct Search {
     seen: u64,
 }
 
-/// Where the server is.
+/// Where the server is, with the login of the moment.
 pub(crate) struct Found {
     pub(crate) config: RedisConfig,
+    pub(crate) renewal: Renewal,
     pub(crate) mandate: Mandate,
 }
 
@@ -73,11 +76,15 @@ impl Whereabouts {
 
     /// The server to connect to. `confirmed`: only if a sentinel says so now.
     pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Found, Failure> {
-        let Some(search) = &mut self.search else {
-            return Ok(Found { config: self.config.clone(), mandate: Mandate::default() });
+        let (config, mandate) = match &mut self.search {
+            None => (self.config.clone(), Mandate::default()),
+            Some(search) => {
+                let ((host, port), mandate) = search.find(confirmed).await?;
+                (self.config.at(&host, port), mandate)
+            }
         };
-        let ((host, port), mandate) = search.find(confirmed).await?;
-        Ok(Found { config: self.config.at(&host, port), mandate })
+        let (config, renewal) = log_in(config).await?;
+        Ok(Found { config, renewal, mandate })
     }
 
     /// Returns when another server than the one found last is the primary, and says which.

@@ -31,6 +31,7 @@ fn connection() -> Connection {
         end: Arc::new(Notify::new()),
         loaded: vec![],
         mandate: Mandate::default(),
+        asks_again: false,
     }
 }
 
