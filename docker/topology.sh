@@ -101,8 +101,10 @@ END
 }
 
 users() {
+  # Nobody can log in as "default", but Redis 7.0 loads its append-only file as that user, and without these
+  # permissions leaves out what scripts wrote.
   cat <<END
-user default off
+user default off ~* &* +@all
 user admin on >admin-secret ~* &* +@all
 user locks on >lock-secret ~* &* +@all -@admin -@dangerous +info +role
 user replica on >replica-secret +psync +replconf +ping

@@ -1,26 +1,7 @@
-//! That the private topologies do what tests of locks rely on.
+//! That a private cluster does what tests of locks rely on.
 
 use crate::support::redis_server::eventually;
 use crate::support::topology::Topology;
-
-#[test]
-fn a_sentinel_set_fails_over() {
-    let mut set = Topology::sentinel();
-    assert_eq!(set.primary(), 0);
-    set.begin_failover();
-    let second = set.wait_for_other_primary(0);
-    set.rejoin(0, second);
-    set.wait_until_whole();
-    set.kill(second);
-    let third = set.wait_for_other_primary(second);
-    assert_ne!(third, second);
-    set.rejoin(second, third);
-    set.wait_until_whole();
-    set.freeze(third);
-    let fourth = set.wait_for_other_primary(third);
-    set.rejoin(third, fourth);
-    set.wait_until_whole();
-}
 
 #[test]
 fn a_cluster_moves_slots_and_fails_over() {

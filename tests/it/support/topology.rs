@@ -132,6 +132,19 @@ impl Topology {
         assert!(self.spawn(node), "node {node} does not start again");
     }
 
+    /// Starts a node again with its configuration and without its data, wherever it was kept.
+    pub(crate) fn restart_empty(&mut self, node: usize) {
+        self.kill(node);
+        for entry in fs::read_dir(self.directory.join(node.to_string())).expect("its directory").flatten() {
+            if entry.path().is_dir() {
+                fs::remove_dir_all(entry.path()).expect("an append-only directory");
+            } else if !["server.conf", "nodes.conf"].iter().any(|kept| *entry.file_name() == **kept) {
+                fs::remove_file(entry.path()).expect("a file of the server");
+            }
+        }
+        assert!(self.spawn(node), "node {node} does not start again");
+    }
+
     fn signal(&self, node: usize, signal: Signal) {
         let child = self.nodes[node].as_ref().expect("a running node");
         let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw).expect("a process id");
@@ -317,11 +330,13 @@ impl Topology {
 
     fn sentinel_is_content(&self, sentinel: usize, primary: usize) -> bool {
         type Fields = Vec<std::collections::HashMap<String, String>>;
-        let all = |what, flags: &str| {
+        // Sentinels go on telling of a dead primary for five seconds after they have replaced it.
+        let content = ["slave", "sentinel", "sentinel,master_down"];
+        let all = |what| {
             let fields = self.try_ask::<Fields>(sentinel, &["SENTINEL", what, "main"]).unwrap_or_default();
-            fields.len() == 2 && fields.iter().all(|one| one["flags"] == flags)
+            fields.len() == 2 && fields.iter().all(|one| content.contains(&one["flags"].as_str()))
         };
-        self.named_by(sentinel) == Some(primary) && all("REPLICAS", "slave") && all("SENTINELS", "sentinel")
+        self.named_by(sentinel) == Some(primary) && all("REPLICAS") && all("SENTINELS")
     }
 
     // ---- clusters
