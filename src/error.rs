@@ -236,7 +236,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (15, 10));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (16, 11));
     }
 
     #[test]
