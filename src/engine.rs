@@ -112,6 +112,14 @@ struct InFlight {
     not_after: ServerTime,
 }
 
+/// Who answered a command, and what is known of its sending.
+#[derive(Debug, Clone, Copy)]
+struct Answered {
+    by: ServerId,
+    sent: Moment,
+    not_after: ServerTime,
+}
+
 /// What a command on the wire is for.
 #[derive(Debug)]
 enum Op {
@@ -284,17 +292,18 @@ impl Engine {
 
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
         let Some(InFlight { kind, to, sent, not_after }) = self.ops.remove(&op) else { return };
+        let answered = Answered { by: server, sent, not_after };
         self.note_outcome(server, sent, &outcome);
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
             Op::Acquire { hold, lease, hurried } => {
-                self.on_acquire_reply(hold, server, lease, hurried, sent, not_after, outcome);
+                self.on_acquire_reply(hold, lease, hurried, answered, outcome);
             }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),
             Op::HandOff { from, to, lease } => {
-                self.on_hand_off_reply(from, to, server, lease, sent, not_after, outcome);
+                self.on_hand_off_reply(from, to, lease, answered, outcome);
             }
             Op::Renew(holds) => self.on_renew_reply(holds, server, sent, outcome),
             Op::Cleanup { id } => self.on_cleanup_reply(id, outcome),

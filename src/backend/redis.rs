@@ -7,6 +7,7 @@
 mod calls;
 mod classify;
 mod client;
+mod cluster;
 mod commands;
 mod config;
 mod denied;
@@ -47,6 +48,7 @@ use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
 use crate::backend::redis::calls::Calls;
+use crate::backend::redis::cluster::ClusterBackend;
 use crate::backend::redis::commands::CommandEvent;
 pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
@@ -58,6 +60,15 @@ use crate::backend::redis::pubsub::Subscriber;
 use crate::backend::redis::sentinel::Listener;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::whereabouts::Whereabouts;
+use crate::config::Sharding;
+
+/// The backend for a deployment. Called within the runtime that shall own the connections.
+pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backend> {
+    match config.topology().clone() {
+        Topology::Cluster { seeds } => Box::new(ClusterBackend::new(config, seeds, sharding)),
+        Topology::One(_) | Topology::Sentinel { .. } => Box::new(RedisBackend::new(config)),
+    }
+}
 
 /// One Redis or Valkey server: the one that is named, or the one that sentinels name.
 pub(crate) struct RedisBackend {
@@ -120,6 +131,17 @@ impl RedisBackend {
             life: Life::Open { stop, links },
             turn: 0,
             waker: None,
+        }
+    }
+
+    pub(crate) fn send(&mut self, op: OpId, request: calls::Request, timeout: Duration) {
+        if matches!(self.life, Life::Open { .. }) {
+            self.calls.submit(op, request, timeout);
+        } else {
+            self.calls.refuse(op, FailureKind::Link, "closed");
+        }
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
         }
     }
 
@@ -223,14 +245,7 @@ impl RedisBackend {
 
 impl Backend for RedisBackend {
     fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
-        if matches!(self.life, Life::Open { .. }) {
-            self.calls.submit(op, call, timeout);
-        } else {
-            self.calls.refuse(op, FailureKind::Link, "closed");
-        }
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.send(op, calls::Request::Call(call), timeout);
     }
 
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {

@@ -8,10 +8,10 @@ use crate::backend::Backend;
 use crate::backend::memory::InMemoryServer;
 #[cfg(feature = "in-memory")]
 use crate::backend::memory::MemoryBackend;
+use crate::backend::redis;
 use crate::backend::redis::Access;
 #[cfg(feature = "fred-config")]
 use crate::backend::redis::FredConfig;
-use crate::backend::redis::RedisBackend;
 use crate::backend::redis::RedisConfig;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -242,7 +242,7 @@ impl LockClientBuilder {
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
-        let place = server.place(self.keeper, &self.access)?;
+        let place = server.place(self.keeper, &self.access, self.sharding)?;
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
         let shared = keeper::start(place.keeper, setup)?;
         Ok(LockClient { shared, topology: place.topology, other_database: place.other_database })
@@ -290,11 +290,11 @@ struct Place {
 }
 
 impl Server {
-    fn place(self, keeper: Keeper, access: &Access) -> Result<Place> {
+    fn place(self, keeper: Keeper, access: &Access, sharding: Sharding) -> Result<Place> {
         match self {
-            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?),
+            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, sharding),
             #[cfg(feature = "fred-config")]
-            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config, access)?),
+            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config, access)?, sharding),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place {
                 keeper: Keeper::Current,
@@ -309,12 +309,11 @@ impl Server {
 }
 
 impl Place {
-    fn on_redis(keeper: Keeper, config: RedisConfig) -> Result<Self> {
-        config.check_supported()?;
+    fn on_redis(keeper: Keeper, config: RedisConfig, sharding: Sharding) -> Result<Self> {
         let address = config.address();
         let (topology, other_database) = (config.kind(), config.has_other_database());
         let config = config.preload(ALL);
-        let backend = Box::new(|| Box::new(RedisBackend::new(config)) as Box<dyn Backend>);
+        let backend = Box::new(move || redis::backend(config, sharding));
         Ok(Self { keeper, clock: Clock::Boot, address, topology, other_database, backend })
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Outcome;
-use crate::backend::ServerId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
+use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Acquire;
@@ -271,11 +271,9 @@ impl Engine {
     pub(super) fn on_acquire_reply(
         &mut self,
         id: u64,
-        server: ServerId,
         lease: LeaseMs,
         hurried: bool,
-        sent: Moment,
-        not_after: ServerTime,
+        answered: Answered,
         outcome: Outcome<Reply>,
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
@@ -293,7 +291,7 @@ impl Engine {
                     name.others_had_their_turn(self.now);
                 }
                 self.note_fallback(key);
-                self.on_granted(id, server, lease, sent, token);
+                self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
                 self.forgive(key);
@@ -308,7 +306,7 @@ impl Engine {
             }
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
-                self.bury(id, not_after);
+                self.bury(id, answered.not_after);
                 if hurried { self.wake(key) } else { self.wake_after_late(key) }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
@@ -321,11 +319,11 @@ impl Engine {
             }
             // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
             Outcome::Unknown(_) if out_of_time => {
-                self.bury(id, not_after);
+                self.bury(id, answered.not_after);
                 self.wake(key);
             }
             Outcome::Unknown(failure) => {
-                self.bury(id, not_after);
+                self.bury(id, answered.not_after);
                 self.back_off_name(key, (!cut_short).then_some(failure.message));
             }
         }
@@ -377,7 +375,8 @@ impl Engine {
     }
 
     /// The grant of an attempt or of a hand-off, before anybody has it.
-    pub(super) fn on_granted(&mut self, id: u64, by: ServerId, lease: LeaseMs, sent: Moment, token: u64) {
+    pub(super) fn on_granted(&mut self, id: u64, lease: LeaseMs, answered: Answered, token: u64) {
+        let Answered { by, sent, .. } = answered;
         let server_life = self.servers.life(by);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if !hold.enter(Input::Granted) {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::backend::Outcome;
-use crate::backend::ServerId;
 use crate::clock::Moment;
+use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
@@ -281,10 +281,8 @@ impl Engine {
         &mut self,
         from: u64,
         to: u64,
-        server: ServerId,
         lease: LeaseMs,
-        sent: Moment,
-        not_after: ServerTime,
+        answered: Answered,
         outcome: Outcome<Reply>,
     ) {
         for id in [from, to] {
@@ -294,14 +292,14 @@ impl Engine {
         }
         match outcome {
             Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { token }), .. }) => {
-                self.on_handed_off(from, to, server, lease, sent, token);
+                self.on_handed_off(from, to, lease, answered, token);
             }
             Outcome::Done(Reply {
                 body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }), ..
             }) => {
                 // A late answer granted nothing; the id is given up all the same, as after a late acquire.
                 if late {
-                    self.bury(to, not_after)
+                    self.bury(to, answered.not_after)
                 } else {
                     self.drop_hold(to)
                 }
@@ -316,13 +314,13 @@ impl Engine {
                 self.release_plainly(from, failure.message, false);
             }
             Outcome::Unknown(failure) => {
-                self.bury(to, not_after);
+                self.bury(to, answered.not_after);
                 self.release_plainly(from, failure.message, true);
             }
         }
     }
 
-    fn on_handed_off(&mut self, from: u64, to: u64, by: ServerId, lease: LeaseMs, sent: Moment, token: u64) {
+    fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, answered: Answered, token: u64) {
         if let Some(hold) = self.holds.get(&from) {
             let (key, name) = (hold.name, hold.lock.clone());
             self.report(Report::Released { name, hold: from });
@@ -332,7 +330,7 @@ impl Engine {
         }
         add(&self.counters.hand_offs, 1);
         // The new hold first: dropping the old one looks for somebody who may try.
-        self.on_granted(to, by, lease, sent, token);
+        self.on_granted(to, lease, answered, token);
         self.end_release(from, None);
     }
 

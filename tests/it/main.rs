@@ -3,6 +3,7 @@
 mod acl;
 mod bad_input;
 mod cancellation;
+mod cluster;
 mod credentials;
 mod endpoint;
 mod faults;

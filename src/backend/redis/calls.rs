@@ -59,10 +59,20 @@ pub(crate) struct Connection {
     pub(crate) asks_again: bool,
 }
 
+/// What is to be sent.
+#[derive(Debug, Clone)]
+pub(crate) enum Request {
+    Call(Call),
+    /// With an ASKING before it: on a node that is taking over the slot.
+    Asking(Call),
+    /// CLUSTER SLOTS; answered as it is.
+    Slots,
+}
+
 /// A call that has been submitted and not yet answered.
 struct Ticket {
     op: OpId,
-    call: Call,
+    request: Request,
     deadline: Instant,
 }
 
@@ -144,7 +154,7 @@ impl Calls {
         }
     }
 
-    pub(crate) fn submit(&mut self, op: OpId, call: Call, timeout: Duration) {
+    pub(crate) fn submit(&mut self, op: OpId, request: Request, timeout: Duration) {
         let usable = self.connection.as_ref().is_some_and(|connection| !connection.router.is_finished());
         if !usable || self.mandate.is_over() {
             return self.refuse(op, FailureKind::Link, "not connected");
@@ -152,7 +162,7 @@ impl Calls {
         let now = Instant::now();
         // A day is for ever here, and no overflow.
         let deadline = now + timeout.min(Duration::from_secs(86_400));
-        let ticket = Ticket { op, call, deadline };
+        let ticket = Ticket { op, request, deadline };
         match &mut self.reload {
             Some(reload) => reload.held.push_back(ticket),
             None => self.send(ticket, now),
@@ -181,16 +191,27 @@ impl Calls {
         if left.is_zero() {
             return self.refuse(ticket.op, FailureKind::Link, "timed out before it was sent");
         }
-        let (command, args) = self.command(&ticket.call);
+        let (command, args) = self.command(&ticket.request);
+        let asking = matches!(ticket.request, Request::Asking(_));
         let Some(connection) = &self.connection else {
             return self.refuse(ticket.op, FailureKind::Link, "not connected");
         };
-        let client = connection.client.with_options(&once_within(left));
+        let plain = connection.client.clone();
+        let client = plain.with_options(&once_within(left));
         self.last_number += 1;
         let number = self.last_number;
-        let mut future: Running = Box::pin(async move {
-            (number, client.custom(CustomCommand::new_static(command, None, false), args).await)
-        });
+        let mut future: Running = if asking {
+            Box::pin(async move {
+                // In one write, so that no other command comes between the two and uses the ASKING up.
+                let answer = tokio::time::timeout(left, ask(&plain, command, args)).await;
+                let late = || FredError::new(ErrorKind::Timeout, "Request timed out.");
+                (number, answer.unwrap_or_else(|_| Err(late())))
+            })
+        } else {
+            Box::pin(async move {
+                (number, client.custom(CustomCommand::new_static(command, None, false), args).await)
+            })
+        };
         self.in_flight.insert(number, ticket);
         self.silence.get_or_insert_with(Silence::begin);
         // fred sends a command when its future is first polled: here, so that the order is that of the calls.
@@ -200,11 +221,12 @@ impl Calls {
         }
     }
 
-    fn command(&mut self, call: &Call) -> (&'static str, Vec<FredValue>) {
-        let call = match call {
-            Call::Time => return ("TIME", Vec::new()),
-            Call::Ping => return ("PING", Vec::new()),
-            Call::Script(call) => call,
+    fn command(&mut self, request: &Request) -> (&'static str, Vec<FredValue>) {
+        let call = match request {
+            Request::Slots => return ("CLUSTER", vec!["SLOTS".into()]),
+            Request::Call(Call::Time) | Request::Asking(Call::Time) => return ("TIME", Vec::new()),
+            Request::Call(Call::Ping) | Request::Asking(Call::Ping) => return ("PING", Vec::new()),
+            Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => call,
         };
         let script: &'static Script = call.script;
         // Known from here on: the server reads this one before the next.
@@ -231,7 +253,7 @@ impl Calls {
                 self.reload.get_or_insert_default().again.insert(number, ticket);
             }
             result => {
-                let outcome = self.judge(&ticket.call, result);
+                let outcome = self.judge(&ticket.request, result);
                 if let (Some(reload), false) = (&mut self.reload, matches!(outcome, Outcome::NotExecuted(_)))
                 {
                     reload.last_executed = reload.last_executed.max(Some(number));
@@ -260,7 +282,7 @@ impl Calls {
         }
     }
 
-    fn judge(&mut self, call: &Call, result: Result<FredValue, FredError>) -> Outcome<Value> {
+    fn judge(&mut self, request: &Request, result: Result<FredValue, FredError>) -> Outcome<Value> {
         match result {
             Ok(value) => {
                 self.heard();
@@ -268,11 +290,15 @@ impl Calls {
                     // It has no say any more about who holds what.
                     return Outcome::Unknown(Failure::new(FailureKind::Link, DEPOSED));
                 }
-                Outcome::Done(reply(call, value))
+                Outcome::Done(reply(request, value))
             }
             Err(error) => {
                 self.note_error(&error);
-                self.with_provider(name_permission(call, classify(&error)))
+                let outcome = match request {
+                    Request::Call(call) | Request::Asking(call) => name_permission(call, classify(&error)),
+                    Request::Slots => classify(&error),
+                };
+                self.with_provider(outcome)
             }
         }
     }
@@ -309,11 +335,21 @@ impl Calls {
     }
 }
 
-fn reply(call: &Call, value: FredValue) -> Value {
-    match call {
-        Call::Time => Value::List(vec![Value::Int(micros(&value))]),
-        Call::Ping => Value::List(Vec::new()),
-        Call::Script(_) => convert(value),
+async fn ask(client: &Client, command: &'static str, args: Vec<FredValue>) -> Result<FredValue, FredError> {
+    let pipeline = client.pipeline();
+    let custom = |name| CustomCommand::new_static(name, None, false);
+    let _: FredValue = pipeline.custom(custom("ASKING"), Vec::<FredValue>::new()).await?;
+    let _: FredValue = pipeline.custom(custom(command), args).await?;
+    pipeline.last().await
+}
+
+fn reply(request: &Request, value: FredValue) -> Value {
+    match request {
+        Request::Call(Call::Time) | Request::Asking(Call::Time) => {
+            Value::List(vec![Value::Int(micros(&value))])
+        }
+        Request::Call(Call::Ping) | Request::Asking(Call::Ping) => Value::List(Vec::new()),
+        Request::Call(Call::Script(_)) | Request::Asking(Call::Script(_)) | Request::Slots => convert(value),
     }
 }
 
@@ -324,7 +360,7 @@ fn micros(value: &FredValue) -> i64 {
     number(0).saturating_mul(1_000_000).saturating_add(number(1))
 }
 
-fn convert(value: FredValue) -> Value {
+pub(crate) fn convert(value: FredValue) -> Value {
     match value {
         FredValue::Null => Value::Nil,
         FredValue::Integer(number) => Value::Int(number),

@@ -189,16 +189,6 @@ impl RedisConfig {
         }
     }
 
-    /// Refuses what no backend serves yet.
-    pub(crate) fn check_supported(&self) -> Result<(), Error> {
-        match self.topology {
-            Topology::One(_) | Topology::Sentinel { .. } => Ok(()),
-            Topology::Cluster { .. } => Err(invalid(
-                "clusters are not supported in this version; give one primary server or its sentinels",
-            )),
-        }
-    }
-
     /// Has these scripts loaded on every new connection, so that none is unknown in the middle of traffic.
     pub(crate) fn preload(mut self, scripts: impl IntoIterator<Item = &'static Script>) -> Self {
         self.scripts.extend(scripts);
@@ -401,7 +391,6 @@ mod tests {
         assert_eq!(node.fred(), cluster.fred_at("[::1]", 7001));
         assert_eq!(&*node.fred().server.hosts()[0].host, "[::1]", "fred joins it with the port");
         assert_eq!((node.fred().username.as_deref(), node.fred().version), (Some("ann"), RespVersion::RESP3));
-        assert!(node.check_supported().is_ok() && cluster.check_supported().is_err());
     }
 
     #[cfg(feature = "fred-config")]

@@ -109,6 +109,11 @@ fn check_role(role: &str, searched: bool) -> Result<(), Failure> {
     Err(Failure::new(kind, format!("it is {found}; locks need the primary")))
 }
 
+/// Whether a connection was refused because the server is a replica.
+pub(crate) fn says_replica(failure: &Failure) -> bool {
+    failure.kind == FailureKind::Unsupported && failure.message.contains("it is a replica")
+}
+
 fn check_version(version: &str) -> Result<(), Failure> {
     let mut numbers = version.split('.').map_while(|part| part.parse::<u32>().ok());
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else { return Ok(()) };

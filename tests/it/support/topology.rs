@@ -378,6 +378,17 @@ impl Topology {
         });
     }
 
+    pub(crate) fn wait_for_primary(&mut self, node: usize) {
+        self.wait("it takes over", Duration::from_secs(60), |topology| topology.is_primary(node));
+    }
+
+    pub(crate) fn wait_for_replica(&mut self, primary: usize) {
+        self.wait("it has a replica in step", Duration::from_secs(60), |topology| {
+            let info = topology.try_ask::<String>(primary, &["INFO", "replication"]).unwrap_or_default();
+            info.contains("state=online")
+        });
+    }
+
     /// Waits until every running node sees a state `ok`, and the same owner of this slot.
     pub(crate) fn wait_until_agreed(&mut self, slot: u16) -> usize {
         let mut owner = None;

@@ -1,0 +1,270 @@
+//! A cluster: every lock on the primary of its slot, while slots move and primaries die.
+
+mod crowd;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::Sharding;
+use tokio::time::Instant;
+use tokio::time::timeout;
+
+use self::crowd::Crowd;
+use crate::support::settle::settles;
+use crate::support::topology::Kind;
+use crate::support::topology::Plan;
+use crate::support::topology::Topology;
+
+const LONG: Duration = Duration::from_secs(20);
+
+fn url(cluster: &Topology) -> String {
+    format!("redis-cluster://{}", cluster.addresses(0..6).join(","))
+}
+
+async fn client(cluster: &Topology) -> LockClient {
+    LockClient::connect(&url(cluster)).await.expect("the cluster is there")
+}
+
+fn slot(cluster: &Topology, name: &str) -> u16 {
+    cluster.ask(0, &["CLUSTER", "KEYSLOT", name])
+}
+
+/// The first of `prefix:0`, `prefix:1`, … that this node has.
+fn name_on(cluster: &Topology, node: usize, prefix: &str) -> String {
+    let mut names = (0..).map(|number| format!("{prefix}:{number}"));
+    names.find(|name| cluster.owner_of(slot(cluster, name), 0) == Some(node)).expect("endless")
+}
+
+/// Runs what blocks where it may.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    tokio::task::spawn_blocking(work).await.expect("no panic")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_primary_serves_its_own_locks() {
+    let cluster = Arc::new(Topology::cluster());
+    for sharding in [Sharding::Auto, Sharding::On, Sharding::Off] {
+        let connect = || LockClient::builder().url(&url(&cluster)).sharding(sharding).connect();
+        let (a, b) = (connect().await.expect("a"), connect().await.expect("b"));
+        for node in 0..3 {
+            let name = name_on(&cluster, node, "life");
+            let lock = a.reentrant_lock(&name).expect("a good name");
+            let outer = Owner::new().scope(lock.lock()).await.expect("free");
+            assert_eq!(cluster.ask::<i64>(node, &["EXISTS", &name]), 1, "on the primary of its slot");
+            let other = b.reentrant_lock(&name).expect("a good name");
+            assert!(Owner::new().scope(other.try_lock()).await.expect("answered").is_none());
+            let waiter = tokio::spawn(async move { other.lock().await });
+            let (looked, channel) = (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
+            let how = if sharding == Sharding::Off { "NUMSUB" } else { "SHARDNUMSUB" };
+            settles("the waiter sleeps", move || {
+                let heard = |node| looked.ask::<(String, u64)>(node, &["PUBSUB", how, &channel]).1;
+                (0..3).map(heard).sum::<u64>() == 1
+            })
+            .await;
+            let asleep = Instant::now();
+            outer.unlock().await.expect("held");
+            let guard = timeout(LONG, waiter).await.expect("woken").expect("no panic").expect("granted");
+            println!("{sharding:?}, node {node}: woken after {:?}", asleep.elapsed());
+            assert_eq!(b.stats().fallback_grants, 0, "woken, not by chance");
+            assert!(lock.force_unlock().await.expect("answered"));
+            timeout(LONG, guard.lost()).await.expect("told");
+            drop(guard);
+        }
+        for client in [a, b] {
+            assert!(client.shutdown(LONG).await.expect("in time").is_clean());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nesting_and_hand_off_are_the_same_as_on_one_server() {
+    let cluster = Topology::cluster();
+    let client = client(&cluster).await;
+    for node in 0..3 {
+        let name = name_on(&cluster, node, "nested");
+        let lock = client.reentrant_lock(&name).expect("a good name");
+        let owner = Owner::new();
+        let outer = owner.scope(lock.lock()).await.expect("free");
+        let inner = owner.scope(lock.lock()).await.expect("ours");
+        assert_eq!(inner.fencing_token(), outer.fencing_token());
+        let next = tokio::spawn({
+            let lock = lock.clone();
+            async move { lock.lock().await }
+        });
+        let watched = client.clone();
+        settles("it waits", move || watched.stats().waiters == 1).await;
+        inner.unlock().await.expect("held");
+        let token = outer.fencing_token();
+        outer.unlock().await.expect("held");
+        let next = timeout(LONG, next).await.expect("handed").expect("no panic").expect("granted");
+        assert!(next.fencing_token() > token);
+        next.unlock().await.expect("held");
+    }
+    assert_eq!(client.stats().hand_offs, 3);
+}
+
+/// A slot on its way: what is held there goes on; what is free there cannot be taken before it has arrived.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slot_that_is_moving() {
+    let cluster = Topology::cluster();
+    let client = client(&cluster).await;
+    let tag = name_on(&cluster, 0, "moving");
+    let name = |what: &str| format!("{{{tag}}}:{what}");
+    let lock = |what: &str| client.reentrant_lock(name(what)).expect("a good name");
+    let moving = slot(&cluster, &tag);
+    let held = lock("held");
+    let owner = Owner::new();
+    let guard = owner.scope(held.lock()).await.expect("free");
+    let others: Vec<_> = {
+        let mut guards = Vec::new();
+        for number in 0..5 {
+            guards.push(lock(&number.to_string()).lock().await.expect("free"));
+        }
+        guards
+    };
+    let contender = tokio::spawn({
+        let held = held.clone();
+        async move { held.lock().await }
+    });
+    let watched = client.clone();
+    settles("it waits", move || watched.stats().waiters == 1).await;
+
+    cluster.begin_move(moving, 0, 1);
+    // Half of it: the fence counter, or some of the locks, or both, are on the other side.
+    let _: String =
+        cluster.ask(0, &["MIGRATE", "127.0.0.1", &cluster.port(1).to_string(), &name("0"), "0", "5000"]);
+    let inner = owner.scope(held.lock()).await.expect("held is held, here or there");
+    inner.unlock().await.expect("held");
+    for guard in &others {
+        guard.verify().await.expect("renewed wherever it is");
+    }
+    let free = lock("free");
+    let taken = Owner::new().scope(free.try_lock_for(Duration::from_millis(300))).await;
+    assert!(matches!(taken, Err(Error::Unavailable { .. })), "one key here, one there: {taken:?}");
+    let patient = tokio::spawn(async move { free.lock().await });
+    // A hand-off needs two keys; refused, it is a plain release.
+    guard.unlock().await.expect("held");
+    cluster.move_keys(moving, 0, 1);
+    cluster.end_move(moving, 0, 1);
+
+    for waiter in [contender, patient] {
+        let guard = timeout(LONG, waiter).await.expect("granted").expect("no panic").expect("granted");
+        guard.verify().await.expect("held on the other side");
+        guard.unlock().await.expect("held");
+    }
+    for guard in others {
+        assert!(guard.is_held());
+        guard.unlock().await.expect("held");
+    }
+    assert_eq!(client.stats().losses, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn twenty_slots_move_under_load() {
+    let cluster = Topology::cluster();
+    let crowd = Crowd::start(&url(&cluster)).await;
+    let slots: Vec<u16> = crowd.names().into_iter().map(|name| slot(&cluster, &name)).collect();
+    let cluster = blocking(move || {
+        let distinct: BTreeSet<u16> = slots.into_iter().collect();
+        for (number, slot) in distinct.iter().copied().cycle().take(20).enumerate() {
+            let from = cluster.owner_of(slot, 0).expect("served");
+            let to = (from + 1 + number % 2) % 3;
+            let begun = Instant::now();
+            cluster.move_slot(slot, from, to);
+            println!("slot {slot} from {from} to {to}: {:?}", begun.elapsed());
+        }
+        cluster
+    })
+    .await;
+    crowd.end(0).await;
+    crowd::nothing_is_left(cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn five_failovers_under_load() {
+    let cluster = Plan::new(Kind::Cluster).config("appendonly no").start();
+    let crowd = Crowd::start(&url(&cluster)).await;
+    let names = crowd.names();
+    let cluster = blocking(move || {
+        let mut cluster = cluster;
+        for (round, name) in names.iter().take(5).enumerate() {
+            let victim_of = slot(&cluster, name);
+            let owner = cluster.wait_until_agreed(victim_of);
+            let replica = cluster.replicas_of(owner)[0];
+            let begun = Instant::now();
+            match round % 3 {
+                0 => cluster.kill(owner),
+                1 => cluster.freeze(owner),
+                _ => cluster.cluster_failover(replica, false),
+            }
+            if round % 3 == 1 {
+                cluster.wait_for_primary(replica);
+                cluster.thaw(owner);
+            }
+            let new = cluster.wait_until_agreed(victim_of);
+            println!("failover {round}: from {owner} to {new} after {:?}", begun.elapsed());
+            if !cluster.is_running(owner) {
+                cluster.restart(owner);
+            }
+            cluster.wait_for_replica(new);
+        }
+        cluster
+    })
+    .await;
+    crowd.end(usize::MAX).await;
+    crowd::nothing_is_left(cluster).await;
+}
+
+/// One primary answers nothing for ten seconds: the locks of the others do not notice.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_frozen_primary_slows_nobody_else_down() {
+    let cluster = Topology::cluster();
+    let client = client(&cluster).await;
+    let healthy: Vec<String> = [1, 2].map(|node| name_on(&cluster, node, "healthy")).into();
+    let frozen = client.mutex(name_on(&cluster, 0, "frozen")).expect("a good name");
+    let held = frozen.lock().await.expect("free");
+    let before = crowd::times(&client, &healthy, Duration::from_secs(2)).await;
+    cluster.freeze(0);
+    let during = crowd::times(&client, &healthy, Duration::from_secs(10)).await;
+    cluster.thaw(0);
+    println!("lock and unlock on the other primaries: before {before}, during {during}");
+    timeout(LONG, held.verify()).await.expect("answered").expect("it lived on at the replica");
+    held.unlock().await.expect("held");
+    assert_eq!(client.stats().losses, 0);
+}
+
+#[tokio::test]
+async fn what_is_no_cluster_is_said() {
+    let server = crate::support::redis_server::RedisServer::start();
+    let address = format!("redis-cluster://127.0.0.1:{}", server.port());
+    let error = LockClient::connect(&address).await.expect_err("one server is no cluster");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(error.to_string().contains("not a node of a cluster"), "{error}");
+
+    let error = LockClient::builder()
+        .url("redis-cluster://127.0.0.1:1,127.0.0.1:2")
+        .connect_timeout(Duration::from_millis(500))
+        .connect()
+        .await
+        .expect_err("nobody is there");
+    assert!(matches!(error, Error::Unavailable { .. }), "{error}");
+    assert!(
+        error.to_string().contains("127.0.0.1:1") && error.to_string().contains("127.0.0.1:2"),
+        "{error}"
+    );
+}
+
+/// A client for one server, on a node of a cluster: the first key of another node says what is wrong.
+#[tokio::test]
+async fn a_cluster_taken_for_one_server_is_said() {
+    let cluster = Topology::cluster();
+    let client =
+        LockClient::connect(&format!("redis://{}", cluster.address(0))).await.expect("it is a primary");
+    let mutex = client.mutex(name_on(&cluster, 1, "elsewhere")).expect("a good name");
+    let error = mutex.lock().await.expect_err("another node has it");
+    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("cluster"), "{error}");
+}
