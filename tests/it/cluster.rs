@@ -167,6 +167,7 @@ async fn a_slot_that_is_moving() {
 async fn twenty_slots_move_under_load() {
     let cluster = Topology::cluster();
     let crowd = Crowd::start(&url(&cluster)).await;
+    let progress = crowd.progress();
     let slots: Vec<u16> = crowd.names().into_iter().map(|name| slot(&cluster, &name)).collect();
     let cluster = blocking(move || {
         let distinct: BTreeSet<u16> = slots.into_iter().collect();
@@ -175,7 +176,12 @@ async fn twenty_slots_move_under_load() {
             let to = (from + 1 + number % 2) % 3;
             let begun = Instant::now();
             cluster.move_slot(slot, from, to);
-            println!("slot {slot} from {from} to {to}: {:?}", begun.elapsed());
+            let moved = begun.elapsed();
+            progress.wait();
+            println!(
+                "slot {slot} from {from} to {to}: {moved:?}, and work went on after {:?}",
+                begun.elapsed()
+            );
         }
         cluster
     })

@@ -46,7 +46,7 @@ use crate::config::Sharding;
 use crate::name::slot_of;
 
 /// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
-const CALM: Duration = Duration::from_secs(2);
+const CALM: Duration = Duration::from_secs(1);
 /// The same while a primary cannot be reached.
 const TROUBLED: Duration = Duration::from_millis(250);
 /// Hints come in bursts; the map is not asked for more often than this.

@@ -33,6 +33,17 @@ pub(crate) struct Crowd {
     slowest: Arc<AtomicU64>,
 }
 
+/// How far the waiters have got.
+pub(crate) struct Progress(Arc<AtomicU64>);
+
+impl Progress {
+    /// Waits for some rounds more.
+    pub(crate) fn wait(&self) {
+        let before = self.0.load(Ordering::Relaxed);
+        eventually("work goes on", || self.0.load(Ordering::Relaxed) >= before + 10);
+    }
+}
+
 fn held_name(number: usize) -> String {
     format!("held:{number}")
 }
@@ -79,6 +90,11 @@ impl Crowd {
         crowd
     }
 
+    /// For a thread that wants to know whether work goes on.
+    pub(crate) fn progress(&self) -> Progress {
+        Progress(Arc::clone(&self.rounds))
+    }
+
     /// Names whose slots are worth moving.
     pub(crate) fn names(&self) -> Vec<String> {
         let contended = (0..CONTENDED).map(contended_name);
@@ -91,7 +107,8 @@ impl Crowd {
         let before = self.rounds.load(Ordering::Relaxed);
         let begun = Instant::now();
         while self.rounds.load(Ordering::Relaxed) < before + WAITERS as u64 {
-            assert!(begun.elapsed() < STUCK, "waiters are stuck: {:?}", self.clients[1].stats());
+            let stats = || self.clients.iter().map(LockClient::stats).collect::<Vec<_>>();
+            assert!(begun.elapsed() < STUCK, "waiters are stuck: {:#?}", stats());
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         self.stop.store(true, Ordering::Relaxed);
