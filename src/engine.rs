@@ -55,6 +55,7 @@ use crate::engine::hold::State;
 use crate::engine::queue::Name;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
+use crate::engine::renewing::Verification;
 use crate::engine::requests::Query;
 use crate::engine::requests::Stopping;
 use crate::engine::servers::Servers;
@@ -87,6 +88,7 @@ pub(crate) struct Engine {
     /// Answered with a grant, not known to be picked up.
     granted: HashMap<RequestId, Waiter>,
     queries: BTreeMap<RequestId, Query>,
+    verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
     ops: HashMap<OpId, InFlight>,
     /// Names to look at before `handle` returns.
@@ -178,6 +180,7 @@ impl Engine {
             waiters: BTreeMap::new(),
             granted: HashMap::new(),
             queries: BTreeMap::new(),
+            verifications: BTreeMap::new(),
             ready: Vec::new(),
             ops: HashMap::new(),
             touched: BTreeSet::new(),
@@ -235,6 +238,7 @@ impl Engine {
             && self.waiters.is_empty()
             && self.granted.is_empty()
             && self.queries.is_empty()
+            && self.verifications.is_empty()
             && self.ops.is_empty()
     }
 

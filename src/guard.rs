@@ -175,11 +175,12 @@ impl Guard {
     }
 
     /// Asks the server whether the hold is still there. Takes one round trip; what a fixed lease, which nobody renews,
-    /// does not learn by itself.
+    /// does not learn by itself. A short outage is ridden out, within the command timeout and the hold's validity.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it is not, [`Error::Unavailable`] if no answer comes, [`Error::Closed`] after a shutdown.
+    /// [`Error::Lost`] if it is not, [`Error::Unavailable`] if no answer comes: then nobody knows, and the hold is valid
+    /// until [`valid_until`](Self::valid_until) as before. [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///

@@ -545,6 +545,9 @@ impl Engine {
         if self.queries.contains_key(&request) {
             return self.on_query_over(request);
         }
+        if self.verifications.contains_key(&request) {
+            return self.on_verification_over(request);
+        }
         let Some(waiter) = self.waiters.get(&request) else { return };
         let since = waiter.since;
         let answer = match (waiter.place, self.names.get(&waiter.name)) {
@@ -615,7 +618,10 @@ impl Engine {
     }
 
     pub(super) fn on_cancel(&mut self, request: RequestId) {
-        if self.forget_waiter(request) || self.queries.remove(&request).is_some() {
+        if self.forget_waiter(request)
+            || self.queries.remove(&request).is_some()
+            || self.verifications.remove(&request).is_some()
+        {
             self.timers.clear(TimerKey::Request(request));
             return;
         }

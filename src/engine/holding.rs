@@ -479,7 +479,7 @@ impl Engine {
                 Todo::LowerCount(request) => self.answer_all(request, |_| Answer::Failed(error.clone())),
             }
         }
-        self.answer_all(verifying, |_| Answer::Failed(error.clone()));
+        self.answer_lost(id, verifying);
     }
 }
 

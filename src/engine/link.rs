@@ -56,7 +56,6 @@ impl Engine {
         for id in self.holds_at(server) {
             self.doubt(id);
         }
-        self.fail_verifications(server);
         self.servers.forget_unused();
     }
 
@@ -127,6 +126,7 @@ impl Engine {
             self.fail(request, error);
         }
         self.fail_queries(server, &failure);
+        self.fail_verifications(server, &failure);
         for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
         }

@@ -60,10 +60,7 @@ impl Engine {
                 Todo::Reenter(request) => self.requeue(key, request),
             }
         }
-        for request in verifying {
-            let error = self.lost_error(id);
-            self.fail(request, error);
-        }
+        self.answer_lost(id, verifying);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.release.background = asked && requests.is_empty();
             hold.release.requests.extend(requests);

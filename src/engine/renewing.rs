@@ -16,6 +16,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::renewals::BATCH;
+use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::lease::LeaseMs;
 use crate::scripts::reentrant::Body;
@@ -24,6 +25,15 @@ use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
 use crate::stats::add;
+
+/// Somebody asks whether a hold is still there.
+#[derive(Debug)]
+pub(crate) struct Verification {
+    hold: u64,
+    since: Moment,
+    /// What the last try met.
+    trouble: Option<String>,
+}
 
 impl Engine {
     /// Registers a watched hold for its next renewal.
@@ -42,17 +52,16 @@ impl Engine {
         }
     }
 
+    /// Answered by a renewal, by the end of the hold, or when its time is over.
     pub(super) fn on_verify(&mut self, id: u64, request: RequestId) {
         self.check_validity(id);
         match self.holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
                 hold.verifying.push(request);
-                let server = self.servers.id_of(&hold.lock);
+                let verification = Verification { hold: id, since: self.now, trouble: None };
+                self.verifications.insert(request, verification);
+                self.timers.set(TimerKey::Request(request), self.attempt_deadline());
                 self.verify_now(id);
-                // Answered by the renewal, or by the end of the hold; not before the link is back.
-                if !self.is_up(server) {
-                    self.fail_verifications(server);
-                }
             }
             _ => {
                 let error = self.lost_error(id);
@@ -195,7 +204,7 @@ impl Engine {
                     return self.answer_lost(id, one.verifying);
                 }
                 for request in one.verifying {
-                    self.answer(request, Answer::Done);
+                    self.end_verification(request, Answer::Done);
                 }
                 self.arm_renewal(id);
                 self.verify_if_asked(id);
@@ -222,21 +231,46 @@ impl Engine {
         }
     }
 
-    fn answer_lost(&mut self, id: u64, verifying: Vec<RequestId>) {
+    pub(super) fn answer_lost(&mut self, id: u64, verifying: Vec<RequestId>) {
         for request in verifying {
             let error = self.lost_error(id);
-            self.fail(request, error);
+            self.end_verification(request, Answer::Failed(error));
         }
+    }
+
+    /// Answers a verification, unless its time was over before.
+    pub(super) fn end_verification(&mut self, request: RequestId, answer: Answer) {
+        if self.verifications.remove(&request).is_some() {
+            self.answer(request, answer);
+        }
+    }
+
+    /// Nobody knows: the old validity goes on, and so do the tries.
+    pub(super) fn on_verification_over(&mut self, request: RequestId) {
+        let Some(verification) = self.verifications.remove(&request) else { return };
+        let lost = self.lost_error(verification.hold);
+        let Some(hold) = self.holds.get_mut(&verification.hold) else { return self.fail(request, lost) };
+        if !hold.state.is_live() {
+            return self.fail(request, lost);
+        }
+        hold.verifying.retain(|other| *other != request);
+        let server = self.servers.id_of(&hold.lock);
+        let cause = verification.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
+        self.fail(request, Error::Unavailable { waited: self.now.since(verification.since), cause });
     }
 
     /// The old validity goes on; the next try comes soon, and again, until it is over.
     fn on_renewal_failed(&mut self, holds: Vec<Renewing>, failure: &Failure) {
         add(&self.counters.renewal_failures, holds.len() as u64);
         self.report(Report::RenewalFailed { holds: holds.len(), cause: failure.message.clone() });
-        for mut one in holds {
-            let error = self.error_of(failure, self.now);
-            for request in std::mem::take(&mut one.verifying) {
-                self.fail(request, error.clone());
+        for one in holds {
+            for request in &one.verifying {
+                if !failure.kind.is_transient() {
+                    let error = self.error_of(failure, self.now);
+                    self.end_verification(*request, Answer::Failed(error));
+                } else if let Some(verification) = self.verifications.get_mut(request) {
+                    verification.trouble = Some(failure.message.clone());
+                }
             }
             let failures = match self.holds.get_mut(&one.hold) {
                 Some(hold) => {
@@ -255,7 +289,8 @@ impl Engine {
     fn verify_again(&mut self, one: Renewing, pause: Duration) {
         match self.holds.get_mut(&one.hold) {
             Some(hold) if hold.state.is_live() => {
-                hold.verifying.extend(one.verifying);
+                let open = &self.verifications;
+                hold.verifying.extend(one.verifying.into_iter().filter(|request| open.contains_key(request)));
                 self.renewals.set(one.hold, self.now.plus(pause));
             }
             // Lost meanwhile, for another reason than the one that was asked about.
@@ -281,14 +316,13 @@ impl Engine {
         }
     }
 
-    /// A verification that cannot be sent ends when its hold does, or with the link.
-    pub(super) fn fail_verifications(&mut self, server: ServerId) {
-        let cause = self.servers.last_trouble(server);
+    /// The server cannot be asked, and waiting will not mend that.
+    pub(super) fn fail_verifications(&mut self, server: ServerId, failure: &Failure) {
         for id in self.holds_at(server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             for request in std::mem::take(&mut hold.verifying) {
-                let waited = Duration::ZERO;
-                self.fail(request, Error::Unavailable { waited, cause: cause.clone() });
+                let error = self.error_of(failure, self.now);
+                self.end_verification(request, Answer::Failed(error));
             }
         }
     }

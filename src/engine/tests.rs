@@ -473,11 +473,14 @@ fn a_release_that_finds_the_key_gone_says_lost() {
 #[test]
 fn a_verification_that_outlives_its_hold_is_answered() {
     let mut hand = Hand::new();
-    let (level, cell) = hand.hold(1);
-    hand.event(Event::PickedUp { request: level });
+    let brief = LeaseMs::checked("lease", Duration::from_millis(500)).unwrap();
+    let level = hand.want(1, Lease::Fixed(brief), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(level);
     hand.event(Event::Verify { hold: cell.id, request: RequestId(900) });
     let (op, _) = hand.take("renew");
-    hand.pass(LEASE);
+    hand.pass(Duration::from_millis(500));
     assert_eq!(cell.loss(), Some(LossReason::Expired));
     hand.done(op, Body::Renew(None));
     assert!(matches!(hand.answer(RequestId(900)), Answer::Failed(Error::Lost { .. })));

@@ -18,6 +18,18 @@ impl Hand {
         self.event(Event::PickedUp { request });
         (request, cell)
     }
+
+    fn verify(&mut self, cell: &HoldCell) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.event(Event::Verify { hold: cell.id, request });
+        request
+    }
+
+    fn renewed(&mut self) {
+        let (op, _) = self.take("renew");
+        self.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    }
 }
 
 // ---- max_hold
@@ -64,6 +76,88 @@ fn the_end_of_max_hold_takes_a_handful_of_renewals() {
         assert!(end.since(hand.now) <= limit * SECOND / 10, "{:?} early of {limit} s", end.since(hand.now));
         assert!(!hand.reports.iter().any(|report| matches!(report, Report::Suspect { .. })));
     }
+}
+
+// ---- verification
+
+#[test]
+fn a_verification_rides_out_a_short_trouble() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let verification = hand.verify(&cell);
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.is_open(verification);
+    hand.pass(SECOND / 20);
+    let (op, _) = hand.take("renew");
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.unknown(op);
+    hand.is_open(verification);
+    hand.pass(SECOND / 2);
+    hand.connect("run-1");
+    hand.renewed();
+    assert!(matches!(hand.answer(verification), Answer::Done));
+    hand.pass(2 * SECOND);
+    hand.is_open(verification);
+}
+
+#[test]
+fn a_verification_asked_without_a_link_waits_for_it() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), None);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    let verification = hand.verify(&cell);
+    hand.is_open(verification);
+    hand.connect("run-1");
+    hand.renewed();
+    assert!(matches!(hand.answer(verification), Answer::Done));
+}
+
+#[test]
+fn a_verification_ends_with_the_command_timeout() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let asked = hand.now;
+    let (first, second) = (hand.verify(&cell), hand.verify(&cell));
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.pass(SECOND / 20);
+    let (op, _) = hand.take("renew");
+    hand.pass(SECOND);
+    for verification in [first, second] {
+        let answer = hand.answer(verification);
+        let Answer::Failed(Error::Unavailable { waited, cause }) = answer else { panic!("{answer:?}") };
+        assert_eq!((waited, &*cause), (SECOND, "no"));
+    }
+    assert!(cell.is_held(asked.plus(LEASE / 2)), "nobody knows, so the old validity goes on");
+    // Its answer is nobody's any more; each was answered once.
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    hand.is_open(first);
+    hand.is_open(second);
+}
+
+#[test]
+fn what_trying_again_will_not_mend_ends_a_verification_at_once() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let verification = hand.verify(&cell);
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Denied);
+    assert!(matches!(hand.answer(verification), Answer::Failed(Error::Denied { .. })));
+}
+
+#[test]
+fn a_verification_ends_with_its_hold() {
+    let mut hand = Hand::new();
+    let brief = LeaseMs::checked("lease", SECOND / 4).unwrap();
+    let (_, cell) = hand.taken(1, Lease::Fixed(brief), None);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    let verification = hand.verify(&cell);
+    hand.pass(SECOND / 2);
+    let answer = hand.answer(verification);
+    assert!(matches!(answer, Answer::Failed(Error::Lost { reason: LossReason::Expired, .. })), "{answer:?}");
+    hand.pass(2 * SECOND);
+    hand.is_open(verification);
 }
 
 // ---- hand-off
