@@ -84,6 +84,8 @@ pub(crate) struct Engine {
     names: BTreeMap<u64, Name>,
     keys: HashMap<LockName, u64>,
     holds: BTreeMap<u64, Hold>,
+    /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
+    unsent: BTreeSet<u64>,
     waiters: BTreeMap<RequestId, Waiter>,
     /// Answered with a grant, not known to be picked up.
     granted: HashMap<RequestId, Waiter>,
@@ -177,6 +179,7 @@ impl Engine {
             names: BTreeMap::new(),
             keys: HashMap::new(),
             holds: BTreeMap::new(),
+            unsent: BTreeSet::new(),
             waiters: BTreeMap::new(),
             granted: HashMap::new(),
             queries: BTreeMap::new(),
@@ -239,6 +242,7 @@ impl Engine {
             && self.granted.is_empty()
             && self.queries.is_empty()
             && self.verifications.is_empty()
+            && self.unsent.is_empty()
             && self.ops.is_empty()
     }
 
@@ -447,7 +451,7 @@ impl Engine {
 
     fn show_gauges(&self) {
         let counters = &self.counters;
-        set(&counters.holds, self.holds.len());
+        set(&counters.holds, self.holds.len() - self.unsent.len());
         set(&counters.waiters, self.waiters.len());
         set(&counters.registered_renewals, self.renewals.len());
         set(&counters.subscriptions, self.wakeups.lock_channels());

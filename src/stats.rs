@@ -46,7 +46,7 @@ stats! {
     failed_drop_releases,
     /// Grants that nobody took, given back.
     undone_grants,
-    /// Gauge: holds of this client, those being released included.
+    /// Gauge: holds of this client, those that are being attempted or released included.
     holds,
     /// Gauge: callers that wait for a lock.
     waiters,

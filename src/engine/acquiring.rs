@@ -217,6 +217,7 @@ impl Engine {
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
         let op = self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
+        self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.op = Some((op, Sending::Acquire));
             hold.max_end = end;
@@ -245,6 +246,7 @@ impl Engine {
         name.holds.push(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.taker = Some(request);
+        self.unsent.insert(id);
         self.holds.insert(id, hold);
         id
     }
@@ -257,6 +259,7 @@ impl Engine {
             self.timers.clear(key);
         }
         self.renewals.remove(id);
+        self.unsent.remove(&id);
         if hold.cell.is_some() {
             self.directory.remove_if(&(hold.lock.clone(), hold.owner), |_, cell| cell.id == id);
         }
@@ -283,8 +286,10 @@ impl Engine {
         let out_of_time = hurried && hold.taker.is_none();
         let key = hold.name;
         self.touch(key);
+        self.unsent.insert(id);
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
+                self.unsent.remove(&id);
                 self.forgive(key);
                 if let Some(name) = self.names.get_mut(&key) {
                     // Anybody could have taken it.

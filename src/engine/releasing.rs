@@ -140,6 +140,7 @@ impl Engine {
         let command =
             Command::HandOff { name, from: self.field(from), to: self.field(to), lease, not_after, announce };
         let op = self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
+        self.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.op = Some((op, Sending::HandOff));
             to.max_end = end;

@@ -160,6 +160,31 @@ fn a_verification_ends_with_its_hold() {
     hand.is_open(verification);
 }
 
+// ---- gauges
+
+#[test]
+fn the_gauge_counts_holds_that_may_exist() {
+    let mut hand = Hand::new();
+    let holds = |hand: &Hand| hand.counters.snapshot().holds;
+    let request = hand.sleeper(1);
+    assert_eq!(holds(&hand), 0, "a contender that sleeps has none");
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    assert_eq!(holds(&hand), 1, "it may just be granted");
+    hand.refused(op, FailureKind::Busy);
+    assert_eq!(holds(&hand), 0);
+    hand.pass(SECOND / 10);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(request);
+    assert_eq!(holds(&hand), 1);
+    hand.release(&cell, request);
+    assert_eq!(holds(&hand), 1, "not confirmed yet");
+    let (op, _) = hand.take("release");
+    hand.done(op, freed());
+    assert_eq!(holds(&hand), 0);
+}
+
 // ---- hand-off
 
 #[test]
