@@ -209,6 +209,7 @@ impl Engine {
         }
         self.now = self.now.max(now);
         std::mem::swap(&mut self.effects, effects);
+        self.servers.grow_old(self.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
         self.on(event);

@@ -8,6 +8,12 @@ use crate::scripts::reentrant::ServerTime;
 /// Samples older than one or two of these are forgotten: clocks drift.
 const WINDOW: Duration = Duration::from_secs(10);
 
+/// Without a reply for so long the clock has to be asked again: it may have been set meanwhile.
+const STALE: Duration = Duration::from_secs(60);
+
+/// Real clocks drift by far less than 1 %: after a long silence more than this is a jump.
+const MOST_DRIFT: Duration = Duration::from_secs(1);
+
 /// Server clock minus local clock, in microseconds.
 ///
 /// A reply that says `s`, sent for at `t0` and received at `t1`, puts the offset between `s - t1` and `s - t0`. The
@@ -16,6 +22,10 @@ const WINDOW: Duration = Duration::from_secs(10);
 pub(crate) struct ServerClock {
     current: Option<Bounds>,
     previous: Option<Bounds>,
+    /// When the last reply came.
+    heard: Moment,
+    /// What is known is good for noticing a jump, and for nothing else.
+    stale: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +41,16 @@ impl ServerClock {
     }
 
     pub(crate) fn is_known(&self) -> bool {
+        self.current.is_some() && !self.stale
+    }
+
+    /// Whether it has been known since the last reset.
+    pub(crate) fn was_known(&self) -> bool {
         self.current.is_some()
+    }
+
+    pub(crate) fn grow_old(&mut self, now: Moment) {
+        self.stale |= now.since(self.heard) >= STALE;
     }
 
     /// Takes in a reply. True: the server's clock has jumped by more than 100 ms and 1 %, and what was known of it
@@ -39,9 +58,11 @@ impl ServerClock {
     pub(crate) fn observe(&mut self, t0: Moment, t1: Moment, s: ServerTime) -> bool {
         let sample = Bounds { since: t1, low: s.0 - t1.micros(), high: s.0 - t0.micros() };
         let jumped = self.contradicts(t1, sample);
-        if jumped {
+        if jumped || t1.since(self.heard) >= 2 * WINDOW {
             self.reset();
         }
+        self.heard = t1;
+        self.stale = false;
         match &mut self.current {
             Some(bounds) if t1.since(bounds.since) < WINDOW => {
                 bounds.low = bounds.low.max(sample.low);
@@ -54,14 +75,17 @@ impl ServerClock {
 
     fn contradicts(&self, now: Moment, sample: Bounds) -> bool {
         [self.current, self.previous].into_iter().flatten().any(|known| {
-            let age = now.since(known.since);
-            let slack = 100_000 + i64::try_from(age.as_micros() / 100).unwrap_or(i64::MAX / 4);
+            let drift = (now.since(known.since) / 100).min(MOST_DRIFT);
+            let slack = 100_000 + i64::try_from(drift.as_micros()).unwrap_or(i64::MAX / 4);
             sample.low > known.high + slack || sample.high < known.low - slack
         })
     }
 
-    /// The server's time at a local instant. `None` after a reset, until a reply came.
+    /// The server's time at a local instant. `None` after a reset or a long silence, until a reply came.
     pub(crate) fn at(&self, local: Moment) -> Option<ServerTime> {
+        if self.stale {
+            return None;
+        }
         let low = [self.current, self.previous].into_iter().flatten().map(|bounds| bounds.low).max()?;
         Some(ServerTime((local.micros().saturating_add(low)).max(0)))
     }
@@ -105,6 +129,33 @@ mod tests {
         clock.observe(ms(100_000), ms(100_001), server(500_000));
         assert!(clock.observe(ms(100_010), ms(100_011), server(400_010)));
         assert_eq!(clock.at(ms(100_011)), Some(server(400_010)));
+    }
+
+    #[test]
+    fn a_jump_is_seen_after_a_long_silence_too() {
+        for (jump, seen) in [(-5_000_i64, true), (-1_200, true), (-300, false), (0, false), (1_200, true)] {
+            let mut clock = ServerClock::default();
+            clock.observe(ms(1_000), ms(1_001), server(500_000));
+            assert_eq!(
+                clock.observe(ms(1_001_000), ms(1_001_000), server(1_499_999 + jump)),
+                seen,
+                "{jump} ms"
+            );
+            // Jump or not, what was known so long ago is not used any more.
+            assert_eq!(clock.at(ms(1_001_000)), Some(server(1_499_999 + jump)));
+        }
+    }
+
+    #[test]
+    fn an_old_clock_is_not_used() {
+        let mut clock = ServerClock::default();
+        clock.observe(ms(0), ms(0), server(1_000));
+        clock.grow_old(ms(59_999));
+        assert!(clock.is_known() && clock.at(ms(59_999)).is_some());
+        clock.grow_old(ms(60_000));
+        assert!(!clock.is_known() && clock.at(ms(60_000)).is_none());
+        clock.observe(ms(60_000), ms(60_001), server(61_001));
+        assert!(clock.is_known());
     }
 
     #[test]

@@ -98,6 +98,13 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
+    /// Clocks that were not heard of for long are not relied on.
+    pub(crate) fn grow_old(&mut self, now: Moment) {
+        for server in self.known.values_mut() {
+            server.clock.grow_old(now);
+        }
+    }
+
     /// Whose slot the name is in.
     pub(crate) fn id_of(&self, lock: &LockName) -> ServerId {
         self.routes.server_of(lock.slot())
@@ -187,7 +194,8 @@ impl Servers {
 
     /// Everything that has slots can be used, or has been tried in vain; and one at least can.
     pub(crate) fn are_ready(&self) -> bool {
-        let usable = |id: &ServerId| self.get(*id).is_some_and(Server::is_usable);
+        let usable =
+            |id: &ServerId| self.get(*id).is_some_and(|server| server.up && server.clock.was_known());
         match &self.routes {
             Routes::One => usable(&ServerId::ONLY),
             Routes::Slots { servers, .. } => {

@@ -160,6 +160,24 @@ fn a_verification_ends_with_its_hold() {
     hand.is_open(verification);
 }
 
+// ---- the server's clock
+
+#[test]
+fn an_old_clock_is_asked_again_before_it_is_used() {
+    for step in [-5_000_000, -500_000, 0, 500_000, 5_000_000] {
+        let mut hand = Hand::new();
+        hand.pass(600 * SECOND);
+        hand.offset += step;
+        hand.ask(1, Wait::Forever);
+        let (op, _) = hand.take("time");
+        hand.done(op, Body::Pong);
+        let (op, command) = hand.take("acquire");
+        let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
+        assert_eq!(not_after.0, hand.server_time().0 + 1_000_000, "after a step of {step} us");
+        hand.done(op, held(20_000));
+    }
+}
+
 // ---- gauges
 
 #[test]
