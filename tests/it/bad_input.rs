@@ -8,9 +8,13 @@ use std::io;
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis::Connection;
+use redis_reentrant_lock::CredentialProvider;
+use redis_reentrant_lock::Credentials;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
@@ -457,6 +461,25 @@ async fn the_password_is_nowhere_to_be_read() {
         guard.unlock().await.unwrap();
         client.shutdown(BOUND).await.unwrap();
         builder(&good3).connect().await.unwrap().shutdown(BOUND).await.unwrap();
+        let asked = Arc::new(AtomicUsize::new(0));
+        let provider = |password: String| {
+            let asked = Arc::clone(&asked);
+            CredentialProvider::new(move || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let credentials = Credentials::new("", &password).valid_for(Duration::from_millis(100));
+                async move { Ok::<_, io::Error>(credentials) }
+            })
+        };
+        let provided = builder(&server.url()).credentials(provider(SECRET.to_owned()));
+        shown.insert("provider", both(&(&provided, Credentials::new("", SECRET))));
+        let client = provided.connect().await.unwrap();
+        // Logged in anew on the live connection, too.
+        while asked.load(Ordering::Relaxed) < 6 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        client.shutdown(BOUND).await.unwrap();
+        let refused = builder(&server.url()).credentials(provider(wrong.clone()));
+        shown.insert("refused", both(&refused.connect().await.unwrap_err()));
         for (what, url) in [("wrong", &bad), ("wrong 3", &bad3), ("nobody", &nobody)] {
             let error = builder(url).connect().await.unwrap_err();
             shown.insert(what, format!("{error} {error:?} {error:#?}"));

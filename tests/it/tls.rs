@@ -1,13 +1,17 @@
 //! Connections over TLS, and every way in which they do not come about.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use redis_reentrant_lock::CredentialProvider;
+use redis_reentrant_lock::Credentials;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
+use crate::support::certs;
 use crate::support::certs::HOSTS;
 use crate::support::certs::Pair;
 use crate::support::driver::Driver;
@@ -15,6 +19,8 @@ use crate::support::look;
 use crate::support::settle::leaves_nothing;
 use crate::support::tls_server::Certificates;
 use crate::support::tls_server::TlsServer;
+use crate::support::topology::Kind;
+use crate::support::topology::Plan;
 
 const BOUND: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(400);
@@ -247,4 +253,67 @@ fn the_driver_takes_files() {
     assert_eq!(driver.run("a lock n")["event"], "granted");
     assert_eq!(driver.run("b unlock a")["event"], "unlocked");
     driver.finish();
+}
+
+/// Certificates as `cargo xtask certs` writes them, in a directory that goes away.
+struct Written(PathBuf);
+
+impl Written {
+    fn new(name: &str) -> Self {
+        let directory = std::env::temp_dir().join(format!("lock-certs-{name}-{}", std::process::id()));
+        certs::write(&directory, &[]).unwrap();
+        Self(directory)
+    }
+
+    fn trusting(&self, authority: &str) -> Tls {
+        Tls::new().ca_pem(std::fs::read(self.0.join(authority)).unwrap())
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Their own certificates and logins, and a primary that goes away.
+#[tokio::test]
+async fn a_sentinel_set() {
+    let written = Written::new("sentinel");
+    let directory = written.0.display().to_string();
+    let mut set = Plan::new(Kind::Sentinel).setting("TOPOLOGY_CERTS", &directory).start();
+    let sentinels = set.addresses(3..6).join(",");
+    let (ours, other) = (|| written.trusting("ca.crt"), || written.trusting("other-ca.crt"));
+    let builder = |login: &str, password: &str| {
+        let url = format!("rediss-sentinel://{login}{sentinels}/main?sentinel_password={password}");
+        LockClient::builder().url(&url)
+    };
+    let good = || builder("locks:lock-secret@", "sentinel-secret");
+    let table = [
+        ("another authority of the sentinels", good().tls(ours()).sentinel_tls(other())),
+        ("another authority of the servers", good().tls(other()).sentinel_tls(ours())),
+    ];
+    for (what, builder) in table {
+        let text = fails(what, builder).await;
+        assert!(text.contains("not signed by a trusted authority"), "{what}: {text}");
+    }
+    let error = builder("locks:lock-secret@", "wrong").tls(ours()).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+    // The servers' provider has nothing to do with the sentinels' login.
+    let provider = CredentialProvider::new(|| async {
+        Ok::<_, std::convert::Infallible>(Credentials::new("locks", "lock-secret"))
+    });
+    let error = builder("", "wrong").tls(ours()).credentials(provider.clone()).connect().await.unwrap_err();
+    assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+
+    let client = builder("", "sentinel-secret").tls(ours()).credentials(provider).connect().await.unwrap();
+    let lock = client.reentrant_lock("orders:42").unwrap();
+    let outer = lock.lock().await.unwrap();
+    lock.lock().await.unwrap().unlock().await.unwrap();
+    outer.unlock().await.unwrap();
+    set.kill(0);
+    let guard = timeout(3 * BOUND, lock.lock()).await.unwrap().unwrap();
+    guard.verify().await.unwrap();
+    guard.unlock().await.unwrap();
+    client.shutdown(BOUND).await.unwrap();
 }

@@ -217,7 +217,8 @@ impl RedisConfig {
             Topology::Sentinel { login, .. } => login.clone(),
             Topology::One(_) | Topology::Cluster { .. } => Login::default(),
         };
-        Self { login, database: None, tls: self.sentinel_tls.clone(), ..self.at(host, port) }
+        let tls = self.sentinel_tls.clone();
+        Self { login, database: None, tls, provider: None, ..self.at(host, port) }
     }
 
     /// For a client of fred: the server, or the first one of several.
