@@ -165,6 +165,9 @@ node() {
   local kind=$1 index=$2 own
   [ "$index" -lt "$(servers "$kind")" ] || die "$kind has no server $index"
   [ "$kind" != tls ] || [ -n "$certs" ] || die "kind tls needs TOPOLOGY_CERTS"
+  if [ -n "$certs" ] && ! [ -r "$certs/server.key" ]; then
+    die "no server.key in $certs; make certificates by: cargo xtask certs target/certs"
+  fi
   mkdir -p "$dir/$index"
   own=$(cd "$dir/$index" && pwd)
   if ! [ -e "$own/server.conf" ]; then
@@ -242,19 +245,23 @@ join() {
 # ---- all together
 
 all() {
-  local kind=$1 index last
+  local kind=$1 index last pids=()
   last=$(($(servers "$kind") - 1))
   # Without CONT a frozen server would not end.
-  trap 'trap - EXIT; for pid in $(jobs -p); do kill -CONT "$pid"; kill "$pid"; done 2>/dev/null; wait; exit 0' \
-    EXIT INT TERM HUP
+  trap 'trap - EXIT; for pid in "${pids[@]}"; do kill -CONT "$pid"; kill "$pid"; done 2>/dev/null; wait; exit 0' INT TERM HUP
+  trap 'for pid in "${pids[@]}"; do kill -9 "$pid"; done 2>/dev/null' EXIT
   for index in $(seq 0 $last); do
-    node "$kind" "$index" >"$dir/$index.log" 2>&1 &
+    node "$kind" "$index" &
+    pids+=($!)
   done
   for index in $(seq 0 $last); do
-    until answers "$kind" "$index" >/dev/null; do sleep 0.1; done
+    until answers "$kind" "$index" >/dev/null; do
+      kill -0 "${pids[index]}" 2>/dev/null || die "server $index of $kind has ended"
+      sleep 0.1
+    done
   done
   join "$kind"
-  # Woken by signals.
+  # Ends by a signal, or with the last server.
   wait
 }
 

@@ -1,4 +1,5 @@
-//! What must work on any server that `REDIS_URL` names; without it, on a private one.
+//! What must work on any deployment that `REDIS_URL` names; without it, on a private server. `REDIS_CA` is a file with
+//! the authority that its certificates are from, if it uses TLS.
 //!
 //! Nothing here harms a server that others use: names are of one's own, and nothing is flushed or configured.
 
@@ -9,6 +10,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
+use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
 use crate::support::redis_server::RedisServer;
@@ -33,7 +35,14 @@ impl Endpoint {
     }
 
     async fn client(&self) -> LockClient {
-        LockClient::connect(&self.url).await.unwrap()
+        let builder = LockClient::builder().url(&self.url);
+        let builder = match std::env::var_os("REDIS_CA") {
+            Some(file) if self.url.starts_with("rediss") => {
+                builder.tls(Tls::new().ca_pem(std::fs::read(file).unwrap()))
+            }
+            _ => builder,
+        };
+        builder.connect().await.unwrap()
     }
 }
 

@@ -1,5 +1,7 @@
-//! The server of `docker-compose.yml`: up, healthy, down again whatever happens.
+//! The services of `docker-compose.yml`: up, healthy, down again whatever happens.
 
+use std::path::Path;
+use std::path::PathBuf;
 use std::process::Command;
 use std::process::Stdio;
 use std::thread;
@@ -9,25 +11,25 @@ use std::time::Instant;
 use crate::cleanup::Cleanup;
 use crate::process;
 use crate::process::Echo;
-use crate::servers;
+use crate::topologies::Kind;
 
 const IMAGE: &str = "redis:7";
 const PULL_LIMIT: Duration = Duration::from_secs(120);
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 const HEALTHY_LIMIT: Duration = Duration::from_secs(60);
 
-/// Whether the server could be brought up.
-pub(crate) enum Outcome {
-    Up(Stack),
-    /// This machine cannot: no Docker, or no image.
-    Impossible(String),
-}
-
-/// The running service. Taken down when dropped.
+/// The running services. Taken down when dropped.
 pub(crate) struct Stack {
     tool: Tool,
-    port: u16,
+    settings: Settings,
     cleanup: Cleanup,
+}
+
+/// What the compose file takes from the environment.
+#[derive(Debug, Clone)]
+struct Settings {
+    certs: PathBuf,
+    ports: [(Kind, u16); 4],
 }
 
 /// Compose v2, `docker compose`, or `docker-compose` 1.29.
@@ -36,23 +38,24 @@ struct Tool(&'static [&'static str]);
 
 const TOOLS: [Tool; 2] = [Tool(&["docker", "compose"]), Tool(&["docker-compose"])];
 
-pub(crate) fn up() -> Result<Outcome, String> {
-    let tool = match prepare() {
-        Ok(tool) => tool,
-        Err(reason) => return Ok(Outcome::Impossible(reason)),
-    };
-    let port = match std::env::var("REDIS_PORT") {
-        Ok(port) => port.parse().map_err(|_| format!("REDIS_PORT is not a port: `{port}`"))?,
-        Err(_) => servers::free_port()?,
-    };
+/// Every service, healthy; or what is missing.
+pub(crate) fn up(certs: &Path) -> Result<Stack, String> {
+    let tool = prepare()?;
+    let mut ports = Kind::ALL.map(|kind| (kind, 0));
+    for (kind, port) in &mut ports {
+        *port = kind.free_ports()?;
+    }
+    let settings = Settings { certs: certs.to_owned(), ports };
     // Registered first: half a start is taken down as well.
-    let stack = Stack { tool, port, cleanup: Cleanup::new(move || tool.take_down(port)) };
-    let done = process::run(tool.command(port, &["up", "-d"]), HEALTHY_LIMIT, Echo::On)?;
+    let down = settings.clone();
+    let cleanup = Cleanup::new(move || tool.take_down(&down));
+    let stack = Stack { tool, settings, cleanup };
+    let done = process::run(tool.command(&stack.settings, &["up", "-d"]), HEALTHY_LIMIT, Echo::On)?;
     if !done.success {
-        return Err("the compose file's server does not start".into());
+        return Err("the compose file's services do not start".into());
     }
     stack.wait_until_healthy()?;
-    Ok(Outcome::Up(stack))
+    Ok(stack)
 }
 
 /// Sees to it that there are a daemon, a compose program and the image; or says what is missing.
@@ -77,10 +80,10 @@ fn prepare() -> Result<Tool, String> {
 
 fn missing() -> Result<Tool, String> {
     if !quiet(&["docker", "info"]) {
-        return Err("no Docker daemon answers".into());
+        return Err("docker is missing, or its daemon does not answer".into());
     }
     let tool = TOOLS.into_iter().find(|tool| quiet(&[tool.0, &["version"]].concat()));
-    let tool = tool.ok_or("neither `docker compose` nor `docker-compose` works")?;
+    let tool = tool.ok_or("docker-compose is missing, and `docker compose` too")?;
     if quiet(&["docker", "image", "inspect", IMAGE]) {
         return Ok(tool);
     }
@@ -107,48 +110,62 @@ fn stdout_of(mut command: Command) -> Result<String, String> {
 }
 
 impl Tool {
-    fn command(self, port: u16, args: &[&str]) -> Command {
+    fn command(self, settings: &Settings, args: &[&str]) -> Command {
         let mut command = Command::new(self.0[0]);
         command.args(&self.0[1..]).args(["-p", "redis-reentrant-lock-xtask"]).args(args);
-        command.current_dir(crate::root()).env("REDIS_PORT", port.to_string());
+        command.current_dir(crate::root()).env("REDIS_CERTS", &settings.certs);
+        for (kind, port) in settings.ports {
+            match kind {
+                Kind::Single => command.env("REDIS_PORT", port.to_string()),
+                Kind::Tls => command.env("REDIS_TLS_PORT", port.to_string()),
+                Kind::Sentinel => command.env("REDIS_SENTINEL_PORTS", format!("{port}-{}", port + 5)),
+                Kind::Cluster => command.env("REDIS_CLUSTER_PORTS", format!("{port}-{}", port + 5)),
+            };
+        }
         command
     }
 
     /// Not through `process::run`: this is also called while the program is being ended.
-    fn take_down(self, port: u16) {
-        let mut command = self.command(port, &["down", "-v", "-t", "2"]);
+    fn take_down(self, settings: &Settings) {
+        let mut command = self.command(settings, &["down", "-v", "-t", "2"]);
         let _ = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
     }
 }
 
 impl Stack {
-    pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+    pub(crate) fn url(&self, kind: Kind) -> String {
+        let port = self.settings.ports.iter().find(|(other, _)| *other == kind).map_or(0, |(_, port)| *port);
+        kind.url(port)
     }
 
-    /// Takes the server down now, and says so if that fails.
+    /// Takes all services down now, and says so if that fails.
     pub(crate) fn down(self) -> Result<(), String> {
-        let Self { tool, port, cleanup } = self;
+        let Self { tool, settings, cleanup } = self;
         drop(cleanup);
-        match stdout_of(tool.command(port, &["ps", "-q"]))?.as_str() {
+        match stdout_of(tool.command(&settings, &["ps", "-q"]))?.as_str() {
             "" => Ok(()),
-            left => Err(format!("the compose file's server was not taken down: {left}")),
+            left => Err(format!("services of the compose file were not taken down: {left}")),
         }
     }
 
     fn wait_until_healthy(&self) -> Result<(), String> {
-        let id = stdout_of(self.tool.command(self.port, &["ps", "-q"]))?;
+        let ids = stdout_of(self.tool.command(&self.settings, &["ps", "-q"]))?;
         let started = Instant::now();
         loop {
             let mut inspect = Command::new("docker");
-            inspect.args(["inspect", "--format", "{{.State.Health.Status}}", &id]);
-            match stdout_of(inspect)?.as_str() {
-                "healthy" => return Ok(()),
-                state if started.elapsed() > HEALTHY_LIMIT => {
-                    return Err(format!("the compose file's server does not become healthy: {state}"));
-                }
-                _ => thread::sleep(Duration::from_millis(200)),
+            inspect.args(["inspect", "--format", "{{.Name}} {{.State.Health.Status}}"]);
+            let states = stdout_of({
+                inspect.args(ids.split_whitespace());
+                inspect
+            })?;
+            let healthy = states.lines().filter(|state| state.ends_with(" healthy")).count();
+            if healthy == Kind::ALL.len() {
+                return Ok(());
             }
+            if started.elapsed() > HEALTHY_LIMIT {
+                return Err(format!("services of the compose file do not become healthy:\n{states}"));
+            }
+            thread::sleep(Duration::from_millis(200));
         }
     }
 }

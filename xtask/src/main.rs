@@ -11,6 +11,7 @@ mod process;
 mod resp;
 mod servers;
 mod test;
+mod topologies;
 
 use std::process::ExitCode;
 
@@ -19,8 +20,9 @@ cargo xtask <command>
 
   demo [--require-redis]   a timeline of the lock at work between processes, on a private server;
                            without one in memory, unless --require-redis
-  test [--compose]         every test, on private servers; with --compose the endpoint tests once more,
-                           against the server of docker-compose.yml
+  test [--compose]         every test, on private servers, the endpoint tests on each kind of deployment;
+                           with --compose those once more, against the services of docker-compose.yml
+  endpoint [--compose]     the endpoint tests alone
   examples                 runs every example
   repeat N                 runs the integration tests N times
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
@@ -31,7 +33,6 @@ cargo xtask <command>
 environment
   REDIS_SERVER             redis-server program to use instead of the one on the PATH
   REDIS_IMAGE_BUILDER      command that builds the compose file's image where it cannot be pulled
-  REDIS_PORT               host port of the compose file's server (default: a free one)
 ";
 
 fn main() -> ExitCode {
@@ -43,6 +44,8 @@ fn main() -> ExitCode {
         ["demo", "--require-redis"] => demo::run(true),
         ["test"] => test::all(false),
         ["test", "--compose"] => test::all(true),
+        ["endpoint"] => test::endpoints_only(false),
+        ["endpoint", "--compose"] => test::endpoints_only(true),
         ["examples"] => test::examples_only(),
         ["repeat", count] => match count.parse() {
             Ok(count) if count > 0 => test::repeat(count),

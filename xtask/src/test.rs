@@ -3,20 +3,26 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
+use crate::certs;
 use crate::compose;
-use crate::compose::Outcome;
 use crate::process;
 use crate::process::Echo;
 use crate::process::Finished;
 use crate::process::cargo;
 use crate::servers;
 use crate::servers::Server;
+use crate::topologies;
+use crate::topologies::Private;
 
 /// The features that everything here is built with, so that it is built once. Without `native-tls`: OpenSSL's
 /// headers are not on every machine, and with both rustls is used.
 pub(crate) const FEATURES: &str = "--features=in-memory,fred-config,rustls";
+
+/// What the endpoint tests are run on.
+const DEPLOYMENTS: [topologies::Kind; 4] = topologies::Kind::ALL;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const KIND_LIMIT: Duration = Duration::from_secs(300);
@@ -56,14 +62,51 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     kinds.push(xtask_tests()?);
     kinds.push(examples(&server)?);
     drop(server);
-    let not_run = if with_compose { run_compose(&redis, &mut kinds)? } else { None };
+    kinds.extend(all_endpoints(with_compose, &redis)?);
+    Ok(print_table(&kinds))
+}
 
-    let good = print_table(&kinds);
-    if let Some(reason) = not_run {
-        println!("compose: {reason}");
-        println!("NOT RUN: compose");
+/// The endpoint tests alone.
+pub(crate) fn endpoints_only(with_compose: bool) -> Result<bool, String> {
+    let redis = servers::find_or_install()?;
+    build(&["test", "--no-run", "--test", "it"])?;
+    Ok(print_table(&all_endpoints(with_compose, &redis)?))
+}
+
+fn all_endpoints(with_compose: bool, redis: &Path) -> Result<Vec<Kind>, String> {
+    let certs = certificates()?;
+    let mut kinds = Vec::new();
+    for kind in DEPLOYMENTS {
+        let done = Private::start(kind, redis, &certs)
+            .and_then(|servers| endpoint("endpoint", kind, &servers.url(), redis, &certs));
+        kinds.push(done.unwrap_or_else(|reason| not_run("endpoint", kind, reason)));
     }
-    Ok(good)
+    if with_compose {
+        kinds.extend(run_compose(redis, &certs));
+    }
+    Ok(kinds)
+}
+
+/// For servers with TLS, here and in containers.
+fn certificates() -> Result<PathBuf, String> {
+    let directory = crate::root().join("target/certs");
+    certs::write(&directory, &[])?;
+    directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))
+}
+
+/// The tests that any deployment must pass, on this one.
+fn endpoint(
+    row: &str,
+    kind: topologies::Kind,
+    url: &str,
+    redis: &Path,
+    certs: &Path,
+) -> Result<Kind, String> {
+    println!("\n== {row} tests: {}", kind.name());
+    let mut command = test_command(&["--test", "it", "endpoint::"], redis, url);
+    command.env("REDIS_CA", certs.join("ca.crt"));
+    let done = process::run(command, KIND_LIMIT, Echo::On)?;
+    Ok(self::kind(&format!("{row} {}", kind.name()), done))
 }
 
 /// Every example, once.
@@ -125,9 +168,13 @@ fn targets_in(dir: &Path) -> Result<BTreeSet<String>, String> {
 
 /// `cargo test` with the arguments given, told where the servers are.
 fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finished, String> {
+    process::run(test_command(args, redis, url), KIND_LIMIT, echo)
+}
+
+fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
     let mut command = cargo(&["test", FEATURES]);
     command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
-    process::run(command, KIND_LIMIT, echo)
+    command
 }
 
 fn cargo_test(name: &str, args: &[&str], redis: &Path, server: &Server) -> Result<Kind, String> {
@@ -208,25 +255,37 @@ fn examples(server: &Server) -> Result<Kind, String> {
     Ok(Kind { name: "examples".into(), took, counts })
 }
 
-/// The endpoint tests against the compose file's server; the reason if there is no way to start that.
-fn run_compose(redis: &Path, kinds: &mut Vec<Kind>) -> Result<Option<String>, String> {
-    println!("\n== compose: endpoint tests");
-    let stack = match compose::up()? {
-        Outcome::Up(stack) => stack,
-        Outcome::Impossible(reason) => return Ok(Some(reason)),
+/// The endpoint tests against every service of the compose file.
+fn run_compose(redis: &Path, certs: &Path) -> Vec<Kind> {
+    println!("\n== compose: services");
+    let stack = match compose::up(certs) {
+        Ok(stack) => stack,
+        Err(reason) => return DEPLOYMENTS.map(|kind| not_run("compose", kind, reason.clone())).into(),
     };
-    let done = run_tests(&["--test", "it", "endpoint::"], redis, &stack.url(), Echo::On)?;
-    stack.down()?;
-    kinds.push(kind("compose", done));
-    Ok(None)
+    let test = |kind| {
+        endpoint("compose", kind, &stack.url(kind), redis, certs)
+            .unwrap_or_else(|reason| not_run("compose", kind, reason))
+    };
+    let mut kinds = Vec::from(DEPLOYMENTS.map(test));
+    if let Err(reason) = stack.down() {
+        kinds.push(not_run("compose", topologies::Kind::Single, reason));
+    }
+    kinds
+}
+
+/// Tests that could not be run: a failure, with the reason.
+fn not_run(row: &str, kind: topologies::Kind, reason: String) -> Kind {
+    println!("not run: {reason}");
+    let counts = Counts { failed: 1, failures: vec![reason], ..Counts::default() };
+    Kind { name: format!("{row} {}", kind.name()), took: Duration::ZERO, counts }
 }
 
 /// Prints the closing table. True if nothing failed and nothing was empty.
 fn print_table(kinds: &[Kind]) -> bool {
-    println!("\n{:<14} {:>7} {:>7} {:>8} {:>9}", "kind", "passed", "failed", "ignored", "time");
+    println!("\n{:<18} {:>7} {:>7} {:>8} {:>9}", "kind", "passed", "failed", "ignored", "time");
     for Kind { name, took, counts } in kinds {
         let Counts { passed, failed, ignored, .. } = counts;
-        println!("{name:<14} {passed:>7} {failed:>7} {ignored:>8} {:>7.1} s", took.as_secs_f64());
+        println!("{name:<18} {passed:>7} {failed:>7} {ignored:>8} {:>7.1} s", took.as_secs_f64());
     }
     let mut failures = Vec::new();
     for Kind { name, counts, .. } in kinds {
