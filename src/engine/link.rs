@@ -74,10 +74,9 @@ impl Engine {
         self.check_ready();
     }
 
-    /// Names in slots without a server wait as for one that is down.
+    /// Slots without a server: to their names it is as if one were down.
     fn note_unserved(&mut self) {
-        let unserved = |lock: &LockName| self.servers.id_of(lock) == ServerId::ONLY;
-        if self.names.values().any(|name| unserved(&name.lock)) && !self.is_up(ServerId::ONLY) {
+        if self.servers.has_unserved_slots() {
             self.begin_outage(ServerId::ONLY, "no node of the cluster serves the slot");
         }
     }

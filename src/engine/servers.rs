@@ -171,6 +171,10 @@ impl Servers {
         }
     }
 
+    pub(crate) fn has_unserved_slots(&self) -> bool {
+        matches!(&self.routes, Routes::Slots { servers, .. } if servers.contains(&ServerId::ONLY))
+    }
+
     /// The renewals of one script: in a cluster its keys must be of one slot.
     pub(crate) fn script_group(&self, lock: &LockName) -> u16 {
         match self.routes {

@@ -4,7 +4,9 @@
 mod corners;
 mod details;
 mod limits;
+mod servers;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +59,7 @@ struct Hand {
     offset: i64,
     /// What was wanted since the last look.
     sent: Vec<(OpId, Command)>,
+    targets: HashMap<OpId, ServerId>,
     answers: Vec<(RequestId, Answer)>,
     reports: Vec<Report>,
     subscriptions: Vec<(Arc<str>, u64)>,
@@ -97,6 +100,7 @@ impl Hand {
             now: Moment(1_000_000_000_000),
             offset: 1_700_000_000_000_000,
             sent: Vec::new(),
+            targets: HashMap::new(),
             answers: Vec::new(),
             reports: Vec::new(),
             subscriptions: Vec::new(),
@@ -123,7 +127,10 @@ impl Hand {
         self.engine.handle(self.now, event, &mut effects);
         for effect in effects {
             match effect {
-                Effect::Send { op, command, .. } => self.sent.push((op, command)),
+                Effect::Send { op, to, command, .. } => {
+                    self.targets.insert(op, to);
+                    self.sent.push((op, command));
+                }
                 Effect::Answer { request, answer } => self.answers.push((request, answer)),
                 Effect::Report(report) => self.reports.push(report),
                 Effect::Subscribe { channel, generation, .. } => {

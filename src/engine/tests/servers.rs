@@ -1,0 +1,337 @@
+//! Several servers: what happens to one concerns its own locks only, and slots lead from one to another.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Routes;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::cell::HoldCell;
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::name::SLOTS;
+use crate::owner::OwnerKey;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+
+use super::Hand;
+use super::LEASE;
+use super::grant;
+use super::held;
+
+const A: ServerId = ServerId(1);
+const B: ServerId = ServerId(2);
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+/// Everything at A but these slots.
+fn routes(elsewhere: &[(&str, ServerId)]) -> Routes {
+    let mut servers = vec![A; usize::from(SLOTS)];
+    for (lock, server) in elsewhere {
+        servers[usize::from(name(lock).slot())] = *server;
+    }
+    Routes::Slots { servers: servers.into(), sharded: true }
+}
+
+impl Hand {
+    /// "a" at one server, "b" at the other.
+    fn two() -> Self {
+        let mut hand = Self::unconnected();
+        hand.event(Event::PubSubUp);
+        hand.event(Event::Routes(routes(&[("b", B)])));
+        for server in [A, B] {
+            hand.up(server, "first");
+        }
+        hand.confirm_subscriptions();
+        hand
+    }
+
+    fn up(&mut self, server: ServerId, run_id: &str) {
+        let info = ServerInfo { run_id: format!("{server:?} {run_id}"), ..ServerInfo::default() };
+        self.event(Event::Up(server, info));
+        let at = self.labels().iter().position(|label| *label == "time").expect("the clock is asked first");
+        let (op, _) = self.sent.remove(at);
+        assert_eq!(self.targets[&op], server);
+        self.done_by(op, Body::Pong);
+    }
+
+    fn down(&mut self, server: ServerId) {
+        self.event(Event::Down { server, cause: "cut".to_owned() });
+    }
+
+    fn done_by(&mut self, op: OpId, body: Body) {
+        let reply = Reply { time: Some(self.server_time()), body };
+        let server = self.targets[&op];
+        self.event(Event::Replied { op, server, outcome: Outcome::Done(reply) });
+    }
+
+    fn refused_by(&mut self, op: OpId, kind: FailureKind) {
+        let server = self.targets[&op];
+        let failure = Failure::new(kind, "no");
+        self.event(Event::Replied { op, server, outcome: Outcome::NotExecuted(failure) });
+    }
+
+    fn ask_for(&mut self, lock: &str) -> RequestId {
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        self.event(Event::Acquire(Acquire {
+            request,
+            name: name(lock),
+            owner: OwnerKey::from_test(self.requests),
+            lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
+            wait: Wait::Forever,
+            max_hold: None,
+        }));
+        request
+    }
+
+    fn hold_of(&mut self, lock: &str) -> Arc<HoldCell> {
+        let request = self.ask_for(lock);
+        let (op, _) = self.take("acquire");
+        self.done_by(op, grant(1));
+        let cell = self.granted(request);
+        self.event(Event::PickedUp { request });
+        cell
+    }
+
+    /// What was sent since the last look: where to, and the names renewed.
+    fn renewals(&mut self) -> Vec<(OpId, ServerId, Vec<String>)> {
+        let sent = std::mem::take(&mut self.sent);
+        let one = |(op, command): (OpId, Command)| match command {
+            Command::Renew { holds, .. } => {
+                let names = holds.iter().map(|item| item.name.to_string()).collect();
+                Some((op, self.targets[&op], names))
+            }
+            _ => None,
+        };
+        sent.into_iter().filter_map(one).collect()
+    }
+}
+
+#[test]
+fn a_server_that_is_down_stops_its_own_locks_only() {
+    let mut hand = Hand::two();
+    let (a, b) = (hand.hold_of("a"), hand.hold_of("b"));
+    hand.down(A);
+    assert!(a.is_suspect() && !b.is_suspect());
+    hand.ask_for("{a}2");
+    hand.nothing_sent();
+    hand.ask_for("{b}2");
+    let (op, _) = hand.take("acquire");
+    assert_eq!(hand.targets[&op], B);
+}
+
+#[test]
+fn an_outage_ends_the_waits_of_its_own_server_only() {
+    let mut hand = Hand::two();
+    hand.down(A);
+    let (a, b) = (hand.ask_for("a"), hand.ask_for("b"));
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(60_000));
+    hand.confirm_subscriptions();
+    for _ in 0..31 {
+        hand.pass(Duration::from_secs(1));
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            hand.done_by(op, held(60_000));
+        }
+    }
+    assert!(matches!(hand.answer(a), Answer::Failed(Error::Unavailable { .. })));
+    hand.is_open(b);
+}
+
+#[test]
+fn a_slot_that_has_moved_is_asked_about_at_once() {
+    let mut hand = Hand::two();
+    let (a, b) = (hand.hold_of("a"), hand.hold_of("b"));
+    hand.event(Event::Routes(routes(&[("a", B), ("b", B)])));
+    assert!(a.is_suspect() && !b.is_suspect());
+    let renewals = hand.renewals();
+    let [(op, server, names)] = renewals.as_slice() else { panic!("{renewals:?}") };
+    assert_eq!((*server, names.as_slice()), (B, ["a".to_owned()].as_slice()));
+    hand.done_by(*op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(!a.is_suspect() && a.is_held(hand.now));
+}
+
+#[test]
+fn what_the_new_server_does_not_know_was_lost_by_the_old_one() {
+    let mut hand = Hand::two();
+    let a = hand.hold_of("a");
+    hand.event(Event::Routes(routes(&[("a", B), ("b", B)])));
+    let (op, ..) = hand.renewals().remove(0);
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(a.loss(), Some(LossReason::ServerLostData));
+}
+
+#[test]
+fn what_the_new_server_knew_and_does_not_any_more_was_removed() {
+    let mut hand = Hand::two();
+    let a = hand.hold_of("a");
+    hand.event(Event::Routes(routes(&[("a", B), ("b", B)])));
+    let (op, ..) = hand.renewals().remove(0);
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Yes])));
+    hand.pass(LEASE / 3);
+    let (op, ..) = hand.renewals().remove(0);
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(a.loss(), Some(LossReason::Removed));
+}
+
+#[test]
+fn a_waiter_follows_its_slot() {
+    let mut hand = Hand::two();
+    hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.refused_by(op, FailureKind::SlotMoving);
+    hand.event(Event::Routes(routes(&[("a", B), ("b", B)])));
+    let (op, _) = hand.take("acquire");
+    assert_eq!(hand.targets[&op], B, "without waiting for the back-off to end");
+}
+
+#[test]
+fn keys_of_one_script_share_a_slot() {
+    let mut hand = Hand::two();
+    for lock in ["a", "{a}2", "c", "b"] {
+        hand.hold_of(lock);
+    }
+    hand.pass(LEASE / 3);
+    let mut renewals: Vec<_> =
+        hand.renewals().into_iter().map(|(_, server, names)| (server, names)).collect();
+    renewals.sort();
+    let names = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
+    assert_eq!(renewals, [(A, names(&["a", "{a}2"])), (A, names(&["c"])), (B, names(&["b"]))]);
+}
+
+#[test]
+fn a_batch_of_which_one_key_has_moved_is_split() {
+    let mut hand = Hand::two();
+    let (first, second) = (hand.hold_of("a"), hand.hold_of("{a}2"));
+    hand.pass(LEASE / 3);
+    let (op, _, names) = hand.renewals().remove(0);
+    assert_eq!(names.len(), 2);
+    hand.refused_by(op, FailureKind::SlotMoving);
+    let alone = hand.renewals();
+    assert_eq!(alone.len(), 2);
+    for (op, ..) in alone {
+        hand.done_by(op, Body::Renew(Some(vec![Renewed::Yes])));
+    }
+    assert!(first.is_held(hand.now) && second.is_held(hand.now));
+    assert_eq!(hand.counters.snapshot().renewal_failures, 0);
+}
+
+#[test]
+fn a_renewal_waits_for_its_server_without_keeping_anybody_busy() {
+    let mut hand = Hand::two();
+    let a = hand.hold_of("a");
+    hand.down(A);
+    hand.pass(LEASE / 3 + Duration::from_secs(1));
+    assert!(hand.renewals().is_empty());
+    assert!(hand.engine.next_timeout().is_some_and(|at| at > hand.now));
+    assert_eq!(hand.counters.snapshot().registered_renewals, 1);
+    hand.up(A, "first");
+    let (op, ..) = hand.renewals().remove(0);
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(a.is_held(hand.now) && !a.is_suspect());
+}
+
+#[test]
+fn each_server_has_its_own_clock() {
+    let mut hand = Hand::two();
+    let offset = hand.offset;
+    hand.down(B);
+    // The other server's clock is a minute ahead.
+    hand.offset += 60_000_000;
+    hand.up(B, "first");
+    hand.offset = offset;
+    hand.sent.clear();
+    let not_after = |hand: &mut Hand, lock| {
+        hand.ask_for(lock);
+        match hand.take("acquire").1 {
+            Command::Acquire { not_after: ServerTime(time), .. } => time - hand.now.micros() - offset,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(not_after(&mut hand, "a"), 1_000_000);
+    assert_eq!(not_after(&mut hand, "b"), 61_000_000);
+}
+
+#[test]
+fn a_slot_that_nobody_serves_is_an_outage() {
+    let mut hand = Hand::two();
+    hand.event(Event::Routes(routes(&[("a", ServerId::ONLY), ("b", B)])));
+    let a = hand.ask_for("a");
+    hand.nothing_sent();
+    let b = hand.ask_for("b");
+    hand.take("acquire");
+    hand.pass(Duration::from_secs(31));
+    assert!(matches!(hand.answer(a), Answer::Failed(Error::Unavailable { .. })));
+    hand.is_open(b);
+}
+
+#[test]
+fn a_client_is_ready_without_a_server_that_cannot_be_reached() {
+    let mut hand = Hand::unconnected();
+    hand.event(Event::PubSubUp);
+    hand.event(Event::Routes(routes(&[("b", B)])));
+    let ready = RequestId(99);
+    hand.event(Event::Ready { request: ready });
+    hand.up(A, "first");
+    hand.confirm_subscriptions();
+    hand.is_open(ready);
+    let failure = Failure::new(FailureKind::Link, "refused");
+    hand.event(Event::ConnectFailed { server: B, failure });
+    assert!(matches!(hand.answer(ready), Answer::Done));
+}
+
+#[test]
+fn a_lost_subscription_is_made_again_and_its_name_looked_at() {
+    let mut hand = Hand::two();
+    hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(60_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(60_000));
+    hand.nothing_sent();
+    let channel: Arc<str> = "redisson_lock__channel__{a}".into();
+    hand.event(Event::SubscriptionLost { channel });
+    assert_eq!(hand.subscriptions.len(), 1);
+    hand.nothing_sent();
+    hand.confirm_subscriptions();
+    hand.take("acquire");
+}
+
+#[test]
+fn a_failover_that_keeps_the_process_unknown_is_told_by_its_address() {
+    let mut hand = Hand::unconnected();
+    let info = |address: &str| ServerInfo { address: address.to_owned(), ..ServerInfo::default() };
+    hand.event(Event::Up(ServerId::ONLY, info("one:6379")));
+    hand.event(Event::PubSubUp);
+    let (op, _) = hand.take("time");
+    hand.done(op, Body::Pong);
+    hand.confirm_subscriptions();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    hand.down(ServerId::ONLY);
+    hand.event(Event::Up(ServerId::ONLY, info("two:6379")));
+    let (op, _) = hand.take("time");
+    hand.done(op, Body::Pong);
+    let (op, ..) = hand.renewals().remove(0);
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(cell.loss(), Some(LossReason::ServerLostData));
+}
