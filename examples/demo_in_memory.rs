@@ -28,6 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 async fn main() -> ExitCode {
     let stage = Stage { server: InMemoryServer::new(), started: Instant::now(), checks: AtomicU32::new(0) };
     let failed = [
+        stage.scene("a look at the server first: preflight", preflight(&stage)).await,
         stage.scene("one task locks twice: the hold count", nested(&stage)).await,
         stage.scene("waiters sleep until a release wakes them", wake_up(&stage)).await,
         stage.scene("the watchdog keeps a short lease alive", watchdog(&stage)).await,
@@ -99,6 +100,15 @@ impl Stage {
         self.say("", &text);
         Ok(holder.count)
     }
+}
+
+async fn preflight(stage: &Stage) -> Outcome {
+    let client = stage.client(PATIENCE).await?;
+    let report = client.preflight("orders:42").await?;
+    for line in report.to_string().lines() {
+        stage.say("", &format!("  {line}"));
+    }
+    stage.check(report.is_usable(), "nothing stands in the way of locks")
 }
 
 async fn nested(stage: &Stage) -> Outcome {

@@ -29,6 +29,7 @@
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |
+//! | `ID preflight NAME` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
 //!
@@ -71,6 +72,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
+use redis_reentrant_lock::Finding;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
@@ -402,6 +404,7 @@ impl Driver {
             "block" => self.block(id, words),
             "stats" => self.stats(id, words),
             "ping" => self.ping(id, words),
+            "preflight" => self.preflight(id, words),
             "shutdown" => self.shutdown(id, words),
             "crash" => crash(words),
             verb => Err(Failure::bad(format!("no such verb: {verb}"))),
@@ -534,6 +537,24 @@ impl Driver {
             "clean_ups": stats.clean_ups,
         });
         finish(id, Ok(("info", json!({ "counters": counters, "gauges": gauges }))));
+        Ok(())
+    }
+
+    fn preflight(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let name = words.name()?;
+        words.end()?;
+        let client = self.client.clone();
+        self.spawn(id, async move {
+            let report = client.preflight(&name).await?;
+            let finding = |finding: &Finding| {
+                let severity = finding.severity.as_str();
+                json!({ "severity": severity, "topic": finding.topic, "found": finding.found, "fix": finding.fix })
+            };
+            let findings: Vec<Value> = report.findings.iter().map(finding).collect();
+            let (severity, text) = (report.severity().as_str(), report.to_string());
+            let usable = report.is_usable();
+            Ok(("info", json!({ "severity": severity, "usable": usable, "findings": findings, "text": text })))
+        });
         Ok(())
     }
 

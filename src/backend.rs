@@ -210,6 +210,8 @@ pub(crate) enum Call {
     Time,
     /// PING; answered as `List([])`.
     Ping,
+    /// INFO; answered as `List([Text])`.
+    Info,
     /// EVALSHA, with EVAL of the full text when the server does not know the script.
     Script(ScriptCall),
 }

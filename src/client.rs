@@ -18,6 +18,9 @@ use crate::keeper::Shared;
 use crate::lock::Lock;
 use crate::lock::unexpected;
 use crate::mutex::Mutex;
+use crate::name::LockName;
+use crate::preflight::PreflightReport;
+use crate::preflight::preflight;
 use crate::reentrant_lock::ReentrantLock;
 use crate::stats::Stats;
 
@@ -121,6 +124,38 @@ impl LockClient {
         self.shared.counters().snapshot()
     }
 
+    /// Looks whether the server, and what the user may do there, is fit for the lock of that name: version, role,
+    /// persistence, replication, `maxmemory-policy`, clock, permissions, every script, both channels, the key. Says what
+    /// was found, how bad it is and what to do.
+    ///
+    /// It does not disturb a lock that is in use: the key under the name is only read, its channel only subscribed. The
+    /// scripts are run on another name that begins with this one (`<name>:preflight:<number>`, in the same cluster slot),
+    /// with a lease of 5 s, and what they did is taken back. Where the user may not use that name, Redis 7 and Valkey are
+    /// asked for permissions instead; Redis 6.2 cannot tell, and the report says that the scripts are denied there.
+    /// Nothing of it shows in [`stats`](Self::stats).
+    ///
+    /// Takes a few round trips; with a server that does not answer, up to the command timeout for each of some.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidName`], and [`Error::Closed`] after a shutdown. Whatever is wrong with the server is a finding.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends it. What it had under its own name is gone after 5 s.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let report = client.preflight("orders:42").await?;
+    /// println!("{report}");
+    /// assert!(report.is_usable());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn preflight(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
+        preflight(&self.shared, &LockName::new(name.as_ref())?, self.topology).await
+    }
+
     /// What the Redis user of this client has to be allowed, for the locks whose names match any of these patterns:
     /// the `ACL SETUSER` line that allows this and no more. No I/O.
     ///
@@ -221,6 +256,7 @@ mod tests {
     fn futures_are_send(client: LockClient, reentrant: ReentrantLock, mutex: Mutex, guard: Guard) {
         send(LockClient::connect("redis://127.0.0.1"));
         send(client.ping());
+        send(client.preflight("n"));
         send(client.shutdown(Duration::ZERO));
         send(reentrant.lock());
         send(reentrant.try_lock());

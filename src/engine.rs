@@ -18,6 +18,7 @@ pub(crate) mod event;
 mod hold;
 mod holding;
 mod link;
+mod probing;
 mod queue;
 mod releasing;
 mod renewals;
@@ -259,6 +260,7 @@ impl Engine {
                 self.on_query(request, requests::Asking::Force { name, expected: None });
             }
             Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
+            Event::Probe { probe, request } => self.on_probe(request, probe),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
             Event::PickedUp { request } => self.on_picked_up(request),
             Event::Withdrawn { request } => self.on_withdrawn(request),

@@ -222,6 +222,7 @@ mod lock;
 mod mutex;
 mod name;
 mod owner;
+mod preflight;
 mod reentrant_lock;
 mod scripts;
 #[cfg(all(test, feature = "in-memory"))]
@@ -271,6 +272,9 @@ pub use lock::LockOptions;
 pub use mutex::Mutex;
 pub use name::WireProfile;
 pub use owner::Owner;
+pub use preflight::Finding;
+pub use preflight::PreflightReport;
+pub use preflight::Severity;
 pub use reentrant_lock::ReentrantLock;
 pub use stats::Stats;
 pub use tls::Tls;

@@ -55,6 +55,16 @@ impl LockName {
         channel_of(profile, &self.text).into()
     }
 
+    /// Another name that begins with this one, in the same slot if that matters, numbered from `start` on. `None`: this
+    /// one is too long already.
+    pub(crate) fn beside(&self, start: u32, same_slot: bool) -> Option<Self> {
+        (0..500_000)
+            .map(|step: u32| format!("{self}:preflight:{}", start.wrapping_add(step)))
+            .take_while(|name| name.len() <= MAX_NAME_BYTES)
+            .find(|name| !same_slot || slot_of(name) == self.slot)
+            .and_then(|name| Self::new(&name).ok())
+    }
+
     /// The fence counter of the slot this name is in.
     pub(crate) fn fence_key(&self) -> String {
         format!("redisson_lock_fence:{{{}}}", slot_tags()[usize::from(self.slot)])
@@ -174,6 +184,17 @@ mod tests {
         }
         let name = LockName::new("orders:42").unwrap();
         assert_eq!(slot_of(&name.fence_key()), slot_of("orders:42"));
+    }
+
+    #[test]
+    fn a_name_beside_another_is_in_its_slot() {
+        for text in ["orders:42", "{a}b", "a{b}c", "{{foo}}", "ü"] {
+            let name = LockName::new(text).unwrap();
+            let beside = name.beside(u32::MAX - 5, true).unwrap();
+            assert!(beside.as_str().starts_with(text) && beside != name);
+            assert_eq!(beside.slot(), name.slot());
+        }
+        assert!(LockName::new(&"x".repeat(490)).unwrap().beside(1_000_000_000, false).is_none());
     }
 
     #[test]

@@ -16,7 +16,7 @@ const LAYERS: &[&[&str]] = &[
     &["keeper"],
     &["guard"],
     &["lock"],
-    &["mutex", "reentrant_lock"],
+    &["mutex", "preflight", "reentrant_lock"],
     &["client"],
     &["sim"],
 ];

@@ -624,7 +624,7 @@ impl Engine {
 
     pub(super) fn on_cancel(&mut self, request: RequestId) {
         if self.forget_waiter(request)
-            || self.queries.remove(&request).is_some()
+            || self.end_query(request).is_some()
             || self.verifications.remove(&request).is_some()
         {
             self.timers.clear(TimerKey::Request(request));

@@ -46,6 +46,32 @@ pub(crate) struct Acquire {
     pub(crate) max_hold: Option<Duration>,
 }
 
+/// One command that belongs to no hold, to the server of a name.
+#[derive(Debug, Clone)]
+pub(crate) struct Probe {
+    pub(crate) name: LockName,
+    pub(crate) command: Command,
+    /// A channel to be subscribed meanwhile.
+    pub(crate) listen: Option<Listen>,
+}
+
+/// The server's answer to a probe.
+#[derive(Debug, Clone)]
+pub(crate) struct Probed {
+    pub(crate) reply: Reply,
+    /// Whether a message came on its channel.
+    pub(crate) heard: bool,
+    /// Whether wake-ups are sharded.
+    pub(crate) sharded: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Listen {
+    pub(crate) channel: Arc<str>,
+    /// The command publishes there: the answer waits for the message.
+    pub(crate) awaited: bool,
+}
+
 /// Something that happened.
 #[derive(Debug)]
 pub(crate) enum Event {
@@ -79,6 +105,11 @@ pub(crate) enum Event {
         request: RequestId,
     },
     Ping {
+        request: RequestId,
+    },
+    /// One command of a preflight.
+    Probe {
+        probe: Probe,
         request: RequestId,
     },
     /// Release everything, then finish; at `until` at the latest.
@@ -177,6 +208,7 @@ pub(crate) enum Answer {
     /// Released, verified, pinged, ready.
     Done,
     Key(KeyState),
+    Probed(Probed),
     /// Whether `force_unlock` took the lock from somebody.
     Forced(bool),
     /// What `shutdown` could not release.

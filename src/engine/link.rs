@@ -315,7 +315,7 @@ impl Engine {
 
     // ---- subscriptions
 
-    fn subscribe(&mut self, subscribe: Option<Subscribe>) {
+    pub(super) fn subscribe(&mut self, subscribe: Option<Subscribe>) {
         let Some(Subscribe { channel, generation, is_client }) = subscribe else { return };
         let sharded = self.is_sharded() && !is_client;
         self.effects.push(Effect::Subscribe { channel, sharded, generation });
@@ -365,6 +365,7 @@ impl Engine {
                 self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
                 self.forget_channel(key);
             }
+            (Listener::Probe(request), result) => self.on_probe_subscribed(request, result),
             (Listener::Client, Ok(())) => {
                 // A hint may have been missed.
                 self.verify_all();
@@ -408,6 +409,7 @@ impl Engine {
             match listener {
                 Listener::Name(key) => self.on_wake_up(key),
                 Listener::Client => self.on_force_hint(payload),
+                Listener::Probe(request) => self.on_probe_heard(request),
             }
         }
     }

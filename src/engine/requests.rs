@@ -9,6 +9,7 @@ use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
+use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
 use crate::engine::hold::State;
 use crate::engine::timers::TimerKey;
@@ -27,18 +28,22 @@ use crate::scripts::reentrant::ServerTime;
 #[derive(Debug)]
 pub(crate) struct Query {
     asking: Asking,
-    since: Moment,
+    pub(super) since: Moment,
     deadline: Moment,
     op: Option<OpId>,
     failures: u32,
     /// A force-release of which nobody knows whether it was executed.
     may_be_done: bool,
     trouble: Option<String>,
+    /// Of a probe: its answer, which waits for a message, and whether that has come.
+    pub(super) reply: Option<Reply>,
+    pub(super) heard: bool,
 }
 
 #[derive(Debug, Clone)]
 pub(crate) enum Asking {
     Ping,
+    Probe(Box<Probe>),
     Inspect(LockName),
     /// First who holds it, then whether it may be taken from exactly that one.
     Force {
@@ -88,21 +93,25 @@ impl Engine {
             failures: 0,
             may_be_done: false,
             trouble: None,
+            reply: None,
+            heard: false,
         };
         self.queries.insert(request, query);
         self.timers.set(TimerKey::Request(request), deadline);
         self.send_query(request);
     }
 
-    fn send_query(&mut self, request: RequestId) {
+    pub(super) fn send_query(&mut self, request: RequestId) {
         let Some(query) = self.queries.get(&request) else { return };
         let to = self.server_of_query(query);
-        if query.op.is_some() || !self.is_up(to) {
+        if query.op.is_some() || query.reply.is_some() || !self.is_up(to) {
             return;
         }
         let deadline = query.deadline;
         let (command, not_after) = match query.asking.clone() {
             Asking::Ping => (Command::Ping, ServerTime(0)),
+            Asking::Probe(probe) if !self.may_probe(&probe) => return,
+            Asking::Probe(probe) => (probe.command, ServerTime(0)),
             Asking::Inspect(name) | Asking::Force { name, expected: None } => {
                 (Command::Inspect { name }, ServerTime(0))
             }
@@ -123,6 +132,7 @@ impl Engine {
         match &query.asking {
             Asking::Ping => self.servers.any(),
             Asking::Inspect(name) | Asking::Force { name, .. } => self.servers.id_of(name),
+            Asking::Probe(probe) => self.servers.id_of(&probe.name),
         }
     }
 
@@ -144,7 +154,7 @@ impl Engine {
         let here = self.queries.iter().filter(|(_, query)| self.server_of_query(query) == server);
         let here: Vec<RequestId> = here.map(|(request, _)| *request).collect();
         for request in here {
-            let Some(query) = self.queries.remove(&request) else { continue };
+            let Some(query) = self.end_query(request) else { continue };
             let error = self.error_of(failure, query.since);
             self.fail(request, error);
         }
@@ -157,7 +167,10 @@ impl Engine {
             self.timers.set(TimerKey::Request(request), query.deadline);
             return self.send_query(request);
         }
-        let Some(query) = self.queries.remove(&request) else { return };
+        if let Some(reply) = query.reply.clone() {
+            return self.end_probe(request, reply, false);
+        }
+        let Some(query) = self.end_query(request) else { return };
         let server = self.server_of_query(&query);
         let cause = query.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
         self.fail(request, Error::Unavailable { waited: self.now.since(query.since), cause });
@@ -167,10 +180,13 @@ impl Engine {
         let Some(query) = self.queries.get_mut(&request) else { return };
         query.op = None;
         match outcome {
-            Outcome::Done(reply) => self.on_query_answered(request, reply.body),
+            Outcome::Done(reply) => match query.asking.clone() {
+                Asking::Probe(probe) => self.on_probe_answered(request, &probe, reply),
+                asking => self.on_query_answered(request, asking, reply.body),
+            },
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 let since = query.since;
-                self.queries.remove(&request);
+                self.end_query(request);
                 let error = self.error_of(&failure, since);
                 self.fail(request, error);
             }
@@ -186,9 +202,9 @@ impl Engine {
         }
     }
 
-    fn on_query_answered(&mut self, request: RequestId, body: Body) {
+    fn on_query_answered(&mut self, request: RequestId, asking: Asking, body: Body) {
         let Some(query) = self.queries.get(&request) else { return };
-        let (asking, since, may_be_done) = (query.asking.clone(), query.since, query.may_be_done);
+        let (since, may_be_done) = (query.since, query.may_be_done);
         let answer = match (asking, body) {
             (Asking::Ping, _) => Answer::Done,
             (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
@@ -197,6 +213,14 @@ impl Engine {
                     Some(answer) => answer,
                     None => return,
                 }
+            }
+            (Asking::Force { name, .. }, Body::Force(Forced::Freed { receivers: None })) => {
+                let channel = name.channel(self.config.profile);
+                let message = format!(
+                    "the lock is freed, but PUBLISH to {channel} or to the channel redisson_lock__client:{{…}} of its \
+                     holder was refused, so that not everybody knows"
+                );
+                Answer::Failed(Error::Denied { message })
             }
             (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
             // Whoever has it now came later and is not to be hit.
@@ -211,8 +235,17 @@ impl Engine {
             }
             _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
         };
-        self.queries.remove(&request);
+        self.end_query(request);
         self.answer(request, answer);
+    }
+
+    /// Forgets a query, and what was listened to for it.
+    pub(super) fn end_query(&mut self, request: RequestId) -> Option<Query> {
+        let query = self.queries.remove(&request)?;
+        if let Asking::Probe(probe) = &query.asking {
+            self.stop_listening(request, probe);
+        }
+        Some(query)
     }
 
     fn ask_again(&mut self, request: RequestId, asking: Asking) {
@@ -260,8 +293,11 @@ impl Engine {
         for request in waiting {
             self.end_wait(request, Answer::Failed(Error::Closed));
         }
-        let open = std::mem::take(&mut self.queries);
-        for request in open.into_keys().chain(std::mem::take(&mut self.ready)) {
+        let open: Vec<RequestId> = self.queries.keys().copied().collect();
+        for request in &open {
+            self.end_query(*request);
+        }
+        for request in open.into_iter().chain(std::mem::take(&mut self.ready)) {
             self.fail(request, Error::Closed);
         }
     }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::event::RequestId;
+
 /// A subscription without waiters is kept this long: the next waiter then needs no second attempt.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
@@ -15,6 +17,8 @@ pub(crate) enum Listener {
     Name(u64),
     /// This client's own channel.
     Client,
+    /// A preflight.
+    Probe(RequestId),
 }
 
 #[derive(Debug)]

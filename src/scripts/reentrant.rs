@@ -16,19 +16,19 @@ pub(crate) struct ServerTime(pub(crate) i64);
 
 macro_rules! script {
     ($name:literal) => {
-        Script {
-            name: concat!("reentrant/", $name),
-            source: include_str!(concat!("../../lua/reentrant/", $name, ".lua")),
-        }
+        Script { name: $name, source: include_str!(concat!("../../lua/", $name, ".lua")) }
     };
 }
 
-pub(crate) static ACQUIRE: Script = script!("acquire");
-pub(crate) static RELEASE: Script = script!("release");
-pub(crate) static RENEW: Script = script!("renew");
-pub(crate) static HAND_OFF: Script = script!("hand_off");
-pub(crate) static INSPECT: Script = script!("inspect");
-pub(crate) static FORCE_RELEASE: Script = script!("force_release");
+pub(crate) static ACQUIRE: Script = script!("reentrant/acquire");
+pub(crate) static RELEASE: Script = script!("reentrant/release");
+pub(crate) static RENEW: Script = script!("reentrant/renew");
+pub(crate) static HAND_OFF: Script = script!("reentrant/hand_off");
+pub(crate) static INSPECT: Script = script!("reentrant/inspect");
+pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
+
+/// Of a preflight; runs too seldom to be loaded beforehand.
+pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");
 
 /// Every script, for preloading and for tests.
 pub(crate) static ALL: [&Script; 6] = [&ACQUIRE, &RELEASE, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
@@ -38,6 +38,10 @@ pub(crate) static ALL: [&Script; 6] = [&ACQUIRE, &RELEASE, &RENEW, &HAND_OFF, &I
 pub(crate) enum Command {
     Time,
     Ping,
+    /// Everything that the server tells about itself.
+    Info,
+    /// Whether the user may use each command with each key or channel.
+    Permissions(Vec<(&'static str, String)>),
     Acquire {
         name: LockName,
         field: String,
@@ -108,6 +112,9 @@ pub(crate) struct Reply {
 pub(crate) enum Body {
     /// TIME and PING.
     Pong,
+    Info(String),
+    /// An entry for each pair, or `None`: the server cannot tell.
+    Permissions(Option<Vec<bool>>),
     Acquire(Acquired),
     Release(Released),
     /// One entry for each hold, or `None`: late.
@@ -205,6 +212,11 @@ impl Command {
         match self {
             Self::Time => Call::Time,
             Self::Ping => Call::Ping,
+            Self::Info => Call::Info,
+            Self::Permissions(pairs) => {
+                let words = |(command, target): &(&str, String)| [(*command).to_owned(), target.clone()];
+                script(&PERMISSIONS, Vec::new(), pairs.iter().flat_map(words).collect())
+            }
             Self::Acquire { name, field, count, lease, not_after } => script(
                 &ACQUIRE,
                 vec![name.as_str().to_owned(), name.fence_key()],
@@ -269,6 +281,8 @@ impl Command {
         match self {
             Self::Time => "time",
             Self::Ping => "ping",
+            Self::Info => "info",
+            Self::Permissions(_) => "permissions",
             Self::Acquire { .. } => "acquire",
             Self::Release { .. } => "release",
             Self::Renew { .. } => "renew",
@@ -282,6 +296,7 @@ impl Command {
         let mut fields = Fields::of(value)?;
         match self {
             Self::Ping => return Some(Ok(Reply { time: None, body: Body::Pong })),
+            Self::Info => return Some(Ok(Reply { time: None, body: Body::Info(fields.text()?) })),
             Self::Time => {
                 return Some(Ok(Reply { time: Some(ServerTime(fields.int()?)), body: Body::Pong }));
             }
@@ -342,7 +357,12 @@ impl Command {
                 -3 => Forced::Foreign,
                 _ => return None,
             }),
-            Self::Time | Self::Ping => return None,
+            Self::Permissions(pairs) => Body::Permissions(match code {
+                1 => Some(pairs.iter().map(|_| Some(fields.int()? == 1)).collect::<Option<_>>()?),
+                0 => None,
+                _ => return None,
+            }),
+            Self::Time | Self::Ping | Self::Info => return None,
         };
         Some(Ok(Reply { time, body }))
     }

@@ -605,6 +605,8 @@ fn own_fields(command: &Command) -> Vec<&str> {
         Command::HandOff { from, to, .. } => vec![from, to],
         Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::ForceRelease { expected, .. } => vec![expected],
-        Command::Time | Command::Ping | Command::Inspect { .. } => Vec::new(),
+        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) | Command::Inspect { .. } => {
+            Vec::new()
+        }
     }
 }

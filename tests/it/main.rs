@@ -11,6 +11,7 @@ mod faults;
 mod in_memory;
 #[cfg(feature = "in-memory")]
 mod observability;
+mod preflight;
 mod processes;
 mod reentrant;
 mod scripts;

@@ -226,6 +226,7 @@ impl Calls {
             Request::Slots => return ("CLUSTER", vec!["SLOTS".into()]),
             Request::Call(Call::Time) | Request::Asking(Call::Time) => return ("TIME", Vec::new()),
             Request::Call(Call::Ping) | Request::Asking(Call::Ping) => return ("PING", Vec::new()),
+            Request::Call(Call::Info) | Request::Asking(Call::Info) => return ("INFO", Vec::new()),
             Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => call,
         };
         let script: &'static Script = call.script;
@@ -349,6 +350,9 @@ fn reply(request: &Request, value: FredValue) -> Value {
             Value::List(vec![Value::Int(micros(&value))])
         }
         Request::Call(Call::Ping) | Request::Asking(Call::Ping) => Value::List(Vec::new()),
+        Request::Call(Call::Info) | Request::Asking(Call::Info) => {
+            Value::List(vec![Value::Text(value.into_string().unwrap_or_default())])
+        }
         Request::Call(Call::Script(_)) | Request::Asking(Call::Script(_)) | Request::Slots => convert(value),
     }
 }

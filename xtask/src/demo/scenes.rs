@@ -12,6 +12,7 @@ use super::driver::boot_ns;
 type Scene = fn(&mut Stage) -> Result<(), String>;
 
 pub(super) const ALL: &[(&str, Scene)] = &[
+    ("a look at the server first: preflight", preflight),
     ("one owner locks twice: the hold count", nested),
     ("waiters sleep on pub/sub until a release wakes them", wake_up),
     ("the watchdog keeps a short lease alive", watchdog),
@@ -21,6 +22,16 @@ pub(super) const ALL: &[(&str, Scene)] = &[
 ];
 
 const HAND_OVERS: usize = 10;
+
+fn preflight(stage: &mut Stage) -> Result<(), String> {
+    let mut a = stage.driver(&[])?;
+    let report = a.ask("p preflight orders:42", "info")?;
+    for line in report.text("text").lines() {
+        stage.narrate(&format!("  {line}"));
+    }
+    stage.check(report.text("severity") != "error", "nothing stands in the way of locks")?;
+    a.finish()
+}
 
 fn nested(stage: &mut Stage) -> Result<(), String> {
     let name = "orders:42";

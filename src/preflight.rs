@@ -1,0 +1,365 @@
+//! Whether a server, and what the user may do there, is fit for a lock.
+
+mod report;
+mod server;
+
+pub use report::Finding;
+pub use report::PreflightReport;
+pub use report::Severity;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::config::Topology;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Listen;
+use crate::engine::event::Probe;
+use crate::engine::event::Probed;
+use crate::error::Error;
+use crate::error::Result;
+use crate::keeper::Shared;
+use crate::lease::LeaseMs;
+use crate::lock::unexpected;
+use crate::name::LockName;
+use crate::name::client_channel;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Announce;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
+use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::RenewItem;
+use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::ServerTime;
+
+/// What is left behind by a preflight that was cut off is gone after this time.
+const LEASE: Duration = Duration::from_secs(5);
+
+const ON_LOCK: [&str; 11] =
+    ["pttl", "exists", "type", "del", "pexpire", "hget", "hset", "hlen", "hexists", "hkeys", "hgetall"];
+
+/// Looks at everything and tells what it found. The error is the end of the client.
+pub(crate) async fn preflight(
+    shared: &Arc<Shared>,
+    name: &LockName,
+    topology: Topology,
+) -> Result<PreflightReport> {
+    let report = PreflightReport::new(name.as_str());
+    let mut flight = Flight { shared, name, topology, sharded: false, report };
+    flight.server().await?;
+    if flight.report.is_usable() {
+        flight.permissions().await?;
+    }
+    if flight.report.is_usable() {
+        flight.channel().await?;
+        flight.key().await?;
+    }
+    Ok(flight.report)
+}
+
+struct Flight<'a> {
+    shared: &'a Arc<Shared>,
+    name: &'a LockName,
+    topology: Topology,
+    sharded: bool,
+    report: PreflightReport,
+}
+
+/// One step of a rehearsal: what is sent, which channel is to be heard, and which answer is right.
+struct Step {
+    command: Command,
+    hears: Option<Arc<str>>,
+    is_right: fn(&Body) -> bool,
+}
+
+impl Flight<'_> {
+    // ---- the server
+
+    async fn server(&mut self) -> Result<()> {
+        match self.ask(Command::Info, None).await? {
+            Ok(Probed { reply, sharded, .. }) => {
+                self.sharded = sharded;
+                if let Body::Info(info) = reply.body {
+                    server::judge(&mut self.report, &info, self.topology);
+                }
+            }
+            Err(error) => {
+                self.failed("server", "INFO", &error);
+                return Ok(());
+            }
+        }
+        let sent = self.shared.now();
+        if let Some(time) = self.time().await? {
+            let round_trip = self.shared.now().since(sent);
+            server::judge_clock(&mut self.report, time, round_trip, self.shared.config().command_timeout);
+        }
+        Ok(())
+    }
+
+    async fn time(&self) -> Result<Option<ServerTime>> {
+        Ok(self.ask(Command::Time, None).await?.ok().and_then(|probed| probed.reply.time))
+    }
+
+    // ---- what the user may do
+
+    /// By the server's own word where it gives it, and by doing everything on a name beside this one.
+    async fn permissions(&mut self) -> Result<()> {
+        let denied = self.denied(self.name).await?;
+        for what in denied.iter().flatten() {
+            let fix = "run the line that `LockClient::required_acl` prints on every server".to_owned();
+            self.report.error("permissions", format!("the user may not use {what}"), Some(fix));
+        }
+        match &denied {
+            Some(denied) if denied.is_empty() => {
+                self.report.ok("permissions", "the server says that the user may do all that a lock needs");
+            }
+            Some(_) => return Ok(()),
+            None => {}
+        }
+        let Some(beside) = self.name.beside(random(), self.topology == Topology::Cluster) else {
+            self.report.note("scripts", "not run: the name is too long to have another one beside it", None);
+            return Ok(());
+        };
+        if self.denied(&beside).await?.is_none_or(|denied| denied.is_empty()) {
+            return self.rehearse(&beside).await;
+        }
+        let found = format!("not run: the user may use this name, and none beside it such as {beside}");
+        self.report.note("scripts", found, None);
+        Ok(())
+    }
+
+    /// What the user may not do with a name. `None`: the server cannot tell.
+    async fn denied(&self, name: &LockName) -> Result<Option<Vec<String>>> {
+        let needed = self.needed(name);
+        let pairs = needed
+            .iter()
+            .flat_map(|(_, target, commands)| commands.iter().map(|command| (*command, target.clone())));
+        let answer = self.ask(Command::Permissions(pairs.collect()), None).await?;
+        let Ok(Probed { reply, .. }) = answer else { return Ok(None) };
+        let Body::Permissions(Some(allowed)) = reply.body else { return Ok(None) };
+        let mut allowed = allowed.into_iter();
+        let mut denied: Vec<String> = Vec::new();
+        for (kind, target, commands) in needed {
+            let here: Vec<(&str, bool)> = commands.iter().copied().zip(&mut allowed).collect();
+            if here.iter().all(|(_, allowed)| !allowed) {
+                denied.push(format!("the {kind} {target}"));
+            } else {
+                denied.extend(
+                    here.iter().filter(|(_, yes)| !yes).map(|(command, _)| format!("the command {command}")),
+                );
+            }
+        }
+        denied.sort();
+        denied.dedup();
+        Ok(Some(denied))
+    }
+
+    /// Keys and channels, each with the commands that are used on it.
+    fn needed(&self, name: &LockName) -> [(&'static str, String, &'static [&'static str]); 4] {
+        let on_channel: &[_] =
+            if self.sharded { &["spublish", "ssubscribe"] } else { &["publish", "subscribe"] };
+        [
+            ("key", name.as_str().to_owned(), &ON_LOCK),
+            ("key", name.fence_key(), &["get", "set"]),
+            ("channel", self.announce(name).channel.to_string(), on_channel),
+            ("channel", self.client_channel(), &["publish", "subscribe"]),
+        ]
+    }
+
+    // ---- a rehearsal
+
+    /// The life of a lock on another name, by commands that no hold, counter or log of this client knows of.
+    async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
+        let Some(now) = self.time().await? else { return Ok(()) };
+        let not_after = ServerTime(now.0 + i64::try_from(LEASE.as_micros()).unwrap_or(0));
+        let fields = [self.field("a"), self.field("b")];
+        let mut went_well = true;
+        for step in self.steps(beside, not_after, &fields)? {
+            let label = step.command.label();
+            let hears = step.hears.is_some();
+            match self.ask(step.command, step.hears).await? {
+                Ok(probed) if !(step.is_right)(&probed.reply.body) => {
+                    let found = format!("{label} answered {:?} on {beside}", probed.reply.body);
+                    self.report.error("scripts", found, None);
+                    went_well = false;
+                }
+                Ok(probed) if hears && !probed.heard => {
+                    let found = format!(
+                        "what {label} publishes does not arrive: waiters find out by themselves only, after up to 5 s"
+                    );
+                    self.report.warn("channels", found, "look for a proxy that carries no pub/sub");
+                }
+                Ok(_) => {}
+                Err(error) => {
+                    self.failed("scripts", label, &error);
+                    went_well = false;
+                }
+            }
+            if !went_well {
+                break;
+            }
+        }
+        for field in &fields {
+            let _ = self.ask(self.release(beside, field, 0), None).await?;
+        }
+        if went_well {
+            self.report
+                .ok("scripts", "every one was run on a name beside this one, and what it did taken back");
+            if self.report.about("channels").next().is_none() {
+                self.report.ok("channels", "messages come through");
+            }
+        }
+        Ok(())
+    }
+
+    /// Every script, and every branch of them that needs a permission of its own.
+    fn steps(&self, name: &LockName, not_after: ServerTime, [a, b]: &[String; 2]) -> Result<Vec<Step>> {
+        let lease = LeaseMs::checked("lease", LEASE)?;
+        let announce = self.announce(name);
+        let acquire = |field: &String, count| Command::Acquire {
+            name: name.clone(),
+            field: field.clone(),
+            count,
+            lease,
+            not_after,
+        };
+        let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
+        let force = Command::ForceRelease {
+            name: name.clone(),
+            expected: a.clone(),
+            not_after,
+            announce: announce.clone(),
+            client_channel: self.client_channel(),
+        };
+        let hand_off = Command::HandOff {
+            name: name.clone(),
+            from: a.clone(),
+            to: b.clone(),
+            lease,
+            not_after,
+            announce: announce.clone(),
+        };
+        let granted: fn(&Body) -> bool = |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
+        let step = |command, is_right| Step { command, hears: None, is_right };
+        Ok(vec![
+            step(acquire(a, 1), granted),
+            step(acquire(a, 2), granted),
+            step(self.release(name, a, 1), |body| matches!(body, Body::Release(Released::CountSet))),
+            step(Command::Inspect { name: name.clone() }, |body| {
+                matches!(body, Body::Inspect(KeyState::Hash { .. }))
+            }),
+            step(
+                Command::Renew { holds, not_after },
+                |body| matches!(body, Body::Renew(Some(renewed)) if renewed[..] == [Renewed::Yes]),
+            ),
+            step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
+            step(self.release(name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
+            step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
+            Step {
+                command: self.release(name, b, 0),
+                hears: Some(announce.channel),
+                is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+            },
+            step(acquire(a, 1), granted),
+            Step {
+                command: force,
+                hears: Some(self.client_channel().into()),
+                is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
+            },
+        ])
+    }
+
+    fn release(&self, name: &LockName, field: &str, count: u32) -> Command {
+        Command::Release { name: name.clone(), field: field.to_owned(), count, announce: self.announce(name) }
+    }
+
+    /// No hold has it: theirs have no suffix.
+    fn field(&self, suffix: &str) -> String {
+        format!("{}:{}:preflight-{suffix}", self.shared.config().client_id, random())
+    }
+
+    // ---- the lock itself, which is only looked at
+
+    /// Subscribing disturbs nobody; publishing would.
+    async fn channel(&mut self) -> Result<()> {
+        let command = Command::Inspect { name: self.name.clone() };
+        let channel = self.announce(self.name).channel;
+        let listen = Listen { channel: Arc::clone(&channel), awaited: false };
+        if let Err(error) = self.probe(command, Some(listen)).await? {
+            self.failed("channels", &format!("subscribing to {channel}"), &error);
+        }
+        Ok(())
+    }
+
+    async fn key(&mut self) -> Result<()> {
+        match self.ask(Command::Inspect { name: self.name.clone() }, None).await? {
+            Ok(Probed { reply, .. }) => {
+                let Body::Inspect(state) = reply.body else { return Ok(()) };
+                match (state.conflict(), state) {
+                    (Some(found), _) => self.report.error(
+                        "key",
+                        format!("it is in other use: {found}"),
+                        Some("another name, or remove what is there by hand".to_owned()),
+                    ),
+                    (None, KeyState::Absent) => self.report.ok("key", "free"),
+                    (None, _) => self.report.ok("key", "held now; it was only looked at"),
+                }
+            }
+            Err(error) => self.failed("key", "inspect", &error),
+        }
+        Ok(())
+    }
+
+    // ---- small things
+
+    async fn ask(&self, command: Command, hears: Option<Arc<str>>) -> Result<Result<Probed>> {
+        self.probe(command, hears.map(|channel| Listen { channel, awaited: true })).await
+    }
+
+    /// The outer error is the end of the client.
+    async fn probe(&self, command: Command, listen: Option<Listen>) -> Result<Result<Probed>> {
+        let probe = Probe { name: self.name.clone(), command, listen };
+        match self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await {
+            Answer::Probed(probed) => Ok(Ok(probed)),
+            Answer::Failed(Error::Closed) => Err(Error::Closed),
+            answer => Ok(Err(unexpected(answer))),
+        }
+    }
+
+    fn failed(&mut self, topic: &'static str, what: &str, error: &Error) {
+        let topic = if matches!(error, Error::Denied { .. }) { "permissions" } else { topic };
+        self.report.error(topic, format!("{what}: {error}"), Some(fix_of(error)));
+    }
+
+    fn announce(&self, name: &LockName) -> Announce {
+        Announce { channel: name.channel(self.shared.config().profile), sharded: self.sharded }
+    }
+
+    fn client_channel(&self) -> String {
+        client_channel(&self.shared.config().client_id)
+    }
+}
+
+fn fix_of(error: &Error) -> String {
+    let words = error.to_string();
+    let known = [
+        ("OOM", "raise maxmemory, or remove what fills it"),
+        ("NOREPLICAS", "bring the replicas back"),
+        ("MISCONF", "look at the server's disk and log"),
+        ("READONLY", "connect to the primary, or through the sentinels"),
+        ("CLUSTERDOWN", "bring back the nodes that have the missing slots"),
+    ];
+    if matches!(error, Error::Denied { .. }) {
+        return "run the line that `LockClient::required_acl` prints on every server".to_owned();
+    }
+    let fix = known.iter().find(|(word, _)| words.contains(word));
+    fix.map_or("see the page on errors in the documentation", |(_, fix)| fix).to_owned()
+}
+
+fn random() -> u32 {
+    let bytes = uuid::Uuid::new_v4().into_bytes();
+    u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+}

@@ -1,0 +1,117 @@
+//! What was found, how bad it is, and what to do about it.
+
+use std::fmt;
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Severity {
+    /// As it should be.
+    Ok,
+    /// Good to know: what this server does not give.
+    Note,
+    /// Locks work, and can be lost by it.
+    Warning,
+    /// Locks do not work.
+    Error,
+}
+
+impl Severity {
+    /// `ok`, `note`, `warning` or `error`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Severity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// One thing that a preflight looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What it is about: `server`, `role`, `replication`, `persistence`, `memory`, `cluster`, `clock`, `permissions`,
+    /// `scripts`, `channels` or `key`.
+    pub topic: &'static str,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, where something can be done.
+    pub fix: Option<String>,
+}
+
+/// What [`LockClient::preflight`](crate::LockClient::preflight) found. Shown as text, one finding a line, the worst
+/// first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreflightReport {
+    /// The lock name.
+    pub name: String,
+    /// In the order in which they were found.
+    pub findings: Vec<Finding>,
+}
+
+impl PreflightReport {
+    pub(super) fn new(name: &str) -> Self {
+        Self { name: name.to_owned(), findings: Vec::new() }
+    }
+
+    /// That of the worst finding.
+    pub fn severity(&self) -> Severity {
+        self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
+    }
+
+    /// Whether the lock works: there is no [`Severity::Error`].
+    pub fn is_usable(&self) -> bool {
+        self.severity() < Severity::Error
+    }
+
+    /// The findings about a topic.
+    pub fn about(&self, topic: &str) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().filter(move |finding| finding.topic == topic)
+    }
+
+    pub(super) fn ok(&mut self, topic: &'static str, found: impl Into<String>) {
+        self.add(Severity::Ok, topic, found.into(), None);
+    }
+
+    pub(super) fn note(&mut self, topic: &'static str, found: impl Into<String>, fix: Option<&str>) {
+        self.add(Severity::Note, topic, found.into(), fix.map(str::to_owned));
+    }
+
+    pub(super) fn warn(&mut self, topic: &'static str, found: impl Into<String>, fix: &str) {
+        self.add(Severity::Warning, topic, found.into(), Some(fix.to_owned()));
+    }
+
+    pub(super) fn error(&mut self, topic: &'static str, found: impl Into<String>, fix: Option<String>) {
+        self.add(Severity::Error, topic, found.into(), fix);
+    }
+
+    fn add(&mut self, severity: Severity, topic: &'static str, found: String, fix: Option<String>) {
+        self.findings.push(Finding { severity, topic, found, fix });
+    }
+}
+
+impl fmt::Display for PreflightReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "preflight of lock {:?}: {}", self.name, self.severity())?;
+        let mut sorted: Vec<&Finding> = self.findings.iter().collect();
+        sorted.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        for Finding { severity, topic, found, fix } in sorted {
+            write!(f, "\n  {severity:<8}{topic:<13}{found}")?;
+            if let Some(fix) = fix {
+                write!(f, "\n{:23}fix: {fix}", "")?;
+            }
+        }
+        Ok(())
+    }
+}

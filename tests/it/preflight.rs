@@ -1,0 +1,240 @@
+//! `preflight`: what it finds on good and on bad servers, and that it disturbs nobody.
+
+use std::time::Duration;
+
+use redis::Connection;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::PreflightReport;
+use redis_reentrant_lock::RequiredAcl;
+use redis_reentrant_lock::Severity;
+use tokio::time::timeout;
+
+use crate::support::driver::Driver;
+use crate::support::look;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
+
+const BOUND: Duration = Duration::from_secs(20);
+const NAME: &str = "orders:42";
+
+async fn look_at(client: &LockClient, name: &str) -> PreflightReport {
+    let report = timeout(BOUND, client.preflight(name)).await.expect("an end").unwrap();
+    println!("{report}\n");
+    report
+}
+
+fn finding(report: &PreflightReport, topic: &str, severity: Severity, words: &str) {
+    let mut found = report.about(topic).filter(|finding| finding.severity == severity);
+    assert!(
+        found.any(|finding| format!("{finding:?}").contains(words)),
+        "{topic} {severity} {words}: {report}"
+    );
+}
+
+fn config(connection: &mut Connection, setting: &str, value: &str) {
+    redis::cmd("CONFIG").arg("SET").arg(setting).arg(value).exec(connection).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_said_against_a_good_server_and_nothing_is_left_there() {
+    let server = RedisServer::with(&["--appendonly", "yes"]);
+    let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &server.port().to_string()]);
+    let mut connection = server.connection();
+    config(&mut connection, "min-replicas-to-write", "1");
+    let mut asking = server.connection();
+    settles("the replica is well", move || {
+        let info: String = redis::cmd("INFO").arg("replication").query(&mut asking).unwrap();
+        info.contains("min_slaves_good_slaves:1")
+    })
+    .await;
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    for name in [NAME, "{a}b", "ü 🔒"] {
+        let report = look_at(&client, name).await;
+        assert_eq!(report.severity(), Severity::Ok, "{report}");
+        for topic in [
+            "server",
+            "role",
+            "persistence",
+            "memory",
+            "replication",
+            "clock",
+            "permissions",
+            "scripts",
+            "channels",
+            "key",
+        ] {
+            assert!(report.about(topic).next().is_some(), "{topic}: {report}");
+        }
+    }
+    assert!(look::lock_keys(&mut connection).is_empty());
+    let stats = client.stats();
+    assert_eq!([stats.grants, stats.losses, stats.waits, stats.wake_ups], [0; 4], "nothing of it is counted");
+    leaves_nothing(&server, &client).await;
+    drop(replica);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_in_use_is_not_disturbed() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (
+        LockClient::connect(&server.url()).await.unwrap(),
+        LockClient::connect(&server.url()).await.unwrap(),
+    );
+    let guard = ours.mutex(NAME).unwrap().lock().await.unwrap();
+    let waiting = theirs.mutex(NAME).unwrap();
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    let mut connection = server.connection();
+    let channel = format!("redisson_lock__channel__{{{NAME}}}");
+    let mut asking = server.connection();
+    let listened = channel.clone();
+    settles("it sleeps", move || look::subscribers(&mut asking, &listened) == 1).await;
+    let before = look::hash(&mut connection, NAME);
+    for client in [&ours, &theirs] {
+        let report = look_at(client, NAME).await;
+        assert!(report.is_usable(), "{report}");
+        finding(&report, "key", Severity::Ok, "held");
+    }
+    assert_eq!(look::hash(&mut connection, NAME), before);
+    assert_eq!(theirs.stats().wake_ups, 0, "nobody was woken by it");
+    let asking = channel.clone();
+    assert_eq!(look::subscribers(&mut connection, &asking), 1, "whoever listened before still does");
+    assert!(guard.is_held() && !waiting.is_finished());
+    guard.unlock().await.unwrap();
+    timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().unlock().await.unwrap();
+    assert_eq!(theirs.stats().fallback_grants, 0);
+    leaves_nothing(&server, &theirs).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_flaw_of_a_server_is_found() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let report = look_at(&client, NAME).await;
+    assert_eq!(report.severity(), Severity::Note, "{report}");
+    finding(&report, "persistence", Severity::Note, "appendonly yes");
+    finding(&report, "replication", Severity::Note, "no replica");
+
+    config(&mut connection, "maxmemory-policy", "allkeys-lru");
+    let report = look_at(&client, NAME).await;
+    finding(&report, "memory", Severity::Warning, "maxmemory-policy noeviction");
+    assert!(report.is_usable());
+    config(&mut connection, "maxmemory-policy", "noeviction");
+
+    config(&mut connection, "maxmemory", "1");
+    let report = look_at(&client, NAME).await;
+    finding(&report, "scripts", Severity::Error, "raise maxmemory");
+    config(&mut connection, "maxmemory", "0");
+
+    config(&mut connection, "min-replicas-to-write", "1");
+    finding(&look_at(&client, NAME).await, "replication", Severity::Error, "NOREPLICAS");
+    config(&mut connection, "min-replicas-to-write", "0");
+
+    redis::cmd("SET").arg(NAME).arg("text").exec(&mut connection).unwrap();
+    finding(&look_at(&client, NAME).await, "key", Severity::Error, "a value that is not a hash");
+    redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
+
+    redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut connection).unwrap();
+    finding(&look_at(&client, NAME).await, "role", Severity::Error, "replica");
+    let error = LockClient::connect(&server.url()).await.unwrap_err();
+    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("replica"), "{error}");
+    redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut connection).unwrap();
+    assert!(matches!(client.preflight("a\nb").await, Err(Error::InvalidName { .. })));
+    leaves_nothing(&server, &client).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_does_not_answer_is_a_finding() {
+    let mut server = RedisServer::start();
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    server.freeze();
+    let report = look_at(&client, NAME).await;
+    assert!(!report.is_usable());
+    finding(&report, "server", Severity::Error, "no answer");
+    server.thaw();
+    client.ping().await.unwrap();
+    server.stop();
+    assert!(!look_at(&client, NAME).await.is_usable());
+    assert!(client.shutdown(BOUND).await.unwrap().is_clean());
+    assert!(matches!(client.preflight(NAME).await, Err(Error::Closed)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_missing_permission_is_found_at_once() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let mut client_of = async |user: &str, pattern: &str, without: &[&str]| {
+        let rules = RequiredAcl::new(&[pattern]).unwrap().rules();
+        let rules: Vec<String> = rules.into_iter().filter(|rule| !without.contains(&rule.as_str())).collect();
+        redis::cmd("ACL")
+            .arg("SETUSER")
+            .arg(user)
+            .arg("reset")
+            .arg("on")
+            .arg(">pw")
+            .arg(rules)
+            .exec(&mut connection)
+            .unwrap();
+        LockClient::connect(&format!("redis://{user}:pw@{}", server.address())).await.unwrap()
+    };
+    let all = client_of("all", "orders:*", &[]).await;
+    let report = look_at(&all, NAME).await;
+    assert_eq!(report.severity(), Severity::Note, "{report}");
+    finding(&report, "scripts", Severity::Ok, "every one was run");
+    finding(&report, "channels", Severity::Ok, "messages");
+    let report = look_at(&all, "invoices:1").await;
+    finding(&report, "permissions", Severity::Error, "the key invoices:1");
+    finding(&report, "permissions", Severity::Error, "the channel redisson_lock__channel__{invoices:1}");
+
+    // The user may use this one name: nothing is run beside it.
+    let one = client_of("one", NAME, &[]).await;
+    let report = look_at(&one, NAME).await;
+    assert!(report.is_usable(), "{report}");
+    finding(&report, "scripts", Severity::Note, "not run");
+
+    let without = ["+pexpire", "+hkeys", "+get", "~orders:*"];
+    let report = look_at(&client_of("some", "orders:*", &without[..3]).await, NAME).await;
+    for rule in &without[..3] {
+        finding(&report, "permissions", Severity::Error, &format!("the command {}", &rule[1..]));
+    }
+    assert_eq!(report.about("permissions").count(), 3, "{report}");
+    let report = look_at(&client_of("no-key", "orders:*", &without[3..]).await, NAME).await;
+    finding(&report, "permissions", Severity::Error, &format!("the key {NAME}"));
+    let report =
+        look_at(&client_of("deaf", "orders:*", &["&redisson_lock__channel__{orders:*}"]).await, NAME).await;
+    finding(&report, "permissions", Severity::Error, "the channel redisson_lock__channel__{orders:42}");
+    let report = look_at(&client_of("mute", "orders:*", &["+publish"]).await, NAME).await;
+    finding(&report, "permissions", Severity::Error, "the command publish");
+}
+
+#[cfg(feature = "in-memory")]
+#[tokio::test(start_paused = true)]
+async fn the_in_memory_server_says_what_it_is() {
+    let server = redis_reentrant_lock::InMemoryServer::new();
+    let client = LockClient::builder().in_memory(&server).connect().await.unwrap();
+    let report = look_at(&client, NAME).await;
+    assert!(report.is_usable());
+    finding(&report, "server", Severity::Note, "in memory");
+    finding(&report, "scripts", Severity::Ok, "every one was run");
+    server.set_reachable(false);
+    assert!(!look_at(&client, NAME).await.is_usable());
+}
+
+#[test]
+fn the_driver_offers_it() {
+    let server = RedisServer::start();
+    let mut driver = Driver::start(&server.url(), &[]);
+    let report = driver.run("p preflight orders:42");
+    assert_eq!(
+        (report["event"].as_str(), report["usable"].as_bool()),
+        (Some("info"), Some(true)),
+        "{report}"
+    );
+    assert!(report["text"].as_str().unwrap().contains("persistence"), "{report}");
+    assert!(
+        report["findings"].as_array().unwrap().iter().any(|finding| finding["topic"] == "memory"),
+        "{report}"
+    );
+}
