@@ -37,6 +37,8 @@ const COMMANDS: &[&str] = &[
 /// To find the slots, and to follow one that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
+/// To find out whether all nodes know the above.
+const TO_DECIDE: &str = "pubsub|shardnumsub";
 const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
 const OPTIONAL: &[OptionalPermission] = &[
@@ -222,6 +224,9 @@ impl RequiredAcl {
         }
         if self.sharding == Sharding::On || self.sharding == Sharding::Auto && in_cluster {
             commands.extend(SHARDED);
+        }
+        if self.sharding == Sharding::Auto && in_cluster {
+            commands.push(TO_DECIDE);
         }
         if self.database {
             commands.push("select");
