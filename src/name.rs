@@ -194,7 +194,7 @@ mod tests {
             assert!(beside.as_str().starts_with(text) && beside != name);
             assert_eq!(beside.slot(), name.slot());
         }
-        assert!(LockName::new(&"x".repeat(490)).unwrap().beside(1_000_000_000, false).is_none());
+        assert!(LockName::new(&"x".repeat(495)).unwrap().beside(1_000_000_000, false).is_none());
     }
 
     #[test]
