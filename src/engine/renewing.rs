@@ -76,7 +76,7 @@ impl Engine {
             return;
         }
         let soon = self.now.plus(self.config.lease.duration() / 60);
-        let mut batches: BTreeMap<(ServerId, u16), Vec<u64>> = BTreeMap::new();
+        let mut batches: BTreeMap<(ServerId, u16, u32), Vec<u64>> = BTreeMap::new();
         let mut alone = Vec::new();
         for id in self.renewals.take_due(self.now, soon) {
             let Some(hold) = self.holds.get(&id) else { continue };
@@ -90,12 +90,11 @@ impl Engine {
                 self.ask_clock(server);
                 continue;
             }
-            // One with little time left, or an end of its own, must not shorten the deadline of the others.
-            let hurried = hold.valid_until() < self.attempt_deadline() || hold.max_end.is_some();
-            if hurried || hold.renew_alone {
+            if hold.renew_alone {
                 alone.push(id);
             } else {
-                batches.entry((server, self.servers.script_group(&hold.lock))).or_default().push(id);
+                let batch = (server, self.servers.script_group(&hold.lock), self.haste(hold));
+                batches.entry(batch).or_default().push(id);
             }
         }
         for holds in batches.values().flat_map(|batch| batch.chunks(BATCH)) {
@@ -104,6 +103,21 @@ impl Engine {
         for id in alone {
             self.send_renewal(&[id]);
         }
+    }
+
+    /// One with little time left, or an end of its own, must not shorten the deadline of others: what goes into one
+    /// script has about the same, an eighth more or less.
+    fn haste(&self, hold: &Hold) -> u32 {
+        let limit = self.attempt_deadline();
+        let mut deadline = limit.min(hold.valid_until());
+        renewal_lease(hold, self.config.lease, self.now, self.servers.round_trip(&hold.lock), &mut deadline);
+        if deadline >= limit {
+            return u32::MAX;
+        }
+        let left = u64::try_from(deadline.since(self.now).as_micros()).unwrap_or(u64::MAX).max(8);
+        let octave = left.ilog2();
+        let eighth = (left >> (octave - 3)) & 7;
+        octave * 8 + u32::try_from(eighth).unwrap_or(7)
     }
 
     /// All of one server.
@@ -199,6 +213,8 @@ impl Engine {
                     }
                     // A hint that came while this was on its way still has to be looked into.
                     hold.force_hint &= !one.hinted;
+                    // Whatever was refused with it was another's fault.
+                    hold.renew_alone = false;
                 }
                 if !self.note_confirmed(id, one.lease, sent) {
                     return self.answer_lost(id, one.verifying);

@@ -18,7 +18,7 @@ impl Hand {
         self.want_name("n", owner, lease, wait, max_hold)
     }
 
-    fn want_name(
+    pub(super) fn want_name(
         &mut self,
         name: &str,
         owner: u64,

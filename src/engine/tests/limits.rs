@@ -78,6 +78,89 @@ fn the_end_of_max_hold_takes_a_handful_of_renewals() {
     }
 }
 
+// ---- batches of renewals
+
+impl Hand {
+    /// A hold of the lock `name` whose caller has its guard.
+    fn taken_named(&mut self, name: &str, lease: Lease, max_hold: Option<Duration>) -> Arc<HoldCell> {
+        let request = self.want_name(name, 1, lease, Wait::Forever, max_hold);
+        let (op, _) = self.take("acquire");
+        self.done(op, grant(1));
+        let cell = self.granted(request);
+        self.event(Event::PickedUp { request });
+        cell
+    }
+
+    /// The renewals on the wire: how many holds each has, and how long it may take.
+    fn batches(&self) -> Vec<(usize, Duration)> {
+        let now = self.server_time().0;
+        let batch = |command: &Command| match command {
+            Command::Renew { holds, not_after } => {
+                (holds.len(), Duration::from_micros(u64::try_from(not_after.0 - now).unwrap()))
+            }
+            other => panic!("{other:?}"),
+        };
+        self.sent.iter().map(|(_, command)| batch(command)).collect()
+    }
+}
+
+#[test]
+fn an_end_far_away_keeps_nobody_out_of_a_batch_and_a_near_one_hurries_nobody() {
+    let mut hand = Hand::new();
+    for number in 0..40 {
+        let limit = (number % 2 == 0).then_some(60 * SECOND);
+        hand.taken_named(&format!("n{number}"), watched(), limit);
+    }
+    let brief = LeaseMs::checked("lease", SECOND / 2).unwrap();
+    hand.taken_named("near", Lease::Fixed(brief), None);
+    // All of them are asked about.
+    hand.event(Event::Lagged);
+    let mut batches = hand.batches();
+    batches.sort_unstable();
+    assert_eq!(batches, [(1, brief.validity()), (40, SECOND)]);
+}
+
+#[test]
+fn holds_of_a_short_lease_are_renewed_together() {
+    let mut hand = Hand::new();
+    let short = LeaseMs::checked("lease", SECOND).unwrap();
+    hand.engine.config.lease = short;
+    for number in 0..40 {
+        hand.taken_named(&format!("n{number}"), Lease::Watched(short), None);
+    }
+    hand.pass(SECOND / 3);
+    let batches = hand.batches();
+    assert!(batches.len() == 1 && batches[0].0 == 40, "{batches:?}");
+    // Late ones have less time, and leave the others theirs.
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.taken_named("late", Lease::Watched(short), None);
+    hand.pass(SECOND / 3);
+    let mut seen = Vec::new();
+    for (op, command) in std::mem::take(&mut hand.sent) {
+        let Command::Renew { holds, .. } = &command else { panic!("{command:?}") };
+        seen.push(holds.len());
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
+    }
+    assert_eq!(seen.iter().sum::<usize>(), 41, "{seen:?}");
+}
+
+#[test]
+fn a_hold_that_was_refused_with_others_goes_along_again() {
+    let mut hand = Hand::new();
+    hand.taken_named("good", watched(), None);
+    hand.taken_named("bad", watched(), None);
+    hand.pass(LEASE / 3);
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Denied);
+    assert_eq!(hand.labels(), ["renew", "renew"], "each alone");
+    for (op, _) in std::mem::take(&mut hand.sent) {
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    }
+    hand.pass(LEASE / 3);
+    assert_eq!(hand.batches(), [(2, SECOND)]);
+}
+
 // ---- verification
 
 #[test]
