@@ -18,6 +18,7 @@ pub(crate) mod event;
 mod hold;
 mod holding;
 mod link;
+mod patience;
 mod probing;
 mod queue;
 mod releasing;
@@ -53,6 +54,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
+use crate::engine::patience::Patience;
 use crate::engine::queue::Name;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
@@ -102,6 +104,7 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     renewals: Renewals,
     cleanup: Cleanup,
+    patience: Patience,
     timers: Timers,
     /// Grants in a row that only the fallback poll won, for names where that happened.
     fallback_streaks: BTreeMap<LockName, u32>,
@@ -193,6 +196,7 @@ impl Engine {
             wakeups: Wakeups::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
+            patience: Patience::default(),
             timers: Timers::default(),
             fallback_streaks: BTreeMap::new(),
             stopping: None,

@@ -151,8 +151,13 @@ impl Engine {
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
         if let Some(deadline) = waiter.deadline {
             self.timers.set(TimerKey::Request(request), deadline);
-        } else if self.trouble_since(&waiter).is_some() {
-            self.set_outage_timer();
+        } else {
+            if self.trouble_since(&waiter).is_some() {
+                self.set_outage_timer();
+            }
+            if !self.patience.is_empty() {
+                self.patience.add(waiter.since.plus(self.config.outage_limit), request);
+            }
         }
         self.waiters.insert(request, waiter);
     }

@@ -196,31 +196,70 @@ impl Engine {
 
     /// Ends the waits without a limit of their own that went on for `outage_limit` without a good answer.
     pub(super) fn on_outage_timer(&mut self) {
-        let limit = self.config.outage_limit;
-        let open = self.waiters.iter().filter(|(_, waiter)| waiter.deadline.is_none());
-        let (over, next) =
-            open.fold((Vec::<RequestId>::new(), None::<Moment>), |(mut over, next), (request, waiter)| {
-                let Some(trouble) = self.trouble_since(waiter) else { return (over, next) };
-                let at = trouble.max(waiter.since).plus(limit);
-                if at <= self.now {
-                    over.push(*request);
-                    (over, next)
-                } else {
-                    (over, Some(next.map_or(at, |known| known.min(at))))
-                }
-            });
-        for request in over {
-            let error = self.wait_failed(&self.waiters[&request]);
-            self.end_wait(request, Answer::Failed(error));
+        if self.patience.is_empty() {
+            self.look_at_waits();
         }
-        self.end_unlocks();
-        if let Some(at) = next {
+        let (mut over, mut trouble) = (Vec::new(), false);
+        while let Some(request) = self.patience.pop(self.now) {
+            match self.patience_of(request) {
+                Some((at, true)) if at <= self.now => over.push(request),
+                Some((at, in_trouble)) => {
+                    trouble |= in_trouble;
+                    self.patience.add(at, request);
+                }
+                None => {}
+            }
+        }
+        trouble |= !over.is_empty();
+        for request in over {
+            if let Some(waiter) = self.waiters.get(&request) {
+                let error = self.wait_failed(waiter);
+                self.end_wait(request, Answer::Failed(error));
+            }
+        }
+        if !trouble && self.now >= self.patience.made.plus(self.now_and_then()) {
+            self.look_at_waits();
+        }
+        let unlocks = self.end_unlocks();
+        if let Some(at) = [self.patience.next(), unlocks].into_iter().flatten().min() {
             self.timers.set(TimerKey::Outage, at);
         }
     }
 
-    /// Nobody waits for a release any longer than for a lock; it goes on without them.
-    fn end_unlocks(&mut self) {
+    /// Looking at everything at every instant at which somebody's limit is over would be too much.
+    fn now_and_then(&self) -> Duration {
+        (self.config.outage_limit / 32).max(Duration::from_millis(1))
+    }
+
+    /// Begins to watch the waits, if there is trouble anywhere.
+    fn look_at_waits(&mut self) {
+        let open: Vec<_> = self
+            .waiters
+            .keys()
+            .filter_map(|request| self.patience_of(*request).map(|(at, trouble)| (at, *request, trouble)))
+            .collect();
+        let trouble = open.iter().any(|(_, _, trouble)| *trouble);
+        let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
+        self.patience.make(self.now, watched);
+    }
+
+    /// The earliest instant at which a wait without a limit of its own may end, and whether there is trouble already.
+    fn patience_of(&self, request: RequestId) -> Option<(Moment, bool)> {
+        let limit = self.config.outage_limit;
+        let waiter = self.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
+        Some(match self.trouble_since(waiter) {
+            Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
+            None => (self.now.plus(limit.max(Duration::from_millis(1))), false),
+        })
+    }
+
+    /// Nobody waits for a release any longer than for a lock; it goes on without them. Says when to look again.
+    fn end_unlocks(&mut self) -> Option<Moment> {
+        let again = self.patience.unlocks.plus(self.now_and_then());
+        if self.now < again {
+            return Some(again);
+        }
+        self.patience.unlocks = self.now;
         let limit = self.config.outage_limit;
         let holds: Vec<u64> = self.holds.keys().copied().collect();
         for id in holds {
@@ -242,6 +281,7 @@ impl Engine {
                 self.fail(request, error);
             }
         }
+        None
     }
 
     // ---- the server's clock

@@ -12,6 +12,8 @@ pub(crate) struct Patience {
     due: BTreeSet<(Moment, RequestId)>,
     /// When all waiters were looked at.
     pub(crate) made: Moment,
+    /// When all releases were.
+    pub(crate) unlocks: Moment,
 }
 
 impl Patience {
@@ -34,7 +36,11 @@ impl Patience {
 
     /// Takes the earliest that is due.
     pub(crate) fn pop(&mut self, now: Moment) -> Option<RequestId> {
-        let (_, request) = self.due.pop_first_if(|(at, _)| *at <= now)?;
+        let (at, request) = *self.due.first()?;
+        if at > now {
+            return None;
+        }
+        self.due.remove(&(at, request));
         Some(request)
     }
 }

@@ -261,6 +261,58 @@ fn an_old_clock_is_asked_again_before_it_is_used() {
     }
 }
 
+// ---- outages
+
+/// Looking at all of them at the end of each would take minutes.
+#[test]
+fn twenty_thousand_waits_that_began_one_by_one_end_one_by_one() {
+    let mut hand = Hand::new();
+    hand.engine.config.max_waiters = 100_000;
+    hand.hold(1);
+    let down = hand.now;
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    let step = SECOND / 2_000;
+    let waits: Vec<(RequestId, Moment)> = (0..20_000)
+        .map(|number| {
+            hand.now = hand.now.plus(step);
+            (hand.ask(10 + number, Wait::Forever), hand.now)
+        })
+        .collect();
+    hand.pass(down.plus(30 * SECOND).since(hand.now));
+    assert!(hand.answers.is_empty());
+    for (request, since) in waits {
+        hand.pass(since.plus(30 * SECOND).since(hand.now));
+        let ended = std::mem::take(&mut hand.answers);
+        assert!(
+            matches!(&ended[..], [(one, Answer::Failed(Error::Unavailable { .. }))] if *one == request),
+            "{ended:?} at the end of {request:?}"
+        );
+    }
+}
+
+#[test]
+fn an_outage_that_ends_ends_nobodys_wait() {
+    let mut hand = Hand::new();
+    hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.pass(20 * SECOND);
+    let old = hand.ask(2, Wait::Forever);
+    hand.pass(15 * SECOND);
+    hand.connect("run-1");
+    hand.confirm_subscriptions();
+    hand.sent.clear();
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut again".to_owned() });
+    let again = hand.now;
+    hand.pass(29 * SECOND);
+    hand.is_open(old);
+    let new = hand.ask(3, Wait::Forever);
+    hand.pass(again.plus(30 * SECOND).since(hand.now));
+    assert!(matches!(hand.answer(old), Answer::Failed(Error::Unavailable { .. })));
+    hand.is_open(new);
+    hand.pass(29 * SECOND);
+    assert!(matches!(hand.answer(new), Answer::Failed(Error::Unavailable { .. })));
+}
+
 // ---- gauges
 
 #[test]
