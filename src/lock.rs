@@ -52,7 +52,8 @@ impl LockOptions {
         self
     }
 
-    /// Wait at most this long. Zero makes one attempt.
+    /// Wait at most this long. Zero makes one attempt, which the command timeout bounds; a wait shorter than a round trip
+    /// to the server ends before any answer.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self

@@ -91,8 +91,9 @@ impl ReentrantLock {
         self.0.try_lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Zero makes
-    /// one attempt; any length is allowed.
+    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Any length is
+    /// allowed. Zero is [`try_lock`](Self::try_lock): one attempt, as long as the command timeout. Anything longer is kept
+    /// to, so a wait shorter than a round trip to the server can only end `Unavailable`.
     ///
     /// # Errors
     ///
