@@ -180,7 +180,8 @@ impl LockClient {
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
     /// later calls get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
-    /// call waits for the same end, or returns a clean report after it.
+    /// call waits for the same end, or returns the same report after it. So does one that comes after the client ended by
+    /// itself, because its runtime is gone: the report names what was held then, since nobody has released it.
     ///
     /// # Errors
     ///
@@ -201,10 +202,8 @@ impl LockClient {
     /// ```
     pub async fn shutdown(&self, deadline: Duration) -> Result<ShutdownReport> {
         match self.shared.ask_shutdown(deadline).await {
-            Answer::ShutDown { unreleased } => {
-                Ok(ShutdownReport { unreleased: unreleased.iter().map(ToString::to_string).collect() })
-            }
-            Answer::Failed(Error::Closed) => Ok(ShutdownReport { unreleased: Vec::new() }),
+            Answer::ShutDown { unreleased } => Ok(ShutdownReport::of(&unreleased)),
+            Answer::Failed(Error::Closed) => Ok(ShutdownReport::of(self.shared.left())),
             answer => Err(unexpected(answer)),
         }
     }
@@ -225,6 +224,10 @@ pub struct ShutdownReport {
 }
 
 impl ShutdownReport {
+    fn of(unreleased: &[LockName]) -> Self {
+        Self { unreleased: unreleased.iter().map(ToString::to_string).collect() }
+    }
+
     /// Whether everything was released.
     pub fn is_clean(&self) -> bool {
         self.unreleased.is_empty()

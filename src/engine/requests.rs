@@ -1,5 +1,7 @@
 //! Queries, force-unlock, readiness, and the end of the client.
 
+use std::collections::BTreeSet;
+
 use crate::backend::Failure;
 use crate::backend::OpId;
 use crate::backend::Outcome;
@@ -11,6 +13,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
 use crate::engine::hold::State;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
@@ -322,6 +325,15 @@ impl Engine {
         self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
     }
 
+    /// The locks that a server may still have for this client.
+    pub(crate) fn unreleased(&self) -> Vec<LockName> {
+        let ours = |hold: &&Hold| !matches!(hold.state, State::Lost(_)) && !self.unsent.contains(&hold.id);
+        let held = self.holds.values().filter(ours).map(|hold| hold.lock.clone());
+        let names: BTreeSet<LockName> =
+            held.chain(self.cleanup.iter().map(|(_, dead)| dead.lock.clone())).collect();
+        names.into_iter().collect()
+    }
+
     pub(super) fn finish_if_done(&mut self) {
         if self.stopping.is_some() && !self.is_finished() && self.holds.is_empty() && self.cleanup.len() == 0
         {
@@ -331,10 +343,7 @@ impl Engine {
 
     /// Nothing more is done; what could not be released is told.
     pub(super) fn finish(&mut self) {
-        let mut unreleased: Vec<LockName> = self.holds.values().map(|hold| hold.lock.clone()).collect();
-        unreleased.extend(self.cleanup.iter().map(|(_, dead)| dead.lock.clone()));
-        unreleased.sort();
-        unreleased.dedup();
+        let unreleased = self.unreleased();
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.finished {
             return;

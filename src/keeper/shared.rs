@@ -5,6 +5,7 @@ use std::future::Future;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
@@ -24,6 +25,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
+use crate::name::LockName;
 use crate::slot::Slot;
 use crate::slot::Ticket;
 use crate::slot::slot;
@@ -34,6 +36,9 @@ use super::Message;
 /// How long dropping the last handle waits for queued releases to reach the server.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
 
+/// The locks that a keeper left to their leases. Empty while it lives.
+pub(super) type Left = OnceLock<Vec<LockName>>;
+
 /// One for each client. Client, locks, guards and pending futures hold it; the keeper does not, so that dropping
 /// the last of them ends the keeper.
 pub(crate) struct Shared {
@@ -42,6 +47,7 @@ pub(crate) struct Shared {
     pub(super) config: Config,
     pub(super) directory: Arc<Directory>,
     pub(super) counters: Arc<Counters>,
+    pub(super) left: Arc<Left>,
     /// The keeper's thread, when it has one of its own.
     pub(super) thread: Option<ThreadId>,
     next_request: AtomicU64,
@@ -54,9 +60,10 @@ impl Shared {
         config: Config,
         directory: Arc<Directory>,
         counters: Arc<Counters>,
+        left: Arc<Left>,
         thread: Option<ThreadId>,
     ) -> Self {
-        Self { mailbox, clock, config, directory, counters, thread, next_request: AtomicU64::new(1) }
+        Self { mailbox, clock, config, directory, counters, left, thread, next_request: AtomicU64::new(1) }
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -77,6 +84,11 @@ impl Shared {
 
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters
+    }
+
+    /// What a keeper that has ended, in whatever way, did not release.
+    pub(crate) fn left(&self) -> &[LockName] {
+        self.left.get().map_or(&[], Vec::as_slice)
     }
 
     /// Sends a request. The future that is returned may be dropped: nobody waits for the answer then.

@@ -43,8 +43,9 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
-    let (holds, numbers) = (Arc::clone(&directory), Arc::clone(&counters));
-    let make = move || Task::new(setup, messages, holds, numbers);
+    let left = Arc::default();
+    let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
+    let make = move || Task::new(setup, messages, holds, numbers, unreleased);
     let thread = match keeper {
         Keeper::Thread => Some(on_a_thread(make)?),
         Keeper::Current => {
@@ -52,7 +53,7 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
             None
         }
     };
-    Ok(Arc::new(Shared::new(mailbox, clock, config, directory, counters, thread)))
+    Ok(Arc::new(Shared::new(mailbox, clock, config, directory, counters, left, thread)))
 }
 
 fn on_this_runtime(make: impl FnOnce() -> Task + Send + 'static) -> Result<(), Error> {

@@ -35,6 +35,7 @@ use super::Message;
 use super::Setup;
 use super::alarm::Alarm;
 use super::desk::Desk;
+use super::shared::Left;
 
 /// Messages, and server events, that are handled before the other kind gets its turn.
 const BATCH: usize = 256;
@@ -57,6 +58,7 @@ pub(super) struct Task {
     clock: Clock,
     address: String,
     directory: Arc<Directory>,
+    left: Arc<Left>,
     desk: Desk,
     /// What the replies that are still to come answer.
     sent: HashMap<OpId, Command>,
@@ -113,6 +115,7 @@ impl Task {
         messages: UnboundedReceiver<Message>,
         directory: Arc<Directory>,
         counters: Arc<Counters>,
+        left: Arc<Left>,
     ) -> Self {
         Self {
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
@@ -121,6 +124,7 @@ impl Task {
             clock: setup.clock,
             address: setup.address,
             directory,
+            left,
             desk: Desk::default(),
             sent: HashMap::new(),
             alarm: Alarm::new(),
@@ -318,6 +322,7 @@ impl Task {
     fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
         if let Answer::ShutDown { unreleased } = answer {
             // Said by the keeper's last act, not while connections are still open.
+            let _ = self.left.set(unreleased.clone());
             self.farewell.unreleased = unreleased;
             return None;
         }
@@ -387,6 +392,8 @@ impl Drop for Task {
         } else if self.life != Life::Finished {
             tracing::warn!(target: trace::TARGET, "the keeper's runtime has ended; this client is closed");
         }
+        // A shutdown that comes later is told, too.
+        let _ = self.left.set(self.engine.unreleased());
         for entry in self.directory.iter() {
             entry.value().lose(LossReason::ClientShutdown);
         }

@@ -14,6 +14,35 @@ use redis_reentrant_lock::ReentrantLock;
 
 const LEASE: Duration = Duration::from_secs(3);
 
+#[test]
+fn a_shutdown_after_the_runtime_has_gone_says_what_was_held() {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let theirs = runtime();
+    let (client, guard) = theirs.block_on(async {
+        let (_server, client, lock) = world().await;
+        client.mutex("released").unwrap().lock().await.unwrap().unlock().await.unwrap();
+        let guard = Owner::new().scope(lock.lock()).await.unwrap();
+        (client, guard)
+    });
+    drop(theirs);
+    assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
+    for _ in 0..2 {
+        let report = runtime().block_on(client.shutdown(LEASE)).unwrap();
+        assert_eq!(report.unreleased, ["orders:42"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_second_shutdown_gives_the_report_of_the_first() {
+    let (server, client, lock) = world().await;
+    let _guard = Owner::new().scope(lock.lock()).await.unwrap();
+    server.set_reachable(false);
+    for _ in 0..2 {
+        let report = client.shutdown(Duration::from_millis(100)).await.unwrap();
+        assert_eq!(report.unreleased, ["orders:42"]);
+    }
+}
+
 async fn client(server: &InMemoryServer) -> LockClient {
     LockClient::builder().in_memory(server).lease(LEASE).connect().await.unwrap()
 }
