@@ -163,6 +163,28 @@ async fn a_slot_that_is_moving() {
     assert_eq!(client.stats().losses, 0);
 }
 
+/// Somebody sleeps on a slot that moves: the sharded subscription moves along, so the unlock on the other side wakes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wake_up_after_the_slot_has_moved() {
+    let cluster = Arc::new(Topology::cluster());
+    let (a, b) = (client(&cluster).await, client(&cluster).await);
+    let name = name_on(&cluster, 0, "follows");
+    let guard = a.mutex(&name).expect("a good name").lock().await.expect("free");
+    let mutex = b.mutex(&name).expect("a good name");
+    let waiter = tokio::spawn(async move { mutex.lock().await });
+    let heard = |node| {
+        let (cluster, channel) = (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
+        move || cluster.ask::<(String, u64)>(node, &["PUBSUB", "SHARDNUMSUB", &channel]).1 == 1
+    };
+    settles("the waiter sleeps", heard(0)).await;
+    cluster.move_slot(slot(&cluster, &name), 0, 1);
+    settles("the waiter sleeps on the other side", heard(1)).await;
+    guard.unlock().await.expect("held");
+    let guard = timeout(LONG, waiter).await.expect("woken").expect("no panic").expect("granted");
+    assert_eq!(b.stats().fallback_grants, 0, "woken, not by chance");
+    guard.unlock().await.expect("held");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twenty_slots_move_under_load() {
     let cluster = Topology::cluster();
