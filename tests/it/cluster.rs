@@ -265,6 +265,29 @@ async fn a_frozen_primary_slows_nobody_else_down() {
     assert_eq!(client.stats().losses, 0);
 }
 
+/// A frozen primary is followed by its replica, and then wakes up with an attempt in its socket that it grants.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_deposed_primary_grants_is_not_believed() {
+    let cluster = Arc::new(Topology::cluster());
+    let builder = LockClient::builder().url(&url(&cluster)).command_timeout(Duration::from_secs(15));
+    let client = builder.connect().await.expect("the cluster is there");
+    let tag = name_on(&cluster, 0, "deposed");
+    let replica = cluster.replicas_of(0)[0];
+    let name = format!("{{{tag}}}:frozen");
+    cluster.freeze(0);
+    let mutex = client.mutex(&name).expect("a good name");
+    let attempt = tokio::spawn(async move { mutex.lock().await });
+    let looked = Arc::clone(&cluster);
+    settles("the replica follows", move || looked.is_primary(replica)).await;
+    let other = client.mutex(format!("{{{tag}}}:other")).expect("a good name");
+    let other = timeout(LONG, other.lock()).await.expect("the new primary answers").expect("free");
+    cluster.thaw(0);
+    let guard = timeout(LONG, attempt).await.expect("an end").expect("no panic").expect("granted");
+    assert_eq!(cluster.ask::<i64>(replica, &["EXISTS", &name]), 1, "granted by the primary that counts");
+    guard.unlock().await.expect("held");
+    other.unlock().await.expect("held");
+}
+
 #[tokio::test]
 async fn what_is_no_cluster_is_said() {
     let server = crate::support::redis_server::RedisServer::start();

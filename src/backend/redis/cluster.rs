@@ -103,6 +103,9 @@ struct Travelling {
     call: Call,
     deadline: Instant,
     redirections: u32,
+    slot: u16,
+    /// Sent behind an ASKING, to a node that does not have the slot yet.
+    asking: bool,
 }
 
 /// A channel that the engine wants.
@@ -270,8 +273,19 @@ impl ClusterBackend {
                 self.refresh_soon();
             }
         }
-        self.calls.remove(&op);
+        let call = self.calls.remove(&op);
+        let outcome = match (call, outcome) {
+            (Some(call), Outcome::Done(_)) if !call.asking && self.has_lost(id, call.slot) => {
+                // A primary that was frozen, and followed by another, says what it did before it heard of that.
+                Outcome::Unknown(Failure::new(FailureKind::Link, "another node has the slot by now"))
+            }
+            (_, outcome) => outcome,
+        };
         self.ready.push_back(BackendEvent::Replied { op, server: id, outcome });
+    }
+
+    fn has_lost(&self, id: ServerId, slot: u16) -> bool {
+        self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
     }
 
     fn redirect(&mut self, from: ServerId, op: OpId, failure: Failure) {
@@ -289,6 +303,7 @@ impl ClusterBackend {
             self.refresh_soon();
         }
         call.redirections += 1;
+        call.asking = redirection.ask;
         let left = call.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || call.redirections > REDIRECTIONS || !self.is_up(to) {
             let outcome = refuse(format!("redirected, and not there in time: {}", failure.message));
@@ -610,10 +625,12 @@ impl Backend for ClusterBackend {
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         };
-        if let Call::Script(_) = &call {
+        if let Call::Script(script) = &call {
             // A day is for ever here, and no overflow.
             let deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
-            self.calls.insert(op, Travelling { call: call.clone(), deadline, redirections: 0 });
+            let slot = script.keys.first().map_or(0, |key| slot_of(key));
+            let call = call.clone();
+            self.calls.insert(op, Travelling { call, deadline, redirections: 0, slot, asking: false });
         }
         node.backend.send(op, Request::Call(call), timeout);
     }
