@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
@@ -321,7 +323,8 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
-                self.back_off_name(key, Some(failure.message));
+                let words = self.words_of(key, &failure);
+                self.back_off_name(key, Some(words));
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -361,6 +364,15 @@ impl Engine {
                 self.wake(key);
             }
             _ => self.back_off_name(key, Some("every answer came too late for the lease".to_owned())),
+        }
+    }
+
+    /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
+    fn words_of(&self, key: u64, failure: &Failure) -> String {
+        let before = self.names.get(&key).and_then(|name| name.trouble.as_ref());
+        match before.filter(|_| failure.kind == FailureKind::Link) {
+            Some(trouble) => trouble.words.clone(),
+            None => failure.message.clone(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The Redis user that `required_acl` describes may do everything a lock does; without any one of its permissions
 //! something ends in an error that names the permission, and nothing is half done.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use redis::Connection;
@@ -10,7 +11,6 @@ use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Result;
-use redis_reentrant_lock::Topology;
 use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
@@ -18,6 +18,7 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
+use crate::support::topology::Topology;
 
 const BOUND: Duration = Duration::from_secs(10);
 const NAME: &str = "orders:42";
@@ -31,11 +32,12 @@ fn set_user(connection: &mut Connection, user: &str, rules: &[String]) {
     command.arg("SETUSER").arg(user).arg("reset").arg("on").arg(">pw").arg(rules).exec(connection).unwrap();
 }
 
-fn builder(server: &RedisServer, user: &str) -> LockClientBuilder {
-    LockClient::builder()
-        .url(&format!("redis://{user}:pw@{}", server.address()))
-        .lease(Duration::from_secs(2))
-        .outage_limit(Duration::from_secs(3))
+fn url(server: &RedisServer, user: &str) -> String {
+    format!("redis://{user}:pw@{}", server.address())
+}
+
+fn builder(url: &str) -> LockClientBuilder {
+    LockClient::builder().url(url).lease(Duration::from_secs(2)).outage_limit(Duration::from_secs(3))
 }
 
 /// Everything that a lock does, by two clients of one user. Ends with the first error.
@@ -45,9 +47,9 @@ struct Life {
 }
 
 impl Life {
-    async fn begin(server: &RedisServer, user: &str, profile: WireProfile) -> Result<Self> {
-        let ours = builder(server, user).profile(profile).connect().await?;
-        match builder(server, user).profile(profile).connect().await {
+    async fn begin(url: &str, profile: WireProfile) -> Result<Self> {
+        let ours = builder(url).profile(profile).connect().await?;
+        match builder(url).profile(profile).connect().await {
             Ok(theirs) => Ok(Self { ours, theirs }),
             Err(error) => {
                 ours.shutdown(BOUND).await?;
@@ -153,7 +155,7 @@ async fn the_line_allows_all_that_a_lock_does() {
         (WireProfile::Redisson, "orders:{eu}:7"),
     ] {
         set_user(&mut connection, "locks", &rules(profile));
-        let life = Life::begin(&server, "locks", profile).await.unwrap();
+        let life = Life::begin(&url(&server, "locks"), profile).await.unwrap();
         life.live(name, &mut connection).await.unwrap_or_else(|error| panic!("{name} {profile:?}: {error}"));
         leaves_nothing(&server, &life.ours).await;
         // Another name is none of this user's business.
@@ -165,7 +167,7 @@ async fn the_line_allows_all_that_a_lock_does() {
     redis::cmd("ACL").arg("LOG").arg("RESET").exec(&mut connection).unwrap();
     let all = RequiredAcl::new(&["orders:*"]).unwrap().with_optional(true).rules();
     set_user(&mut connection, "locks", &all);
-    let life = Life::begin(&server, "locks", WireProfile::Default).await.unwrap();
+    let life = Life::begin(&url(&server, "locks"), WireProfile::Default).await.unwrap();
     life.live(NAME, &mut connection).await.unwrap();
     life.end().await;
     let log: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut connection).unwrap();
@@ -198,7 +200,7 @@ async fn each_missing_permission_is_named() {
         let user = format!("without-{number}");
         set_user(&mut connection, &user, &some);
         let end = timeout(3 * BOUND, async {
-            let life = Life::begin(&server, &user, WireProfile::Default).await?;
+            let life = Life::begin(&url(&server, &user), WireProfile::Default).await?;
             let end = life.live(NAME, &mut server.connection()).await;
             let immortal = look::immortal_keys(&mut server.connection());
             assert!(immortal.is_empty(), "without {rule}: {immortal:?}");
@@ -216,6 +218,77 @@ async fn each_missing_permission_is_named() {
         assert!(look::dump(&mut connection).keys().all(|key| key.starts_with("redisson_lock_fence:")));
     }
     assert!(missed.is_empty(), "\n{}", missed.join("\n"));
+}
+
+/// Sets a user on some nodes, by rules of which one may be left out.
+fn set_on(topology: &Topology, nodes: Range<usize>, rules: &[String], without: &str) {
+    for node in nodes {
+        let rules: Vec<String> = rules.iter().filter(|rule| *rule != without).cloned().collect();
+        set_user(&mut topology.connection(node), "narrow", &rules);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_line_for_a_cluster() {
+    let cluster = Topology::cluster();
+    let acl = RequiredAcl::new(&["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
+    let rules = acl.rules();
+    let url = format!("redis-cluster://narrow:pw@{}", cluster.addresses(0..6).join(","));
+    let on_first =
+        |name: &String| cluster.owner_of(cluster.ask(0, &["CLUSTER", "KEYSLOT", name]), 0) == Some(0);
+    let name = (0..).map(|number| format!("orders:{number}")).find(on_first).unwrap();
+    // Of ASKING and SUNSUBSCRIBE nobody hears here: no slot moves, and an old subscription harms nobody.
+    for without in
+        ["", "+cluster|slots", "+pubsub|shardnumsub", "+ssubscribe", "+spublish", "+subscribe", "+get"]
+    {
+        set_on(&cluster, 0..6, &rules, without);
+        let end = timeout(3 * BOUND, async {
+            let life = Life::begin(&url, WireProfile::Default).await?;
+            let end = life.live(&name, &mut cluster.connection(0)).await;
+            let report = life.ours.preflight(&name).await?;
+            assert_eq!(report.is_usable(), without.is_empty(), "without {without}: {report}");
+            life.end().await;
+            end
+        });
+        match end.await.unwrap_or_else(|_| panic!("without {without}: a hang")) {
+            Ok(()) => assert_eq!(without, ""),
+            Err(error) => {
+                println!("without {without}: {error}");
+                assert!(matches!(error, Error::Denied { .. }), "without {without}: {error:?}");
+                let words = error.to_string().to_lowercase();
+                let named = words.contains(&without[1..]) || words.contains("publish to");
+                assert!(!without.is_empty() && named, "without {without}: {error}");
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lines_for_sentinels() {
+    let set = Topology::sentinel();
+    let acl = RequiredAcl::new(&["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Sentinel);
+    let line = acl.sentinel_line().unwrap();
+    let rules: Vec<String> = line.split("password> ").nth(1).unwrap().split(' ').map(str::to_owned).collect();
+    set_on(&set, 0..3, &acl.rules(), "");
+    let sentinels = set.addresses(3..6).join(",");
+    let url =
+        format!("redis-sentinel://narrow:pw@{sentinels}/main?sentinel_user=narrow&sentinel_password=pw");
+    // Without the others a failover is noticed later, or a sentinel that lags behind is believed.
+    for without in ["", "+sentinel|get-master-addr-by-name"] {
+        set_on(&set, 3..6, &rules, without);
+        match Life::begin(&url, WireProfile::Default).await {
+            Ok(life) => {
+                assert_eq!(without, "");
+                life.live(NAME, &mut set.connection(set.primary())).await.unwrap();
+                assert!(life.ours.preflight(NAME).await.unwrap().is_usable());
+                life.end().await;
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::Denied { .. }), "without {without}: {error:?}");
+                assert!(!without.is_empty() && error.to_string().contains(&without[1..]), "{error}");
+            }
+        }
+    }
 }
 
 #[test]
@@ -288,7 +361,8 @@ fn rules_are_as_narrow_as_the_syntax_allows() {
 fn redis_takes_every_line() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    for topology in [Topology::Single, Topology::Sentinel, Topology::Cluster] {
+    use redis_reentrant_lock::Topology as Kind;
+    for topology in [Kind::Single, Kind::Sentinel, Kind::Cluster] {
         for patterns in [&["*"][..], &["orders:*", "a\\[b", "x[^{]?"], &["ü:*🔒", "\"'#"], &["{a}b", "a{b}*"]]
         {
             let acl = RequiredAcl::new(patterns).unwrap().topology(topology).with_optional(true);
@@ -300,7 +374,7 @@ fn redis_takes_every_line() {
             // As it stands it has no password, and is refused for it.
             let refused = redis::cmd("ACL").arg(&words[1..]).exec(&mut connection).unwrap_err();
             assert!(refused.to_string().contains("#<SHA-256"), "{refused}");
-            assert_eq!(acl.sentinel_line().is_some(), topology == Topology::Sentinel);
+            assert_eq!(acl.sentinel_line().is_some(), topology == Kind::Sentinel);
         }
     }
 }
