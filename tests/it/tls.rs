@@ -317,3 +317,35 @@ async fn a_sentinel_set() {
     guard.unlock().await.unwrap();
     client.shutdown(BOUND).await.unwrap();
 }
+
+/// Every node is asked and used through TLS, with the login from the provider.
+#[tokio::test]
+async fn a_cluster() {
+    let written = Written::new("cluster");
+    let directory = written.0.display().to_string();
+    let plan = Plan::new(Kind::Cluster).setting("TOPOLOGY_CERTS", &directory);
+    let nodes = plan.config("user locks on >lock-secret ~* &* +@all").start();
+    let provider = |password: &'static str| {
+        CredentialProvider::new(move || async move {
+            Ok::<_, std::convert::Infallible>(Credentials::new("locks", password))
+        })
+    };
+    let url = format!("rediss-cluster://{}", nodes.addresses(0..2).join(","));
+    let builder = |password| {
+        LockClient::builder().url(&url).tls(written.trusting("ca.crt")).credentials(provider(password))
+    };
+    let client = builder("lock-secret").connect().await.unwrap();
+    // Some of each node.
+    for number in 0..20 {
+        let lock = client.reentrant_lock(&format!("n{number}")).unwrap();
+        let outer = lock.lock().await.unwrap();
+        lock.lock().await.unwrap().unlock().await.unwrap();
+        outer.unlock().await.unwrap();
+    }
+    client.shutdown(BOUND).await.unwrap();
+
+    let error = builder("wrong").connect().await.unwrap_err();
+    assert!(error.is_transient() && error.to_string().contains("credential provider was refused"), "{error}");
+    let other = builder("lock-secret").tls(written.trusting("other-ca.crt"));
+    assert!(fails("another authority", other).await.contains("not signed by a trusted authority"));
+}

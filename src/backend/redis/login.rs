@@ -30,10 +30,7 @@ pub(crate) async fn log_in(config: RedisConfig) -> Result<(RedisConfig, Renewal)
     let Some(provider) = config.provider().cloned() else {
         return Ok((config, Renewal { provider: None, valid_for: None }));
     };
-    let credentials = ask(&provider).await.map_err(|failure| {
-        let message = format!("{}: {}", config.address(), failure.message);
-        Failure { message, ..failure }
-    })?;
+    let credentials = ask(&provider).await?;
     let renewal = Renewal { provider: Some(provider), valid_for: credentials.valid_for };
     let login = Login { user: credentials.user, password: Some(credentials.password) };
     Ok((config.with_login(login), renewal))

@@ -83,7 +83,11 @@ impl Whereabouts {
                 (self.config.at(&host, port), mandate)
             }
         };
-        let (config, renewal) = log_in(config).await?;
+        let address = config.address();
+        let (config, renewal) = log_in(config).await.map_err(|failure| {
+            let message = format!("{address}: {}", failure.message);
+            Failure { message, ..failure }
+        })?;
         Ok(Found { config, renewal, mandate })
     }
 

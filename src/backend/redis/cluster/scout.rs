@@ -20,6 +20,7 @@ use crate::backend::redis::client;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Router;
+use crate::backend::redis::login::log_in;
 
 /// One node may take this long to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -78,9 +79,12 @@ fn sum_up(failures: &[Failure]) -> Failure {
 
 async fn ask(config: &RedisConfig, node: &Address, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
     let config = config.at(&node.0, node.1);
-    let answer = match tokio::time::timeout(PATIENCE, ask_one(&config, node, probe)).await {
-        Ok(answer) => answer,
-        Err(_) => Err(Failure::new(FailureKind::Link, "no answer in time")),
+    // A credential provider has its own time.
+    let answer = match log_in(config.clone()).await {
+        Ok((config, _)) => tokio::time::timeout(PATIENCE, ask_one(&config, node, probe))
+            .await
+            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Link, "no answer in time"))),
+        Err(failure) => Err(failure),
     };
     answer.map_err(|failure| Failure::new(failure.kind, format!("{}: {}", config.address(), failure.message)))
 }
