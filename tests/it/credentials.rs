@@ -65,7 +65,7 @@ fn builder(server: &RedisServer, provider: CredentialProvider) -> LockClientBuil
 async fn many_guards(client: &LockClient) -> Vec<Guard> {
     let mut guards = Vec::new();
     for number in 0..30 {
-        guards.push(client.mutex(&format!("n{number}")).unwrap().lock().await.unwrap());
+        guards.push(client.mutex(format!("n{number}")).unwrap().lock().await.unwrap());
     }
     guards
 }

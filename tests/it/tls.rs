@@ -337,7 +337,7 @@ async fn a_cluster() {
     let client = builder("lock-secret").connect().await.unwrap();
     // Some of each node.
     for number in 0..20 {
-        let lock = client.reentrant_lock(&format!("n{number}")).unwrap();
+        let lock = client.reentrant_lock(format!("n{number}")).unwrap();
         let outer = lock.lock().await.unwrap();
         lock.lock().await.unwrap().unlock().await.unwrap();
         outer.unlock().await.unwrap();
