@@ -23,8 +23,8 @@
 //! # }
 //! ```
 //!
-//! The [examples] are complete programs; testing without Redis, the wire protocol and the layers have pages of their own
-//! ([`docs`]).
+//! The [examples] are complete programs. [Deployment](docs::deployment), [errors](docs::errors), [the wire
+//! protocol](docs::protocol) and testing without Redis have pages of their own ([`docs`]).
 //!
 //! [examples]: https://docs.rs/crate/redis-reentrant-lock/latest/source/examples/
 //!
@@ -118,9 +118,26 @@
 //! | no persistence | crashed clients, network faults | a restart |
 //! | `appendonly yes`, `appendfsync everysec` | also a crash of the server process | a power failure, for the last second |
 //! | `appendfsync always` | also a power failure | loss of the disk, setting the clock |
+//! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!
 //! Where you need locks that stay exclusive through the loss of a machine, use a consensus service (etcd, ZooKeeper) or the
 //! locks of your database, and check tokens all the same.
+//!
+//! # One server, Sentinel, Cluster
+//!
+//! The address decides; nothing else in a program changes.
+//!
+//! | address | |
+//! |---|---|
+//! | `redis://host` | one server |
+//! | `redis-sentinel://s1,s2,s3/primary_name` | the primary that the sentinels name. A change of it is heard on all of them; all holds are then asked about, and what the new one does not know is [lost](LossReason::ServerLostData) |
+//! | `redis-cluster://n1,n2,n3` | a cluster. Each primary has its own connections, so that one that is dead or frozen costs the others' locks nothing; slots may move meanwhile |
+//!
+//! `rediss` in the place of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all of it. What each survives, which
+//! settings it needs and what happens in an outage is on [the page on deployment](docs::deployment).
+//! [`LockClient::preflight`] looks at a server before it is relied on, [`RequiredAcl`] prints the user that it needs, and a
+//! [`CredentialProvider`] changes passwords while locks are held. Clients that contend use the same
+//! [profile](LockClientBuilder::profile) and [sharding](LockClientBuilder::sharding).
 //!
 //! # The fencing token at work
 //!
@@ -157,6 +174,7 @@
 //! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s | 10 ms to 24 h |
 //! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
 //! | [wire profile](LockClientBuilder::profile) | `Default` | `Default`, `Redisson` |
+//! | [sharding](LockClientBuilder::sharding) | `Auto` | `Auto`, `On`, `Off` |
 //! | [hand-off](LockClientBuilder::hand_off) | on | on, off |
 //!
 //! | limit | |
@@ -164,14 +182,15 @@
 //! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
-//! | server | one primary, Redis 6.2 or Valkey 7.2 and later, with or without TLS; no cluster, no sentinel yet |
+//! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
 //!
 //! # Errors
 //!
 //! "Somebody else holds it" is an answer, `Ok(None)`. An [`Error`] is one of four kinds, and three have a predicate:
 //! [`is_transient`](Error::is_transient), the same call may succeed later; [`is_lost`](Error::is_lost), the hold is gone;
 //! [`is_config`](Error::is_config), the call, the settings or the server must be changed first. What is left is the end of a
-//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password.
+//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password. What each means and
+//! what to do is on [a page of its own](docs::errors).
 //!
 //! # Observability
 //!
@@ -237,6 +256,9 @@ pub mod docs {
     #[cfg(feature = "in-memory")]
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
+
+    #[doc = include_str!("../docs/deployment.md")]
+    pub mod deployment {}
 
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
