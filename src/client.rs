@@ -24,7 +24,7 @@ use crate::preflight::preflight;
 use crate::reentrant_lock::ReentrantLock;
 use crate::stats::Stats;
 
-/// A connection to a lock server, and the watchdog of what is locked through it.
+/// A connection to a lock server, or to all primaries of a cluster, and the watchdog of what is locked through it.
 ///
 /// One is enough for a process; clones are the same client. Owners are never shared between two clients. Dropping the
 /// last handle (clients, locks, guards and `lock()` futures count) ends it and releases what is still to be released;
