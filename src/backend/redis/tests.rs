@@ -5,6 +5,7 @@ mod driver;
 mod order;
 mod replies;
 mod rules;
+mod sentinels;
 mod servers;
 
 #[allow(dead_code)]

@@ -49,6 +49,11 @@ pub(crate) struct Found {
 pub(crate) struct Mandate(Option<(Arc<AtomicU64>, u64)>);
 
 impl Mandate {
+    /// Of the primary that there is now.
+    pub(crate) fn now(changes: &Arc<AtomicU64>) -> Self {
+        Self(Some((Arc::clone(changes), changes.load(Ordering::Acquire))))
+    }
+
     /// Whether another one was named since.
     pub(crate) fn is_over(&self) -> bool {
         self.0.as_ref().is_some_and(|(changes, seen)| changes.load(Ordering::Acquire) != *seen)
@@ -139,7 +144,7 @@ impl Search {
         self.seen = known.changes().load(Ordering::Acquire);
         self.found = known.primary().filter(|_| is_found(&known)).cloned();
         match &self.found {
-            Some(address) => Ok((address.clone(), Mandate(Some((Arc::clone(known.changes()), self.seen))))),
+            Some(address) => Ok((address.clone(), Mandate::now(known.changes()))),
             None => Err(known.failure()),
         }
     }
