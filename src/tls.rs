@@ -32,6 +32,10 @@ pub struct Tls {
 
 /// What a client shows when the server asks who it is.
 #[derive(Clone)]
+#[cfg_attr(
+    not(any(feature = "rustls", feature = "native-tls")),
+    expect(dead_code, reason = "nobody to take it")
+)]
 pub(crate) struct ClientCertificate {
     pub(crate) chain: Vec<u8>,
     pub(crate) key: Vec<u8>,

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
+#[cfg(feature = "in-memory")]
 use crate::backend::Backend;
 #[cfg(feature = "in-memory")]
 use crate::backend::memory::InMemoryServer;
