@@ -186,7 +186,8 @@ impl RequiredAcl {
         self.line_of(&self.rules())
     }
 
-    /// The line for every sentinel, where there are any. Sentinels have users of their own.
+    /// The line for every sentinel, where there are any. Sentinels have users of their own. Only who the primary is has to
+    /// be answered; without the rest a failover is noticed seconds later, and a sentinel that lags behind may be believed.
     pub fn sentinel_line(&self) -> Option<String> {
         (self.topology == Topology::Sentinel).then(|| self.line_of(&self.sentinel_rules()))
     }

@@ -189,8 +189,14 @@
 //! "Somebody else holds it" is an answer, `Ok(None)`. An [`Error`] is one of four kinds, and three have a predicate:
 //! [`is_transient`](Error::is_transient), the same call may succeed later; [`is_lost`](Error::is_lost), the hold is gone;
 //! [`is_config`](Error::is_config), the call, the settings or the server must be changed first. What is left is the end of a
-//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password. What each means and
-//! what to do is on [a page of its own](docs::errors).
+//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password. What each means, what
+//! to do, and which reply of the server leads to it: [`docs::errors`].
+//!
+//! # Is the server fit for it?
+//!
+//! [`LockClient::preflight`] looks at a server and at what the user may do there, and says what to change and how bad it is.
+//! [`LockClient::required_acl`] prints the `ACL SETUSER` line for a user who may take locks and nothing else. Without a
+//! permission of that line something ends in [`Error::Denied`], which names it.
 //!
 //! # Observability
 //!
