@@ -11,6 +11,7 @@ mod faults;
 mod in_memory;
 #[cfg(feature = "in-memory")]
 mod observability;
+mod outages;
 mod preflight;
 mod processes;
 mod reentrant;

@@ -25,6 +25,15 @@ pub(crate) enum Direction {
     Down,
 }
 
+/// Whose connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Which {
+    /// Those that have never subscribed to anything.
+    Commands,
+    PubSub,
+    All,
+}
+
 /// What happens to the exchange that a matching request begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -98,6 +107,10 @@ struct Link {
     /// What to do with each reply that is still to come.
     awaited: VecDeque<Reply>,
     muted: bool,
+    subscribes: bool,
+    /// What comes this way vanishes, and nobody closes anything.
+    lost_up: bool,
+    lost_down: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,7 +125,12 @@ enum Reply {
 impl FaultProxy {
     /// In front of `target`, "host:port", which need not be there yet.
     pub(crate) fn start(target: &str) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port for the proxy");
+        Self::at("127.0.0.1:0", target).expect("a port for the proxy")
+    }
+
+    /// The same at an address of one's choice.
+    pub(crate) fn at(address: &str, target: &str) -> io::Result<Self> {
+        let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().expect("its address");
         let shared =
             Arc::new(Shared { target: target.to_owned(), state: Mutex::default(), changed: Condvar::new() });
@@ -120,7 +138,11 @@ impl FaultProxy {
         thread::spawn(move || accepting.accept(&listener));
         let killing = Arc::clone(&shared);
         thread::spawn(move || killing.kill_regularly());
-        Self { shared, address }
+        Ok(Self { shared, address })
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -155,6 +177,20 @@ impl FaultProxy {
     /// Throws away whole frames in this direction, and keeps the connections open.
     pub(crate) fn swallow(&self, direction: Direction, on: bool) {
         self.change(|state| state.way(direction).swallowing = on);
+    }
+
+    /// From now on whatever goes these ways on the connections that there are vanishes, as behind a router that has
+    /// forgotten them. New ones are well.
+    pub(crate) fn forget(&self, which: Which, ways: &[Direction]) {
+        self.change(|state| {
+            let links = state.links.values_mut();
+            for link in
+                links.filter(|link| which == Which::All || link.subscribes == (which == Which::PubSub))
+            {
+                link.lost_up |= ways.contains(&Direction::Up);
+                link.lost_down |= ways.contains(&Direction::Down);
+            }
+        });
     }
 
     /// Stops reading in this direction, and goes on where it stopped.
@@ -251,8 +287,11 @@ impl State {
             }
             _ => 1,
         };
+        let link = self.links.get_mut(&id)?;
+        link.subscribes |= command.ends_with("SUBSCRIBE");
+        let lost = link.lost_up;
         *self.seen.entry(command).or_default() += 1;
-        if self.up.swallowing {
+        if self.up.swallowing || lost {
             return Some(Vec::new());
         }
         let fault = self.fault_for(frame);
@@ -285,7 +324,7 @@ impl State {
         let action =
             if is_message(frame) { Reply::Pass } else { link.awaited.pop_front().unwrap_or(Reply::Pass) };
         link.muted |= action == Reply::Mute;
-        if swallowing || link.muted {
+        if swallowing || link.muted || link.lost_down {
             return Some(Vec::new());
         }
         match action {
@@ -311,6 +350,18 @@ impl Rule {
 }
 
 impl Link {
+    fn new(client: TcpStream, server: TcpStream) -> Self {
+        Self {
+            client,
+            server,
+            awaited: VecDeque::new(),
+            muted: false,
+            subscribes: false,
+            lost_up: false,
+            lost_down: false,
+        }
+    }
+
     fn close(&self) {
         let _ = self.client.shutdown(Shutdown::Both);
         let _ = self.server.shutdown(Shutdown::Both);
@@ -336,7 +387,7 @@ impl Shared {
                 let server = TcpStream::connect(&self.target)?;
                 client.set_nodelay(true)?;
                 server.set_nodelay(true)?;
-                Ok(Link { client, server, awaited: VecDeque::new(), muted: false })
+                Ok(Link::new(client, server))
             };
             let Ok(link) = connect() else { continue };
             let (Ok(client), Ok(server)) = (link.client.try_clone(), link.server.try_clone()) else {

@@ -107,6 +107,13 @@ impl RedisServer {
         panic!("redis-server on port {} did not answer within 10 s: {:?}", self.port, self.options);
     }
 
+    /// The same without what was kept in append-only files.
+    pub(crate) fn restart_empty(&mut self) {
+        self.stop();
+        let _ = fs::remove_dir_all(self.directory.join("appendonlydir"));
+        self.restart();
+    }
+
     /// Freezes the process; its connections stay open.
     pub(crate) fn freeze(&self) {
         self.signal("-STOP");
