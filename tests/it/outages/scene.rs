@@ -52,7 +52,7 @@ impl Scene {
     }
 
     /// The server does not know the hold any more: told, and granted to the waiter.
-    pub(crate) async fn is_lost(self, what: &str) {
+    pub(crate) async fn ends_lost(self, what: &str) {
         let begun = Instant::now();
         let reason = timeout(BOUND, self.guard.lost()).await.expect("told");
         let told = begun.elapsed();

@@ -42,7 +42,7 @@ async fn restart(place: &mut Place, with_data: bool) {
     if with_data {
         scene.goes_on(&what).await;
     } else {
-        scene.is_lost(&what).await;
+        scene.ends_lost(&what).await;
     }
     place.is_free(&name);
 }

@@ -3,6 +3,7 @@
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::ChildStdin;
@@ -32,7 +33,18 @@ pub(crate) struct Driver {
 
 impl Driver {
     pub(crate) fn start(url: &str, settings: &[&str]) -> Self {
-        let mut child = Command::new(binary())
+        Self::start_by(Command::new(binary()), url, settings)
+    }
+
+    /// The same in a mount namespace of its own, where this file is `/etc/hosts`.
+    pub(crate) fn start_with_hosts(hosts: &Path, url: &str, settings: &[&str]) -> Self {
+        let mut command = with_hosts(hosts);
+        command.arg(binary());
+        Self::start_by(command, url, settings)
+    }
+
+    fn start_by(mut command: Command, url: &str, settings: &[&str]) -> Self {
+        let mut child = command
             .arg(url)
             .args(settings)
             .stdin(Stdio::piped())
@@ -136,6 +148,14 @@ impl Drop for Driver {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Runs the command that is given as its arguments where this file is `/etc/hosts`; without a right to that, it fails.
+pub(crate) fn with_hosts(hosts: &Path) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(hosts);
+    command
 }
 
 /// The example beside this test's own binary: target/PROFILE/deps/it-… → target/PROFILE/examples/driver.
