@@ -12,7 +12,7 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if not redis.acl_check_cmd then return {0, now} end
 local answer = {1, now}
-for i = 1, #ARGV, 2 do
-  if redis.acl_check_cmd(ARGV[i], ARGV[i + 1]) then answer[#answer + 1] = 1 else answer[#answer + 1] = 0 end
+for i = 1, #ARGV / 2 do
+  if redis.acl_check_cmd(ARGV[2 * i - 1], ARGV[2 * i]) then answer[#answer + 1] = 1 else answer[#answer + 1] = 0 end
 end
 return answer
