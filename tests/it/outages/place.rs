@@ -33,8 +33,13 @@ impl Place {
     }
 
     pub(crate) fn cluster() -> Self {
+        Self::cluster_that_waits("30000")
+    }
+
+    /// Each node hears from each other one every half of this time.
+    pub(crate) fn cluster_that_waits(node_timeout_ms: &str) -> Self {
         let plan = Plan::new(Kind::Cluster).config("appendonly yes");
-        Self::Cluster(plan.setting("TOPOLOGY_NODE_TIMEOUT", "30000").start())
+        Self::Cluster(plan.setting("TOPOLOGY_NODE_TIMEOUT", node_timeout_ms).start())
     }
 
     pub(crate) fn kind(&self) -> &'static str {
