@@ -59,6 +59,8 @@ const ASKED: usize = 5;
 const REDIRECTIONS: u32 = 5;
 /// A node without slots is kept this long: it may be about to get some.
 const SPARE: Duration = Duration::from_secs(15);
+/// How long nodes may take to hear that a slot has moved.
+const GOSSIP: Duration = Duration::from_secs(5);
 /// A sharded subscription ends without a word when its slot leaves; so each is made again this often.
 const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
 /// Marks our own calls; the engine counts from one.
@@ -76,6 +78,8 @@ pub(crate) struct ClusterBackend {
     /// The server of each slot, as the engine was told. Empty before the first map.
     routes: Arc<[ServerId]>,
     sharded: Option<bool>,
+    /// Slots that a redirection has moved: newer than what nodes say that have not heard of it.
+    moved: HashMap<u16, (ServerId, Instant)>,
     refresh: Refresh,
     calls: HashMap<OpId, Travelling>,
     last_own: u64,
@@ -154,6 +158,7 @@ impl ClusterBackend {
             seeds,
             routes: Arc::new([]),
             sharded: None,
+            moved: HashMap::new(),
             refresh: Refresh { at: Some(now), ..Refresh::default() },
             calls: HashMap::new(),
             last_own: 0,
@@ -218,6 +223,11 @@ impl ClusterBackend {
                 self.on_subscribed(id, channel, generation, result);
             }
             BackendEvent::Closed => {
+                // It may have closed before it could say so.
+                if self.nodes.get(&id).is_some_and(|node| node.info.is_some()) {
+                    self.on_down(id, "closed".to_owned());
+                }
+                self.on_pubsub_down(id);
                 self.nodes.remove(&id);
             }
             BackendEvent::SubscriptionLost { .. } | BackendEvent::Routes(_) => {}
@@ -334,6 +344,8 @@ impl ClusterBackend {
         let troubled = self.routes.is_empty() || self.routed().iter().any(|id| !self.is_up(*id));
         self.refresh.at = Some(now + if troubled { TROUBLED } else { CALM });
         if self.refresh.scout.is_some() || !self.refresh.asked.is_empty() {
+            // What hinted at a change may be newer than the answers on their way.
+            self.refresh.at = Some(now + LEAST_PAUSE);
             return;
         }
         self.leave_unused();
@@ -399,12 +411,19 @@ impl ClusterBackend {
         let ids: HashMap<Address, ServerId> =
             primaries.into_iter().map(|address| (address.clone(), self.node_at(&address))).collect();
         let server = |primary: Option<&Address>| primary.map_or(ServerId::ONLY, |address| ids[address]);
-        let routes: Vec<ServerId> = map.by_slot().into_iter().map(server).collect();
+        let mut routes: Vec<ServerId> = map.by_slot().into_iter().map(server).collect();
+        self.moved.retain(|_, (_, since)| since.elapsed() < GOSSIP);
+        for (slot, (to, _)) in &self.moved {
+            if self.is_up(*to) {
+                routes[usize::from(*slot)] = *to;
+            }
+        }
         self.map = map;
         self.reroute(routes.into());
     }
 
     fn move_slot(&mut self, slot: u16, to: ServerId) {
+        self.moved.insert(slot, (to, Instant::now()));
         let mut routes = self.routes.to_vec();
         match routes.get_mut(usize::from(slot)) {
             Some(server) if *server != to => *server = to,
@@ -414,14 +433,16 @@ impl ClusterBackend {
     }
 
     fn reroute(&mut self, routes: Arc<[ServerId]>) {
-        if routes != self.routes {
-            self.routes = routes;
+        let changed = routes != self.routes;
+        self.routes = routes;
+        // First of all: a spare node that has slots now may carry subscriptions.
+        self.leave_unused();
+        if changed {
             let sharded = self.sharded == Some(true);
             let servers = Arc::clone(&self.routes);
             self.ready.push_back(BackendEvent::Routes(Routes::Slots { servers, sharded }));
             self.move_subscriptions();
         }
-        self.leave_unused();
     }
 
     fn routed(&self) -> BTreeSet<ServerId> {
