@@ -174,10 +174,6 @@ fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finis
 fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
     let mut command = cargo(&["test", FEATURES]);
     command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
-    if args.contains(&"it") {
-        // They wait for servers most of the time: more of them than cores.
-        command.env("RUST_TEST_THREADS", "4");
-    }
     command
 }
 
