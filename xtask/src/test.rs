@@ -174,6 +174,11 @@ fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finis
 fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
     let mut command = cargo(&["test", FEATURES]);
     command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
+    if args.contains(&"it") {
+        // They wait for servers most of the time: more of them at a time than cores.
+        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+        command.env("RUST_TEST_THREADS", (3 * cores).to_string());
+    }
     command
 }
 

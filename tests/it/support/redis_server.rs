@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::io;
+use std::io::Read;
+use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
@@ -49,9 +52,14 @@ impl RedisServer {
 
     /// With more options, as on redis-server's command line: `["--requirepass", "secret"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
-        let mut server = Self::not_started(options);
-        server.restart();
-        server
+        // Somebody else may take the free port before the server does.
+        for _ in 0..5 {
+            let mut server = Self::not_started(options);
+            if server.try_start() {
+                return server;
+            }
+        }
+        panic!("redis-server does not start: {options:?}")
     }
 
     /// Its port is reserved for it; `restart` starts it.
@@ -91,19 +99,22 @@ impl RedisServer {
     /// Stops it if it runs and starts a new process on the same port, with nothing in it.
     pub(crate) fn restart(&mut self) {
         self.stop();
-        let mut child = self.spawn();
+        assert!(self.try_start(), "redis-server on port {} does not start: {:?}", self.port, self.options);
+    }
+
+    /// False if it ended at once, which it does where the port is taken.
+    fn try_start(&mut self) -> bool {
+        let child = self.child.insert(self.spawn());
         for _ in 0..1_000 {
-            if self.answers() {
-                self.child = Some(child);
-                return;
+            if answers(&self.directory.join("s")) {
+                return true;
             }
             if child.try_wait().expect("the state of the server").is_some() {
-                // Somebody else took the port, or the old process has not quite let go of it.
-                child = self.spawn();
+                self.child = None;
+                return false;
             }
             pause(Duration::from_millis(10));
         }
-        let _ = child.kill();
         panic!("redis-server on port {} did not answer within 10 s: {:?}", self.port, self.options);
     }
 
@@ -146,19 +157,6 @@ impl RedisServer {
         command.spawn().unwrap_or_else(|error| panic!("redis-server did not start: {error}"))
     }
 
-    /// An error reply, such as NOAUTH, is an answer too.
-    fn answers(&self) -> bool {
-        use std::io::Read;
-        use std::io::Write;
-        let ask = || -> io::Result<bool> {
-            let mut stream = std::net::TcpStream::connect(("127.0.0.1", self.port))?;
-            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
-            stream.write_all(b"PING\r\n")?;
-            Ok(stream.read(&mut [0; 64])? > 0)
-        };
-        ask().unwrap_or(false)
-    }
-
     fn signal(&self, signal: &str) {
         let child = self.child.as_ref().expect("a running server");
         let done = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
@@ -187,7 +185,30 @@ pub(crate) fn binary() -> PathBuf {
         .expect("no redis-server in PATH: install Redis 6.2 or later, or set REDIS_SERVER to its binary")
 }
 
+/// Asked over its unix socket: at the port another test's server might answer. An error reply, such as NOAUTH, is an
+/// answer too.
+fn answers(socket: &Path) -> bool {
+    let ask = || -> io::Result<bool> {
+        let mut stream = UnixStream::connect(socket)?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"PING\r\n")?;
+        Ok(stream.read(&mut [0; 64])? > 0)
+    };
+    ask().unwrap_or(false)
+}
+
+/// A port that nobody listens on, given once: below the range from which the system takes ports for outgoing
+/// connections, where it could be taken while its server is away.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
-    listener.local_addr().expect("its address").port()
+    static TURN: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..3_000 {
+        let turn = TURN.fetch_add(1, Ordering::Relaxed);
+        // Processes that run at the same time begin at different places.
+        let place = (std::process::id().wrapping_mul(397).wrapping_add(turn)) % 3_000;
+        let port = 7_000 + u16::try_from(place).expect("below 3,000");
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+    panic!("no free port on 127.0.0.1")
 }
