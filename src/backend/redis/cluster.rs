@@ -41,7 +41,6 @@ use crate::backend::Value;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::calls::Request;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::handshake;
 use crate::config::Sharding;
 use crate::name::slot_of;
 
@@ -255,9 +254,6 @@ impl ClusterBackend {
         if !self.routes.contains(&id) {
             return;
         }
-        // A primary that has become a replica: the map will say who follows it.
-        let kind = if handshake::says_replica(&failure) { FailureKind::ReadOnly } else { failure.kind };
-        let failure = Failure::new(kind, failure.message);
         self.ready.push_back(BackendEvent::ConnectFailed { server: id, failure });
     }
 
@@ -294,12 +290,12 @@ impl ClusterBackend {
         self.ready.push_back(BackendEvent::Replied { op, server: id, outcome });
     }
 
+    /// Whether the slot is another node's, as far as is known.
     fn has_lost(&self, id: ServerId, slot: u16) -> bool {
         self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
     }
 
     fn redirect(&mut self, from: ServerId, op: OpId, failure: Failure) {
-        let refuse = |words: String| Outcome::NotExecuted(Failure::new(FailureKind::SlotMoving, words));
         let asked = self.nodes.get(&from).map(|node| node.address.clone()).unwrap_or_default();
         let (Some(redirection), Some(mut call)) =
             (Redirection::read(&failure.message, &asked), self.calls.remove(&op))
@@ -316,14 +312,11 @@ impl ClusterBackend {
         call.asking = redirection.ask;
         let left = call.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || call.redirections > REDIRECTIONS || !self.is_up(to) {
-            let outcome = refuse(format!("redirected, and not there in time: {}", failure.message));
+            let words = format!("redirected, and not there in time: {}", failure.message);
+            let outcome = Outcome::NotExecuted(Failure::new(FailureKind::SlotMoving, words));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         }
-        let request = if redirection.ask {
-            Request::Asking(call.call.clone())
-        } else {
-            Request::Call(call.call.clone())
-        };
+        let request = if redirection.ask { Request::Asking } else { Request::Call }(call.call.clone());
         if let Some(node) = self.nodes.get_mut(&to) {
             node.backend.send(op, request, left);
             self.calls.insert(op, call);
@@ -424,12 +417,11 @@ impl ClusterBackend {
 
     fn move_slot(&mut self, slot: u16, to: ServerId) {
         self.moved.insert(slot, (to, Instant::now()));
-        let mut routes = self.routes.to_vec();
-        match routes.get_mut(usize::from(slot)) {
-            Some(server) if *server != to => *server = to,
-            _ => return,
+        if self.has_lost(to, slot) {
+            let mut routes = self.routes.to_vec();
+            routes[usize::from(slot)] = to;
+            self.reroute(routes.into());
         }
-        self.reroute(routes.into());
     }
 
     fn reroute(&mut self, routes: Arc<[ServerId]>) {

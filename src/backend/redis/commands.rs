@@ -102,11 +102,10 @@ async fn greet(
     router: &mut Router,
     whereabouts: &mut Whereabouts,
 ) -> Result<Greeting, Failure> {
-    let is_searched = whereabouts.is_searched();
     let greeting = async {
         router.connected().await.map_err(|error| handshake::explain(&error, config))?;
         tokio::select! {
-            greeting = handshake::greet(client, config, is_searched) => greeting,
+            greeting = handshake::greet(client, config) => greeting,
             error = router.ended() => Err(handshake::explain(&error, config)),
         }
     };

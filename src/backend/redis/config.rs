@@ -31,6 +31,8 @@ pub(crate) struct RedisConfig {
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
     scripts: Vec<&'static Script>,
+    /// The address is what sentinels or a cluster told.
+    told: bool,
 }
 
 /// What an address does not say: how to secure connections, and where logins come from.
@@ -186,6 +188,7 @@ impl RedisConfig {
             sentinel_tls: None,
             provider: None,
             scripts: Vec::new(),
+            told: false,
         }
     }
 
@@ -193,6 +196,11 @@ impl RedisConfig {
     pub(crate) fn preload(mut self, scripts: impl IntoIterator<Item = &'static Script>) -> Self {
         self.scripts.extend(scripts);
         self
+    }
+
+    /// Whether others have named this server, who may name another one.
+    pub(crate) fn was_told(&self) -> bool {
+        self.told
     }
 
     /// The scripts to load.
@@ -208,7 +216,7 @@ impl RedisConfig {
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let place = Place::Tcp { host: without_brackets(host), port, certified: None };
-        Self { topology: Topology::One(place), ..self.clone() }
+        Self { topology: Topology::One(place), told: true, ..self.clone() }
     }
 
     /// The same for this sentinel, with the sentinels' own login and TLS.

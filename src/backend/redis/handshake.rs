@@ -25,15 +25,11 @@ pub(crate) struct Greeting {
     pub(crate) loaded: Vec<&'static str>,
 }
 
-/// Asks everything in one round trip. `searched`: if this is not the primary, another server may be.
+/// Asks everything in one round trip.
 ///
 /// INFO has to be answered: it says whether this is the primary, and which start of the server (`run_id`), without
 /// which lost data looks like a deleted key. A user who may not load scripts sends each in full once.
-pub(crate) async fn greet(
-    client: &Client,
-    config: &RedisConfig,
-    searched: bool,
-) -> Result<Greeting, Failure> {
+pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greeting, Failure> {
     let mut questions: Vec<(&'static str, Vec<Value>)> =
         vec![("PING", vec![]), ("INFO", vec!["server".into()]), ("INFO", vec!["replication".into()])];
     // Loaded now, a script is rarely unknown later, when a call would have to be sent a second time.
@@ -46,7 +42,7 @@ pub(crate) async fn greet(
     next()?;
     let (server, replication) = (text(next()?), text(next()?));
     if let Some(role) = role(&server, &replication) {
-        check_role(&role, searched)?;
+        check_role(&role, config.was_told())?;
     }
     let version = version(&server);
     check_version(&version)?;
@@ -96,7 +92,8 @@ fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
 }
 
-fn check_role(role: &str, searched: bool) -> Result<(), Failure> {
+/// `told`: by sentinels or a cluster, which can name another server if this is not the primary.
+fn check_role(role: &str, told: bool) -> Result<(), Failure> {
     if role == "master" {
         return Ok(());
     }
@@ -105,13 +102,8 @@ fn check_role(role: &str, searched: bool) -> Result<(), Failure> {
         "sentinel" => "a sentinel",
         other => other,
     };
-    let kind = if searched { FailureKind::ReadOnly } else { FailureKind::Unsupported };
+    let kind = if told { FailureKind::ReadOnly } else { FailureKind::Unsupported };
     Err(Failure::new(kind, format!("it is {found}; locks need the primary")))
-}
-
-/// Whether a connection was refused because the server is a replica.
-pub(crate) fn says_replica(failure: &Failure) -> bool {
-    failure.kind == FailureKind::Unsupported && failure.message.contains("it is a replica")
 }
 
 fn check_version(version: &str) -> Result<(), Failure> {

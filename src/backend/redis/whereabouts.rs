@@ -74,11 +74,6 @@ impl Whereabouts {
         }
     }
 
-    /// Whether the server is looked for, so that a wrong one is no reason to give up.
-    pub(crate) fn is_searched(&self) -> bool {
-        self.search.is_some()
-    }
-
     /// The server to connect to. `confirmed`: only if a sentinel says so now.
     pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Found, Failure> {
         let (config, mandate) = match &mut self.search {
