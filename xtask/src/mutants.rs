@@ -241,6 +241,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_patch_applies() {
+        let check = |mutant: &Mutant| {
+            let patch = std::path::absolute(&mutant.patch).unwrap();
+            let args = ["apply", "-C1", "--check", &patch.to_string_lossy()];
+            git(crate::root(), &args).err()
+        };
+        let stale: Vec<String> = load(&[]).unwrap().iter().filter_map(check).collect();
+        assert!(stale.is_empty(), "{}", stale.join("\n"));
+    }
+
+    #[test]
     fn the_header_ends_where_the_diff_begins() {
         let path = std::env::temp_dir().join(format!("xtask-mutant-{}.patch", std::process::id()));
         fs::write(
