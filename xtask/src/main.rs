@@ -8,6 +8,7 @@ mod compose;
 mod demo;
 mod mutants;
 mod process;
+mod proof;
 mod resp;
 mod servers;
 mod test;
@@ -28,6 +29,8 @@ cargo xtask <command>
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
+  model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
+                           shows what breaking it leads to
   help                     this text
 
 environment
@@ -55,6 +58,7 @@ fn main() -> ExitCode {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
         ["mutants", names @ ..] => mutants::run(names),
+        ["model", words @ ..] => proof::model(words),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");
             Ok(true)
