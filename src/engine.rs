@@ -116,6 +116,8 @@ pub(crate) struct Engine {
 struct InFlight {
     kind: Op,
     to: ServerId,
+    /// Of its keys, if it has any.
+    slot: Option<u16>,
     sent: Moment,
     not_after: ServerTime,
 }
@@ -306,9 +308,12 @@ impl Engine {
     }
 
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
-        let Some(InFlight { kind, to, sent, not_after }) = self.ops.remove(&op) else { return };
+        let Some(InFlight { kind, to, slot, sent, not_after }) = self.ops.remove(&op) else { return };
         let answered = Answered { by: server, sent, not_after };
         self.note_outcome(server, sent, &outcome);
+        if let (Some(slot), Outcome::Done(_)) = (slot, &outcome) {
+            self.servers.answered_for(slot, server);
+        }
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
             Op::Acquire { hold, lease, hurried } => {
@@ -362,7 +367,7 @@ impl Engine {
         not_after: ServerTime,
     ) -> OpId {
         let op = OpId(self.fresh_id());
-        self.ops.insert(op, InFlight { kind, to, sent: self.now, not_after });
+        self.ops.insert(op, InFlight { kind, to, slot: command.slot(), sent: self.now, not_after });
         let timeout = deadline.since(self.now).max(Duration::from_millis(1));
         self.effects.push(Effect::Send { op, to, command, timeout });
         op

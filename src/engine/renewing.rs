@@ -179,9 +179,10 @@ impl Engine {
                 self.report(Report::Renewed { holds: renewed });
             }
             Outcome::Done(_) => {
-                // Late: its reply brought the server's time, so the next one is not.
+                // Late: its reply brought the server's time, so the next one is not; if it is, not at the line's pace.
                 for one in holds {
-                    self.verify_again(one, Duration::ZERO);
+                    let pause = self.pause_after_late(one.hold);
+                    self.verify_again(one, pause);
                 }
             }
             Outcome::NotExecuted(failure) if concerns_one_key(failure.kind) && holds.len() > 1 => {
@@ -288,17 +289,27 @@ impl Engine {
                     verification.trouble = Some(failure.message.clone());
                 }
             }
-            let failures = match self.holds.get_mut(&one.hold) {
-                Some(hold) => {
-                    hold.failures += 1;
-                    hold.failures - 1
-                }
-                None => continue,
-            };
-            let tenth = self.config.lease.duration() / 10;
-            let pause =
-                Duration::from_millis(50 << failures.min(5)).min(tenth).max(Duration::from_millis(10));
-            self.verify_again(one, pause);
+            let failures = self.count_failure(one.hold);
+            self.verify_again(one, self.renewal_pause(failures));
+        }
+    }
+
+    /// How many there were before, since the last renewal that was confirmed.
+    fn count_failure(&mut self, id: u64) -> u32 {
+        let Some(hold) = self.holds.get_mut(&id) else { return 0 };
+        hold.failures += 1;
+        hold.failures - 1
+    }
+
+    fn renewal_pause(&self, failures: u32) -> Duration {
+        let tenth = self.config.lease.duration() / 10;
+        Duration::from_millis(50 << failures.min(5)).min(tenth).max(Duration::from_millis(10))
+    }
+
+    fn pause_after_late(&mut self, id: u64) -> Duration {
+        match self.count_failure(id) {
+            0 => Duration::ZERO,
+            failures => self.renewal_pause(failures),
         }
     }
 

@@ -95,6 +95,8 @@ pub(crate) struct Servers {
     routes: Routes,
     known: BTreeMap<ServerId, Server>,
     lives: u64,
+    /// Who answered last for a slot, where it was not the server that has it: the one that it is on its way to.
+    stand_ins: BTreeMap<u16, ServerId>,
 }
 
 impl Servers {
@@ -131,9 +133,20 @@ impl Servers {
         self.of(lock).is_some_and(Server::is_usable)
     }
 
-    /// What time it is at a name's server at a local instant, if that is known.
+    /// What time it is at a local instant where a name's commands are executed, if that is known.
     pub(crate) fn time_of(&self, lock: &LockName, at: Moment) -> Option<ServerTime> {
-        self.of(lock)?.clock.at(at)
+        let stand_in = self.stand_ins.get(&lock.slot()).and_then(|id| self.get(*id));
+        let time = stand_in.filter(|server| server.is_usable()).and_then(|server| server.clock.at(at));
+        time.or_else(|| self.of(lock)?.clock.at(at))
+    }
+
+    /// A command for a slot was answered by this server.
+    pub(crate) fn answered_for(&mut self, slot: u16, by: ServerId) {
+        if self.routes.server_of(slot) == by {
+            self.stand_ins.remove(&slot);
+        } else {
+            self.stand_ins.insert(slot, by);
+        }
     }
 
     pub(crate) fn round_trip(&self, lock: &LockName) -> Duration {
@@ -161,6 +174,7 @@ impl Servers {
 
     /// Takes other routes, and gives the ones before.
     pub(crate) fn reroute(&mut self, routes: Routes) -> Routes {
+        self.stand_ins.retain(|slot, id| routes.server_of(*slot) != *id);
         std::mem::replace(&mut self.routes, routes)
     }
 

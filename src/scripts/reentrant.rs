@@ -79,6 +79,21 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// The hash slot of its keys, if it has any. All are in one.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        match self {
+            Self::Acquire { name, .. }
+            | Self::Release { name, .. }
+            | Self::HandOff { name, .. }
+            | Self::Inspect { name }
+            | Self::ForceRelease { name, .. } => Some(name.slot()),
+            Self::Renew { holds, .. } => holds.first().map(|hold| hold.name.slot()),
+            Self::Time | Self::Ping | Self::Info | Self::Permissions(_) => None,
+        }
+    }
+}
+
 /// Where and how a freed lock is announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announce {

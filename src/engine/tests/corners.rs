@@ -326,6 +326,27 @@ fn late_answers_are_not_answered_at_the_pace_of_the_line() {
 }
 
 #[test]
+fn late_renewals_are_not_repeated_at_the_pace_of_the_line() {
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request });
+    hand.pass(LEASE / 3);
+    let mut commands = 0;
+    for _ in 0..5_000 {
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            commands += 1;
+            hand.done(op, Body::Renew(None));
+        }
+        hand.pass(Duration::from_millis(1));
+    }
+    assert!((2..50).contains(&commands), "{commands} commands in 5 s");
+    hand.pass(Duration::from_secs(2));
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(cell.is_held(hand.now));
+}
+
+#[test]
 fn a_hint_that_overtakes_the_grant() {
     let mut hand = Hand::new();
     let request = hand.ask(1, Wait::Forever);

@@ -23,8 +23,10 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::name::SLOTS;
 use crate::owner::OwnerKey;
+use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
@@ -268,6 +270,44 @@ fn each_server_has_its_own_clock() {
     };
     assert_eq!(not_after(&mut hand, "a"), 1_000_000);
     assert_eq!(not_after(&mut hand, "b"), 61_000_000);
+}
+
+#[test]
+fn a_slot_on_its_way_goes_by_the_clock_of_who_answers() {
+    let mut hand = Hand::two();
+    let offset = hand.offset;
+    let answer = |hand: &mut Hand, op, body| {
+        // That server's clock is a minute ahead, and the call was sent on to it.
+        let time = Some(ServerTime(hand.now.micros() + offset + 60_000_000));
+        hand.event(Event::Replied { op, server: B, outcome: Outcome::Done(Reply { time, body }) });
+    };
+    let left = |hand: &Hand, time: ServerTime| time.0 - hand.now.micros() - offset;
+    let request = hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    answer(&mut hand, op, Body::Acquire(Acquired::Late));
+    assert_eq!(hand.labels(), ["release", "acquire"]);
+    let (op, _) = hand.sent.remove(0);
+    answer(&mut hand, op, Body::Release(Released::Gone));
+    let (op, command) = hand.take("acquire");
+    let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
+    assert_eq!(left(&hand, not_after), 61_000_000);
+    answer(&mut hand, op, grant(1));
+    let cell = hand.granted(request);
+    hand.event(Event::PickedUp { request });
+    hand.pass(LEASE / 3);
+    let (op, command) = hand.take("renew");
+    let Command::Renew { not_after, .. } = command else { panic!("{command:?}") };
+    assert_eq!(left(&hand, not_after), 61_000_000);
+    answer(&mut hand, op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(cell.is_held(hand.now));
+    // It has come back: the server that has the slot answers for it again.
+    hand.pass(LEASE / 3);
+    let (op, _) = hand.take("renew");
+    hand.done_by(op, Body::Renew(Some(vec![Renewed::Yes])));
+    hand.pass(LEASE / 3);
+    let (_, command) = hand.take("renew");
+    let Command::Renew { not_after, .. } = command else { panic!("{command:?}") };
+    assert_eq!(left(&hand, not_after), 1_000_000);
 }
 
 #[test]
