@@ -24,6 +24,9 @@ pub(crate) const FEATURES: &str = "--features=in-memory,fred-config,rustls";
 /// What the endpoint tests are run on.
 const DEPLOYMENTS: [topologies::Kind; 4] = topologies::Kind::ALL;
 
+/// Row of the endpoint tests in containers.
+const COMPOSE: &str = "compose";
+
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const KIND_LIMIT: Duration = Duration::from_secs(300);
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
@@ -63,14 +66,14 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     kinds.push(examples(&server)?);
     drop(server);
     kinds.extend(all_endpoints(with_compose, &redis)?);
-    Ok(print_table(&kinds))
+    Ok(conclude(&kinds))
 }
 
 /// The endpoint tests alone.
 pub(crate) fn endpoints_only(with_compose: bool) -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     build(&["test", "--no-run", "--test", "it"])?;
-    Ok(print_table(&all_endpoints(with_compose, &redis)?))
+    Ok(conclude(&all_endpoints(with_compose, &redis)?))
 }
 
 fn all_endpoints(with_compose: bool, redis: &Path) -> Result<Vec<Kind>, String> {
@@ -265,15 +268,15 @@ fn run_compose(redis: &Path, certs: &Path) -> Vec<Kind> {
     println!("\n== compose: services");
     let stack = match compose::up(certs) {
         Ok(stack) => stack,
-        Err(reason) => return DEPLOYMENTS.map(|kind| not_run("compose", kind, reason.clone())).into(),
+        Err(reason) => return DEPLOYMENTS.map(|kind| not_run(COMPOSE, kind, reason.clone())).into(),
     };
     let test = |kind| {
-        endpoint("compose", kind, &stack.url(kind), redis, certs)
-            .unwrap_or_else(|reason| not_run("compose", kind, reason))
+        endpoint(COMPOSE, kind, &stack.url(kind), redis, certs)
+            .unwrap_or_else(|reason| not_run(COMPOSE, kind, reason))
     };
     let mut kinds = Vec::from(DEPLOYMENTS.map(test));
     if let Err(reason) = stack.down() {
-        kinds.push(not_run("compose", topologies::Kind::Single, reason));
+        kinds.push(not_run(COMPOSE, topologies::Kind::Single, reason));
     }
     kinds
 }
@@ -283,6 +286,16 @@ fn not_run(row: &str, kind: topologies::Kind, reason: String) -> Kind {
     println!("not run: {reason}");
     let counts = Counts { failed: 1, failures: vec![reason], ..Counts::default() };
     Kind { name: format!("{row} {}", kind.name()), took: Duration::ZERO, counts }
+}
+
+/// Prints the closing table, and below it what could not be run at all.
+fn conclude(kinds: &[Kind]) -> bool {
+    let passed = print_table(kinds);
+    let compose = || kinds.iter().filter(|kind| kind.name.starts_with(COMPOSE));
+    if compose().count() > 0 && compose().all(|kind| kind.counts.passed == 0) {
+        println!("NOT RUN: {COMPOSE}");
+    }
+    passed
 }
 
 /// Prints the closing table. True if nothing failed and nothing was empty.
