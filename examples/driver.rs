@@ -26,12 +26,18 @@
 //! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
 //! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
 //! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
+//! | `ID count NAME UNTIL FILE [work_us=N]` | info | critical sections, see below |
 //! | `ID block MS` | info | blocks every worker of the user's runtime |
 //! | `ID stats` | info | `counters` and `gauges` |
 //! | `ID ping` | info | `rtt_us` |
 //! | `ID preflight NAME` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
+//!
+//! `count` goes round lock, read the number in FILE, wait N µs, write the number plus 1, unlock, until the number is
+//! UNTIL: the lock is all that protects it. Lines of numbers would cost more than locks. It ends in `done` (how many of
+//! the sections were its own), `longest_wait_us`, and `sections`, for each the number read, when the lock was granted
+//! and when its release began, in ns as `boot_ns`.
 //!
 //! At the end of the input the client is shut down and the process exits with 0.
 //!
@@ -59,6 +65,7 @@ use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::BufRead;
 use std::io::Write;
+use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -401,6 +408,7 @@ impl Driver {
             "guard" => self.ask(id, Action::Look, words),
             "force" => self.force(id, words),
             "query" => self.query(id, words),
+            "count" => self.count(id, words),
             "block" => self.block(id, words),
             "stats" => self.stats(id, words),
             "ping" => self.ping(id, words),
@@ -484,6 +492,25 @@ impl Driver {
             });
             Ok(("info", fields))
         });
+        Ok(())
+    }
+
+    fn count(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let lock = self.client.mutex(words.name()?)?;
+        let number = words.required("the number")?;
+        let until = number.parse().map_err(|_| Failure::bad(format!("not a number: {number}")))?;
+        let path = words.required("the file")?;
+        let work = match words.next().map(|word| (word, word.split_once('='))) {
+            None => Duration::ZERO,
+            Some((_, Some(("work_us", value)))) => {
+                Duration::from_micros(value.parse().map_err(|_| Failure::bad(format!("work_us={value}")))?)
+            }
+            Some((word, _)) => return Err(Failure::bad(format!("not an option here: {word}"))),
+        };
+        words.end()?;
+        let file = std::fs::File::options().read(true).write(true).open(path);
+        let file = file.map_err(|error| Failure::bad(format!("{path}: {error}")))?;
+        self.spawn(id, async move { Ok(("info", count(&lock, until, &file, work).await?)) });
         Ok(())
     }
 
@@ -590,6 +617,39 @@ impl Driver {
 #[expect(clippy::disallowed_methods, reason = "blocking the runtime is what was asked for")]
 fn sleep_here(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// Critical sections on the number in a file, until it is `until`.
+async fn count(
+    lock: &redis_reentrant_lock::Mutex,
+    until: u64,
+    file: &std::fs::File,
+    work: Duration,
+) -> Result<Value, Failure> {
+    let unreadable = |error: &dyn Display| Failure::new("unavailable", format!("the counter: {error}"));
+    let (mut sections, mut longest_ns) = (Vec::new(), 0);
+    loop {
+        let called_ns = boot_ns();
+        let guard = lock.lock().await?;
+        let granted_ns = boot_ns();
+        longest_ns = longest_ns.max(granted_ns - called_ns);
+        let mut text = [b' '; 32];
+        file.read_at(&mut text, 0).map_err(|error| unreadable(&error))?;
+        let number = String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).parse::<u64>();
+        let number = number.map_err(|error| unreadable(&error))?;
+        if number >= until {
+            guard.unlock().await?;
+            let done = sections.len();
+            return Ok(json!({ "done": done, "longest_wait_us": longest_ns / 1_000, "sections": sections }));
+        }
+        if !work.is_zero() {
+            sleep_here(work);
+        }
+        file.write_all_at(format!("{:020}\n", number + 1).as_bytes(), 0)
+            .map_err(|error| unreadable(&error))?;
+        sections.push([number, granted_ns, boot_ns()]);
+        guard.unlock().await?;
+    }
 }
 
 /// Ends the process as a power cut would: nothing is released, nothing is flushed.

@@ -1,14 +1,15 @@
 //! `cargo xtask demo`: what the lock does, between processes, as a timeline; every claim is checked.
 
-mod driver;
 mod scenes;
 
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::driver;
+use crate::driver::Driver;
+use crate::driver::PATIENCE;
+use crate::driver::boot_ns;
 use crate::process;
 use crate::process::Echo;
 use crate::process::cargo;
@@ -17,9 +18,6 @@ use crate::resp::Reply;
 use crate::servers;
 use crate::servers::Server;
 use crate::test;
-
-use driver::Driver;
-use driver::boot_ns;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 const IN_MEMORY_LIMIT: Duration = Duration::from_secs(60);
@@ -34,7 +32,7 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
             return in_memory();
         }
     };
-    let driver = build_driver()?;
+    let driver = driver::build()?;
     let mut stage = Stage::new(Server::start(&redis)?, driver)?;
     println!("private redis-server {}, pid {}, {}\n", stage.version()?, stage.server.pid, stage.server.url());
     let mut failed = 0;
@@ -51,21 +49,6 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
     let scenes = scenes::ALL.len();
     println!("{scenes} scenes, {failed} failed; {checks} claims checked; {processes} processes; {took:.1} s");
     Ok(failed == 0)
-}
-
-/// Builds the driver and says where it is.
-fn build_driver() -> Result<PathBuf, String> {
-    println!("building the driver");
-    let mut command = cargo(&["build", "--example", "driver", "--message-format=json-render-diagnostics"]);
-    command.arg(test::FEATURES);
-    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
-    if !built.success {
-        return Err(format!("the driver does not build:\n{}", built.output));
-    }
-    let artifacts = built.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let driver = artifacts.rev().find(|artifact| artifact["target"]["name"] == "driver");
-    let path = driver.as_ref().and_then(|artifact| artifact["executable"].as_str());
-    path.map(PathBuf::from).ok_or_else(|| "cargo does not say where the driver is".to_owned())
 }
 
 fn in_memory() -> Result<bool, String> {
@@ -97,7 +80,9 @@ impl Stage {
     fn driver(&mut self, settings: &[&str]) -> Result<Driver, String> {
         let letter = char::from(b'A' + u8::try_from(self.processes % 26).unwrap_or(0));
         self.processes += 1;
-        let driver = Driver::start(&self.driver, &self.server.url(), settings, letter)?;
+        let mut command = Command::new(&self.driver);
+        command.arg(self.server.url()).args(settings);
+        let (driver, _) = Driver::start(command, letter, PATIENCE)?;
         let settings = settings.join(" ");
         self.tell(&driver, boot_ns(), &format!("connected as client {} {settings}", &driver.uuid[..8]));
         Ok(driver)

@@ -6,6 +6,8 @@ mod certs;
 mod cleanup;
 mod compose;
 mod demo;
+mod driver;
+mod interop;
 mod mutants;
 mod process;
 mod proof;
@@ -26,6 +28,10 @@ cargo xtask <command>
   endpoint [--compose]     the endpoint tests alone
   examples                 runs every example
   repeat N                 runs the integration tests N times
+  interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
+                           not run. --versions newest|all|4.7.0 (newest), --on single|cluster (both),
+                           --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it
+                           where it can, and fails without it
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         ["certs", directory, hosts @ ..] => {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
+        ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),
         ["model", words @ ..] => proof::model(words),
         ["help" | "--help" | "-h"] => {

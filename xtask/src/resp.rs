@@ -4,8 +4,10 @@ use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Error;
 use std::io::ErrorKind;
+use std::io::Read;
 use std::io::Result;
 use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -19,15 +21,31 @@ pub(crate) enum Reply {
     List(Vec<Self>),
 }
 
-/// A connection to a server's unix socket.
-#[derive(Debug)]
-pub(crate) struct Connection(BufReader<UnixStream>);
+/// A connection to a server.
+pub(crate) struct Connection(BufReader<Box<dyn Stream>>);
+
+trait Stream: Read + Write + Send {}
+impl<T: Read + Write + Send> Stream for T {}
 
 impl Connection {
+    /// Through a unix socket.
     pub(crate) fn open(socket: &Path) -> Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        Ok(Self(BufReader::new(stream)))
+        Ok(Self(BufReader::new(Box::new(stream))))
+    }
+
+    /// By TCP; answers are waited for at most `limit`.
+    pub(crate) fn tcp(address: &str, limit: Duration) -> Result<Self> {
+        let stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(limit))?;
+        stream.set_nodelay(true)?;
+        Ok(Self(BufReader::new(Box::new(stream))))
+    }
+
+    /// What the server says unasked: a message, a line of MONITOR.
+    pub(crate) fn next(&mut self) -> Result<Reply> {
+        read(&mut self.0)
     }
 
     /// Sends one command and waits for its reply; an error reply is an error.

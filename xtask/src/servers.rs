@@ -58,22 +58,38 @@ fn install() -> Result<(), String> {
     let manager = MANAGERS.iter().find(|manager| process::find_program(manager.program).is_some()).ok_or(
         "none of apt-get, dnf, apk and brew is here; install Redis 6.2 or later, or set REDIS_SERVER",
     )?;
-    let sudo = manager.root && !is_root();
     for args in manager.commands {
-        let mut words = vec![manager.program];
-        words.extend_from_slice(args);
-        if sudo {
-            words.splice(0..0, ["sudo", "-n"]);
-        }
-        println!("redis-server is not installed; running: {}", words.join(" "));
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive");
-        // A private server is all that is wanted: keeps the package from starting a system-wide one.
-        command.env("RUNLEVEL", "1");
-        let done = process::run(command, INSTALL_LIMIT, Echo::Off)?;
-        if !done.success {
-            return Err(format!("`{}` failed:\n{}", words.join(" "), done.output.trim_end()));
-        }
+        manage(manager, args)?;
+    }
+    Ok(())
+}
+
+/// Installs Debian's packages, where that is the system.
+pub(crate) fn install_debian(packages: &[&str]) -> Result<(), String> {
+    let here =
+        |manager: &&Manager| manager.program == "apt-get" && process::find_program("apt-get").is_some();
+    let manager = MANAGERS.iter().find(here);
+    let manager = manager.ok_or_else(|| format!("apt-get is not here; install {}", packages.join(", ")))?;
+    manage(manager, manager.commands[0])?;
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend_from_slice(packages);
+    manage(manager, &install)
+}
+
+fn manage(manager: &Manager, args: &[&str]) -> Result<(), String> {
+    let mut words = vec![manager.program];
+    words.extend_from_slice(args);
+    if manager.root && !is_root() {
+        words.splice(0..0, ["sudo", "-n"]);
+    }
+    println!("running: {}", words.join(" "));
+    let mut command = Command::new(words[0]);
+    command.args(&words[1..]).env("DEBIAN_FRONTEND", "noninteractive");
+    // A private server is all that is wanted: keeps the package from starting a system-wide one.
+    command.env("RUNLEVEL", "1");
+    let done = process::run(command, INSTALL_LIMIT, Echo::Off)?;
+    if !done.success {
+        return Err(format!("`{}` failed:\n{}", words.join(" "), done.output.trim_end()));
     }
     Ok(())
 }

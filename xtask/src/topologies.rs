@@ -1,6 +1,7 @@
 //! The kinds of deployment, as `docker/topology.sh` defines them: started privately, without containers.
 
 use std::net::TcpListener;
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::path::PathBuf;
@@ -47,7 +48,7 @@ impl Kind {
 
     /// What clients are told, for servers that begin at this port.
     pub(crate) fn url(self, port: u16) -> String {
-        let places = |numbers: std::ops::Range<u16>| {
+        let places = |numbers: Range<u16>| {
             numbers.map(|number| format!("127.0.0.1:{}", port + number)).collect::<Vec<_>>().join(",")
         };
         match self {
@@ -114,6 +115,11 @@ impl Private {
 
     pub(crate) fn url(&self) -> String {
         self.kind.url(self.port)
+    }
+
+    /// Where all its servers listen.
+    pub(crate) fn ports(&self) -> Range<u16> {
+        self.port..self.port + self.kind.servers()
     }
 }
 

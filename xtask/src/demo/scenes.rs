@@ -5,9 +5,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::Stage;
-use super::driver::Driver;
-use super::driver::Event;
-use super::driver::boot_ns;
+use crate::driver::Driver;
+use crate::driver::Event;
+use crate::driver::boot_ns;
 
 type Scene = fn(&mut Stage) -> Result<(), String>;
 

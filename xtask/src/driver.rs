@@ -1,11 +1,11 @@
-//! One process that runs `examples/driver.rs`.
+//! One process that runs `examples/driver.rs`, or speaks its protocol.
 
 use std::collections::VecDeque;
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Child;
 use std::process::ChildStdin;
 use std::process::Command;
@@ -23,39 +23,58 @@ use serde_json::Value;
 
 use crate::cleanup::Cleanup;
 use crate::process;
+use crate::process::Echo;
+use crate::process::cargo;
+use crate::test;
 
 /// Longer than anything takes that works.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+
+/// Builds the driver of this crate and says where it is.
+pub(crate) fn build() -> Result<PathBuf, String> {
+    println!("building the driver");
+    let mut command = cargo(&["build", "--example", "driver", "--message-format=json-render-diagnostics"]);
+    command.arg(test::FEATURES);
+    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(format!("the driver does not build:\n{}", built.output));
+    }
+    let artifacts = built.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let driver = artifacts.rev().find(|artifact| artifact["target"]["name"] == "driver");
+    let path = driver.as_ref().and_then(|artifact| artifact["executable"].as_str());
+    path.map(PathBuf::from).ok_or_else(|| "cargo does not say where the driver is".to_owned())
+}
 
 /// One line that a driver printed.
 #[derive(Debug, Clone)]
-pub(super) struct Event {
-    pub(super) event: String,
-    pub(super) boot_ns: u64,
+pub(crate) struct Event {
+    pub(crate) event: String,
+    pub(crate) boot_ns: u64,
     id: String,
-    fields: Value,
+    pub(crate) fields: Value,
 }
 
 impl Event {
-    pub(super) fn number(&self, field: &str) -> Result<u64, String> {
+    pub(crate) fn number(&self, field: &str) -> Result<u64, String> {
         self.fields[field].as_u64().ok_or_else(|| format!("`{}` has no number `{field}`", self.event))
     }
 
-    pub(super) fn text(&self, field: &str) -> &str {
+    pub(crate) fn text(&self, field: &str) -> &str {
         self.fields[field].as_str().unwrap_or_default()
     }
 
     /// A number of the `counters` of `stats`.
-    pub(super) fn counter(&self, name: &str) -> Result<u64, String> {
+    pub(crate) fn counter(&self, name: &str) -> Result<u64, String> {
         self.fields["counters"][name].as_u64().ok_or_else(|| format!("stats has no counter `{name}`"))
     }
 }
 
 /// The process. Killed when dropped; `finish` lets it end well.
-pub(super) struct Driver {
-    pub(super) letter: char,
-    pub(super) pid: u32,
-    pub(super) uuid: String,
+pub(crate) struct Driver {
+    pub(crate) letter: char,
+    pub(crate) pid: u32,
+    pub(crate) uuid: String,
     child: Arc<Mutex<Child>>,
     input: ChildStdin,
     events: Receiver<Event>,
@@ -64,15 +83,19 @@ pub(super) struct Driver {
 }
 
 impl Driver {
-    pub(super) fn start(program: &Path, url: &str, settings: &[&str], letter: char) -> Result<Self, String> {
-        let mut child = Command::new(program)
-            .arg(url)
-            .args(settings)
+    /// Starts it and waits for `ready`, which says when it was and where the process is.
+    pub(crate) fn start(
+        mut command: Command,
+        letter: char,
+        limit: Duration,
+    ) -> Result<(Self, Event), String> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .map_err(|error| format!("{}: {error}", program.display()))?;
+            .map_err(|error| format!("{program}: {error}"))?;
         let pid = child.id();
         let (input, output) = (child.stdin.take(), child.stdout.take());
         let child = Arc::new(Mutex::new(child));
@@ -93,26 +116,30 @@ impl Driver {
         });
         let unread = VecDeque::new();
         let mut driver = Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
-        let ready = driver.expect("", "ready")?;
+        let ready = driver.expect_within("", "ready", limit)?;
         driver.uuid = ready.text("uuid").to_owned();
-        Ok(driver)
+        Ok((driver, ready))
     }
 
     /// Sends a command, not waiting for anything.
-    pub(super) fn send(&mut self, line: &str) -> Result<(), String> {
+    pub(crate) fn send(&mut self, line: &str) -> Result<(), String> {
         writeln!(self.input, "{line}").map_err(|error| format!("{} does not listen: {error}", self.letter))
     }
 
     /// Sends a command and waits for its end, which must be the event given.
-    pub(super) fn ask(&mut self, line: &str, event: &str) -> Result<Event, String> {
+    pub(crate) fn ask(&mut self, line: &str, event: &str) -> Result<Event, String> {
         self.send(line)?;
         let id = line.split_whitespace().next().unwrap_or_default();
         self.expect(id, event)
     }
 
     /// Waits for an event of a command, skipping `waiting` and `releasing` unless they are what is wanted.
-    pub(super) fn expect(&mut self, id: &str, event: &str) -> Result<Event, String> {
-        let until = Instant::now() + PATIENCE;
+    pub(crate) fn expect(&mut self, id: &str, event: &str) -> Result<Event, String> {
+        self.expect_within(id, event, PATIENCE)
+    }
+
+    pub(crate) fn expect_within(&mut self, id: &str, event: &str, limit: Duration) -> Result<Event, String> {
+        let until = Instant::now() + limit;
         loop {
             if let Some(found) = self.take(id, event) {
                 return if found.event == event {
@@ -129,7 +156,7 @@ impl Driver {
     }
 
     /// The event, if it has come already.
-    pub(super) fn poll(&mut self, id: &str, event: &str) -> Option<Event> {
+    pub(crate) fn poll(&mut self, id: &str, event: &str) -> Option<Event> {
         self.unread.extend(self.events.try_iter());
         self.take(id, event).filter(|found| found.event == event)
     }
@@ -143,12 +170,12 @@ impl Driver {
     }
 
     /// SIGKILL: the process has no chance to release anything.
-    pub(super) fn kill(self) {
+    pub(crate) fn kill(self) {
         drop(self.cleanup);
     }
 
     /// Ends the input and waits for the process to end by itself, with 0.
-    pub(super) fn finish(self) -> Result<(), String> {
+    pub(crate) fn finish(self) -> Result<(), String> {
         let Self { letter, child, input, cleanup, .. } = self;
         drop(input);
         let until = Instant::now() + PATIENCE;
@@ -176,7 +203,7 @@ fn parse(line: &str) -> Option<Event> {
 }
 
 /// CLOCK_BOOTTIME, as in the events.
-pub(super) fn boot_ns() -> u64 {
+pub(crate) fn boot_ns() -> u64 {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Boottime;
     #[cfg(not(any(target_os = "linux", target_os = "android")))]

@@ -1,0 +1,139 @@
+package interop;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.util.List;
+import java.util.UUID;
+import java.util.concurrent.TimeUnit;
+
+import org.redisson.Redisson;
+import org.redisson.api.RLock;
+import org.redisson.api.RedissonClient;
+import org.redisson.config.ClusterServersConfig;
+import org.redisson.config.Config;
+
+/** Redisson, by what all its versions from 3.0 on have; what came later, or looked different, is looked up. */
+final class Client {
+    private final RedissonClient redisson;
+    private final String id;
+
+    private Client(RedissonClient redisson) throws ReflectiveOperationException {
+        this.redisson = redisson;
+        this.id = idOf(redisson);
+    }
+
+    /** The client that the command line describes. */
+    static Client connect(List<String> args, Events events) throws Exception {
+        if (args.isEmpty()) {
+            throw new Failure("bad_command", "usage: Driver URL [lease_ms=…] [sharded=…] [boot_offset_ns=…]");
+        }
+        Config config = new Config();
+        String sharded = "auto";
+        for (String setting : args.subList(1, args.size())) {
+            String value = setting.substring(setting.indexOf('=') + 1);
+            switch (setting.substring(0, Math.max(setting.indexOf('='), 0))) {
+                case "lease_ms" -> set(config, "setLockWatchdogTimeout", Words.number(value));
+                case "sharded" -> sharded = value;
+                case "boot_offset_ns" -> events.bootOffset(Words.number(value));
+                default -> throw new Failure("bad_command", "not a setting: " + setting);
+            }
+        }
+        address(config, args.get(0), sharded);
+        return new Client(Redisson.create(config));
+    }
+
+    private static void address(Config config, String url, String sharded) throws Exception {
+        String scheme = url.substring(0, url.indexOf("://"));
+        String places = url.substring(url.indexOf("://") + 3);
+        // The oldest want no scheme, all others one.
+        String prefix = version().matches("3\\.[0-4]\\..*") ? "" : "redis://";
+        if (scheme.equals("redis")) {
+            config.useSingleServer().setAddress(prefix + places);
+            return;
+        }
+        ClusterServersConfig cluster = config.useClusterServers();
+        for (String place : places.split(",")) {
+            cluster.addNodeAddress(prefix + place);
+        }
+        if (!sharded.equals("auto")) {
+            sharding(cluster, sharded);
+        }
+    }
+
+    /** ShardedSubscriptionMode: since 3.29. */
+    @SuppressWarnings({"unchecked", "rawtypes"})
+    private static void sharding(ClusterServersConfig cluster, String mode) throws Exception {
+        for (Method method : cluster.getClass().getMethods()) {
+            if (method.getName().equals("setShardedSubscriptionMode")) {
+                Class type = method.getParameterTypes()[0];
+                method.invoke(cluster, Enum.valueOf(type, mode.toUpperCase()));
+                return;
+            }
+        }
+        throw new Failure("bad_command", "this version of Redisson has no sharded=" + mode);
+    }
+
+    /** Since 3.2. */
+    private static void set(Config config, String setter, long value) throws Exception {
+        try {
+            Config.class.getMethod(setter, long.class).invoke(config, value);
+        } catch (NoSuchMethodException error) {
+            throw new Failure("bad_command", "this version of Redisson has no " + setter);
+        }
+    }
+
+    /** The first part of the field in a lock's hash. */
+    private static String idOf(RedissonClient redisson) throws ReflectiveOperationException {
+        try {
+            return (String) RedissonClient.class.getMethod("getId").invoke(redisson);
+        } catch (NoSuchMethodException error) {
+            Object manager = field(redisson, "connectionManager");
+            Object id = field(redisson, "id");
+            return (id == null ? field(manager, "id") : id).toString();
+        }
+    }
+
+    private static Object field(Object of, String name) throws ReflectiveOperationException {
+        for (Class<?> type = of.getClass(); type != null; type = type.getSuperclass()) {
+            for (Field field : type.getDeclaredFields()) {
+                if (field.getName().equals(name) && (!name.equals("id") || field.getType() != UUID[].class)) {
+                    field.setAccessible(true);
+                    return field.get(of);
+                }
+            }
+        }
+        return null;
+    }
+
+    String id() {
+        return id;
+    }
+
+    /** Of the jar that runs. */
+    static String version() {
+        String jar = Redisson.class.getProtectionDomain().getCodeSource().getLocation().getPath();
+        return jar.replaceAll(".*redisson-|\\.jar$", "");
+    }
+
+    RLock lock(String name, String kind) throws Failure {
+        return switch (kind) {
+            case "plain" -> redisson.getLock(name);
+            case "fair" -> redisson.getFairLock(name);
+            case "read" -> redisson.getReadWriteLock(name).readLock();
+            case "write" -> redisson.getReadWriteLock(name).writeLock();
+            default -> throw new Failure("bad_command", "no such kind of lock: " + kind);
+        };
+    }
+
+    /** Whether somebody lost the lock by it. The oldest versions do not say. */
+    boolean force(String name) throws Exception {
+        RLock lock = redisson.getLock(name);
+        boolean locked = lock.isLocked();
+        Object forced = RLock.class.getMethod("forceUnlock").invoke(lock);
+        return forced instanceof Boolean answer ? answer : locked;
+    }
+
+    void shutdown() {
+        redisson.shutdown(0, 2, TimeUnit.SECONDS);
+    }
+}

@@ -1,0 +1,97 @@
+//! Java and Maven: found or installed, and the Java driver built.
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::interop::versions::Redisson;
+use crate::process;
+use crate::process::Echo;
+use crate::servers;
+
+const VERSION_LIMIT: Duration = Duration::from_secs(30);
+const BUILD_LIMIT: Duration = Duration::from_secs(300);
+const NEEDED: u32 = 17;
+
+/// Old versions of Netty look into these.
+const OPENED: &[&str] =
+    &["java.base/java.nio", "java.base/java.lang", "java.base/sun.nio.ch", "java.base/java.util"];
+
+#[derive(Debug)]
+pub(crate) struct Java {
+    java: PathBuf,
+    maven: PathBuf,
+}
+
+impl Java {
+    /// With `install`, what is missing is installed if that is possible.
+    pub(crate) fn find(install: bool) -> Result<Self, String> {
+        Self::look().or_else(|reason| {
+            if !install {
+                return Err(reason);
+            }
+            println!("{reason}");
+            servers::install_debian(&["openjdk-17-jdk-headless", "maven"])?;
+            Self::look()
+        })
+    }
+
+    fn look() -> Result<Self, String> {
+        let program = |name: &str| process::find_program(name).ok_or_else(|| format!("{name} is missing"));
+        let found = Self { java: program("java")?, maven: program("mvn")? };
+        program("javac")?;
+        match version(&found.java)? {
+            version if version >= NEEDED => Ok(found),
+            version => Err(format!("java is version {version}; {NEEDED} or later is needed")),
+        }
+    }
+
+    /// Builds the driver with a version of Redisson, and gives what runs it.
+    pub(crate) fn build(&self, redisson: &Redisson) -> Result<JavaDriver, String> {
+        let project = crate::root().join("tests/interop");
+        let mut command = Command::new(&self.maven);
+        command.current_dir(&project).args(["-q", "-B", "package"]);
+        command.arg(format!("-Dredisson.version={}", redisson.version));
+        let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+        if !built.success {
+            return Err(format!("the Java driver does not build:\n{}", built.output.trim_end()));
+        }
+        let target = project.join("target").join(redisson.version);
+        let class_path = format!("{0}/classes:{0}/lib/*", target.display());
+        Ok(JavaDriver { java: self.java.clone(), class_path, log: target.join("driver.log") })
+    }
+}
+
+fn version(java: &Path) -> Result<u32, String> {
+    let mut command = Command::new(java);
+    command.arg("-version");
+    let done = process::run(command, VERSION_LIMIT, Echo::Off)?;
+    let number = done.output.split('"').nth(1).and_then(|version| version.split(['.', '-']).next());
+    number.and_then(|number| number.parse().ok()).ok_or_else(|| format!("java -version: {}", done.output))
+}
+
+/// A driver that is built.
+#[derive(Debug, Clone)]
+pub(crate) struct JavaDriver {
+    java: PathBuf,
+    class_path: String,
+    /// What all its processes write on standard error.
+    log: PathBuf,
+}
+
+impl JavaDriver {
+    /// The command that runs it; its arguments are for the caller.
+    pub(crate) fn command(&self) -> Result<Command, String> {
+        let log = std::fs::File::options().create(true).append(true).open(&self.log);
+        let log = log.map_err(|error| format!("{}: {error}", self.log.display()))?;
+        let mut command = Command::new(&self.java);
+        // The heap is small, and the compiler hurried, for the sake of the machine that the others run on too.
+        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        for package in OPENED {
+            command.arg("--add-opens").arg(format!("{package}=ALL-UNNAMED"));
+        }
+        command.arg("-cp").arg(&self.class_path).arg("interop.Driver").stderr(log);
+        Ok(command)
+    }
+}
