@@ -8,6 +8,7 @@ use crate::interop::stage::Scenario;
 use crate::interop::stage::Stage;
 use crate::interop::stage::check;
 use crate::resp::Reply;
+use crate::topologies::Kind;
 
 pub(crate) const ALL: &[Scenario] = &[
     Scenario { title: "Java's unlock latches", run: latches, directions: ONCE, needs_short_leases: false },
@@ -33,7 +34,26 @@ fn latches(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let left = stage.redis.pttl(&latch)?;
     check((1..600_000).contains(&left), || format!("the latch's time to live is {left}"))?;
     stage.redis.command(&["DEL", &latch])?;
+    if stage.kind == Kind::Single {
+        // By the commands themselves: what each says when it is alone.
+        let name = stage.name("latch");
+        let said = stage.redis.told(|| alone(&mut rust, &name))?;
+        let about = |what: &str, said: &[String]| said.iter().filter(|line| line.contains(what)).count();
+        check(about("redisson_unlock_latch", &said) == 0, || format!("Rust uses latches: {said:#?}"))?;
+        let said = stage.redis.told(|| alone(&mut java, &name))?;
+        check(about("redisson_lock_fence", &said) == 0, || format!("Java uses fence counters: {said:#?}"))?;
+        let latches = about("redisson_unlock_latch", &said);
+        stage.note(&format!("alone, Java names its latches in {latches} commands, Rust in none"));
+    }
     stage.give_back([java, rust]);
+    Ok(())
+}
+
+fn alone(client: &mut Client, name: &str) -> Result<(), String> {
+    let (outer, _) = client.lock(name, "owner=o")?;
+    let (inner, _) = client.lock(name, "owner=o")?;
+    client.unlock(&inner)?;
+    client.unlock(&outer)?;
     Ok(())
 }
 

@@ -20,9 +20,21 @@ impl Redis {
         Self { nodes, connections: HashMap::new() }
     }
 
-    /// A connection of its own to the first server.
-    pub(crate) fn connection(&self) -> Result<Connection, String> {
-        Connection::tcp(&self.nodes[0], ANSWER_LIMIT).map_err(|error| error.to_string())
+    /// What the first server is told, by whom ever, while something is done.
+    pub(crate) fn told(&mut self, done: impl FnOnce() -> Result<(), String>) -> Result<Vec<String>, String> {
+        const MARK: &str = "that is all";
+        let trouble = |error: std::io::Error| format!("MONITOR: {error}");
+        let mut monitor = Connection::tcp(&self.nodes[0], ANSWER_LIMIT).map_err(trouble)?;
+        monitor.command(&["MONITOR"]).map_err(trouble)?;
+        done()?;
+        self.command(&["ECHO", MARK])?;
+        let mut lines = Vec::new();
+        loop {
+            match text(&monitor.next().map_err(trouble)?) {
+                line if line.contains(MARK) => return Ok(lines),
+                line => lines.push(line.to_owned()),
+            }
+        }
     }
 
     /// Runs a command where its key is.
