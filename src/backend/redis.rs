@@ -50,16 +50,19 @@ use crate::backend::ServerId;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::cluster::ClusterBackend;
 use crate::backend::redis::commands::CommandEvent;
+use crate::backend::redis::commands::Commands;
 pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::config::Topology;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::Request;
 use crate::backend::redis::pubsub::Subscriber;
 use crate::backend::redis::sentinel::Listener;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::whereabouts::Whereabouts;
+use crate::backend::redis::whereabouts::keep_connected;
 use crate::config::Sharding;
 
 /// The backend for a deployment. Called within the runtime that shall own the connections.
@@ -121,8 +124,12 @@ impl RedisBackend {
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
         let (whereabouts, mut links) = look(config, &stopped);
-        links.push(tokio::spawn(commands::run(whereabouts.clone(), command_sender, stopped.clone())));
-        links.push(tokio::spawn(pubsub::run(whereabouts, pubsub_sender, stopped)));
+        links.push(tokio::spawn(keep_connected(
+            whereabouts.clone(),
+            Commands(command_sender),
+            stopped.clone(),
+        )));
+        links.push(tokio::spawn(keep_connected(whereabouts, PubSub(pubsub_sender), stopped)));
         Self {
             calls: Calls::default(),
             command_events,

@@ -18,6 +18,7 @@ use tokio::time::sleep;
 use tokio::time::timeout;
 
 use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::eventually;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
@@ -164,7 +165,14 @@ async fn short_lived_credentials_are_renewed_on_the_live_connection() {
             LockClient::builder().url(&url).credentials(provider).lease(LEASE).connect().await.unwrap();
         let guard = client.mutex("n").unwrap().lock().await.unwrap();
         let (id, user) = connection_of(&server, false).unwrap();
-        let (subscribed, _) = connection_of(&server, true).unwrap();
+        let mut subscribed = String::new();
+        // It may be being replaced.
+        eventually("there is a connection for pub/sub", || {
+            connection_of(&server, true).is_some_and(|(id, _)| {
+                subscribed = id;
+                true
+            })
+        });
 
         let shared = Arc::new(server);
         let (server, at) = (Arc::clone(&shared), id.clone());

@@ -4,11 +4,12 @@
 //! slots move. Here nothing is shared between the primaries but the map: it is asked of several of them, at intervals
 //! and whenever something hints that it has changed, and a redirection is followed at once, within the call's time.
 
+mod refresh;
 mod scout;
 mod slots;
+mod subscriptions;
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -19,14 +20,17 @@ use std::task::Waker;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
-use self::scout::Found;
+use self::refresh::OURS;
+use self::refresh::Refresh;
+use self::refresh::Scout;
 use self::slots::Address;
 use self::slots::Redirection;
 use self::slots::SlotMap;
+use self::subscriptions::RENEW_SUBSCRIPTIONS;
+use self::subscriptions::Subscription;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
@@ -34,7 +38,6 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
-use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
@@ -44,27 +47,10 @@ use crate::backend::redis::config::RedisConfig;
 use crate::config::Sharding;
 use crate::name::slot_of;
 
-/// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
-const CALM: Duration = Duration::from_secs(1);
-/// The same while a primary cannot be reached.
-const TROUBLED: Duration = Duration::from_millis(250);
-/// Hints come in bursts; the map is not asked for more often than this.
-const LEAST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a node may take to answer for the map.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// So many primaries are asked.
-const ASKED: usize = 5;
 /// A call follows at most so many redirections.
 const REDIRECTIONS: u32 = 5;
 /// A node without slots is kept this long: it may be about to get some.
 const SPARE: Duration = Duration::from_secs(15);
-/// How long nodes may take to hear that a slot has moved.
-const GOSSIP: Duration = Duration::from_secs(5);
-/// A sharded subscription ends without a word when its slot leaves; so each is made again this often.
-const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
-/// Marks our own calls; the engine counts from one.
-const OURS: u64 = 1 << 63;
-
 /// All primaries of a cluster.
 pub(crate) struct ClusterBackend {
     config: RedisConfig,
@@ -111,37 +97,6 @@ struct Travelling {
     asking: bool,
 }
 
-/// A channel that the engine wants.
-struct Subscription {
-    sharded: bool,
-    generation: u64,
-    /// Where it was asked for; `None` until there is a connection for it.
-    at: Option<ServerId>,
-    /// Made again to be sure: the engine need not hear of it.
-    renewing: bool,
-}
-
-/// The search for a newer map.
-#[derive(Default)]
-struct Refresh {
-    /// When to begin the next one.
-    at: Option<Instant>,
-    last: Option<Instant>,
-    /// Primaries that have been asked, with our call.
-    asked: BTreeMap<OpId, Address>,
-    answers: Vec<SlotMap>,
-    expected: usize,
-    scout: Option<Scout>,
-}
-
-struct Scout(JoinHandle<Result<Found, Failure>>);
-
-impl Drop for Scout {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl ClusterBackend {
     /// Begins to look for the cluster and returns at once.
     ///
@@ -158,7 +113,7 @@ impl ClusterBackend {
             routes: Arc::new([]),
             sharded: None,
             moved: HashMap::new(),
-            refresh: Refresh { at: Some(now), ..Refresh::default() },
+            refresh: Refresh::due(now),
             calls: HashMap::new(),
             last_own: 0,
             subscriptions: BTreeMap::new(),
@@ -320,247 +275,6 @@ impl ClusterBackend {
         if let Some(node) = self.nodes.get_mut(&to) {
             node.backend.send(op, request, left);
             self.calls.insert(op, call);
-        }
-    }
-
-    // ---- the map
-
-    fn refresh_soon(&mut self) {
-        let earliest = self.refresh.last.map_or_else(Instant::now, |last| last + LEAST_PAUSE);
-        let at = self.refresh.at.map_or(earliest, |at| at.min(earliest));
-        self.refresh.at = Some(at);
-    }
-
-    fn begin_refresh(&mut self) {
-        let now = Instant::now();
-        self.refresh.last = Some(now);
-        let troubled = self.routes.is_empty() || self.routed().iter().any(|id| !self.is_up(*id));
-        self.refresh.at = Some(now + if troubled { TROUBLED } else { CALM });
-        if self.refresh.scout.is_some() || !self.refresh.asked.is_empty() {
-            // What hinted at a change may be newer than the answers on their way.
-            self.refresh.at = Some(now + LEAST_PAUSE);
-            return;
-        }
-        self.leave_unused();
-        self.refresh.answers.clear();
-        let up: Vec<ServerId> = self.nodes.keys().copied().filter(|id| self.is_up(*id)).take(ASKED).collect();
-        if self.routes.is_empty() || up.is_empty() {
-            return self.send_scout();
-        }
-        self.refresh.expected = up.len();
-        for id in up {
-            self.last_own += 1;
-            let op = OpId(OURS | self.last_own);
-            if let Some(node) = self.nodes.get_mut(&id) {
-                self.refresh.asked.insert(op, node.address.clone());
-                node.backend.send(op, Request::Slots, PATIENCE);
-            }
-        }
-    }
-
-    fn send_scout(&mut self) {
-        let mut known: Vec<Address> = self.map.primaries().into_iter().cloned().collect();
-        for address in self.map.replicas.iter().chain(&self.seeds) {
-            if !known.contains(address) {
-                known.push(address.clone());
-            }
-        }
-        let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
-        let task = tokio::spawn(scout::explore(self.config.clone(), known, probe));
-        self.refresh.scout = Some(Scout(task));
-    }
-
-    fn on_map_answer(&mut self, asked: &Address, outcome: Outcome<Value>) {
-        if let Outcome::Done(value) = outcome {
-            self.refresh.answers.extend(SlotMap::read(&value, asked));
-        }
-        let answered = self.refresh.answers.len();
-        // A frozen node must not delay what the others know.
-        if answered * 2 > self.refresh.expected || self.refresh.asked.is_empty() && answered > 0 {
-            let answers = std::mem::take(&mut self.refresh.answers);
-            self.refresh.asked.clear();
-            self.adopt(&answers);
-        } else if self.refresh.asked.is_empty() {
-            self.send_scout();
-        }
-    }
-
-    fn on_scouted(&mut self, result: Result<Found, Failure>) {
-        match result {
-            Ok(Found { maps, sharded }) => {
-                self.sharded = self.sharded.or(sharded);
-                self.adopt(&maps);
-            }
-            Err(failure) => {
-                let server = ServerId::ONLY;
-                self.ready.push_back(BackendEvent::ConnectFailed { server, failure });
-            }
-        }
-    }
-
-    fn adopt(&mut self, answers: &[SlotMap]) {
-        let map = SlotMap::agree(answers, &self.map);
-        let primaries: BTreeSet<Address> = map.primaries().into_iter().cloned().collect();
-        let ids: HashMap<Address, ServerId> =
-            primaries.into_iter().map(|address| (address.clone(), self.node_at(&address))).collect();
-        let server = |primary: Option<&Address>| primary.map_or(ServerId::ONLY, |address| ids[address]);
-        let mut routes: Vec<ServerId> = map.by_slot().into_iter().map(server).collect();
-        self.moved.retain(|_, (_, since)| since.elapsed() < GOSSIP);
-        for (slot, (to, _)) in &self.moved {
-            if self.is_up(*to) {
-                routes[usize::from(*slot)] = *to;
-            }
-        }
-        self.map = map;
-        self.reroute(routes.into());
-    }
-
-    fn move_slot(&mut self, slot: u16, to: ServerId) {
-        self.moved.insert(slot, (to, Instant::now()));
-        if self.has_lost(to, slot) {
-            let mut routes = self.routes.to_vec();
-            routes[usize::from(slot)] = to;
-            self.reroute(routes.into());
-        }
-    }
-
-    fn reroute(&mut self, routes: Arc<[ServerId]>) {
-        let changed = routes != self.routes;
-        self.routes = routes;
-        // First of all: a spare node that has slots now may carry subscriptions.
-        self.leave_unused();
-        if changed {
-            let sharded = self.sharded == Some(true);
-            let servers = Arc::clone(&self.routes);
-            self.ready.push_back(BackendEvent::Routes(Routes::Slots { servers, sharded }));
-            self.move_subscriptions();
-        }
-    }
-
-    fn routed(&self) -> BTreeSet<ServerId> {
-        let mut routed: BTreeSet<ServerId> = self.routes.iter().copied().collect();
-        routed.remove(&ServerId::ONLY);
-        routed
-    }
-
-    // ---- subscriptions
-
-    /// Where a channel belongs: a sharded one to the primary of its slot, any other to whichever is connected.
-    fn place_of(&self, channel: &str, sharded: bool) -> Option<ServerId> {
-        let connected = |id: &ServerId| {
-            self.nodes.get(id).is_some_and(|node| node.pubsub_up && node.unused_since.is_none())
-        };
-        if sharded {
-            return self.routes.get(usize::from(slot_of(channel))).copied().filter(connected);
-        }
-        self.nodes.keys().copied().find(connected)
-    }
-
-    /// Asks for what has no connection yet.
-    fn place_subscriptions(&mut self) {
-        let waiting: Vec<Arc<str>> = self
-            .subscriptions
-            .iter()
-            .filter(|(_, subscription)| subscription.at.is_none())
-            .map(|(channel, _)| Arc::clone(channel))
-            .collect();
-        for channel in waiting {
-            self.place_subscription(&channel);
-        }
-    }
-
-    fn place_subscription(&mut self, channel: &Arc<str>) {
-        let Some(sharded) = self.subscriptions.get(channel).map(|subscription| subscription.sharded) else {
-            return;
-        };
-        let Some(at) = self.place_of(channel, sharded) else { return };
-        let (Some(node), Some(subscription)) = (self.nodes.get_mut(&at), self.subscriptions.get_mut(channel))
-        else {
-            return;
-        };
-        subscription.at = Some(at);
-        node.backend.subscribe(Arc::clone(channel), sharded, subscription.generation);
-    }
-
-    /// Sharded subscriptions follow their slots: the engine is told, and asks for them again.
-    fn move_subscriptions(&mut self) {
-        let mut moved = Vec::new();
-        for (channel, subscription) in &mut self.subscriptions {
-            let Some(at) = subscription.at.filter(|_| subscription.sharded) else { continue };
-            if self.routes.get(usize::from(slot_of(channel))) != Some(&at) {
-                subscription.at = None;
-                moved.push((Arc::clone(channel), at));
-            }
-        }
-        for (channel, at) in moved {
-            if let Some(node) = self.nodes.get_mut(&at) {
-                node.backend.unsubscribe(Arc::clone(&channel), true);
-            }
-            self.ready.push_back(BackendEvent::SubscriptionLost { channel });
-        }
-        self.place_subscriptions();
-    }
-
-    fn on_pubsub_up(&mut self, id: ServerId) {
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.pubsub_up = true;
-        }
-        self.place_subscriptions();
-    }
-
-    fn on_pubsub_down(&mut self, id: ServerId) {
-        if let Some(node) = self.nodes.get_mut(&id) {
-            node.pubsub_up = false;
-        }
-        for (channel, subscription) in &mut self.subscriptions {
-            if subscription.at == Some(id) {
-                subscription.at = None;
-                let channel = Arc::clone(channel);
-                self.ready.push_back(BackendEvent::SubscriptionLost { channel });
-            }
-        }
-        self.refresh_soon();
-    }
-
-    fn on_subscribed(
-        &mut self,
-        id: ServerId,
-        channel: Arc<str>,
-        generation: u64,
-        result: Result<(), Failure>,
-    ) {
-        let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
-        if subscription.at != Some(id) || subscription.generation != generation {
-            return;
-        }
-        let renewed = std::mem::take(&mut subscription.renewing);
-        match result {
-            Ok(()) if renewed => {}
-            Err(failure) if failure.kind.is_transient() || failure.kind == FailureKind::Redirected => {
-                // Its slot is elsewhere by now.
-                subscription.at = None;
-                self.refresh_soon();
-                let result = Err(Failure::new(FailureKind::SlotMoving, failure.message));
-                self.ready.push_back(if renewed {
-                    BackendEvent::SubscriptionLost { channel }
-                } else {
-                    BackendEvent::Subscribed { channel, generation, result }
-                });
-            }
-            result => self.ready.push_back(BackendEvent::Subscribed { channel, generation, result }),
-        }
-    }
-
-    fn renew_subscriptions(&mut self) {
-        self.renew_at = Instant::now() + RENEW_SUBSCRIPTIONS;
-        for (channel, subscription) in &mut self.subscriptions {
-            let Some(at) = subscription.at.filter(|_| subscription.sharded && !subscription.renewing) else {
-                continue;
-            };
-            if let Some(node) = self.nodes.get_mut(&at) {
-                subscription.renewing = true;
-                node.backend.subscribe(Arc::clone(channel), true, subscription.generation);
-            }
         }
     }
 

@@ -32,10 +32,10 @@ use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied::name_channel;
 use crate::backend::redis::handshake;
-use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Whereabouts;
 
@@ -72,69 +72,50 @@ pub(crate) struct Request {
     pub(crate) generation: Option<u64>,
 }
 
-/// Keeps a pub/sub connection until told to stop. On return its socket is closed.
-pub(crate) async fn run(
-    mut whereabouts: Whereabouts,
-    events: mpsc::UnboundedSender<PubSubEvent>,
-    mut stop: Stop,
-) {
-    let mut pause = Pause::new();
-    let mut go_on = true;
-    while go_on {
-        // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
-        let was_usable = match unless_stopped(&mut stop, whereabouts.find(false)).await {
-            Some(Ok(found)) => one_connection(found, &mut whereabouts, &events, &mut stop).await,
-            Some(Err(failure)) => {
-                let _ = events.send(PubSubEvent::Failed(failure));
-                false
-            }
-            None => false,
-        };
-        if was_usable {
-            pause = Pause::new();
-        }
-        go_on = whereabouts.pause(&mut stop, pause.next()).await;
-    }
-}
+/// Tells what happens to it.
+pub(crate) struct PubSub(pub(crate) mpsc::UnboundedSender<PubSubEvent>);
 
-/// From an attempt to connect to the end of the connection; says whether it was usable.
-async fn one_connection(
-    found: Found,
-    whereabouts: &mut Whereabouts,
-    events: &mpsc::UnboundedSender<PubSubEvent>,
-    stop: &mut Stop,
-) -> bool {
-    let Found { config, renewal, .. } = found;
-    let client = client::for_messages(&config);
-    let mut router = Router::start(&client);
-    let mut worker = Worker { client: &client, events, nonce: 0 };
-    let opened = unless_stopped(stop, async {
-        tokio::select! {
-            result = open(&mut worker, &mut router, &config) => result,
-            moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
+impl Connects for PubSub {
+    // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
+    const CONFIRMED: bool = false;
+
+    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> bool {
+        let Found { config, renewal, .. } = found;
+        let client = client::for_messages(&config);
+        let mut router = Router::start(&client);
+        let mut worker = Worker { client: &client, events: &self.0, nonce: 0 };
+        let opened = unless_stopped(stop, async {
+            tokio::select! {
+                result = open(&mut worker, &mut router, &config) => result,
+                moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
+            }
+        });
+        let opened = opened.await;
+        if let Some(Ok(())) = &opened {
+            tokio::select! {
+                () = worker.serve(&mut router, whereabouts, stop) => {}
+                // In RESP2 a connection with subscriptions takes no AUTH.
+                () = renewal.ended() => {}
+            }
         }
-    });
-    let opened = opened.await;
-    if let Some(Ok(())) = &opened {
-        tokio::select! {
-            () = worker.serve(&mut router, whereabouts, stop) => {}
-            // In RESP2 a connection with subscriptions takes no AUTH.
-            () = renewal.ended() => {}
+        router.end().await;
+        match opened {
+            Some(Ok(())) => {
+                let _ = self.0.send(PubSubEvent::Down);
+                return true;
+            }
+            Some(Err(failure)) => {
+                let message = format!("{} (pub/sub): {}", config.address(), failure.message);
+                let _ = self.0.send(PubSubEvent::Failed(Failure { message, ..failure }));
+            }
+            None => {}
         }
+        false
     }
-    router.end().await;
-    match opened {
-        Some(Ok(())) => {
-            let _ = events.send(PubSubEvent::Down);
-            return true;
-        }
-        Some(Err(failure)) => {
-            let message = format!("{} (pub/sub): {}", config.address(), failure.message);
-            let _ = events.send(PubSubEvent::Failed(Failure { message, ..failure }));
-        }
-        None => {}
+
+    fn failed(&self, failure: Failure) {
+        let _ = self.0.send(PubSubEvent::Failed(failure));
     }
-    false
 }
 
 /// Connects and makes sure that the server answers what every confirmation depends on. And takes an UNSUBSCRIBE, of

@@ -10,7 +10,9 @@ use tokio::sync::watch;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::Renewal;
 use crate::backend::redis::login::log_in;
 use crate::backend::redis::sentinel::Sentinels;
@@ -120,6 +122,43 @@ impl Whereabouts {
             go_on = stop.sleep(pause) => go_on,
             _ = self.moved() => true,
         }
+    }
+}
+
+/// What is done with one kind of connection.
+pub(crate) trait Connects: Send {
+    /// As in [`Whereabouts::find`].
+    const CONFIRMED: bool;
+
+    /// From an attempt to connect to the end of the connection; says whether it was usable.
+    fn one_connection(
+        &self,
+        found: Found,
+        whereabouts: &mut Whereabouts,
+        stop: &mut Stop,
+    ) -> impl Future<Output = bool> + Send;
+
+    /// There is nothing to connect to.
+    fn failed(&self, failure: Failure);
+}
+
+/// Keeps a connection until told to stop. On return its socket is closed.
+pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, kind: C, mut stop: Stop) {
+    let mut pause = Pause::new();
+    let mut go_on = true;
+    while go_on {
+        let was_usable = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
+            Some(Ok(found)) => kind.one_connection(found, &mut whereabouts, &mut stop).await,
+            Some(Err(failure)) => {
+                kind.failed(failure);
+                false
+            }
+            None => false,
+        };
+        if was_usable {
+            pause = Pause::new();
+        }
+        go_on = whereabouts.pause(&mut stop, pause.next()).await;
     }
 }
 

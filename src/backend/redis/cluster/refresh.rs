@@ -1,0 +1,187 @@
+//! Keeping the map of slots up to date.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::ClusterBackend;
+use super::scout;
+use super::scout::Found;
+use super::slots::Address;
+use super::slots::SlotMap;
+use crate::backend::BackendEvent;
+use crate::backend::Failure;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Routes;
+use crate::backend::ServerId;
+use crate::backend::Value;
+use crate::backend::redis::calls::Request;
+use crate::config::Sharding;
+
+/// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
+const CALM: Duration = Duration::from_secs(1);
+/// The same while a primary cannot be reached.
+const TROUBLED: Duration = Duration::from_millis(250);
+/// Hints come in bursts; the map is not asked for more often than this.
+const LEAST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a node may take to answer for the map.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// So many primaries are asked.
+const ASKED: usize = 5;
+/// How long nodes may take to hear that a slot has moved.
+const GOSSIP: Duration = Duration::from_secs(5);
+/// Marks our own calls; the engine counts from one.
+pub(super) const OURS: u64 = 1 << 63;
+
+/// The search for a newer map.
+#[derive(Default)]
+pub(super) struct Refresh {
+    /// When to begin the next one.
+    pub(super) at: Option<Instant>,
+    last: Option<Instant>,
+    /// Primaries that have been asked, with our call.
+    pub(super) asked: BTreeMap<OpId, Address>,
+    answers: Vec<SlotMap>,
+    expected: usize,
+    pub(super) scout: Option<Scout>,
+}
+
+pub(super) struct Scout(pub(super) JoinHandle<Result<Found, Failure>>);
+
+impl Refresh {
+    pub(super) fn due(at: Instant) -> Self {
+        Self { at: Some(at), ..Self::default() }
+    }
+}
+
+impl Drop for Scout {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl ClusterBackend {
+    pub(super) fn refresh_soon(&mut self) {
+        let earliest = self.refresh.last.map_or_else(Instant::now, |last| last + LEAST_PAUSE);
+        let at = self.refresh.at.map_or(earliest, |at| at.min(earliest));
+        self.refresh.at = Some(at);
+    }
+
+    pub(super) fn begin_refresh(&mut self) {
+        let now = Instant::now();
+        self.refresh.last = Some(now);
+        let troubled = self.routes.is_empty() || self.routed().iter().any(|id| !self.is_up(*id));
+        self.refresh.at = Some(now + if troubled { TROUBLED } else { CALM });
+        if self.refresh.scout.is_some() || !self.refresh.asked.is_empty() {
+            // What hinted at a change may be newer than the answers on their way.
+            self.refresh.at = Some(now + LEAST_PAUSE);
+            return;
+        }
+        self.leave_unused();
+        self.refresh.answers.clear();
+        let up: Vec<ServerId> = self.nodes.keys().copied().filter(|id| self.is_up(*id)).take(ASKED).collect();
+        if self.routes.is_empty() || up.is_empty() {
+            return self.send_scout();
+        }
+        self.refresh.expected = up.len();
+        for id in up {
+            self.last_own += 1;
+            let op = OpId(OURS | self.last_own);
+            if let Some(node) = self.nodes.get_mut(&id) {
+                self.refresh.asked.insert(op, node.address.clone());
+                node.backend.send(op, Request::Slots, PATIENCE);
+            }
+        }
+    }
+
+    pub(super) fn send_scout(&mut self) {
+        let mut known: Vec<Address> = self.map.primaries().into_iter().cloned().collect();
+        for address in self.map.replicas.iter().chain(&self.seeds) {
+            if !known.contains(address) {
+                known.push(address.clone());
+            }
+        }
+        let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
+        let task = tokio::spawn(scout::explore(self.config.clone(), known, probe));
+        self.refresh.scout = Some(Scout(task));
+    }
+
+    pub(super) fn on_map_answer(&mut self, asked: &Address, outcome: Outcome<Value>) {
+        if let Outcome::Done(value) = outcome {
+            self.refresh.answers.extend(SlotMap::read(&value, asked));
+        }
+        let answered = self.refresh.answers.len();
+        // A frozen node must not delay what the others know.
+        if answered * 2 > self.refresh.expected || self.refresh.asked.is_empty() && answered > 0 {
+            let answers = std::mem::take(&mut self.refresh.answers);
+            self.refresh.asked.clear();
+            self.adopt(&answers);
+        } else if self.refresh.asked.is_empty() {
+            self.send_scout();
+        }
+    }
+
+    pub(super) fn on_scouted(&mut self, result: Result<Found, Failure>) {
+        match result {
+            Ok(Found { maps, sharded }) => {
+                self.sharded = self.sharded.or(sharded);
+                self.adopt(&maps);
+            }
+            Err(failure) => {
+                let server = ServerId::ONLY;
+                self.ready.push_back(BackendEvent::ConnectFailed { server, failure });
+            }
+        }
+    }
+
+    pub(super) fn adopt(&mut self, answers: &[SlotMap]) {
+        let map = SlotMap::agree(answers, &self.map);
+        let primaries: BTreeSet<Address> = map.primaries().into_iter().cloned().collect();
+        let ids: HashMap<Address, ServerId> =
+            primaries.into_iter().map(|address| (address.clone(), self.node_at(&address))).collect();
+        let server = |primary: Option<&Address>| primary.map_or(ServerId::ONLY, |address| ids[address]);
+        let mut routes: Vec<ServerId> = map.by_slot().into_iter().map(server).collect();
+        self.moved.retain(|_, (_, since)| since.elapsed() < GOSSIP);
+        for (slot, (to, _)) in &self.moved {
+            if self.is_up(*to) {
+                routes[usize::from(*slot)] = *to;
+            }
+        }
+        self.map = map;
+        self.reroute(routes.into());
+    }
+
+    pub(super) fn move_slot(&mut self, slot: u16, to: ServerId) {
+        self.moved.insert(slot, (to, Instant::now()));
+        if self.has_lost(to, slot) {
+            let mut routes = self.routes.to_vec();
+            routes[usize::from(slot)] = to;
+            self.reroute(routes.into());
+        }
+    }
+
+    pub(super) fn reroute(&mut self, routes: Arc<[ServerId]>) {
+        let changed = routes != self.routes;
+        self.routes = routes;
+        // First of all: a spare node that has slots now may carry subscriptions.
+        self.leave_unused();
+        if changed {
+            let sharded = self.sharded == Some(true);
+            let servers = Arc::clone(&self.routes);
+            self.ready.push_back(BackendEvent::Routes(Routes::Slots { servers, sharded }));
+            self.move_subscriptions();
+        }
+    }
+
+    pub(super) fn routed(&self) -> BTreeSet<ServerId> {
+        let mut routed: BTreeSet<ServerId> = self.routes.iter().copied().collect();
+        routed.remove(&ServerId::ONLY);
+        routed
+    }
+}

@@ -1,0 +1,148 @@
+//! Where each channel is subscribed, and its move with its slot.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ClusterBackend;
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::name::slot_of;
+
+/// A sharded subscription ends without a word when its slot leaves; so each is made again this often.
+pub(super) const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
+
+/// A channel that the engine wants.
+pub(super) struct Subscription {
+    pub(super) sharded: bool,
+    pub(super) generation: u64,
+    /// Where it was asked for; `None` until there is a connection for it.
+    pub(super) at: Option<ServerId>,
+    /// Made again to be sure: the engine need not hear of it.
+    pub(super) renewing: bool,
+}
+
+impl ClusterBackend {
+    /// Where a channel belongs: a sharded one to the primary of its slot, any other to whichever is connected.
+    pub(super) fn place_of(&self, channel: &str, sharded: bool) -> Option<ServerId> {
+        let connected = |id: &ServerId| {
+            self.nodes.get(id).is_some_and(|node| node.pubsub_up && node.unused_since.is_none())
+        };
+        if sharded {
+            return self.routes.get(usize::from(slot_of(channel))).copied().filter(connected);
+        }
+        self.nodes.keys().copied().find(connected)
+    }
+
+    /// Asks for what has no connection yet.
+    pub(super) fn place_subscriptions(&mut self) {
+        let waiting: Vec<Arc<str>> = self
+            .subscriptions
+            .iter()
+            .filter(|(_, subscription)| subscription.at.is_none())
+            .map(|(channel, _)| Arc::clone(channel))
+            .collect();
+        for channel in waiting {
+            self.place_subscription(&channel);
+        }
+    }
+
+    pub(super) fn place_subscription(&mut self, channel: &Arc<str>) {
+        let Some(sharded) = self.subscriptions.get(channel).map(|subscription| subscription.sharded) else {
+            return;
+        };
+        let Some(at) = self.place_of(channel, sharded) else { return };
+        let (Some(node), Some(subscription)) = (self.nodes.get_mut(&at), self.subscriptions.get_mut(channel))
+        else {
+            return;
+        };
+        subscription.at = Some(at);
+        node.backend.subscribe(Arc::clone(channel), sharded, subscription.generation);
+    }
+
+    /// Sharded subscriptions follow their slots: the engine is told, and asks for them again.
+    pub(super) fn move_subscriptions(&mut self) {
+        let mut moved = Vec::new();
+        for (channel, subscription) in &mut self.subscriptions {
+            let Some(at) = subscription.at.filter(|_| subscription.sharded) else { continue };
+            if self.routes.get(usize::from(slot_of(channel))) != Some(&at) {
+                subscription.at = None;
+                moved.push((Arc::clone(channel), at));
+            }
+        }
+        for (channel, at) in moved {
+            if let Some(node) = self.nodes.get_mut(&at) {
+                node.backend.unsubscribe(Arc::clone(&channel), true);
+            }
+            self.ready.push_back(BackendEvent::SubscriptionLost { channel });
+        }
+        self.place_subscriptions();
+    }
+
+    pub(super) fn on_pubsub_up(&mut self, id: ServerId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.pubsub_up = true;
+        }
+        self.place_subscriptions();
+    }
+
+    pub(super) fn on_pubsub_down(&mut self, id: ServerId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.pubsub_up = false;
+        }
+        for (channel, subscription) in &mut self.subscriptions {
+            if subscription.at == Some(id) {
+                subscription.at = None;
+                let channel = Arc::clone(channel);
+                self.ready.push_back(BackendEvent::SubscriptionLost { channel });
+            }
+        }
+        self.refresh_soon();
+    }
+
+    pub(super) fn on_subscribed(
+        &mut self,
+        id: ServerId,
+        channel: Arc<str>,
+        generation: u64,
+        result: Result<(), Failure>,
+    ) {
+        let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
+        if subscription.at != Some(id) || subscription.generation != generation {
+            return;
+        }
+        let renewed = std::mem::take(&mut subscription.renewing);
+        match result {
+            Ok(()) if renewed => {}
+            Err(failure) if failure.kind.is_transient() || failure.kind == FailureKind::Redirected => {
+                // Its slot is elsewhere by now.
+                subscription.at = None;
+                self.refresh_soon();
+                let result = Err(Failure::new(FailureKind::SlotMoving, failure.message));
+                self.ready.push_back(if renewed {
+                    BackendEvent::SubscriptionLost { channel }
+                } else {
+                    BackendEvent::Subscribed { channel, generation, result }
+                });
+            }
+            result => self.ready.push_back(BackendEvent::Subscribed { channel, generation, result }),
+        }
+    }
+
+    pub(super) fn renew_subscriptions(&mut self) {
+        self.renew_at = Instant::now() + RENEW_SUBSCRIPTIONS;
+        for (channel, subscription) in &mut self.subscriptions {
+            let Some(at) = subscription.at.filter(|_| subscription.sharded && !subscription.renewing) else {
+                continue;
+            };
+            if let Some(node) = self.nodes.get_mut(&at) {
+                subscription.renewing = true;
+                node.backend.subscribe(Arc::clone(channel), true, subscription.generation);
+            }
+        }
+    }
+}
