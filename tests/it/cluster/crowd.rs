@@ -147,8 +147,10 @@ async fn one_round(client: &LockClient, number: usize, newest: &AtomicU64) -> Du
     newest.fetch_max(guard.fencing_token(), Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(15)).await;
     if newest.load(Ordering::SeqCst) > guard.fencing_token() {
-        // Somebody was granted it while we had it: the server lost our grant, and we must hear of it.
-        timeout(STUCK, guard.lost()).await.expect("an overlap is told to the older holder");
+        // Somebody was granted it while we had it: the server lost our grant, and its first answer must say so.
+        let answered = async { while guard.verify().await.is_err_and(|error| error.is_transient()) {} };
+        timeout(STUCK, answered).await.expect("an answer");
+        assert!(guard.loss().is_some(), "two hold the lock, and the older one is not told");
     }
     // Lost, or the server is not there just now: told, too.
     let _ = guard.unlock().await;
