@@ -192,6 +192,9 @@ mod tests {
     fn most_voices_win_and_a_change_wins_a_tie() {
         let old = map(&[(0, 16_383, 1)]);
         let new = map(&[(0, 99, 2), (100, 16_383, 1)]);
+        assert_eq!(SlotMap::agree(&[new.clone(), old.clone(), old.clone()], &old).ranges, old.ranges);
+        assert_eq!(SlotMap::agree(&[old.clone(), new.clone(), new.clone()], &old).ranges, new.ranges);
+        assert_eq!(SlotMap::agree(&[old.clone(), new.clone()], &old).ranges, new.ranges);
         assert_eq!(SlotMap::agree(&[old.clone(), old.clone(), new.clone()], &old).ranges, old.ranges);
         assert_eq!(SlotMap::agree(&[new.clone(), old.clone(), new.clone()], &old).ranges, new.ranges);
         assert_eq!(SlotMap::agree(&[new.clone(), old.clone()], &old).ranges, new.ranges);
