@@ -1,22 +1,15 @@
 //! The task behind the pub/sub connection: subscribes on request, with the server's own confirmation, and watches
 //! that the connection is alive.
-//!
-//! fred gives no confirmation of a SUBSCRIBE, and a refused one is answered to the next command. So each is sent
-//! together with a PING that carries a number: that number coming back says that the server has seen both, an
-//! error instead is the refusal, and another number that replies no longer belong to their commands.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
-use fred::error::Error as FredError;
 use fred::error::ErrorKind;
 use fred::interfaces::ClientLike;
 use fred::interfaces::EventInterface;
-use fred::interfaces::PubsubInterface;
 use fred::types::Message;
-use fred::types::Value as FredValue;
 use futures::future::join_all;
 use tokio::sync::Notify;
 use tokio::sync::broadcast;
@@ -25,12 +18,16 @@ use tokio::time::MissedTickBehavior;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::redis::classify::failure;
-use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client;
 use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied::name_channel;
+use crate::backend::redis::exchange::Answer;
+use crate::backend::redis::exchange::BATCH;
+use crate::backend::redis::exchange::Request;
+use crate::backend::redis::exchange::STRAYS;
+use crate::backend::redis::exchange::exchange;
+use crate::backend::redis::exchange::read;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
@@ -43,11 +40,6 @@ use crate::backend::redis::whereabouts::Whereabouts;
 const HEARTBEAT: Duration = Duration::from_millis(1_500);
 const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(1);
 const MISSES: u32 = 2;
-/// Requests written together.
-const BATCH: usize = 256;
-/// Replies that may still come for commands already given up, before a PING has to match.
-const STRAYS: usize = 2 * BATCH + 2;
-
 /// What happened to the pub/sub connection. All in one channel: their order matters.
 pub(crate) enum PubSubEvent {
     Up(Subscriber),
@@ -62,14 +54,6 @@ pub(crate) struct Subscriber {
     pub(crate) messages: broadcast::Receiver<Message>,
     /// Ends the connection.
     pub(crate) end: Arc<Notify>,
-}
-
-/// What to do with a channel.
-pub(crate) struct Request {
-    pub(crate) channel: Arc<str>,
-    pub(crate) sharded: bool,
-    /// `None` ends the subscription.
-    pub(crate) generation: Option<u64>,
 }
 
 /// Tells what happens to it.
@@ -143,14 +127,6 @@ struct Worker<'a> {
     client: &'a Client,
     events: &'a mpsc::UnboundedSender<PubSubEvent>,
     nonce: u64,
-}
-
-/// The answer to a request.
-enum Answer {
-    Confirmed,
-    Refused(Failure),
-    /// The reply belongs to another command.
-    OutOfStep,
 }
 
 impl Worker<'_> {
@@ -280,61 +256,5 @@ impl Worker<'_> {
     fn next_nonce(&mut self) -> String {
         self.nonce += 1;
         self.nonce.to_string()
-    }
-}
-
-/// Subscribes on a connection that is used for nothing else meanwhile. Says whether the server allows it.
-pub(crate) async fn subscribe_alone(client: &Client, channel: &str) -> Result<bool, FredError> {
-    let request = Request { channel: Arc::from(channel), sharded: false, generation: Some(0) };
-    let answer = exchange(client, &request, "subscribed").await?;
-    if matches!(answer, Answer::Confirmed) {
-        return Ok(true);
-    }
-    // The reply to the PING is still to come, and would be taken for the answer to what is asked next.
-    for _ in 0..STRAYS {
-        if let Answer::Confirmed = read(client.ping(Some("in step".to_owned())).await, "in step")? {
-            return Ok(false);
-        }
-    }
-    Err(FredError::new(ErrorKind::Protocol, "replies do not belong to their commands"))
-}
-
-/// Sends one request and waits for the server's answer. The error is the connection's.
-async fn exchange(client: &Client, request: &Request, nonce: &str) -> Result<Answer, FredError> {
-    let channel = request.channel.as_ref();
-    if request.sharded && request.generation.is_some() {
-        // The only one that fred confirms by itself, and never sends within a pipeline.
-        return match client.ssubscribe(channel).await {
-            Ok(()) => Ok(Answer::Confirmed),
-            Err(error) => refusal(error),
-        };
-    }
-    let pipeline = client.pipeline();
-    match (request.generation, request.sharded) {
-        (Some(_), _) => pipeline.subscribe(channel).await?,
-        (None, false) => pipeline.unsubscribe(channel).await?,
-        (None, true) => pipeline.sunsubscribe(channel).await?,
-    }
-    let () = pipeline.ping(Some(nonce.to_owned())).await?;
-    read(pipeline.last().await, nonce)
-}
-
-fn read(reply: Result<FredValue, FredError>, nonce: &str) -> Result<Answer, FredError> {
-    match reply {
-        Ok(reply) if echoes(&reply, nonce) => Ok(Answer::Confirmed),
-        Ok(_) => Ok(Answer::OutOfStep),
-        Err(error) => refusal(error),
-    }
-}
-
-fn refusal(error: FredError) -> Result<Answer, FredError> {
-    if is_reply(&error) { Ok(Answer::Refused(failure(&error))) } else { Err(error) }
-}
-
-/// RESP2 answers a PING with `["pong", nonce]` while subscribed, and with the nonce otherwise.
-fn echoes(reply: &FredValue, nonce: &str) -> bool {
-    match reply {
-        FredValue::Array(items) => items.len() == 2 && items[1].as_str().as_deref() == Some(nonce),
-        reply => reply.as_str().as_deref() == Some(nonce),
     }
 }

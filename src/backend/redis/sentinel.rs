@@ -26,12 +26,12 @@ use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client;
 use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::exchange;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
-use crate::backend::redis::pubsub;
 use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
 
@@ -114,7 +114,7 @@ impl Connection<'_> {
         let mut messages = self.client.message_rx();
         // First of all: what is asked afterwards cannot change unheard. Not being allowed to is no obstacle, since
         // every sentinel is asked at intervals.
-        if let Err(error) = pubsub::subscribe_alone(self.client, CHANGES).await {
+        if let Err(error) = exchange::subscribe_alone(self.client, CHANGES).await {
             return handshake::explain(&error, &self.listener.config);
         }
         let mut announced = false;
