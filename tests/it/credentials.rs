@@ -21,6 +21,7 @@ use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
+use crate::support::topology::Topology;
 
 const BOUND: Duration = Duration::from_secs(10);
 /// Outlasts a renewal that was just due, the outage that these tests make, and the longest pause between logins.
@@ -107,6 +108,47 @@ async fn a_changed_password_costs_no_hold() {
         timeout(BOUND, waiter).await.unwrap().unwrap().unwrap();
     }
     leaves_nothing(&server, &client).await;
+}
+
+/// Every node of a cluster gets the new password, and the map is asked with it too.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_password_costs_no_hold_in_a_cluster() {
+    let mut cluster = Topology::cluster();
+    let set = |cluster: &Topology, password: &str| {
+        for node in 0..6 {
+            let rights = ["ACL", "SETUSER", "locks", "on", "resetpass", &format!(">{password}")];
+            let _: String = cluster.ask(node, &[&rights[..], &["~*", "&*", "+@all"]].concat());
+        }
+    };
+    set(&cluster, "old");
+    let vault = Vault::with("old");
+    let url = format!("redis-cluster://{}", cluster.addresses(0..3).join(","));
+    let builder = LockClient::builder().url(&url).credentials(vault.provider()).lease(LEASE);
+    let client = builder.connect().await.unwrap();
+    let guards = many_guards(&client).await;
+
+    set(&cluster, "new");
+    let ended =
+        |cluster: &Topology, node| -> usize { cluster.ask(node, &["CLIENT", "KILL", "USER", "locks"]) };
+    for node in 0..3 {
+        assert_eq!(ended(&cluster, node), 2, "commands and pub/sub");
+    }
+    vault.set("new");
+    // Longer than the lease: only what was renewed over the new connections is still there.
+    sleep(LEASE + LEASE / 2).await;
+    for guard in &guards {
+        guard.verify().await.unwrap();
+        assert_eq!(guard.loss(), None);
+    }
+    // A server that is new to the client is logged in to as well.
+    cluster.kill(0);
+    let taken_over = guards.iter().map(|guard| async {
+        while guard.verify().await.is_err_and(|error| error.is_transient()) {}
+        guard.loss()
+    });
+    let losses = timeout(3 * BOUND, futures::future::join_all(taken_over)).await.unwrap();
+    assert!(losses.iter().all(|loss| matches!(loss, None | Some(LossReason::ServerLostData))), "{losses:?}");
+    assert!(client.shutdown(BOUND).await.unwrap().is_clean());
 }
 
 #[tokio::test]
