@@ -43,6 +43,9 @@ use crate::stats::add;
 /// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
 const SUSPICIOUS_FALLBACKS: u32 = 3;
 
+/// What is left of a wait when the turn of others ends must be enough for an attempt and its answer.
+const ANSWER: Duration = Duration::from_millis(20);
+
 /// After this long a waiter whose holder is this same client is reported.
 const SELF_WAIT: Duration = Duration::from_secs(10);
 
@@ -183,10 +186,18 @@ impl Engine {
         if self.attempt_in_flight(key) || !self.may_try(key) {
             return self.timers.clear(TimerKey::Try(key));
         }
-        match self.names[&key].due(self.now) {
+        let name = &self.names[&key];
+        match name.due(self.now, self.is_in_a_hurry(request, name.others_turn)) {
             Ok(cause) => self.attempt(key, request, cause),
             Err(at) => self.timers.set(TimerKey::Try(key), at),
         }
+    }
+
+    /// Whether it could not be answered any more after the turn of others.
+    fn is_in_a_hurry(&self, request: RequestId, turn: Moment) -> bool {
+        self.waiters.get(&request).is_some_and(|waiter| {
+            waiter.once || waiter.deadline.is_some_and(|deadline| deadline <= turn.plus(ANSWER))
+        })
     }
 
     fn attempt_in_flight(&self, key: u64) -> bool {

@@ -104,6 +104,7 @@ impl Engine {
         for key in names {
             if let Some(name) = self.names.get_mut(&key) {
                 name.not_before = Moment::ZERO;
+                name.others_turn = Moment::ZERO;
                 name.failures = 0;
             }
             self.wake(key);
@@ -456,6 +457,7 @@ impl Engine {
 
     fn on_wake_up(&mut self, key: u64) {
         let Some(name) = self.names.get_mut(&key) else { return };
+        name.note_freed(self.now);
         if name.has_waiters() {
             add(&self.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
@@ -488,13 +490,15 @@ impl Engine {
     /// A name without waiters: its subscription stays a little, then all of it goes.
     pub(super) fn settle(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let (channel, idle) = (name.channel.clone(), name.is_idle());
+        let (channel, idle, turn) = (name.channel.clone(), name.is_idle(), name.others_turn);
         self.timers.clear(TimerKey::Try(key));
         self.timers.clear(TimerKey::SelfWait(key));
         if self.wakeups.listens(&channel, Listener::Name(key)) {
             if !self.timers.is_set(TimerKey::Linger(key)) {
                 self.timers.set(TimerKey::Linger(key), self.now.plus(LINGER));
             }
+        } else if idle && turn > self.now {
+            self.timers.set(TimerKey::Linger(key), turn);
         } else if idle {
             if let Some(name) = self.names.remove(&key) {
                 self.keys.remove(&name.lock);

@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
 use crate::lease::Lease;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
+
+/// The turns of others after a release of ours end after this, whatever they do.
+const TURNS: Duration = Duration::from_millis(20);
 
 /// Where an acquisition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +32,7 @@ pub(crate) struct Waiter {
     pub(crate) name: u64,
     pub(crate) owner: OwnerKey,
     pub(crate) lease: Lease,
-    pub(crate) max_hold: Option<std::time::Duration>,
+    pub(crate) max_hold: Option<Duration>,
     pub(crate) since: Moment,
     /// End of the wait.
     pub(crate) deadline: Option<Moment>,
@@ -89,8 +93,11 @@ pub(crate) struct Name {
     pub(crate) must_try: Option<Cause>,
     /// Without that it sleeps until here, and then tries for this reason.
     pub(crate) sleep: (Moment, Cause),
-    /// Nothing is tried before: back-off, or the turn of other processes.
+    /// Nothing is tried before: back-off.
     pub(crate) not_before: Moment,
+    /// Until here it is the turn of others, who were told of a release; also for who comes later.
+    pub(crate) others_turn: Moment,
+    turns: Turns,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When an answer last said so, be it the server's or a hold of this client.
@@ -103,6 +110,18 @@ pub(crate) struct Name {
     pub(crate) published_at: Moment,
     /// Why the attempt on the wire was made.
     pub(crate) trying_because: Cause,
+}
+
+/// The turns of others after a release of ours.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turns {
+    /// Messages that are still to come.
+    left: u64,
+    /// How long the lock may be free before it is nobody's turn.
+    each: Duration,
+    end: Moment,
+    /// Messages since our last release was sent.
+    heard: u64,
 }
 
 impl Name {
@@ -120,6 +139,8 @@ impl Name {
             must_try: Some(Cause::Duty),
             sleep: (Moment::ZERO, Cause::Duty),
             not_before: Moment::ZERO,
+            others_turn: Moment::ZERO,
+            turns: Turns::default(),
             known_held: false,
             failures: 0,
             trouble: None,
@@ -185,24 +206,46 @@ impl Name {
         self.must_try.get_or_insert(cause);
     }
 
-    /// Why the contender may try now, or when it may.
-    pub(crate) fn due(&self, now: Moment) -> Result<Cause, Moment> {
+    /// Why the contender may try now, or when it may. One that is in a hurry takes no account of others.
+    pub(crate) fn due(&self, now: Moment, hurry: bool) -> Result<Cause, Moment> {
+        let not_before = if hurry { self.not_before } else { self.not_before.max(self.others_turn) };
         let (at, cause) = match self.must_try {
-            Some(cause) => (self.not_before, cause),
-            None => (self.sleep.0.max(self.not_before), self.sleep.1),
+            Some(cause) => (not_before, cause),
+            None => (self.sleep.0.max(not_before), self.sleep.1),
         };
         if now >= at { Ok(cause) } else { Err(at) }
     }
 
     /// Whether a release may grant to a waiter of this client: at most 16 times and for 50 ms since others were told.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
-        self.hand_offs < 16 && now.since(self.published_at) < std::time::Duration::from_millis(50)
+        self.hand_offs < 16 && now.since(self.published_at) < Duration::from_millis(50)
     }
 
     /// The others were told, or could have taken it: hand-offs start anew.
     pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
         self.hand_offs = 0;
         self.published_at = now;
+    }
+
+    /// Messages from here on come after our own publish, or are it.
+    pub(crate) fn start_counting(&mut self) {
+        self.turns.heard = 0;
+    }
+
+    /// Lets others go first, until so many messages were heard, our own included. When nobody takes the lock for as
+    /// long as `each`, nobody wants it.
+    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, each: Duration) {
+        let left = messages.saturating_sub(self.turns.heard);
+        self.turns = Turns { left, each, end: now.plus(TURNS), ..self.turns };
+        self.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
+    }
+
+    /// A message says that the lock was freed: of the others one less is to come, and the next has its time.
+    pub(crate) fn note_freed(&mut self, now: Moment) {
+        self.turns.heard += 1;
+        self.turns.left = self.turns.left.saturating_sub(1);
+        let next = if self.turns.left > 0 { now.plus(self.turns.each) } else { Moment::ZERO };
+        self.others_turn = next.min(self.turns.end);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -221,24 +264,56 @@ mod tests {
     #[test]
     fn a_sleep_ends_at_its_time_and_a_wake_up_ends_it_at_once() {
         let mut name = name();
-        assert_eq!(name.due(Moment(5)), Ok(Cause::Duty), "a new name has to try");
+        assert_eq!(name.due(Moment(5), false), Ok(Cause::Duty), "a new name has to try");
         name.must_try = None;
         name.sleep = (Moment(100), Cause::Fallback);
-        assert_eq!(name.due(Moment(99)), Err(Moment(100)));
-        assert_eq!(name.due(Moment(100)), Ok(Cause::Fallback));
+        assert_eq!(name.due(Moment(99), false), Err(Moment(100)));
+        assert_eq!(name.due(Moment(100), false), Ok(Cause::Fallback));
         name.wake(Cause::WakeUp);
-        assert_eq!(name.due(Moment(5)), Ok(Cause::WakeUp));
+        assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp));
         name.wake(Cause::Duty);
-        assert_eq!(name.due(Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
+        assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp), "the first reason stays");
     }
 
     #[test]
     fn the_turn_of_others_delays_even_a_wake_up() {
         let mut name = name();
-        name.not_before = Moment(50);
+        name.others_turn = Moment(50);
         name.wake(Cause::WakeUp);
-        assert_eq!(name.due(Moment(49)), Err(Moment(50)));
-        assert_eq!(name.due(Moment(50)), Ok(Cause::Duty));
+        assert_eq!(name.due(Moment(49), false), Err(Moment(50)));
+        assert_eq!(name.due(Moment(49), true), Ok(Cause::Duty), "but not what cannot wait");
+        assert_eq!(name.due(Moment(50), false), Ok(Cause::Duty));
+    }
+
+    #[test]
+    fn a_turn_of_others_ends_when_all_of_them_had_it() {
+        let mut name = name();
+        name.wake(Cause::WakeUp);
+        let each = Duration::from_nanos(10);
+        name.start_counting();
+        name.note_freed(Moment(0)); // by ourselves: heard before the answer to the release
+        name.let_others(Moment(100), 3, each);
+        assert_eq!(name.due(Moment(100), false), Err(Moment(110)));
+        name.note_freed(Moment(150));
+        assert_eq!(name.due(Moment(150), false), Err(Moment(160)), "the next one's turn");
+        name.note_freed(Moment(155));
+        assert_eq!(name.due(Moment(155), false), Ok(Cause::Duty), "all had theirs");
+        name.note_freed(Moment(156));
+        assert_eq!(name.due(Moment(156), false), Ok(Cause::Duty));
+    }
+
+    #[test]
+    fn turns_of_others_take_twenty_milliseconds_at_most() {
+        let mut name = name();
+        name.wake(Cause::WakeUp);
+        let (each, start) = (Duration::from_millis(15), Moment(1_000_000_000));
+        name.start_counting();
+        name.let_others(start, 1_000, each);
+        name.note_freed(start.plus(each));
+        let end = start.plus(Duration::from_millis(20));
+        assert_eq!(name.due(start.plus(each), false), Err(end));
+        name.note_freed(end);
+        assert_eq!(name.due(end, false), Ok(Cause::Duty));
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
+use crate::name::WireProfile;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
@@ -27,6 +28,9 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
+
+/// How long the lock may be free for others before we take it: four round trips, within these limits.
+const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
 
 impl Engine {
     /// Begins the last release: the last level is given up, or the grant was nobody's.
@@ -120,6 +124,14 @@ impl Engine {
         let op = self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.op = Some((op, Sending::Release));
+            let key = hold.name;
+            self.count_freed(key);
+        }
+    }
+
+    fn count_freed(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.start_counting();
         }
     }
 
@@ -149,6 +161,7 @@ impl Engine {
         if let Some(from) = self.holds.get_mut(&from) {
             from.op = Some((op, Sending::HandOff));
         }
+        self.count_freed(key);
         true
     }
 
@@ -207,14 +220,17 @@ impl Engine {
     fn note_published(&mut self, key: u64, receivers: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel));
-        let turn = (4 * self.servers.round_trip(&name.lock))
-            .clamp(Duration::from_millis(2), Duration::from_millis(20));
+        let others = receivers.saturating_sub(ourselves);
+        // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
+        let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
+        let messages = ourselves.saturating_add(others.saturating_mul(turns));
+        let each = self.servers.round_trip(&name.lock).saturating_mul(4).clamp(TURN.0, TURN.1);
         let now = self.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
             name.known_held = false;
-            if receivers > ourselves && name.has_waiters() {
-                name.not_before = name.not_before.max(now.plus(turn));
+            if others > 0 {
+                name.let_others(now, messages, each);
             }
         }
         self.wake(key);

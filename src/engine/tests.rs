@@ -1008,6 +1008,35 @@ fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
 }
 
 #[test]
+fn who_comes_back_after_a_release_lets_the_others_go_first() {
+    let mut hand = Hand::new();
+    let release = |hand: &mut Hand, owner| {
+        let (level, cell) = hand.hold(owner);
+        hand.release(&cell, level);
+        let (op, _) = hand.take("release");
+        hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
+    };
+    // Nobody of this client waits when it releases: what counts is who was told.
+    release(&mut hand, 1);
+    let later = hand.ask(2, Wait::Forever);
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(20));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(7));
+    hand.granted(later);
+
+    // What cannot wait makes its attempt.
+    let mut hand = Hand::new();
+    release(&mut hand, 1);
+    hand.ask(2, Wait::Once);
+    hand.take("acquire");
+    let mut hand = Hand::new();
+    release(&mut hand, 1);
+    hand.ask(2, Wait::For(Duration::from_millis(5)));
+    hand.take("acquire");
+}
+
+#[test]
 fn a_hand_off_that_was_not_executed_becomes_a_plain_release() {
     let mut hand = Hand::new();
     let (level, cell) = hand.hold(1);
