@@ -11,6 +11,7 @@ mod faults;
 mod in_memory;
 #[cfg(feature = "in-memory")]
 mod observability;
+mod old_redisson;
 mod outages;
 mod preflight;
 mod processes;
