@@ -219,10 +219,12 @@ impl Engine {
         self.servers.grow_old(self.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
-        self.on(event);
-        self.drive_touched();
-        self.renew_due();
-        self.finish_if_done();
+        if !self.is_finished() {
+            self.on(event);
+            self.drive_touched();
+            self.renew_due();
+            self.finish_if_done();
+        }
         self.show_gauges();
         std::mem::swap(&mut self.effects, effects);
     }
@@ -302,7 +304,8 @@ impl Engine {
                 TimerKey::Outage => self.on_outage_timer(),
                 TimerKey::ClientChannel => self.on_client_channel_timer(),
                 TimerKey::Clock(server) => self.on_clock_timer(server),
-                TimerKey::Shutdown => self.finish(),
+                // Nothing follows, whatever else is due or has just come.
+                TimerKey::Shutdown => return self.finish(),
             }
         }
     }

@@ -117,6 +117,21 @@ fn shutdown_while_a_reentry_is_in_flight_releases() {
     assert_eq!(hand.labels(), ["release"], "finished {} {:?}", hand.finished, hand.answers);
 }
 
+/// Simulation, seed 5569: the answer came at the very end, and was reported after `Finished`.
+#[test]
+fn nothing_follows_the_end_of_a_shutdown() {
+    let mut hand = Hand::new();
+    hand.hold(1);
+    let until = hand.now.plus(Duration::from_secs(2));
+    hand.event(Event::Shutdown { until, request: Some(RequestId(99)) });
+    let (op, _) = hand.take("release");
+    let reply = Reply { time: Some(hand.server_time()), body: freed() };
+    let event = Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Done(reply) };
+    let mut effects = Vec::new();
+    hand.engine.handle(until, event, &mut effects);
+    assert!(matches!(effects.last(), Some(Effect::Finished)), "{effects:?}");
+}
+
 #[test]
 fn shutdown_while_count_and_renewal_are_in_flight() {
     let mut hand = Hand::new();
