@@ -5,7 +5,7 @@
 //! between tasks.
 
 mod calls;
-mod classify;
+pub(crate) mod classify;
 mod client;
 mod cluster;
 mod commands;

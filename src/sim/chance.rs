@@ -6,9 +6,23 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 pub(super) struct Chance(u64);
 
+/// What a stream of its own is for, so that leaving one thing out does not change the others.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stream {
+    Plan = 1,
+    Network,
+    Step,
+    Nemesis,
+    Fault,
+}
+
 impl Chance {
-    pub(super) fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1)
+    pub(super) fn new(seed: u64, stream: Stream, which: [u64; 3]) -> Self {
+        let mut chance = Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678_9abc_def1);
+        for part in [stream as u64].into_iter().chain(which) {
+            chance.0 = chance.next() ^ part.wrapping_mul(0xd6e8_feb8_6659_fd93);
+        }
+        chance
     }
 
     pub(super) fn next(&mut self) -> u64 {
@@ -22,6 +36,10 @@ impl Chance {
     /// Below `end`.
     pub(super) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
+    }
+
+    pub(super) fn index(&mut self, end: usize) -> usize {
+        usize::try_from(self.below(end as u64)).unwrap_or(0)
     }
 
     /// From `low` to `high`, both included.
@@ -43,7 +61,6 @@ impl Chance {
     }
 
     pub(super) fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        let at = self.below(from.len() as u64);
-        &from[usize::try_from(at).unwrap_or(0)]
+        &from[self.index(from.len())]
     }
 }

@@ -1,4 +1,4 @@
-//! One process: an engine, its two connections, its mailbox, and the slots of its callers.
+//! One process: an engine, its connections, its mailbox, and the slots of its callers.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::cell::Directory;
 use crate::clock::Moment;
@@ -43,8 +44,72 @@ pub(super) struct Request {
     pub(super) client: usize,
     pub(super) op: OpId,
     pub(super) command: Command,
+    /// The process that it was sent to, and which of its lives.
+    pub(super) process: usize,
+    pub(super) run: u64,
     pub(super) connection: u64,
+    /// After this it is not sent on any more.
+    pub(super) deadline: Moment,
+    pub(super) redirections: u32,
+    pub(super) asking: bool,
+    /// With the script's text, because the server did not know it.
+    pub(super) whole: bool,
     pub(super) fate: Cell<Fate>,
+}
+
+impl Request {
+    /// The same once more, on its own way.
+    pub(super) fn copy(&self, fate: Fate) -> Self {
+        Self {
+            client: self.client,
+            op: self.op,
+            command: self.command.clone(),
+            process: self.process,
+            run: self.run,
+            connection: self.connection,
+            deadline: self.deadline,
+            redirections: self.redirections,
+            asking: self.asking,
+            whole: self.whole,
+            fate: Cell::new(fate),
+        }
+    }
+}
+
+/// The connection to one server.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) up: bool,
+    pub(super) process: usize,
+    /// No two have the same.
+    pub(super) connection: u64,
+    pub(super) last_arrival: Moment,
+    pub(super) last_reply: Moment,
+    /// A script is being sent once more, with its text: what comes behind it waits.
+    pub(super) held_until: Moment,
+    /// The last answer of what was cut is told by then.
+    pub(super) settled: Moment,
+    /// Nothing went wrong here since.
+    pub(super) undisturbed: Moment,
+    pub(super) connecting: bool,
+}
+
+/// The pub/sub connection to one process.
+#[derive(Debug, Default)]
+pub(super) struct Listening {
+    pub(super) up: bool,
+    pub(super) epoch: u64,
+    pub(super) last_subscribe: Moment,
+    pub(super) last_message: Moment,
+    pub(super) connecting: bool,
+}
+
+/// A subscription, as the backend remembers it.
+#[derive(Debug, Clone)]
+pub(super) struct Subscription {
+    pub(super) sharded: bool,
+    pub(super) generation: u64,
+    pub(super) at: Option<usize>,
 }
 
 /// A submitted call that is not answered yet.
@@ -58,9 +123,9 @@ pub(super) struct Flight {
 pub(super) enum Inbound {
     Mail(Mail),
     /// The end of a call; nothing if it was answered before.
-    Outcome(OpId, Outcome<Value>),
-    /// From the backend, if the pub/sub connection of this number still lives; 0 needs none.
-    Backend(u64, Event),
+    Outcome(OpId, ServerId, Outcome<Value>),
+    /// From the backend; if it came over a pub/sub connection, only while that lives.
+    Backend(Option<(usize, u64)>, Event),
     /// A task looks at its slot, or does what it has in mind.
     Wake(usize, RequestId),
     Cancel(usize, RequestId),
@@ -111,17 +176,14 @@ pub(super) struct Client {
     pub(super) directory: Arc<Directory>,
     pub(super) counters: Arc<Counters>,
     pub(super) config: Config,
-    // ---- the command connection
-    pub(super) up: bool,
-    pub(super) connection: u64,
-    pub(super) last_arrival: Moment,
-    pub(super) last_reply: Moment,
+    // ---- commands
+    pub(super) links: BTreeMap<ServerId, Link>,
     pub(super) flights: BTreeMap<OpId, Flight>,
-    // ---- the pub/sub connection
-    pub(super) pubsub_up: bool,
-    pub(super) pubsub: u64,
-    pub(super) last_subscribe: Moment,
-    pub(super) last_message: Moment,
+    /// In a cluster: which process it believes to have which slot.
+    pub(super) routes: Vec<usize>,
+    // ---- messages
+    pub(super) listens: BTreeMap<usize, Listening>,
+    pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
     pub(super) lagging: bool,
     // ---- callers
     pub(super) asks: BTreeMap<RequestId, Ask>,
@@ -138,11 +200,18 @@ pub(super) struct Client {
     pub(super) finished: bool,
     pub(super) tick: u64,
     pub(super) tick_at: Option<Moment>,
-    /// Nothing went wrong for this client since.
+    /// Nothing went wrong for all that this client does since.
     pub(super) undisturbed: Moment,
+    /// It stood still until then.
+    pub(super) thawed: Moment,
     // ---- effects are counted, so that a storm shows
     pub(super) sent_in_second: (u64, u64),
     pub(super) ticks_at: (Moment, u32),
+}
+
+/// A server of a cluster is known by its address.
+pub(super) fn server_id(process: usize) -> ServerId {
+    ServerId(u32::try_from(process).unwrap_or(0) + 1)
 }
 
 impl Client {
@@ -170,15 +239,11 @@ impl Client {
             directory,
             counters,
             config,
-            up: false,
-            connection: 0,
-            last_arrival: Moment::ZERO,
-            last_reply: Moment::ZERO,
+            links: BTreeMap::new(),
             flights: BTreeMap::new(),
-            pubsub_up: false,
-            pubsub: 0,
-            last_subscribe: Moment::ZERO,
-            last_message: Moment::ZERO,
+            routes: Vec::new(),
+            listens: BTreeMap::new(),
+            subscriptions: BTreeMap::new(),
             lagging: false,
             asks: BTreeMap::new(),
             next_request: 1,
@@ -193,14 +258,63 @@ impl Client {
             tick: 0,
             tick_at: None,
             undisturbed: Moment::ZERO,
+            thawed: Moment::ZERO,
             sent_in_second: (0, 0),
             ticks_at: (Moment::ZERO, 0),
         }
     }
 
+    /// The server that it would ask about a name.
+    pub(super) fn server_of(&self, name: &LockName) -> ServerId {
+        match self.routes.get(usize::from(name.slot())) {
+            Some(process) => server_id(*process),
+            None => ServerId::ONLY,
+        }
+    }
+
+    pub(super) fn link_of(&self, name: &LockName) -> Option<&Link> {
+        self.links.get(&self.server_of(name))
+    }
+
+    /// Since when nothing has gone wrong for it that concerns a name.
+    pub(super) fn calm_since(&self, name: &LockName) -> Moment {
+        self.link_of(name).map_or(Moment::NEVER, |link| link.undisturbed.max(self.undisturbed))
+    }
+
+    /// Whether it can be expected to do what it has to about a name.
+    pub(super) fn works(&self, name: &LockName) -> bool {
+        self.serves() && !self.frozen && self.link_of(name).is_some_and(|link| link.up)
+    }
+
+    /// Whether the wake-ups of a channel come through.
+    pub(super) fn hears(&self) -> bool {
+        !self.lagging && self.listens.values().all(|listening| listening.up)
+    }
+
     /// Runs, and is meant to go on running.
     pub(super) fn serves(&self) -> bool {
         !self.dead && !self.finished
+    }
+
+    /// The engine is told of a request.
+    pub(super) fn open(&mut self, request: RequestId, now: Moment) {
+        if let Some(ask) = self.asks.get_mut(&request) {
+            ask.open = true;
+            ask.told = Some(now);
+        }
+    }
+
+    /// A storm of commands is a failure.
+    pub(super) fn count_sent(&mut self, index: usize, now: Moment) -> Result<(), String> {
+        let second = now.0 / 1_000_000_000;
+        if self.sent_in_second.0 != second {
+            self.sent_in_second = (second, 0);
+        }
+        self.sent_in_second.1 += 1;
+        if self.sent_in_second.1 > 20_000 {
+            return Err(format!("keeper: client {index} sent 20,000 commands within a second"));
+        }
+        Ok(())
     }
 
     pub(super) fn open_ask(&mut self, task: usize) -> RequestId {

@@ -1,5 +1,6 @@
-//! What a seed does: how many clients, how fast the network is, and which faults happen how often.
+//! What a seed does: how many clients and servers, how fast the network is, and which faults happen how often.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::sim::chance::Chance;
@@ -12,30 +13,103 @@ pub(super) enum Nemesis {
     CutBoth,
     /// Messages are dropped, then the backend says so.
     Lag,
-    /// The server does nothing for a while.
+    /// A server does nothing for a while.
     Pause,
-    /// Nobody can connect for a while, and everybody is cut.
+    /// Nobody can connect to a server for a while, and everybody is cut.
     Unreachable,
     OutOfMemory,
+    /// A server answers everything with one error for a while.
+    Trouble,
+    /// SCRIPT FLUSH.
+    ScriptFlush,
     /// A process stands still for a while.
     Freeze,
-    // ---- declared breaches from here on: a hold that they hit is not protected any more
-    Crash,
-    /// The server starts anew with its data.
+    /// A server starts anew with its data, after a while.
     Restart,
-    /// The server starts anew without it.
+    /// A slot moves from one server to another.
+    MoveSlot,
+    /// A client dies; its locks run out.
+    Crash,
+    // ---- declared breaches from here on: a hold that they hit is not protected any more
+    /// A replica takes over, without the last writes.
+    Failover,
+    /// A server starts anew without its data.
     DataLoss,
+    /// FLUSHALL: nobody is told.
+    Flush,
+    /// DEL of a lock or of its fence counter, by an operator or by eviction.
     Delete,
     Plant,
-    ClockJump,
+    ClockStep,
 }
 
-/// Permille unless said otherwise.
+const HARMLESS: [Nemesis; 13] = [
+    Nemesis::CutCommands,
+    Nemesis::CutPubSub,
+    Nemesis::CutBoth,
+    Nemesis::Lag,
+    Nemesis::Pause,
+    Nemesis::Unreachable,
+    Nemesis::OutOfMemory,
+    Nemesis::Trouble,
+    Nemesis::ScriptFlush,
+    Nemesis::Freeze,
+    Nemesis::Restart,
+    Nemesis::MoveSlot,
+    Nemesis::Crash,
+];
+const BREACHES: [Nemesis; 6] = [
+    Nemesis::Failover,
+    Nemesis::DataLoss,
+    Nemesis::Flush,
+    Nemesis::Delete,
+    Nemesis::Plant,
+    Nemesis::ClockStep,
+];
+
+/// What is left out of a run, to see whether it fails without.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Mask {
+    /// (client, task, number of its step)
+    pub(super) steps: BTreeSet<(usize, usize, u64)>,
+    pub(super) nemeses: BTreeSet<u64>,
+    pub(super) faults: BTreeSet<u64>,
+    pub(super) clients: BTreeSet<usize>,
+}
+
+/// Faults of single commands and messages, in permille.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Faults {
+    pub(super) lost_request: u64,
+    pub(super) lost_reply: u64,
+    pub(super) slow: u64,
+    /// Executed twice at once.
+    pub(super) duplicate: u64,
+    /// Answered with one of Redis's errors.
+    pub(super) refused: u64,
+    /// A command within a script is refused.
+    pub(super) in_script: u64,
+    /// Of what was on its way when the connection was cut: executed later.
+    pub(super) ghost: u64,
+    /// Of what was executed and ended unknown: executed once more, later.
+    pub(super) late_copy: u64,
+    pub(super) connect_fails: u64,
+    pub(super) stale_confirmation: u64,
+    pub(super) subscribe_refused: u64,
+    /// Messages that get lost without anybody being told.
+    pub(super) silent_loss: u64,
+    pub(super) message_twice: u64,
+    pub(super) message_overtaken: u64,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) tasks: usize,
     pub(super) names: usize,
+    /// How many primaries a cluster has; `None`: one server, whose place another may take.
+    pub(super) primaries: Option<usize>,
+    pub(super) sharded: bool,
     /// Longest one-way delay, in µs.
     pub(super) latency: u64,
     /// Up to when tasks begin something new.
@@ -46,26 +120,18 @@ pub(super) struct Plan {
     pub(super) fallback: Duration,
     pub(super) hand_off: bool,
     pub(super) max_hold_count: u32,
-    /// No faults at all: what has to be quick is checked to be quick.
+    /// No faults at all, but clients that die: what has to be quick is checked to be quick.
     pub(super) calm: bool,
-    // ---- faults of single commands
-    pub(super) lost_request: u64,
-    pub(super) lost_reply: u64,
-    pub(super) slow: u64,
-    pub(super) duplicate: u64,
-    pub(super) refused: u64,
-    /// Of what was on its way when the connection was cut: executed later.
-    pub(super) ghost: u64,
-    pub(super) connect_fails: u64,
-    pub(super) stale_confirmation: u64,
-    pub(super) subscribe_refused: u64,
-    // ---- faults from outside
+    pub(super) faults: Faults,
     pub(super) nemeses: Vec<Nemesis>,
     pub(super) nemesis_every: Duration,
-    // ---- the server's clock
-    pub(super) offset_us: i64,
-    /// How much faster than ours, in millionths.
-    pub(super) drift: i64,
+    // ---- the servers' clocks
+    /// How far they may be from ours, either way, in µs.
+    pub(super) offset_us: u64,
+    /// How far those of a cluster may be from each other.
+    pub(super) apart_us: u64,
+    /// How much faster or slower than ours they may be, in millionths.
+    pub(super) drift: u64,
     // ---- callers
     pub(super) cancel: u64,
     pub(super) lazy: u64,
@@ -76,81 +142,97 @@ pub(super) struct Plan {
     pub(super) think: u64,
 }
 
-const HARMLESS: [Nemesis; 8] = [
-    Nemesis::CutCommands,
-    Nemesis::CutPubSub,
-    Nemesis::CutBoth,
-    Nemesis::Lag,
-    Nemesis::Pause,
-    Nemesis::Unreachable,
-    Nemesis::OutOfMemory,
-    Nemesis::Freeze,
-];
-const BREACHES: [Nemesis; 6] = [
-    Nemesis::Crash,
-    Nemesis::Restart,
-    Nemesis::DataLoss,
-    Nemesis::Delete,
-    Nemesis::Plant,
-    Nemesis::ClockJump,
-];
-
 impl Plan {
     pub(super) fn draw(chance: &mut Chance) -> Self {
-        let calm = chance.permille(200);
-        let mut some = |often: u64, most: u64| {
-            if calm || !chance.permille(often) { 0 } else { chance.range(1, most) }
-        };
-        let (lost_request, lost_reply, slow) = (some(400, 60), some(500, 80), some(400, 80));
-        let (duplicate, refused, ghost) = (some(300, 100), some(300, 60), some(600, 900));
-        let (connect_fails, stale_confirmation) = (some(400, 500), some(400, 900));
-        let (subscribe_refused, force) = (some(200, 300), some(300, 60));
-        let mut nemeses = Vec::new();
-        if !calm {
-            nemeses.extend(HARMLESS.into_iter().filter(|_| chance.permille(450)));
-            if chance.permille(400) {
-                nemeses.extend(BREACHES.into_iter().filter(|_| chance.permille(350)));
-            }
-        }
-        let lease = *chance.pick(&[200, 500, 1_000, 3_000]);
-        let timeout = *chance.pick(&[50, 150, 400, 1_000]);
+        let calm = chance.permille(150);
+        let faults = if calm { Faults::default() } else { draw_faults(chance) };
+        let breaches = !calm && chance.permille(400);
+        let primaries = chance.permille(400).then(|| chance.index(2) + 2);
+        let nemeses = draw_nemeses(chance, calm, breaches, primaries.is_some());
+        // One in twenty has the defaults that users have.
+        let lease = *chance.pick(&[
+            200, 200, 200, 500, 500, 500, 500, 500, 500, 500, 1_000, 1_000, 1_000, 1_000, 1_000, 3_000,
+            3_000, 3_000, 3_000, 30_000,
+        ]);
+        let slow = lease == 30_000;
+        let timeout = if slow { 1_000 } else { *chance.pick(&[50, 150, 400, 1_000]) };
+        let fallback = if slow { 5_000 } else { *chance.pick(&[500, 1_000, 5_000, 3_600_000]) };
         Self {
             clients: chance.range(1, 4) as usize,
             tasks: chance.range(1, 5) as usize,
             names: chance.range(1, 2) as usize,
+            primaries,
+            sharded: chance.permille(500),
             latency: *chance.pick(&[200, 1_000, 5_000, 15_000]),
-            horizon: Duration::from_millis(chance.range(1_000, 6_000)),
+            horizon: Duration::from_millis(if slow { 90_000 } else { chance.range(400, 2_500) }),
             lease: Duration::from_millis(lease),
             command_timeout: Duration::from_millis(timeout.min(lease)),
-            outage_limit: Duration::from_millis(chance.range(300, 3_000)),
-            fallback: Duration::from_millis(*chance.pick(&[500, 1_000, 5_000])),
+            outage_limit: Duration::from_millis(if slow { 30_000 } else { chance.range(300, 3_000) }),
+            fallback: Duration::from_millis(fallback),
             hand_off: chance.permille(800),
             max_hold_count: *chance.pick(&[2, 65_535, 65_535]) as u32,
             calm,
-            lost_request,
-            lost_reply,
-            slow,
-            duplicate,
-            refused,
-            ghost,
-            connect_fails,
-            stale_confirmation,
-            subscribe_refused,
+            faults,
             nemeses,
-            nemesis_every: Duration::from_millis(chance.range(150, 1_500)),
-            offset_us: chance.range(0, 7_200_000_000) as i64 - 3_600_000_000,
-            drift: chance.range(0, 8_000) as i64 - 4_000,
+            nemesis_every: Duration::from_millis(if slow { 4_000 } else { chance.range(100, 900) }),
+            offset_us: chance.range(0, 3_600_000_000),
+            apart_us: if chance.permille(100) { 600_000_000 } else { 50_000 },
+            drift: if breaches && chance.permille(150) { 50_000 } else { chance.range(0, 4_000) },
             cancel: *chance.pick(&[0, 50, 200, 500]),
             lazy: *chance.pick(&[0, 30, 150]),
-            force: if calm { 0 } else { force },
+            force: if breaches && chance.permille(500) { chance.range(1, 60) } else { 0 },
             long_hold: *chance.pick(&[0, 50, 200]),
             try_lock: *chance.pick(&[0, 100, 500]),
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
-            think: *chance.pick(&[500, 5_000, 50_000, 200_000]),
+            think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
         }
     }
 
     pub(super) fn has(&self, nemesis: Nemesis) -> bool {
         self.nemeses.contains(&nemesis)
     }
+
+    /// Clocks that run at rates so different that no lease can be relied on.
+    pub(super) fn drifts_too_much(&self) -> bool {
+        self.drift > 10_000
+    }
+
+    pub(super) fn lease_us(&self) -> u64 {
+        u64::try_from(self.lease.as_micros()).unwrap_or(1_000_000)
+    }
+}
+
+fn draw_faults(chance: &mut Chance) -> Faults {
+    let mut some = |often: u64, most: u64| if chance.permille(often) { chance.range(1, most) } else { 0 };
+    Faults {
+        lost_request: some(400, 60),
+        lost_reply: some(500, 80),
+        slow: some(400, 80),
+        duplicate: some(300, 100),
+        refused: some(400, 60),
+        in_script: some(250, 40),
+        ghost: some(600, 900),
+        late_copy: some(300, 500),
+        connect_fails: some(400, 500),
+        stale_confirmation: some(400, 900),
+        subscribe_refused: some(200, 300),
+        silent_loss: some(150, 300),
+        message_twice: some(250, 300),
+        message_overtaken: some(250, 300),
+    }
+}
+
+fn draw_nemeses(chance: &mut Chance, calm: bool, breaches: bool, cluster: bool) -> Vec<Nemesis> {
+    if calm {
+        return if chance.permille(300) { vec![Nemesis::Crash] } else { Vec::new() };
+    }
+    let mut nemeses: Vec<Nemesis> = HARMLESS
+        .into_iter()
+        .filter(|nemesis| *nemesis != Nemesis::MoveSlot || cluster)
+        .filter(|_| chance.permille(350))
+        .collect();
+    if breaches {
+        nemeses.extend(BREACHES.into_iter().filter(|_| chance.permille(350)));
+    }
+    nemeses
 }

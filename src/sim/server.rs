@@ -1,7 +1,7 @@
-//! The server that all clients share: the keys, a clock that is not theirs, and who is subscribed.
+//! A server process: its keys, its clock that is not ours, and what is wrong with it.
 
-use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::collections::VecDeque;
 
 use crate::backend::Call;
 use crate::backend::Failure;
@@ -10,23 +10,36 @@ use crate::backend::Outcome;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
-use crate::backend::memory::store::Dumped;
-use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Snapshot;
 use crate::backend::memory::store::Stored;
+use crate::backend::redis::classify;
 use crate::clock::Moment;
+use crate::name::LockName;
 
 const START_US: i64 = 1_704_067_200_000_000;
 
+/// How many of the last writes a replica may not have.
+const LAG: usize = 6;
+
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct Process {
     pub(super) keys: Keyspace,
     pub(super) offset_us: i64,
     drift: i64,
-    pub(super) runs: u64,
+    /// New with every start.
+    pub(super) run: u64,
+    pub(super) alive: bool,
     pub(super) paused_until: Moment,
     pub(super) unreachable_until: Moment,
-    /// Channel → clients.
-    pub(super) subscribers: BTreeMap<String, BTreeSet<usize>>,
+    /// Answers with this until then.
+    pub(super) trouble: Option<(Moment, &'static str)>,
+    /// Another has taken its place; from the second instant on it knows.
+    pub(super) deposed: Option<(Moment, Moment)>,
+    /// Scripts that it knows.
+    pub(super) loaded: BTreeSet<&'static str>,
+    /// What it held before each of the last writes, if a replica may take over.
+    pub(super) history: VecDeque<Snapshot>,
+    pub(super) replicated: bool,
 }
 
 /// What a lock's key holds, as the checks look at it.
@@ -38,23 +51,45 @@ pub(super) struct Found {
     pub(super) pttl: Option<i64>,
 }
 
-impl Server {
-    pub(super) fn new(offset_us: i64, drift: i64) -> Self {
+impl Process {
+    pub(super) fn new(offset_us: i64, drift: i64, run: u64, replicated: bool) -> Self {
         Self {
             keys: Keyspace::new(),
             offset_us,
             drift,
-            runs: 1,
+            run,
+            alive: true,
             paused_until: Moment::ZERO,
             unreachable_until: Moment::ZERO,
-            subscribers: BTreeMap::new(),
+            trouble: None,
+            deposed: None,
+            loaded: BTreeSet::new(),
+            history: VecDeque::new(),
+            replicated,
         }
     }
 
-    /// The server's clock, in µs.
+    /// A replica of it, with a clock that differs by so much, without the last `lost` writes.
+    pub(super) fn promote(&mut self, lost: usize, clock_us: i64, run: u64) -> Self {
+        let mut replica = Self::new(self.offset_us + clock_us, self.drift, run, true);
+        let at = self.history.len().saturating_sub(lost);
+        let snapshot = self.history.get(at).cloned().unwrap_or_else(|| self.keys.snapshot());
+        replica.keys.restore(snapshot);
+        replica
+    }
+
+    /// Its clock, in µs.
     pub(super) fn time(&self, now: Moment) -> i64 {
         let local = now.micros();
         START_US + self.offset_us + local + local / 1_000 * self.drift / 1_000
+    }
+
+    /// When its clock will show this, at the latest, as it runs now.
+    pub(super) fn moment_of(&self, now: Moment, time: i64) -> Moment {
+        let left = u64::try_from(time.saturating_sub(self.time(now))).unwrap_or(0);
+        Moment(
+            now.0.saturating_add(left.saturating_mul(1_000 + 1_000 * self.drift.unsigned_abs() / 1_000_000)),
+        )
     }
 
     pub(super) fn execute(&mut self, now: Moment, call: &Call) -> Outcome<Value> {
@@ -63,63 +98,98 @@ impl Server {
             Call::Time => Outcome::Done(Value::List(vec![Value::Int(time)])),
             Call::Ping => Outcome::Done(Value::List(Vec::new())),
             Call::Info => Outcome::Done(Value::List(vec![Value::Text("in_memory:1\r\n".to_owned())])),
-            Call::Script(call) => match self.keys.run(time, call) {
-                Ok(value) => Outcome::Done(value),
-                Err(text) if text.contains("OOM") => {
-                    Outcome::NotExecuted(Failure::new(FailureKind::OutOfMemory, text))
+            Call::Script(call) => {
+                if self.replicated {
+                    self.history.push_back(self.keys.snapshot());
+                    if self.history.len() > LAG {
+                        self.history.pop_front();
+                    }
                 }
-                Err(text) => Outcome::NotExecuted(Failure::new(FailureKind::Refused, text)),
-            },
-        }
-    }
-
-    /// The messages of the last command, with who is to get them.
-    pub(super) fn take_published(&mut self) -> Vec<(Published, Vec<usize>)> {
-        let published = self.keys.take_published();
-        let receivers = |message: &Published| {
-            self.subscribers
-                .get(&message.channel)
-                .map(|set| set.iter().copied().collect())
-                .unwrap_or_default()
-        };
-        published.into_iter().map(|message| (message.clone(), receivers(&message))).collect()
-    }
-
-    pub(super) fn subscribe(&mut self, client: usize, channel: &str, on: bool) {
-        let set = self.subscribers.entry(channel.to_owned()).or_default();
-        if on {
-            set.insert(client);
-        } else {
-            set.remove(&client);
-        }
-        let number = i64::try_from(set.len()).unwrap_or(i64::MAX);
-        self.keys.set_subscribers(channel, false, number);
-    }
-
-    pub(super) fn unsubscribe_all(&mut self, client: usize) {
-        let channels: Vec<String> = self.subscribers.keys().cloned().collect();
-        for channel in channels {
-            self.subscribe(client, &channel, false);
-        }
-    }
-
-    /// The locks that exist now.
-    pub(super) fn locks(&self, now: Moment) -> Vec<Found> {
-        let found = |dumped: Dumped| match dumped.value {
-            Stored::Hash(fields) => {
-                let (field, count) = fields.into_iter().next()?;
-                Some(Found { name: dumped.key, field, count, pttl: dumped.pttl })
+                match self.keys.run(time, call) {
+                    Ok(value) => Outcome::Done(value),
+                    Err(text) => classify::judge_words(&text),
+                }
             }
-            _ => None,
-        };
-        self.keys.dump(self.time(now)).into_iter().filter_map(found).collect()
+        }
+    }
+
+    /// A lock as it is there now.
+    pub(super) fn lock(&self, now: Moment, name: &LockName) -> Option<Found> {
+        let dumped = self.keys.peek(self.time(now), name.as_str())?;
+        let Stored::Hash(fields) = dumped.value else { return None };
+        let (field, count) = fields.into_iter().next()?;
+        Some(Found { name: dumped.key, field, count, pttl: dumped.pttl })
+    }
+
+    /// The fencing token that was given last, as far as it knows.
+    pub(super) fn fence(&self, now: Moment, name: &LockName) -> u64 {
+        match self.keys.peek(self.time(now), &name.fence_key()).map(|dumped| dumped.value) {
+            Some(Stored::Text(text)) => text.parse().unwrap_or(0),
+            _ => 0,
+        }
+    }
+
+    /// It starts anew.
+    pub(super) fn restart(&mut self, run: u64, with_data: bool) {
+        self.run = run;
+        self.loaded.clear();
+        self.history.clear();
+        self.paused_until = Moment::ZERO;
+        self.trouble = None;
+        self.keys.set_out_of_memory(false);
+        if !with_data {
+            self.keys.flush();
+        }
     }
 
     pub(super) fn info(&self) -> ServerInfo {
         ServerInfo {
-            run_id: format!("run{}", self.runs),
+            run_id: format!("run{}", self.run),
             version: "7.0.15".to_owned(),
             address: "sim".to_owned(),
         }
     }
+}
+
+/// Redis's refusals, in its words; which of them say that nothing was executed is the classifier's to know.
+pub(super) const REFUSALS: [&str; 20] = [
+    "NOSCRIPT No matching script. Please use EVAL.",
+    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+    "UNKILLABLE Sorry the script already executed write commands against the dataset.",
+    "LOADING Redis is loading the dataset in memory",
+    "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    "READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.",
+    "NOREPLICAS Not enough good replicas to write. script: 6e7b, on @user_script:1.",
+    "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.",
+    "OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.",
+    "CLUSTERDOWN Hash slot not served",
+    "CLUSTERDOWN The cluster is down",
+    "TRYAGAIN Multiple keys request during rehashing of slot",
+    "ERR max number of clients reached",
+    "ERR internal error script: 6e7b, on @user_script:1.",
+    "WRONGTYPE Operation against a key holding the wrong kind of value script: 6e7b, on @user_script:1.",
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "NOPERM this user has no permissions to run the 'evalsha' command",
+    "ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
+    "CROSSSLOT Keys in request don't hash to the same slot",
+];
+
+/// How many of them, from the first on, are over before long.
+pub(super) const PASSING: usize = 14;
+
+/// What a command within a script is refused with.
+pub(super) const IN_SCRIPT: [&str; 3] = [
+    "OOM command not allowed when used memory > 'maxmemory'.",
+    "ERR The user executing the script can't run this command or subcommand",
+    "ERR The user executing the script can't publish to the channel mentioned in the command",
+];
+
+/// An error reply without any execution, if its words allow that.
+pub(super) fn refusal(text: &str) -> Outcome<Value> {
+    classify::judge_words(text)
+}
+
+pub(super) fn link_failure(words: &str) -> Failure {
+    Failure::new(FailureKind::Link, words)
 }

@@ -14,6 +14,7 @@ use crate::lease::Lease;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
+use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
 use crate::sim::client::Slot;
@@ -40,13 +41,20 @@ pub(super) struct Task {
     owner: OwnerKey,
     pending: Option<Pending>,
     pub(super) guards: Vec<Guard>,
+    /// How many steps it has done.
+    pub(super) steps: u64,
 }
 
 impl Task {
     pub(super) fn new(client: usize, task: usize) -> Self {
         // The last two of four share an owner.
         let owner = if task == 3 { 2 } else { task };
-        Self { owner: OwnerKey::Unique((1 + client * 100 + owner) as u64), pending: None, guards: Vec::new() }
+        Self {
+            owner: OwnerKey::Unique((1 + client * 100 + owner) as u64),
+            pending: None,
+            guards: Vec::new(),
+            steps: 0,
+        }
     }
 
     pub(super) fn is_lazy(&self, request: RequestId) -> bool {
@@ -64,19 +72,38 @@ impl Task {
 
 impl World {
     fn step_later(&mut self, client: usize, task: usize) {
+        let number = self.clients[client].tasks[task].steps;
+        let mut chance = self.stream(Stream::Step, [client as u64, task as u64, 2 * number]);
         let wait = match self.phase {
-            Phase::Working => self.chance.time(20, self.plan.think),
-            _ => self.chance.time(20, 2_000),
+            Phase::Working => chance.time(20, self.plan.think),
+            _ => chance.time(20, 2_000),
         };
         self.send_to_client(wait, client, Inbound::Step(task));
     }
 
-    /// The task does something, if it is not waiting.
+    /// The task does something, if it is not waiting. What it is does not depend on what others do.
     pub(super) fn step(&mut self, client: usize, task: usize) -> Result<(), String> {
-        let working = self.phase == Phase::Working;
         if self.clients[client].tasks[task].pending.is_some() || self.clients[client].shutdown.is_some() {
             return Ok(());
         }
+        let number = self.clients[client].tasks[task].steps;
+        self.clients[client].tasks[task].steps += 1;
+        if self.phase == Phase::Working {
+            if self.mask.steps.contains(&(client, task, number)) {
+                self.step_later(client, task);
+                return Ok(());
+            }
+            self.done.steps.insert((client, task, number));
+        }
+        let own = self.stream(Stream::Step, [client as u64, task as u64, 2 * number + 1]);
+        let others = std::mem::replace(&mut self.chance, own);
+        let done = self.act(client, task);
+        self.chance = others;
+        done
+    }
+
+    fn act(&mut self, client: usize, task: usize) -> Result<(), String> {
+        let working = self.phase == Phase::Working;
         let depth = self.clients[client].tasks[task].guards.len() as u64;
         if !working {
             if depth > 0 {
@@ -96,8 +123,14 @@ impl World {
                 }
                 self.step_later(client, task);
             }
+            17..=30 if depth > 0 => {
+                let guard = self.chance.pick(&self.clients[client].tasks[task].guards).clone();
+                let write = self.chance.permille(600);
+                self.step_later(client, task);
+                self.checker.use_resource(self.now, client, &guard.cell, write)?;
+            }
             _ if depth > 0 && self.chance.permille(self.plan.long_hold) => {
-                let lease = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
+                let lease = self.plan.lease_us();
                 let wait = self.chance.time(lease / 4, 2 * lease);
                 self.send_to_client(wait, client, Inbound::Step(task));
             }
@@ -109,7 +142,7 @@ impl World {
 
     fn acquire(&mut self, client: usize, task: usize) {
         let name = self.chance.pick(&self.names).clone();
-        let lease_us = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
+        let lease_us = self.plan.lease_us();
         let wait = if self.chance.permille(self.plan.try_lock) {
             Wait::Once
         } else if self.chance.permille(400) || self.holds_another(client, task, &name) {
@@ -150,8 +183,7 @@ impl World {
 
     /// Any level of any hold.
     fn release_some(&mut self, client: usize, task: usize) {
-        let at = usize::try_from(self.chance.below(self.clients[client].tasks[task].guards.len() as u64))
-            .unwrap_or(0);
+        let at = self.chance.index(self.clients[client].tasks[task].guards.len());
         let guard = self.clients[client].tasks[task].guards.remove(at);
         let (hold, level) = (guard.cell.id, guard.level);
         let request = if self.chance.permille(500) {

@@ -1,68 +1,70 @@
-//! Virtual time, the network between clients and server, and what goes wrong with it.
+//! Virtual time, and what reaches the clients in its course.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Failure;
-use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
-use crate::backend::memory::store::Stored;
 use crate::clock::Moment;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::LossReason;
 use crate::name::LockName;
-use crate::scripts::reentrant::Command;
 use crate::sim::chance::Chance;
+use crate::sim::chance::Stream;
 use crate::sim::checker::Checker;
 use crate::sim::client::Client;
-use crate::sim::client::Fate;
 use crate::sim::client::Flight;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
 use crate::sim::client::Request;
 use crate::sim::client::Slot;
+use crate::sim::places;
+use crate::sim::places::Places;
+use crate::sim::plan::Mask;
 use crate::sim::plan::Nemesis;
 use crate::sim::plan::Plan;
-use crate::sim::server::Server;
+use crate::sim::pubsub::Subscribing;
+use crate::sim::server::Found;
+use crate::sim::server::Process;
 use crate::sim::trace::Trace;
 
 /// Somewhere in the machine's life, so that subtractions near zero do not hide anything.
-const START: Moment = Moment(5_000_000_000);
+pub(super) const START: Moment = Moment(5_000_000_000);
 
-/// The owner of keys that nobody here made.
-const STRANGER: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
+/// The longest pause after attempts that failed.
+const BACK_OFF: Duration = Duration::from_millis(510);
+
+/// How long nothing but time may pass between two looks at everything.
+const LOOK: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
-enum Happening {
+pub(super) enum Happening {
     /// Something reaches a client.
     To(usize, Inbound),
-    /// A command reaches the server.
+    /// A command reaches its server.
     Arrive(Rc<Request>),
     /// A reply reaches a client's backend.
     Reply(Rc<Request>, Outcome<Value>),
     Timeout(usize, OpId),
-    /// SUBSCRIBE (with its generation) or UNSUBSCRIBE reaches the server.
-    Subscribe {
-        client: usize,
-        pubsub: u64,
-        channel: Arc<str>,
-        generation: Option<u64>,
-    },
-    Connect(usize),
-    ConnectPubSub(usize),
+    Subscribe(Subscribing),
+    Connect(usize, ServerId),
+    /// The same for messages.
+    Listen(usize, usize),
+    /// A client hears who has the slots now.
+    Learn(usize),
     LagEnds(usize),
     Thaw(usize),
-    MemoryIsBack,
+    MemoryIsBack(usize),
+    MoveKey(String),
+    MoveEnd,
     Nemesis,
 }
 
@@ -78,40 +80,77 @@ pub(super) enum Phase {
 }
 
 pub(super) struct World {
+    seed: u64,
     pub(super) now: Moment,
     sequence: u64,
     queue: BTreeMap<(Moment, u64), Happening>,
     pub(super) chance: Chance,
+    faults: Chance,
     pub(super) plan: Plan,
-    pub(super) server: Server,
+    /// What is left out.
+    pub(super) mask: Mask,
+    /// What was not.
+    pub(super) done: Mask,
+    hits: u64,
+    strikes: u64,
+    pub(super) processes: Vec<Process>,
+    pub(super) places: Places,
+    /// (process, sharded, channel) → clients
+    pub(super) subscribers: BTreeMap<(usize, bool, String), BTreeSet<usize>>,
     pub(super) clients: Vec<Client>,
     pub(super) names: Vec<LockName>,
     pub(super) checker: Checker,
     pub(super) trace: Trace,
     pub(super) phase: Phase,
     pub(super) events: u64,
+    pub(super) connections: u64,
+    pub(super) runs: u64,
+    /// Something has changed since everything was looked at.
+    pub(super) dirty: bool,
+    looked: Moment,
 }
 
 impl World {
-    pub(super) fn new(seed: u64, tracing: bool) -> Self {
-        let mut chance = Chance::new(seed);
+    pub(super) fn new(seed: u64, mask: &Mask, trace: Trace) -> Self {
+        let mut chance = Chance::new(seed, Stream::Plan, [0; 3]);
         let plan = Plan::draw(&mut chance);
-        let server = Server::new(plan.offset_us, plan.drift);
+        let names = places::names(plan.names);
+        let replicated = plan.has(Nemesis::Failover);
+        let number = plan.primaries.unwrap_or(1);
+        let mut either_way = |most: u64| chance.range(0, 2 * most) as i64 - most as i64;
+        let all = either_way(plan.offset_us);
+        let processes = (0..number).map(|at| {
+            let (offset, drift) = (all + either_way(plan.apart_us), either_way(plan.drift));
+            Process::new(offset, drift, at as u64 + 1, replicated)
+        });
+        let processes: Vec<Process> = processes.collect();
         let clients: Vec<Client> = (0..plan.clients).map(|index| Client::new(seed, index, &plan)).collect();
-        let names = (0..plan.names).map(|at| LockName::new(&format!("n{at}")).expect("a name")).collect();
-        let checker = Checker::new(&plan, clients.iter().map(|client| client.id.clone()).collect());
+        let ids: Vec<String> = clients.iter().map(|client| client.id.clone()).collect();
+        let checker = Checker::new(&plan, ids.clone(), &names);
         let mut world = Self {
+            seed,
             now: START,
             sequence: 0,
             queue: BTreeMap::new(),
-            chance,
-            server,
+            chance: Chance::new(seed, Stream::Network, [0; 3]),
+            faults: Chance::new(seed, Stream::Fault, [0; 3]),
+            mask: mask.clone(),
+            done: Mask::default(),
+            hits: 0,
+            strikes: 0,
+            runs: number as u64,
+            processes,
+            places: Places::new(plan.primaries, plan.sharded, &names),
+            subscribers: BTreeMap::new(),
             clients,
             names,
             checker,
-            trace: Trace::new(tracing),
+            trace: trace.with_ids(ids),
             phase: Phase::Working,
             events: 0,
+            connections: 0,
+            dirty: true,
+            looked: Moment::ZERO,
             plan,
         };
         let plan = format!("{:?}", world.plan);
@@ -121,10 +160,19 @@ impl World {
     }
 
     fn set_up(&mut self) {
+        let owners = self.places.owners().to_vec();
         for client in 0..self.clients.len() {
-            let (first, second) = (self.chance.time(1, 5_000), self.chance.time(1, 5_000));
-            self.after(first, Happening::Connect(client));
-            self.after(second, Happening::ConnectPubSub(client));
+            if self.mask.clients.contains(&client) {
+                self.clients[client].dead = true;
+                continue;
+            }
+            self.done.clients.insert(client);
+            if self.places.cluster {
+                self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::PubSubUp));
+                self.adopt(client, owners.clone());
+            } else {
+                self.meet(client, 0);
+            }
             for task in 0..self.plan.tasks {
                 let wait = self.chance.time(1, 100_000);
                 self.send_to_client(wait, client, Inbound::Step(task));
@@ -136,13 +184,42 @@ impl World {
         }
     }
 
+    // ---- chance
+
+    pub(super) fn stream(&self, stream: Stream, which: [u64; 3]) -> Chance {
+        Chance::new(self.seed, stream, which)
+    }
+
+    /// Whether a fault happens, in so many of a thousand cases, while there is work.
+    pub(super) fn fault(&mut self, permille: u64) -> bool {
+        if self.phase != Phase::Working || permille == 0 || !self.faults.permille(permille) {
+            return false;
+        }
+        self.hits += 1;
+        if self.mask.faults.contains(&self.hits) {
+            return false;
+        }
+        self.done.faults.insert(self.hits);
+        true
+    }
+
+    /// The number of the next strike from outside, unless it is left out.
+    pub(super) fn next_strike(&mut self) -> (u64, bool) {
+        self.strikes += 1;
+        let happens = !self.mask.nemeses.contains(&self.strikes);
+        if happens {
+            self.done.nemeses.insert(self.strikes);
+        }
+        (self.strikes, happens)
+    }
+
     // ---- time
 
-    fn after(&mut self, wait: Duration, happening: Happening) {
+    pub(super) fn after(&mut self, wait: Duration, happening: Happening) {
         self.at(self.now.plus(wait), happening);
     }
 
-    fn at(&mut self, at: Moment, happening: Happening) {
+    pub(super) fn at(&mut self, at: Moment, happening: Happening) {
         self.sequence += 1;
         self.queue.insert((at.max(self.now), self.sequence), happening);
     }
@@ -172,64 +249,93 @@ impl World {
             self.now = self.now.max(at);
             self.events += 1;
             self.happen(happening)?;
-            self.check()?;
+            if self.dirty || self.now.since(self.looked) >= LOOK {
+                self.look()?;
+            }
         }
         self.now = self.now.max(end);
-        self.check()
+        self.look()
     }
 
-    fn check(&mut self) -> Result<(), String> {
-        let locks = self.server.locks(self.now);
-        self.checker.look(self.now, &self.server, &locks, &self.clients)
+    fn look(&mut self) -> Result<(), String> {
+        self.dirty = false;
+        self.looked = self.now;
+        let locks = self.locks();
+        self.checker.look(self.now, &locks, &self.clients)
+    }
+
+    /// The locks that exist, for whoever's word counts.
+    pub(super) fn locks(&self) -> Vec<Found> {
+        let lock = |name: &LockName| self.processes[self.authority(name)].lock(self.now, name);
+        self.names.iter().filter_map(lock).collect()
+    }
+
+    pub(super) fn locks_at(&self, process: usize) -> Vec<Found> {
+        self.names.iter().filter_map(|name| self.processes[process].lock(self.now, name)).collect()
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), String> {
         match happening {
-            Happening::To(client, inbound) => self.reach(client, inbound),
-            Happening::Arrive(request) => self.arrive(request),
-            Happening::Reply(request, outcome) => {
-                let client = request.client;
-                if self.clients[client].connection == request.connection {
-                    self.end_flight(client, request.op, outcome, Duration::ZERO);
-                }
-                Ok(())
-            }
-            Happening::Timeout(client, op) => {
-                let failure = Failure::new(FailureKind::Link, "timed out");
-                if self.clients[client].flights.contains_key(&op) {
-                    self.checker.disturb(&mut self.clients[client], self.now);
-                }
-                self.end_flight(client, op, Outcome::Unknown(failure), Duration::ZERO);
-                Ok(())
-            }
-            Happening::Subscribe { client, pubsub, channel, generation } => {
-                self.on_subscribe(client, pubsub, channel, generation);
-                Ok(())
-            }
-            Happening::Connect(client) => {
-                self.connect(client);
-                Ok(())
-            }
-            Happening::ConnectPubSub(client) => {
-                self.connect_pubsub(client);
-                Ok(())
-            }
+            Happening::To(client, inbound) => return self.reach(client, inbound),
+            Happening::Arrive(request) => return self.arrive(request),
+            Happening::Reply(request, outcome) => self.reply(&request, outcome),
+            Happening::Timeout(client, op) => self.time_out(client, op),
+            Happening::Subscribe(subscribing) => self.on_subscribe(subscribing),
+            Happening::Connect(client, server) => self.connect(client, server),
+            Happening::Listen(client, process) => self.listen(client, process),
+            Happening::Learn(client) => self.learn(client),
             Happening::LagEnds(client) => {
                 self.clients[client].lagging = false;
-                self.checker.disturb(&mut self.clients[client], self.now);
-                if self.clients[client].pubsub_up {
-                    let pubsub = self.clients[client].pubsub;
-                    self.send_to_client(Duration::ZERO, client, Inbound::Backend(pubsub, Event::Lagged));
-                }
-                Ok(())
+                self.disturb(client, None);
+                self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::Lagged));
             }
-            Happening::Thaw(client) => self.thaw(client),
-            Happening::MemoryIsBack => {
-                self.server.keys.set_out_of_memory(false);
+            Happening::Thaw(client) => return self.thaw(client),
+            Happening::MemoryIsBack(process) => {
+                self.processes[process].keys.set_out_of_memory(false);
                 self.disturb_all();
-                Ok(())
             }
+            Happening::MoveKey(key) => self.move_key(&key),
+            Happening::MoveEnd => self.end_move(),
             Happening::Nemesis => self.nemesis(),
+        }
+        Ok(())
+    }
+
+    // ---- disturbances: what has to be done soon is looked at only after the last one
+
+    /// Something went wrong between a client and one server, or all of them.
+    pub(super) fn disturb(&mut self, client: usize, server: Option<ServerId>) {
+        let now = self.now;
+        let to = &mut self.clients[client];
+        match server.and_then(|server| to.links.get_mut(&server)) {
+            Some(link) => link.undisturbed = link.undisturbed.max(now),
+            None => to.undisturbed = to.undisturbed.max(now),
+        }
+    }
+
+    /// It will take so long.
+    pub(super) fn disturb_for(&mut self, client: usize, wait: Duration) {
+        let until = self.now.plus(wait);
+        let to = &mut self.clients[client];
+        to.undisturbed = to.undisturbed.max(until);
+    }
+
+    pub(super) fn disturb_all(&mut self) {
+        for client in 0..self.clients.len() {
+            self.disturb(client, None);
+        }
+    }
+
+    /// Everybody who talks to a process, until then.
+    pub(super) fn disturb_users(&mut self, process: usize, until: Moment) {
+        let server = self.places.server_id(process);
+        for client in &mut self.clients {
+            if let Some(link) = client.links.get_mut(&server).filter(|link| link.process == process) {
+                link.undisturbed = link.undisturbed.max(until);
+            }
+            if client.listens.contains_key(&process) {
+                client.undisturbed = client.undisturbed.max(self.now);
+            }
         }
     }
 
@@ -248,21 +354,25 @@ impl World {
         }
         match inbound {
             Inbound::Mail(mail) => self.on_mail(client, mail),
-            Inbound::Outcome(op, outcome) => {
+            Inbound::Outcome(op, server, outcome) => {
                 let Some(Flight { request }) = self.clients[client].flights.remove(&op) else {
                     return Ok(());
                 };
                 let outcome = outcome.and_then(|value| request.command.read(value));
                 if !matches!(outcome, Outcome::Done(_)) {
-                    self.checker.disturb(&mut self.clients[client], self.now);
+                    self.disturb(client, Some(server));
+                    if self.plan.calm {
+                        // A wait or a `max_hold` shorter than the way: the name is left alone for a while.
+                        self.disturb_for(client, BACK_OFF);
+                    }
                 }
-                self.handle(client, Event::Replied { op, server: ServerId::ONLY, outcome })
+                self.handle(client, Event::Replied { op, server, outcome })
             }
-            Inbound::Backend(pubsub, event) => {
-                if pubsub != 0 && pubsub != self.clients[client].pubsub {
-                    return Ok(());
-                }
-                self.handle(client, event)
+            Inbound::Backend(gate, event) => {
+                let lives = gate.is_none_or(|(process, epoch)| {
+                    to.listens.get(&process).is_some_and(|listening| listening.epoch == epoch)
+                });
+                if lives { self.handle(client, event) } else { Ok(()) }
             }
             Inbound::Wake(task, request) => self.on_wake(client, task, request),
             Inbound::Cancel(task, request) => self.on_cancel(client, task, request),
@@ -285,10 +395,8 @@ impl World {
         }
         match mail {
             Mail::Acquire(acquire) => {
-                if let Some(ask) = to.asks.get_mut(&acquire.request) {
-                    ask.open = true;
-                    ask.told = Some(now);
-                }
+                self.checker.on_wish(now, client, &acquire, to);
+                to.open(acquire.request, now);
                 self.handle(client, Event::Acquire(acquire))
             }
             Mail::Cancel(request) => {
@@ -302,19 +410,15 @@ impl World {
                 result
             }
             Mail::Ask(request, event) => {
-                if let Some(ask) = to.asks.get_mut(&request) {
-                    ask.open = true;
-                    ask.told = Some(now);
-                }
+                to.open(request, now);
                 self.handle(client, event)
             }
             Mail::Release { hold, level, request } => {
                 if let Some(ask) = to.asks.get_mut(&level) {
                     ask.open = false;
                 }
-                if let Some(ask) = request.and_then(|request| to.asks.get_mut(&request)) {
-                    ask.open = true;
-                    ask.told = Some(now);
+                if let Some(request) = request {
+                    to.open(request, now);
                 }
                 self.handle(client, Event::Release { hold, level, request })
             }
@@ -335,6 +439,7 @@ impl World {
         if self.clients[client].finished {
             return Ok(());
         }
+        self.dirty = true;
         let tick = matches!(event, Event::Tick);
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
@@ -363,16 +468,16 @@ impl World {
         if tick && due {
             to.ticks_at.1 += 1;
             if to.ticks_at.1 > 3 {
-                return Err(format!("client {client} ticks again and again without getting on"));
+                return Err(format!("keeper: client {client} ticks again and again without getting on"));
             }
         }
         if to.shutdown.is_some_and(|until| now >= until) && tick && !to.finished && !due {
-            return Err(format!("client {client} did not finish at the end of its shutdown"));
+            return Err(format!("P11: client {client} did not finish at the end of its shutdown"));
         }
         Ok(())
     }
 
-    fn set_tick(&mut self, client: usize) {
+    pub(super) fn set_tick(&mut self, client: usize) {
         let at = self.clients[client].engine.next_timeout();
         if at == self.clients[client].tick_at && at.is_some() {
             return;
@@ -390,15 +495,15 @@ impl World {
         let mut back = Vec::new();
         for effect in effects {
             if self.clients[client].finished {
-                return Err(format!("client {client}: an effect after Finished: {effect:?}"));
+                return Err(format!("keeper: client {client}: an effect after Finished: {effect:?}"));
             }
             match effect {
-                Effect::Send { op, command, timeout, .. } => self.submit(client, op, command, timeout)?,
-                Effect::Subscribe { channel, generation, .. } => {
-                    self.write_subscribe(client, channel, Some(generation));
+                Effect::Send { op, to, command, timeout } => self.submit(client, op, to, command, timeout)?,
+                Effect::Subscribe { channel, sharded, generation } => {
+                    self.subscribe(client, channel, sharded, generation);
                 }
-                Effect::Unsubscribe { channel, .. } => self.write_subscribe(client, channel, None),
-                Effect::Reconnect(_) => self.reconnect(client),
+                Effect::Unsubscribe { channel, .. } => self.unsubscribe(client, channel),
+                Effect::Reconnect(server) => self.reconnect(client, server),
                 Effect::Answer { request, answer } => {
                     self.checker.on_answer(self.now, client, request, &answer, &self.clients[client])?;
                     back.extend(self.clients[client].answer(request, answer)?);
@@ -406,10 +511,8 @@ impl World {
                 }
                 Effect::Withdraw { request } => {
                     let event = self.clients[client].withdraw(request);
-                    if matches!(
-                        self.clients[client].asks.get(&request).map(|ask| &ask.slot),
-                        Some(Slot::Withdrawn)
-                    ) {
+                    let slot = self.clients[client].asks.get(&request).map(|ask| &ask.slot);
+                    if matches!(slot, Some(Slot::Withdrawn)) {
                         self.wake_task(client, request);
                     }
                     back.push(event);
@@ -427,463 +530,27 @@ impl World {
             entry.value().lose(LossReason::ClientShutdown);
         }
         self.checker.on_finished(self.now, client);
-        self.cut(client, true);
-        self.cut_pubsub(client, true);
+        self.leave(client);
     }
 
-    // ---- commands
-
-    fn submit(&mut self, client: usize, op: OpId, command: Command, timeout: Duration) -> Result<(), String> {
-        let second = self.now.0 / 1_000_000_000;
-        let from = &mut self.clients[client];
-        if from.sent_in_second.0 != second {
-            from.sent_in_second = (second, 0);
+    /// All connections of a client end.
+    pub(super) fn leave(&mut self, client: usize) {
+        let servers: Vec<ServerId> = self.clients[client].links.keys().copied().collect();
+        for server in servers {
+            self.cut(client, server, true);
         }
-        from.sent_in_second.1 += 1;
-        if from.sent_in_second.1 > 20_000 {
-            return Err(format!("client {client} sent 20,000 commands within a second"));
+        let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
+        for process in processes {
+            self.cut_listening(client, process, true);
         }
-        self.checker.on_send(&command);
-        let request = Rc::new(Request {
-            client,
-            op,
-            command,
-            connection: from.connection,
-            fate: Cell::new(Fate::Travelling),
-        });
-        if from.flights.insert(op, Flight { request: Rc::clone(&request) }).is_some() {
-            return Err(format!("{op:?} was sent twice"));
-        }
-        if !from.up {
-            let failure = Failure::new(FailureKind::Link, "not connected");
-            let wait = self.chance.time(1, 50);
-            self.end_flight(client, op, Outcome::NotExecuted(failure), wait);
-            return Ok(());
-        }
-        let late = self.chance.time(1, 1_000);
-        self.after(timeout + late, Happening::Timeout(client, op));
-        let mut wait = self.chance.time(20, self.plan.latency);
-        if self.chance.permille(self.faulty(self.plan.slow)) {
-            wait += self.chance.time(1_000, 2_000 * u64::try_from(timeout.as_millis()).unwrap_or(1_000));
-        }
-        let at = self.now.plus(wait).max(self.clients[client].last_arrival);
-        self.clients[client].last_arrival = at;
-        self.at(at, Happening::Arrive(request));
-        if self.chance.permille(self.faulty(self.plan.lost_request)) {
-            self.cut(client, false);
-        }
-        Ok(())
-    }
-
-    /// Faults happen while there is work.
-    fn faulty(&self, permille: u64) -> u64 {
-        if self.phase == Phase::Working { permille } else { 0 }
-    }
-
-    fn end_flight(&mut self, client: usize, op: OpId, outcome: Outcome<Value>, wait: Duration) {
-        if self.clients[client].flights.contains_key(&op) {
-            self.send_to_client(wait, client, Inbound::Outcome(op, outcome));
-        }
-    }
-
-    fn arrive(&mut self, request: Rc<Request>) -> Result<(), String> {
-        if matches!(request.fate.get(), Fate::Dropped) {
-            return Ok(());
-        }
-        if self.server.paused_until > self.now {
-            let until = self.server.paused_until;
-            self.at(until, Happening::Arrive(request));
-            return Ok(());
-        }
-        let ghost = request.fate.get() == Fate::Ghost;
-        request.fate.set(Fate::Executed);
-        if self.chance.permille(self.faulty(self.plan.refused)) && !ghost {
-            let kinds =
-                [FailureKind::Busy, FailureKind::Busy, FailureKind::OutOfMemory, FailureKind::ReadOnly];
-            let failure = Failure::new(*self.chance.pick(&kinds), "not now");
-            return self.reply(request, Outcome::NotExecuted(failure));
-        }
-        let outcome = self.execute(&request)?;
-        if self.chance.permille(self.faulty(self.plan.duplicate)) {
-            self.say(|| format!("   {:?} again", request.op));
-            self.execute(&request)?;
-        }
-        if ghost { Ok(()) } else { self.reply(request, outcome) }
-    }
-
-    fn execute(&mut self, request: &Rc<Request>) -> Result<Outcome<Value>, String> {
-        let before = self.server.locks(self.now);
-        let outcome = self.server.execute(self.now, &request.command.to_call());
-        let after = self.server.locks(self.now);
-        self.trace.executed(self.now, request, &outcome);
-        let time = self.server.time(self.now);
-        self.checker.on_executed(time, request, &before, &after, &outcome)?;
-        for (message, receivers) in self.server.take_published() {
-            for client in receivers {
-                self.publish(client, &message.channel, &message.payload);
-            }
-        }
-        Ok(outcome)
-    }
-
-    fn reply(&mut self, request: Rc<Request>, outcome: Outcome<Value>) -> Result<(), String> {
-        let client = request.client;
-        if request.connection != self.clients[client].connection {
-            return Ok(());
-        }
-        if self.chance.permille(self.faulty(self.plan.lost_reply)) {
-            if self.chance.permille(500) {
-                self.cut(client, false);
-            }
-            return Ok(());
-        }
-        let mut wait = self.chance.time(20, self.plan.latency);
-        if self.chance.permille(self.faulty(self.plan.slow)) {
-            wait += self.chance.time(1_000, 2_000_000);
-        }
-        let at = self.now.plus(wait).max(self.clients[client].last_reply);
-        self.clients[client].last_reply = at;
-        self.at(at, Happening::Reply(request, outcome));
-        Ok(())
-    }
-
-    // ---- the command connection
-
-    fn cut(&mut self, client: usize, for_good: bool) {
-        if !self.clients[client].up {
-            return;
-        }
-        self.say(|| format!("{client}  the command connection is cut"));
-        self.checker.disturb(&mut self.clients[client], self.now);
-        let flights: Vec<Rc<Request>> = {
-            let to = &mut self.clients[client];
-            to.up = false;
-            let connection = to.connection;
-            to.connection += 1;
-            to.last_arrival = Moment::ZERO;
-            to.last_reply = Moment::ZERO;
-            to.flights
-                .values()
-                .filter(|flight| flight.request.connection == connection)
-                .map(|flight| Rc::clone(&flight.request))
-                .collect()
-        };
-        for request in flights {
-            self.lose(client, &request);
-        }
-        if !for_good {
-            let down = Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() };
-            self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, down));
-            let wait = self.chance.time(1_000, 300_000);
-            self.after(wait, Happening::Connect(client));
-        }
-    }
-
-    /// Decides what becomes of a command whose connection is gone, and tells the client what it can know.
-    fn lose(&mut self, client: usize, request: &Rc<Request>) {
-        let link = Failure::new(FailureKind::Link, "cut");
-        let mut outcome = Outcome::Unknown(link.clone());
-        if request.fate.get() == Fate::Travelling {
-            if self.chance.permille(self.plan.ghost) {
-                request.fate.set(Fate::Ghost);
-                let wait = self.chance.time(100, 3_000_000);
-                self.say(|| format!("{client}  {:?} will be executed in {wait:?}", request.op));
-                // It is in the queue already, at the instant at which it would have arrived; the later one counts.
-                let again = Rc::new(Request {
-                    client,
-                    op: request.op,
-                    command: request.command.clone(),
-                    connection: request.connection,
-                    fate: Cell::new(Fate::Ghost),
-                });
-                request.fate.set(Fate::Dropped);
-                self.after(wait, Happening::Arrive(again));
-            } else {
-                request.fate.set(Fate::Dropped);
-                if self.chance.permille(300) {
-                    outcome = Outcome::NotExecuted(link);
-                }
-            }
-        }
-        let wait = if self.chance.permille(200) { self.chance.time(1, 20_000) } else { Duration::ZERO };
-        self.end_flight(client, request.op, outcome, wait);
-    }
-
-    fn connect(&mut self, client: usize) {
-        if self.clients[client].dead || self.clients[client].finished || self.clients[client].up {
-            return;
-        }
-        let refused = self.server.unreachable_until > self.now
-            || self.chance.permille(self.faulty(self.plan.connect_fails));
-        if refused || self.clients[client].frozen {
-            if refused && !self.clients[client].frozen {
-                let failure = Failure::new(FailureKind::Link, "refused");
-                self.send_to_client(
-                    Duration::ZERO,
-                    client,
-                    Inbound::Backend(0, Event::ConnectFailed { server: ServerId::ONLY, failure }),
-                );
-            }
-            let wait = self.chance.time(5_000, 300_000);
-            return self.after(wait, Happening::Connect(client));
-        }
-        let info = self.server.info();
-        self.clients[client].up = true;
-        self.checker.disturb(&mut self.clients[client], self.now);
-        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::Up(ServerId::ONLY, info)));
-    }
-
-    fn reconnect(&mut self, client: usize) {
-        self.cut(client, false);
-        self.cut_pubsub(client, false);
-    }
-
-    // ---- pub/sub
-
-    fn cut_pubsub(&mut self, client: usize, for_good: bool) {
-        if !self.clients[client].pubsub_up {
-            return;
-        }
-        self.say(|| format!("{client}  the pub/sub connection is cut"));
-        self.checker.disturb(&mut self.clients[client], self.now);
-        self.server.unsubscribe_all(client);
-        let to = &mut self.clients[client];
-        to.pubsub_up = false;
-        to.pubsub += 1;
-        to.last_message = Moment::ZERO;
-        to.last_subscribe = Moment::ZERO;
-        if !for_good {
-            self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubDown));
-            let wait = self.chance.time(1_000, 400_000);
-            self.after(wait, Happening::ConnectPubSub(client));
-        }
-    }
-
-    fn connect_pubsub(&mut self, client: usize) {
-        if self.clients[client].dead || self.clients[client].finished || self.clients[client].pubsub_up {
-            return;
-        }
-        if self.server.unreachable_until > self.now || self.clients[client].frozen {
-            let wait = self.chance.time(5_000, 300_000);
-            return self.after(wait, Happening::ConnectPubSub(client));
-        }
-        let to = &mut self.clients[client];
-        to.pubsub_up = true;
-        to.pubsub += 1;
-        self.checker.disturb(&mut self.clients[client], self.now);
-        self.send_to_client(Duration::ZERO, client, Inbound::Backend(0, Event::PubSubUp));
-    }
-
-    fn write_subscribe(&mut self, client: usize, channel: Arc<str>, generation: Option<u64>) {
-        if !self.clients[client].pubsub_up {
-            return;
-        }
-        let wait = self.chance.time(20, self.plan.latency);
-        let at = self.now.plus(wait).max(self.clients[client].last_subscribe);
-        self.clients[client].last_subscribe = at;
-        let pubsub = self.clients[client].pubsub;
-        self.at(at, Happening::Subscribe { client, pubsub, channel, generation });
-    }
-
-    fn on_subscribe(&mut self, client: usize, pubsub: u64, channel: Arc<str>, generation: Option<u64>) {
-        if self.clients[client].pubsub != pubsub {
-            if let Some(generation) = generation {
-                if self.chance.permille(self.faulty(self.plan.stale_confirmation)) {
-                    let wait = self.chance.time(10, 500_000);
-                    let stale = Event::Subscribed { channel, generation, result: Ok(()) };
-                    self.send_to_client(wait, client, Inbound::Backend(0, stale));
-                }
-            }
-            return;
-        }
-        let Some(generation) = generation else { return self.server.subscribe(client, &channel, false) };
-        let result = if self.chance.permille(self.faulty(self.plan.subscribe_refused)) {
-            self.checker.disturb(&mut self.clients[client], self.now);
-            Err(Failure::new(FailureKind::Busy, "not now"))
-        } else {
-            self.server.subscribe(client, &channel, true);
-            Ok(())
-        };
-        self.hear(client, Event::Subscribed { channel, generation, result });
-    }
-
-    /// Over the pub/sub connection, in order.
-    fn hear(&mut self, client: usize, event: Event) {
-        let at =
-            self.now.plus(self.chance.time(20, self.plan.latency)).max(self.clients[client].last_message);
-        self.clients[client].last_message = at;
-        let pubsub = self.clients[client].pubsub;
-        self.at(at, Happening::To(client, Inbound::Backend(pubsub, event)));
-    }
-
-    fn publish(&mut self, client: usize, channel: &str, payload: &str) {
-        if self.clients[client].lagging {
-            return self.say(|| format!("{client}  does not hear {channel}"));
-        }
-        self.hear(client, Event::Message { channel: channel.into(), payload: payload.to_owned() });
-    }
-
-    // ---- faults from outside
-
-    fn nemesis(&mut self) -> Result<(), String> {
-        if self.phase != Phase::Working {
-            return Ok(());
-        }
-        let nemesis = *self.chance.pick(&self.plan.nemeses);
-        let client = usize::try_from(self.chance.below(self.clients.len() as u64)).unwrap_or(0);
-        self.say(|| format!("nemesis {nemesis:?} {client}"));
-        self.strike(nemesis, client);
-        let every = u64::try_from(self.plan.nemesis_every.as_micros()).unwrap_or(1_000_000);
-        let wait = self.chance.time(every / 4, every * 2);
-        self.after(wait, Happening::Nemesis);
-        Ok(())
-    }
-
-    fn strike(&mut self, nemesis: Nemesis, client: usize) {
-        let lease = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
-        match nemesis {
-            Nemesis::CutCommands => self.cut(client, false),
-            Nemesis::CutPubSub => self.cut_pubsub(client, false),
-            Nemesis::CutBoth => self.reconnect(client),
-            Nemesis::Lag => {
-                self.checker.disturb(&mut self.clients[client], self.now);
-                self.clients[client].lagging = true;
-                let wait = self.chance.time(1_000, 300_000);
-                self.after(wait, Happening::LagEnds(client));
-            }
-            Nemesis::Pause => {
-                let wait = self.chance.time(1_000, lease);
-                self.server.paused_until = self.now.plus(wait);
-                self.disturb_all();
-            }
-            Nemesis::Unreachable => {
-                let wait = self.chance.time(10_000, 2 * lease);
-                self.server.unreachable_until = self.now.plus(wait);
-                self.cut_all();
-            }
-            Nemesis::OutOfMemory => {
-                self.server.keys.set_out_of_memory(true);
-                let wait = self.chance.time(10_000, lease);
-                self.after(wait, Happening::MemoryIsBack);
-                self.disturb_all();
-            }
-            Nemesis::Freeze => {
-                if !self.clients[client].frozen {
-                    self.clients[client].frozen = true;
-                    self.checker.disturb(&mut self.clients[client], self.now);
-                    let wait = self.chance.time(10_000, 2 * lease);
-                    self.after(wait, Happening::Thaw(client));
-                }
-            }
-            Nemesis::Crash => self.crash(client),
-            Nemesis::Restart => {
-                self.server.runs += 1;
-                self.cut_all();
-            }
-            Nemesis::DataLoss => {
-                self.rob_all();
-                self.server.runs += 1;
-                self.server.keys.flush();
-                self.cut_all();
-            }
-            Nemesis::Delete | Nemesis::Plant => self.tamper(nemesis == Nemesis::Plant),
-            Nemesis::ClockJump => {
-                let size = i64::try_from(self.chance.range(150_000, 4 * lease + 200_000)).unwrap_or(0);
-                let jump = if self.chance.permille(500) { size } else { -size };
-                self.say(|| format!("the server's clock jumps by {jump} us"));
-                self.rob_all();
-                self.checker.jumped = true;
-                self.server.offset_us += jump;
-                self.disturb_all();
-            }
-        }
-    }
-
-    fn tamper(&mut self, plant: bool) {
-        let name = self.chance.pick(&self.names).clone();
-        let time = self.server.time(self.now);
-        for lock in self.server.locks(self.now) {
-            if lock.name == name.as_str() {
-                self.checker.rob(&lock.field);
-            }
-        }
-        if plant {
-            let ttl = i64::try_from(self.chance.range(20, 1_500)).unwrap_or(100);
-            let value = Stored::Hash(vec![(STRANGER.to_owned(), "1".to_owned())]);
-            self.server.keys.plant(time, name.as_str(), value, Some(ttl));
-        } else {
-            self.server.keys.remove(time, name.as_str());
-        }
-    }
-
-    fn rob_all(&mut self) {
-        for lock in self.server.locks(self.now) {
-            self.checker.rob(&lock.field);
-        }
-    }
-
-    fn disturb_all(&mut self) {
-        for client in &mut self.clients {
-            self.checker.disturb(client, self.now);
-        }
-    }
-
-    fn cut_all(&mut self) {
-        for client in 0..self.clients.len() {
-            self.reconnect(client);
-        }
-    }
-
-    pub(super) fn crash(&mut self, client: usize) {
-        if self.clients[client].dead {
-            return;
-        }
-        self.cut(client, true);
-        self.cut_pubsub(client, true);
-        self.clients[client].dead = true;
-        self.checker.on_crashed(self.now, client);
-    }
-
-    fn thaw(&mut self, client: usize) -> Result<(), String> {
-        if !self.clients[client].frozen {
-            return Ok(());
-        }
-        self.say(|| format!("{client}  goes on"));
-        self.clients[client].frozen = false;
-        self.checker.disturb(&mut self.clients[client], self.now);
-        let mut backlog = std::mem::take(&mut self.clients[client].backlog);
-        if self.chance.permille(300) {
-            // The timers may be looked at before the sockets.
-            backlog.sort_by_key(|inbound| !matches!(inbound, Inbound::Outcome(_, Outcome::Unknown(_))));
-        }
-        self.clients[client].tick_at = None;
-        for inbound in backlog {
-            self.send_to_client(Duration::ZERO, client, inbound);
-        }
-        self.set_tick(client);
-        Ok(())
-    }
-
-    /// From here on nothing goes wrong any more.
-    pub(super) fn calm_down(&mut self) -> Result<(), String> {
-        self.phase = Phase::Draining;
-        self.say(|| "no more faults".to_owned());
-        self.server.keys.set_out_of_memory(false);
-        self.server.unreachable_until = Moment::ZERO;
-        for client in 0..self.clients.len() {
-            self.thaw(client)?;
-        }
-        self.disturb_all();
-        Ok(())
     }
 
     fn wake_task(&mut self, client: usize, request: RequestId) {
         let Some(ask) = self.clients[client].asks.get(&request) else { return };
         let task = ask.task;
         let lazy = self.clients[client].tasks.get(task).is_some_and(|task| task.is_lazy(request));
-        let lease = u64::try_from(self.plan.lease.as_micros()).unwrap_or(1_000_000);
         let wait = if lazy && self.phase == Phase::Working {
-            self.chance.time(100, 3 * lease)
+            self.chance.time(100, 3 * self.plan.lease_us())
         } else {
             self.chance.time(1, 300)
         };
@@ -893,21 +560,21 @@ impl World {
     /// All that can be seen from outside, for a failure's report.
     pub(super) fn describe(&self) -> String {
         let mut text = String::new();
-        for lock in self.server.locks(self.now) {
+        for lock in self.locks() {
             let _ = writeln!(text, "key {lock:?}");
         }
         for (index, client) in self.clients.iter().enumerate() {
+            let up = client.links.values().filter(|link| link.up).count();
             let _ = writeln!(
                 text,
-                "client {index}: up {} pubsub {} dead {} frozen {} finished {} {:?}",
-                client.up,
-                client.pubsub_up,
+                "client {index}: {up} of {} links up, dead {} frozen {} finished {} {:?}",
+                client.links.len(),
                 client.dead,
                 client.frozen,
                 client.finished,
                 client.counters.snapshot()
             );
         }
-        text
+        self.trace.short(&text)
     }
 }

@@ -20,6 +20,8 @@ use crate::backend::memory::store::Answer;
 #[cfg(test)]
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
+#[cfg(test)]
+use crate::backend::memory::store::Snapshot;
 use crate::backend::memory::store::Store;
 #[cfg(test)]
 use crate::backend::memory::store::Stored;
@@ -150,6 +152,22 @@ impl Keyspace {
         let mut store = self.store();
         store.set_time(now_us);
         store.dump()
+    }
+
+    /// One live key.
+    pub(crate) fn peek(&self, now_us: i64, key: &str) -> Option<Dumped> {
+        let mut store = self.store();
+        store.set_time(now_us);
+        store.peek(key)
+    }
+
+    /// What a replica would have by now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        self.store().snapshot()
+    }
+
+    pub(crate) fn restore(&mut self, snapshot: Snapshot) {
+        self.store().restore(snapshot);
     }
 
     /// Gives a key a value, with a time to live in milliseconds from `now_us` on.

@@ -45,6 +45,11 @@ pub(crate) struct Dumped {
     pub(crate) pttl: Option<i64>,
 }
 
+/// All keys as they were at one time, their ends on the server's clock.
+#[cfg(test)]
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Snapshot(BTreeMap<String, Entry>);
+
 /// A message that a script published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Published {
@@ -384,6 +389,21 @@ impl Store {
             pttl: entry.expires_ms.map(|at| at - now_ms),
         })
         .collect()
+    }
+
+    pub(super) fn peek(&self, key: &str) -> Option<Dumped> {
+        let now_ms = self.now_ms();
+        let entry = self.entries.get(key).filter(|entry| entry.expires_ms.is_none_or(|at| at >= now_ms))?;
+        let pttl = entry.expires_ms.map(|at| at - now_ms);
+        Some(Dumped { key: key.to_owned(), value: entry.value.clone(), pttl })
+    }
+
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot(self.entries.clone())
+    }
+
+    pub(super) fn restore(&mut self, snapshot: Snapshot) {
+        self.entries = snapshot.0;
     }
 
     pub(super) fn fail_next(&mut self, at_call: u32, error: String) {

@@ -72,6 +72,12 @@ fn local_words(text: &str) -> Option<bool> {
     }
 }
 
+/// What an error reply with these words says about its call.
+#[cfg(all(test, feature = "in-memory"))]
+pub(crate) fn judge_words<T>(text: &str) -> Outcome<T> {
+    judge_reply(text)
+}
+
 fn judge_reply<T>(text: &str) -> Outcome<T> {
     use FailureKind as F;
     let not_executed = |kind| Outcome::NotExecuted(Failure::new(kind, text));

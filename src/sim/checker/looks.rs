@@ -1,0 +1,303 @@
+//! What is looked at after each event: holders against keys, keys against holders, and whoever waits.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::engine::event::Wait;
+use crate::error::LossReason;
+use crate::sim::checker::BACK_OFF;
+use crate::sim::checker::Checker;
+use crate::sim::checker::LATE;
+use crate::sim::client::Client;
+use crate::sim::client::Slot;
+use crate::sim::server::Found;
+
+impl Checker {
+    /// After every event of a client: P5, the gauge of those who wait, and what an answer has ended.
+    pub(in crate::sim) fn after(&mut self, now: Moment, client: &Client, index: usize) -> Result<(), String> {
+        for key in self.live.range((index, 0)..=(index, u64::MAX)) {
+            let hold = &self.holds[key];
+            let Some(cell) = &hold.cell else { continue };
+            if cell.is_held(now) && cell.count() as usize != hold.levels.len() {
+                let wanted = hold.levels.len();
+                return Err(format!("P5: client {index} hold {}: count {} of {wanted}", key.1, cell.count()));
+            }
+            if cell.valid_until() > hold.allowed_until {
+                let over = cell.valid_until().since(hold.allowed_until);
+                return Err(format!(
+                    "P6: client {index} hold {} is believed in {over:?} longer than any answer allows",
+                    key.1
+                ));
+            }
+        }
+        for key in std::mem::take(&mut self.must_end) {
+            let cell = self.holds.get(&key).and_then(|hold| hold.cell.as_ref());
+            if cell.is_some_and(|cell| cell.is_held(now)) {
+                return Err(format!(
+                    "P6: client {index} hold {} was told that it is gone, and goes on",
+                    key.1
+                ));
+            }
+        }
+        let waiting =
+            client.asks.values().filter(|ask| ask.open && ask.lock.is_some() && !ask.granted).count();
+        let shown = client.counters.snapshot().waiters;
+        if !client.finished && shown != waiting as u64 {
+            let open: Vec<_> = client.asks.iter().filter(|(_, ask)| ask.open).collect();
+            return Err(format!("P10: client {index}: {waiting} wait, the gauge says {shown}: {open:?}"));
+        }
+        Ok(())
+    }
+
+    pub(in crate::sim) fn look(
+        &mut self,
+        now: Moment,
+        locks: &[Found],
+        clients: &[Client],
+    ) -> Result<(), String> {
+        self.look_at_holds(now, locks, clients)?;
+        for lock in locks {
+            self.look_at_key(now, lock, clients)?;
+        }
+        let free = self.note_states(now, locks);
+        for (name, since) in free {
+            self.look_for_lost_wake_up(now, &name, since, clients)?;
+        }
+        self.look_at_waits(now, clients)
+    }
+
+    /// P1 and P6: whoever believes that it holds has the key, for at least as long as it believes so.
+    fn look_at_holds(&mut self, now: Moment, locks: &[Found], clients: &[Client]) -> Result<(), String> {
+        let mut over = Vec::new();
+        let unsafe_clocks = self.plan.drifts_too_much();
+        for key in &self.live {
+            let (client, id) = *key;
+            let Some(hold) = self.holds.get_mut(key) else { continue };
+            let Some(cell) = hold.cell.clone() else { continue };
+            if hold.token != Some(cell.token()) {
+                return Err(format!("P2: client {client} hold {id}: the token changed"));
+            }
+            if cell.is_held(now) {
+                if hold.ended {
+                    return Err(format!("P6: client {client} hold {id} was revived"));
+                }
+                if hold.breach.is_none() && !unsafe_clocks {
+                    let field = format!("{}:{id}", self.ids[client]);
+                    check_key(now, client, &field, &cell, locks)?;
+                }
+                continue;
+            }
+            if !hold.ended {
+                hold.ended = true;
+                self.held_said.insert((client, cell.name.to_string()), now);
+                self.losses += u64::from(cell.loss().is_some() || cell.valid_until() != Moment::ZERO);
+                if !hold.levels.is_empty() {
+                    hold.guard_end = now;
+                }
+            }
+            let to = &clients[client];
+            if cell.valid_until() == Moment::ZERO || !to.serves() {
+                over.push(*key);
+            } else if !to.frozen && now > cell.valid_until().max(to.thawed).plus(LATE) {
+                return Err(format!("P6: client {client} hold {id} has run out, and nobody is told"));
+            }
+        }
+        for key in over {
+            self.live.remove(&key);
+        }
+        self.look_for_overlaps(now)
+    }
+
+    /// P1 once more, from the holders' side: two at a time only if one of them was robbed.
+    fn look_for_overlaps(&self, now: Moment) -> Result<(), String> {
+        if self.plan.drifts_too_much() {
+            return Ok(());
+        }
+        let believing = || {
+            self.live.iter().filter_map(|key| {
+                let hold = &self.holds[key];
+                let cell = hold.cell.as_ref().filter(|cell| cell.is_held(now) && hold.breach.is_none())?;
+                Some((*key, cell))
+            })
+        };
+        for (one, cell) in believing() {
+            if let Some((other, _)) = believing().find(|(key, other)| *key > one && other.name == cell.name) {
+                return Err(format!("P1: {one:?} and {other:?} hold {} at once", cell.name));
+            }
+        }
+        Ok(())
+    }
+
+    /// P7, rule 2.
+    fn look_at_key(&mut self, now: Moment, lock: &Found, clients: &[Client]) -> Result<(), String> {
+        let Some((client, id)) = self.key_of(&lock.field) else { return Ok(()) };
+        let Some(hold) = self.holds.get(&(client, id)) else {
+            return Err(format!("P7: {lock:?} is of a hold that was never sent"));
+        };
+        if self.jumped {
+            return Ok(());
+        }
+        let guarded = hold.has_guard() && !self.crashed[client];
+        let lease = Duration::from_millis(hold.lease_ms);
+        let slow = Duration::from_micros(hold.lease_ms * (self.plan.drift + 1_000) / 1_000);
+        let limit =
+            hold.not_after.max(hold.guard_end).plus(lease + slow + self.skew + Duration::from_millis(3));
+        if !guarded && now > limit {
+            return Err(format!("P7: {lock:?} outlives its hold: {hold:?}"));
+        }
+        if let Some(names) = self.reports.get(&client) {
+            let excused = hold.lost_before_shutdown || hold.excused || hold.breach.is_some();
+            if !excused && !names.contains(&lock.name) {
+                return Err(format!("P11: client {client} said that everything is released: {lock:?}"));
+            }
+        }
+        self.look_for_orphan(now, lock, (client, id), clients)
+    }
+
+    /// Rule 2: a grant that nobody wants is given back soon by a client that can.
+    fn look_for_orphan(
+        &mut self,
+        now: Moment,
+        lock: &Found,
+        key: (usize, u64),
+        clients: &[Client],
+    ) -> Result<(), String> {
+        let hold = &self.holds[&key];
+        let client = &clients[key.0];
+        let Some(name) = self.names.get_mut(&lock.name) else { return Ok(()) };
+        let lost = hold.is_lost()
+            && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
+        let wanted = hold.has_guard() || lost || hold.excused || !client.works(&name.lock);
+        let possible = now <= hold.not_after && hold.cell.is_none();
+        if wanted || possible {
+            name.orphan = None;
+            return Ok(());
+        }
+        let since = match &name.orphan {
+            Some((field, since)) if *field == lock.field => *since,
+            _ => {
+                name.orphan = Some((lock.field.clone(), now));
+                now
+            }
+        };
+        let since = since.max(client.calm_since(&name.lock));
+        let bound = self.plan.command_timeout * 2
+            + Duration::from_millis(if self.plan.calm { 20 } else { 700 })
+            + Duration::from_micros(8 * self.plan.latency);
+        if now.since(since) > bound {
+            return Err(format!("P7: nobody wants {lock:?} since {since:?}: {hold:?}"));
+        }
+        Ok(())
+    }
+
+    /// Notes which names are held; gives the others, with the instant since which somebody should have taken them.
+    fn note_states(&mut self, now: Moment, locks: &[Found]) -> Vec<(String, Moment)> {
+        let mut free = Vec::new();
+        for (key, name) in &mut self.names {
+            if locks.iter().any(|lock| lock.name == *key) {
+                name.free_since = None;
+                name.announced = false;
+                name.last_held = Some(now);
+            } else {
+                name.orphan = None;
+                let since = *name.free_since.get_or_insert(now);
+                free.push((key.clone(), if name.announced { since } else { since.max(name.sleep_until) }));
+            }
+        }
+        free
+    }
+
+    /// P8, P9: a free lock goes to somebody who waits for it.
+    fn look_for_lost_wake_up(
+        &self,
+        now: Moment,
+        name: &str,
+        free_since: Moment,
+        clients: &[Client],
+    ) -> Result<(), String> {
+        let known = &self.names[name];
+        let round_trips = Duration::from_micros(8 * self.plan.latency);
+        let bound = round_trips
+            + match (self.plan.calm, known.announced) {
+                (true, true) => Duration::from_millis(40),
+                // P8: beyond its lease, and what the clocks differ by.
+                (true, false) => Duration::from_millis(100) + self.plan.lease / 100,
+                (false, _) => self.plan.command_timeout * 2 + Duration::from_millis(700),
+            };
+        if now.since(free_since) <= bound {
+            return Ok(());
+        }
+        for (index, client) in clients.iter().enumerate() {
+            let can = client.works(&known.lock) && client.hears() && client.shutdown.is_none();
+            // Until then one of its own holds had it, as far as it knew.
+            let own = self.held_said.get(&(index, name.to_owned())).copied().unwrap_or_default();
+            let since = free_since.max(client.calm_since(&known.lock)).max(own);
+            if !can || now.since(since) <= bound || self.keeps_others_away(now, index, name) {
+                continue;
+            }
+            for (request, ask) in &client.asks {
+                let waits = ask.open
+                    && matches!(ask.slot, Slot::Empty)
+                    && ask.lock.as_ref().is_some_and(|lock| lock.as_str() == name)
+                    && ask.told.is_some_and(|told| now.since(told) > bound);
+                if waits {
+                    let free = known.free_since;
+                    return Err(format!(
+                        "P9: {name} is free since {free:?}, and client {index} {request:?} sleeps on"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A hold of the same client keeps others from trying.
+    pub(super) fn keeps_others_away(&self, now: Moment, client: usize, name: &str) -> bool {
+        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+        own.any(|hold| hold.is_for(name) && hold.is_in_the_way(now, 2 * self.plan.command_timeout + BACK_OFF))
+    }
+
+    /// P11: a wait ends when its time is over.
+    fn look_at_waits(&self, now: Moment, clients: &[Client]) -> Result<(), String> {
+        for (index, client) in clients.iter().enumerate() {
+            if !client.serves() || client.frozen {
+                continue;
+            }
+            for (request, ask) in &client.asks {
+                let (Some(told), true, Slot::Empty) = (ask.told, ask.open, &ask.slot) else { continue };
+                let limit = match ask.wait {
+                    Some(Wait::For(wait)) if !wait.is_zero() => wait,
+                    Some(Wait::For(_) | Wait::Once) => self.plan.command_timeout,
+                    Some(Wait::Forever) | None => continue,
+                };
+                let late = now.since(told.plus(limit).max(client.thawed));
+                if late > LATE {
+                    return Err(format!("P11: client {index} {request:?} waits {late:?} beyond its limit"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn check_key(
+    now: Moment,
+    client: usize,
+    field: &str,
+    cell: &crate::cell::HoldCell,
+    locks: &[Found],
+) -> Result<(), String> {
+    let id = cell.id;
+    match locks.iter().find(|lock| lock.name == cell.name.as_str()) {
+        Some(key) if key.field == field => {
+            let left = u64::try_from(key.pttl.unwrap_or(0)).unwrap_or(0) * 1_000_000;
+            let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
+            if cell.valid_until() > end {
+                let over = cell.valid_until().since(end);
+                return Err(format!("P6: client {client} hold {id} is believed in {over:?} too long"));
+            }
+            Ok(())
+        }
+        other => Err(format!("P1: client {client} hold {id} is believed in, there is {other:?}")),
+    }
+}

@@ -1,0 +1,345 @@
+//! Commands: what may be sent, what they may do to the keys, and what their answers mean.
+
+use std::time::Duration;
+
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Value;
+use crate::clock::Moment;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
+use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
+use crate::sim::checker::Checker;
+use crate::sim::client::Request;
+use crate::sim::places::name_of;
+use crate::sim::server::Found;
+use crate::sim::server::Process;
+
+/// A command on its way.
+#[derive(Debug)]
+pub(super) struct Sent {
+    at: Moment,
+    command: Command,
+}
+
+impl Checker {
+    // ---- sent
+
+    pub(in crate::sim) fn on_send(
+        &mut self,
+        now: Moment,
+        client: usize,
+        op: OpId,
+        command: &Command,
+        to: &Process,
+    ) -> Result<(), String> {
+        match command {
+            Command::Renew { holds, .. } => {
+                for item in holds {
+                    if self.hold_of(&item.field).is_some_and(|hold| hold.release_sent) {
+                        return Err(format!("P7: {} is renewed after its release was sent", item.field));
+                    }
+                }
+            }
+            Command::Acquire { field, .. } | Command::HandOff { to: field, .. } => {
+                if self.hold_of(field).is_some_and(|hold| hold.release_sent) {
+                    return Err(format!("P7: {field} is acquired after its release was sent"));
+                }
+            }
+            _ => {}
+        }
+        if let Command::Release { field, count: 0, .. } | Command::HandOff { from: field, .. } = command {
+            if let Some(hold) = self.hold_of(field) {
+                hold.release_sent = true;
+            }
+        }
+        self.on_sent_on(now, command, to);
+        self.sent.insert((client, op), Sent { at: now, command: command.clone() });
+        Ok(())
+    }
+
+    /// How long a command may be executed depends on the clock of the server that gets it.
+    pub(in crate::sim) fn on_sent_on(&mut self, now: Moment, command: &Command, to: &Process) {
+        let Some(name) = name_of(command).cloned() else { return };
+        let mut note = |name, field: &str, lease: LeaseMs, not_after: ServerTime| {
+            let Some(hold) = self.hold_of(field) else { return };
+            hold.name = Some(name);
+            hold.not_after = hold.not_after.max(to.moment_of(now, not_after.0));
+            hold.lease_ms = hold.lease_ms.max(lease.millis());
+        };
+        match command {
+            Command::Acquire { field, lease, not_after, .. } => note(name, field, *lease, *not_after),
+            Command::HandOff { to, lease, not_after, .. } => note(name, to, *lease, *not_after),
+            Command::Renew { holds, not_after } => {
+                for item in holds {
+                    note(item.name.clone(), &item.field, item.lease, *not_after);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    // ---- answered
+
+    /// What a client may believe, and must stop to believe, after an answer.
+    pub(super) fn on_replied(&mut self, now: Moment, client: usize, op: OpId, outcome: &Outcome<Reply>) {
+        let Some(Sent { at, command }) = self.sent.remove(&(client, op)) else { return };
+        let reply = match outcome {
+            Outcome::Done(reply) => reply,
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
+                return self.on_refused_for_good(now, client, &command);
+            }
+            Outcome::NotExecuted(_) | Outcome::Unknown(_) => return,
+        };
+        match (&command, &reply.body) {
+            (Command::Acquire { name, field, count, lease, .. }, Body::Acquire(acquired)) => match acquired {
+                Acquired::Granted { .. } => {
+                    self.allow(field, at, *lease);
+                    self.note_held(client, name.as_str(), now);
+                    if let Some(hold) = self.hold_of(field) {
+                        hold.answered_granted = true;
+                    }
+                }
+                Acquired::Held { .. } => self.note_held(client, name.as_str(), now),
+                Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if *count > 1 => self.end(field),
+                _ => {}
+            },
+            (Command::HandOff { name, from, to, lease, .. }, Body::HandOff(handed)) => {
+                if matches!(handed, HandedOff::Granted { .. }) {
+                    self.allow(to, at, *lease);
+                    self.note_held(client, name.as_str(), now);
+                    if let Some(hold) = self.hold_of(to) {
+                        hold.answered_granted = true;
+                    }
+                }
+                self.note_released(now, client, from);
+            }
+            (Command::Release { field, count, .. }, Body::Release(released)) => match released {
+                Released::Gone | Released::Foreign if *count > 0 => self.end(field),
+                _ if *count == 0 => self.note_released(now, client, field),
+                _ => {}
+            },
+            (Command::Renew { holds, .. }, Body::Renew(Some(answers))) => {
+                for (item, answer) in holds.iter().zip(answers) {
+                    match answer {
+                        Renewed::Yes if item.lease != LeaseMs::PROBE => {
+                            self.allow(&item.field, at, item.lease)
+                        }
+                        Renewed::Gone | Renewed::Foreign => self.end(&item.field),
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A release that is refused for good leaves its key to its lease.
+    fn on_refused_for_good(&mut self, now: Moment, client: usize, command: &Command) {
+        if let Command::Release { field, count: 0, .. } = command {
+            if let Some(hold) = self.hold_of(field) {
+                hold.excused = true;
+            }
+            self.note_released(now, client, field);
+        }
+    }
+
+    fn allow(&mut self, field: &str, sent: Moment, lease: LeaseMs) {
+        if let Some(hold) = self.hold_of(field) {
+            hold.allowed_until = hold.allowed_until.max(sent.plus(lease.duration()));
+        }
+    }
+
+    fn note_held(&mut self, client: usize, name: &str, now: Moment) {
+        self.held_said.insert((client, name.to_owned()), now);
+    }
+
+    fn note_released(&mut self, now: Moment, client: usize, field: &str) {
+        let Some(hold) = self.hold_of(field) else { return };
+        hold.release_done = true;
+        if let Some(name) = hold.name.clone() {
+            self.note_held(client, name.as_str(), now);
+        }
+    }
+
+    fn end(&mut self, field: &str) {
+        self.must_end.extend(self.key_of(field));
+    }
+
+    // ---- executed
+
+    /// P2, P4, P5 and rule 7, at the server.
+    pub(in crate::sim) fn on_executed(
+        &mut self,
+        now: Moment,
+        process: &Process,
+        request: &Request,
+        before: &[Found],
+        after: &[Found],
+        outcome: &Outcome<Value>,
+    ) -> Result<(), String> {
+        let command = &request.command;
+        let own = own_fields(command);
+        if process.deposed.is_some() {
+            self.fence_was_lost = true;
+            for field in &own {
+                self.breach(now, field, "a server executed this that another had followed");
+                self.revive(field);
+            }
+        }
+        for was in before {
+            let is = after.iter().find(|is| is.name == was.name);
+            if !own.contains(&was.field.as_str()) {
+                if is != Some(was) {
+                    return Err(format!("P4: {was:?} became {is:?} by {command:?}"));
+                }
+                continue;
+            }
+            if is.is_some_and(|is| is.field == was.field && is.pttl < was.pttl) {
+                return Err(format!("P7: a TTL was shortened: {was:?} -> {is:?} by {command:?}"));
+            }
+            if is.is_none() {
+                self.on_freed(now, was, command, outcome);
+            }
+        }
+        if let Some(is) = after.iter().find(|is| is.pttl.is_none()) {
+            return Err(format!("P7: no time to live: {is:?} after {command:?}"));
+        }
+        let Outcome::Done(value) = outcome else { return Ok(()) };
+        self.on_minted(command, value)?;
+        let Outcome::Done(reply) = command.read(value.clone()) else { return Ok(()) };
+        self.on_refused(now, command, &reply);
+        on_counted(command, &reply, after)?;
+        on_late(process.time(now), command, &reply)
+    }
+
+    /// Whoever waits hears of it, if it was published.
+    fn on_freed(&mut self, now: Moment, was: &Found, command: &Command, outcome: &Outcome<Value>) {
+        let reply = match outcome {
+            Outcome::Done(value) => command.read(value.clone()),
+            _ => return,
+        };
+        let Outcome::Done(reply) = reply else { return };
+        let receivers = match reply.body {
+            Body::Release(Released::Freed { receivers })
+            | Body::HandOff(HandedOff::ReleasedOnly { receivers, .. })
+            | Body::Force(Forced::Freed { receivers }) => receivers,
+            _ => None,
+        };
+        if matches!(command, Command::ForceRelease { .. }) {
+            self.breach(now, &was.field, "force-unlock");
+        }
+        if let Some(name) = self.names.get_mut(&was.name) {
+            name.announced = receivers.is_some() && self.plan.faults.silent_loss == 0;
+        }
+    }
+
+    /// Whoever is refused sleeps for as long as it is told, or up to its fallback.
+    fn on_refused(&mut self, now: Moment, command: &Command, reply: &Reply) {
+        let (Command::Acquire { name, .. }, Body::Acquire(Acquired::Held { pttl, .. })) =
+            (command, &reply.body)
+        else {
+            return;
+        };
+        let told = Duration::from_millis(u64::try_from(*pttl).unwrap_or(0) + 1);
+        // On its way the answer gets older, in bad times much older.
+        let way = if self.plan.calm {
+            Duration::from_micros(2 * self.plan.latency)
+        } else {
+            Duration::from_secs(2)
+        };
+        let sleep = told.min(self.plan.fallback * 11 / 10) + way;
+        if let Some(name) = self.names.get_mut(name.as_str()) {
+            name.sleep_until = name.sleep_until.max(now.plus(sleep));
+        }
+    }
+
+    /// P2: what is minted grows.
+    fn on_minted(&mut self, command: &Command, value: &Value) -> Result<(), String> {
+        let (name, field) = match command {
+            Command::Acquire { name, field, count: 1, .. } => (name, field),
+            Command::HandOff { name, to, .. } => (name, to),
+            _ => return Ok(()),
+        };
+        let token = match value {
+            Value::List(list) => match list.as_slice() {
+                [Value::Int(1), _, Value::Int(token)] => token.unsigned_abs(),
+                _ => return Ok(()),
+            },
+            _ => return Ok(()),
+        };
+        let repeats = self.tokens_may_repeat();
+        let Some(known) = self.names.get_mut(name.as_str()) else { return Ok(()) };
+        if token <= known.last_token && !repeats {
+            return Err(format!("P2: token {token} of {field} after {}", known.last_token));
+        }
+        known.last_token = token;
+        if let Some(hold) = self.hold_of(field) {
+            hold.tokens.push(token);
+        }
+        Ok(())
+    }
+}
+
+/// P5: the count that was asked for is the one that is there.
+fn on_counted(command: &Command, reply: &Reply, after: &[Found]) -> Result<(), String> {
+    let (name, field, wanted) = match (command, &reply.body) {
+        (Command::Acquire { name, field, count, .. }, Body::Acquire(Acquired::Granted { .. }))
+            if *count > 1 =>
+        {
+            (name, field, *count)
+        }
+        (Command::Release { name, field, count, .. }, Body::Release(Released::CountSet)) => {
+            (name, field, *count)
+        }
+        (Command::HandOff { name, to, .. }, Body::HandOff(HandedOff::Granted { .. })) => (name, to, 1),
+        _ => return Ok(()),
+    };
+    let is = after.iter().find(|is| is.name == name.as_str());
+    if is.is_some_and(|is| is.field == *field && is.count == wanted.to_string()) {
+        return Ok(());
+    }
+    Err(format!("P5: {command:?} leaves {is:?}"))
+}
+
+/// Nothing is granted or renewed after its `not_after`.
+fn on_late(time: i64, command: &Command, reply: &Reply) -> Result<(), String> {
+    let not_after = match command {
+        Command::Acquire { not_after, .. }
+        | Command::HandOff { not_after, .. }
+        | Command::ForceRelease { not_after, .. }
+        | Command::Renew { not_after, .. } => not_after.0,
+        _ => return Ok(()),
+    };
+    let done = matches!(
+        &reply.body,
+        Body::Acquire(Acquired::Granted { .. })
+            | Body::HandOff(HandedOff::Granted { .. })
+            | Body::Force(Forced::Freed { .. })
+            | Body::Renew(Some(_))
+    );
+    if done && time > not_after {
+        return Err(format!("P7: done {} us late: {command:?}", time - not_after));
+    }
+    Ok(())
+}
+
+/// The holds that a command may touch.
+fn own_fields(command: &Command) -> Vec<&str> {
+    match command {
+        Command::Acquire { field, .. } | Command::Release { field, .. } => vec![field],
+        Command::HandOff { from, to, .. } => vec![from, to],
+        Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),
+        Command::ForceRelease { expected, .. } => vec![expected],
+        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) | Command::Inspect { .. } => {
+            Vec::new()
+        }
+    }
+}

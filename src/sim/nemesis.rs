@@ -1,0 +1,309 @@
+//! Faults from outside: what befalls servers, clients, data and clocks.
+
+use std::time::Duration;
+
+use crate::backend::Outcome;
+use crate::backend::memory::store::Stored;
+use crate::clock::Moment;
+use crate::name::LockName;
+use crate::sim::chance::Stream;
+use crate::sim::client::Inbound;
+use crate::sim::plan::Nemesis;
+use crate::sim::server::Found;
+use crate::sim::world::Happening;
+use crate::sim::world::Phase;
+use crate::sim::world::World;
+
+/// The owner of keys that nobody here made.
+const STRANGER: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
+
+impl World {
+    pub(super) fn nemesis(&mut self) {
+        if self.phase != Phase::Working {
+            return;
+        }
+        let (number, happens) = self.next_strike();
+        let own = self.stream(Stream::Nemesis, [number, 0, 0]);
+        let others = std::mem::replace(&mut self.chance, own);
+        let nemesis = *self.chance.pick(&self.plan.nemeses);
+        let client = self.chance.index(self.clients.len());
+        let every = u64::try_from(self.plan.nemesis_every.as_micros()).unwrap_or(1_000_000);
+        let next = self.chance.time(every / 4, every * 2);
+        if happens {
+            self.strike(nemesis, client);
+        }
+        self.chance = others;
+        self.dirty = true;
+        self.after(next, Happening::Nemesis);
+    }
+
+    /// A process that serves slots.
+    fn pick_process(&mut self) -> usize {
+        *self.chance.pick(self.places.owners())
+    }
+
+    fn strike(&mut self, nemesis: Nemesis, client: usize) {
+        let lease = self.plan.lease_us();
+        let process = self.pick_process();
+        let server = self.places.server_id(process);
+        self.say(|| format!("nemesis: {nemesis:?}, client {client} or s{process}"));
+        match nemesis {
+            Nemesis::CutCommands => self.cut(client, server, false),
+            Nemesis::CutPubSub => self.cut_listening(client, process, false),
+            Nemesis::CutBoth => self.reconnect(client, server),
+            Nemesis::Lag => {
+                self.disturb(client, None);
+                self.clients[client].lagging = true;
+                let wait = self.chance.time(1_000, 300_000);
+                self.after(wait, Happening::LagEnds(client));
+            }
+            Nemesis::Pause => {
+                let until = self.now.plus(self.chance.time(1_000, lease));
+                self.processes[process].paused_until = until;
+                self.disturb_users(process, until);
+            }
+            Nemesis::Unreachable => {
+                self.processes[process].unreachable_until =
+                    self.now.plus(self.chance.time(10_000, 2 * lease));
+                self.cut_all(process);
+            }
+            Nemesis::OutOfMemory => {
+                self.processes[process].keys.set_out_of_memory(true);
+                let wait = self.chance.time(10_000, lease);
+                self.after(wait, Happening::MemoryIsBack(process));
+                self.disturb_users(process, self.now.plus(wait));
+            }
+            Nemesis::Trouble => {
+                let until = self.now.plus(self.chance.time(1_000, lease));
+                self.processes[process].trouble = Some((until, self.pick_refusal()));
+                self.disturb_users(process, until);
+            }
+            Nemesis::ScriptFlush => self.processes[process].loaded.clear(),
+            Nemesis::Freeze => self.freeze(client),
+            Nemesis::Crash => self.crash(client),
+            Nemesis::MoveSlot => self.begin_move(),
+            Nemesis::Restart => self.restart(process, true),
+            Nemesis::DataLoss => self.restart(process, false),
+            Nemesis::Failover => self.fail_over(process),
+            Nemesis::Flush => self.flush(process),
+            Nemesis::Delete => self.delete(),
+            Nemesis::Plant => self.plant(),
+            Nemesis::ClockStep => self.step_clock(process),
+        }
+    }
+
+    // ---- servers
+
+    fn restart(&mut self, process: usize, with_data: bool) {
+        let now = self.now;
+        if !with_data {
+            self.breach_all_at(process, "its server lost its data");
+            self.lose_fences(process);
+        }
+        self.runs += 1;
+        let run = self.runs;
+        self.processes[process].restart(run, with_data);
+        self.processes[process].unreachable_until = now.plus(self.chance.time(1_000, 2_000_000));
+        self.cut_all(process);
+    }
+
+    /// A replica takes the place of a process, which has died, or stands still, or does not know yet.
+    fn fail_over(&mut self, old: usize) {
+        let in_move =
+            self.places.moving.as_ref().is_some_and(|moving| moving.from == old || moving.to == old);
+        if in_move || self.processes.len() > 12 {
+            return;
+        }
+        let now = self.now;
+        self.runs += 1;
+        let (lost, run) = (self.chance.index(5), self.runs);
+        let clock = if self.plan.has(Nemesis::ClockStep) && self.chance.permille(300) {
+            let most = 4 * self.plan.lease_us();
+            self.checker.jumped = true;
+            self.chance.range(0, 2 * most) as i64 - most as i64
+        } else {
+            self.chance.range(0, 20_000) as i64 - 10_000
+        };
+        let mut replica = self.processes[old].promote(lost, clock, run);
+        let gap = self.chance.time(1_000, 1_000_000);
+        replica.unreachable_until = now.plus(gap);
+        let new = self.processes.len();
+        self.processes.push(replica);
+        self.checker.clock_went_back |= clock < 0;
+        self.checker.skew(clock);
+        self.declare_lost_writes(old, new);
+        self.places.replace(old, new);
+        self.say(|| {
+            format!("s{new} takes the place of s{old}, without its last {lost} writes, clock {clock} us off")
+        });
+        if self.chance.permille(500) {
+            self.processes[old].alive = false;
+            self.cut_all(old);
+        } else {
+            // Both serve for a while, and by different clocks.
+            self.checker.clock_went_back |= clock != 0;
+            let knows = gap + self.chance.time(1_000, 1_500_000);
+            if self.chance.permille(500) {
+                self.processes[old].paused_until = now.plus(knows);
+            }
+            let knows = now.plus(knows + Duration::from_millis(2));
+            self.processes[old].deposed = Some((now, knows));
+            self.disturb_users(old, knows);
+        }
+        self.spread_news(gap + Duration::from_millis(300));
+        self.disturb_all();
+    }
+
+    /// What the replica does not have, or has for a shorter time.
+    fn declare_lost_writes(&mut self, old: usize, new: usize) {
+        let now = self.now;
+        let names: Vec<LockName> =
+            self.names.iter().filter(|name| self.places.owner(name.slot()) == old).cloned().collect();
+        for name in names {
+            let had = self.processes[old].lock(now, &name);
+            let has = self.processes[new].lock(now, &name);
+            if let Some(had) = &had {
+                let kept = |has: &Found| has.field == had.field && has.pttl >= had.pttl;
+                if !has.as_ref().is_some_and(kept) {
+                    self.checker.breach(now, &had.field, "its server's replica did not have its last write");
+                }
+            }
+            if let Some(has) = has.filter(|has| had.as_ref().is_none_or(|had| had.field != has.field)) {
+                self.checker.revive(&has.field);
+            }
+            self.checker.silence(now, &name);
+            if self.processes[new].fence(now, &name) < self.processes[old].fence(now, &name) {
+                self.checker.fence_was_lost = true;
+            }
+        }
+    }
+
+    fn lose_fences(&mut self, process: usize) {
+        let owned = |name: &&LockName| self.authority(name) == process;
+        if self.names.iter().filter(owned).any(|name| self.processes[process].fence(self.now, name) > 0) {
+            self.checker.fence_was_lost = true;
+        }
+    }
+
+    fn step_clock(&mut self, process: usize) {
+        let lease = self.plan.lease_us();
+        let size = i64::try_from(self.chance.range(150_000, 4 * lease + 200_000)).unwrap_or(0);
+        let jump = if self.chance.permille(500) { size } else { -size };
+        self.say(|| format!("the clock of s{process} jumps by {jump} us"));
+        self.breach_all_at(process, "its server's clock was set");
+        self.checker.jumped = true;
+        self.checker.clock_went_back |= jump < 0;
+        self.processes[process].offset_us += jump;
+        self.disturb_users(process, self.now);
+    }
+
+    // ---- data
+
+    fn breach_all_at(&mut self, process: usize, why: &'static str) {
+        for lock in self.locks_at(process) {
+            self.checker.breach(self.now, &lock.field, why);
+        }
+        let names: Vec<LockName> =
+            self.names.iter().filter(|name| self.authority(name) == process).cloned().collect();
+        for name in names {
+            self.checker.silence(self.now, &name);
+        }
+    }
+
+    fn flush(&mut self, process: usize) {
+        self.breach_all_at(process, "FLUSHALL");
+        self.lose_fences(process);
+        self.processes[process].keys.flush();
+    }
+
+    fn delete(&mut self) {
+        let name = self.chance.pick(&self.names).clone();
+        let fence = self.chance.permille(250);
+        let process = self.authority(&name);
+        let time = self.processes[process].time(self.now);
+        if fence {
+            self.checker.fence_was_lost = true;
+            self.processes[process].keys.remove(time, &name.fence_key());
+            return;
+        }
+        if let Some(lock) = self.processes[process].lock(self.now, &name) {
+            self.checker.breach(self.now, &lock.field, "DEL");
+        }
+        self.checker.silence(self.now, &name);
+        self.processes[process].keys.remove(time, name.as_str());
+    }
+
+    fn plant(&mut self) {
+        let name = self.chance.pick(&self.names).clone();
+        let process = self.authority(&name);
+        let time = self.processes[process].time(self.now);
+        if let Some(lock) = self.processes[process].lock(self.now, &name) {
+            self.checker.breach(self.now, &lock.field, "a stranger's value");
+        }
+        let ttl = i64::try_from(self.chance.range(20, 1_500)).unwrap_or(100);
+        let value = Stored::Hash(vec![(STRANGER.to_owned(), "1".to_owned())]);
+        self.processes[process].keys.plant(time, name.as_str(), value, Some(ttl));
+        self.checker.silence(self.now, &name);
+    }
+
+    // ---- clients
+
+    fn freeze(&mut self, client: usize) {
+        if !self.clients[client].frozen {
+            self.clients[client].frozen = true;
+            self.disturb(client, None);
+            let wait = self.chance.time(10_000, 2 * self.plan.lease_us());
+            self.after(wait, Happening::Thaw(client));
+        }
+    }
+
+    pub(super) fn thaw(&mut self, client: usize) -> Result<(), String> {
+        if !self.clients[client].frozen {
+            return Ok(());
+        }
+        self.say(|| format!("client {client} goes on"));
+        self.clients[client].frozen = false;
+        self.clients[client].thawed = self.now;
+        self.disturb(client, None);
+        let mut backlog = std::mem::take(&mut self.clients[client].backlog);
+        if self.chance.permille(300) {
+            // The timers may be looked at before the sockets.
+            backlog.sort_by_key(|inbound| !matches!(inbound, Inbound::Outcome(_, _, Outcome::Unknown(_))));
+        }
+        self.clients[client].tick_at = None;
+        for inbound in backlog {
+            self.send_to_client(Duration::ZERO, client, inbound);
+        }
+        self.set_tick(client);
+        Ok(())
+    }
+
+    fn crash(&mut self, client: usize) {
+        let alive = self.clients.iter().filter(|client| client.serves()).count();
+        if self.clients[client].dead || alive < 2 {
+            return;
+        }
+        self.clients[client].dead = true;
+        self.leave(client);
+        self.checker.on_crashed(self.now, client);
+    }
+
+    // ---- the end of all that
+
+    /// From here on nothing goes wrong any more.
+    pub(super) fn calm_down(&mut self) -> Result<(), String> {
+        self.phase = Phase::Draining;
+        self.say(|| "no more faults".to_owned());
+        for process in &mut self.processes {
+            process.keys.set_out_of_memory(false);
+            process.unreachable_until = Moment::ZERO;
+            process.trouble = None;
+        }
+        for client in 0..self.clients.len() {
+            self.thaw(client)?;
+            self.learn(client);
+        }
+        self.disturb_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,464 @@
+//! Commands and replies between clients and servers, and what happens to them on the way.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::backend::Value;
+use crate::clock::Moment;
+use crate::engine::event::Event;
+use crate::scripts::reentrant::Command;
+use crate::sim::client::Fate;
+use crate::sim::client::Flight;
+use crate::sim::client::Inbound;
+use crate::sim::client::Request;
+use crate::sim::client::server_id;
+use crate::sim::places::Where;
+use crate::sim::places::name_of;
+use crate::sim::server::IN_SCRIPT;
+use crate::sim::server::PASSING;
+use crate::sim::server::REFUSALS;
+use crate::sim::server::link_failure;
+use crate::sim::server::refusal;
+use crate::sim::world::Happening;
+use crate::sim::world::World;
+
+/// A redirected call is sent on at most so often.
+const REDIRECTIONS: u32 = 5;
+
+impl World {
+    pub(super) fn submit(
+        &mut self,
+        client: usize,
+        op: OpId,
+        to: ServerId,
+        command: Command,
+        timeout: Duration,
+    ) -> Result<(), String> {
+        let now = self.now;
+        self.clients[client].count_sent(client, now)?;
+        let (up, process, connection) = match self.clients[client].links.get(&to) {
+            Some(link) => (link.up, link.process, link.connection),
+            None => (false, 0, 0),
+        };
+        self.checker.on_send(now, client, op, &command, &self.processes[process])?;
+        let request = Rc::new(Request {
+            client,
+            op,
+            command,
+            process,
+            run: self.processes[process].run,
+            connection,
+            deadline: now.plus(timeout),
+            redirections: 0,
+            asking: false,
+            whole: false,
+            fate: Cell::new(Fate::Travelling),
+        });
+        let flight = Flight { request: Rc::clone(&request) };
+        if self.clients[client].flights.insert(op, flight).is_some() {
+            return Err(format!("{op:?} was sent twice"));
+        }
+        if !up {
+            let wait = self.chance.time(1, 50);
+            self.end_flight(client, op, to, Outcome::NotExecuted(link_failure("not connected")), wait);
+            return Ok(());
+        }
+        let late = self.chance.time(1, 1_000);
+        self.after(timeout + late, Happening::Timeout(client, op));
+        self.send_off(to, request, timeout);
+        if self.fault(self.plan.faults.lost_request) {
+            self.cut(client, to, false);
+        }
+        Ok(())
+    }
+
+    /// Over the connection, behind what was sent before.
+    fn send_off(&mut self, to: ServerId, request: Rc<Request>, timeout: Duration) {
+        let client = request.client;
+        let mut wait = self.chance.time(20, self.plan.latency);
+        if self.fault(self.plan.faults.slow) {
+            wait += self.chance.time(1_000, 2_000 * u64::try_from(timeout.as_millis()).unwrap_or(1_000));
+        }
+        let at = self.now.plus(wait);
+        let Some(link) = self.clients[client].links.get_mut(&to) else { return };
+        let at = at.max(link.last_arrival);
+        link.last_arrival = at;
+        self.at(at, Happening::Arrive(request));
+    }
+
+    pub(super) fn end_flight(
+        &mut self,
+        client: usize,
+        op: OpId,
+        server: ServerId,
+        outcome: Outcome<Value>,
+        wait: Duration,
+    ) {
+        if self.clients[client].flights.contains_key(&op) {
+            self.send_to_client(wait, client, Inbound::Outcome(op, server, outcome));
+        }
+    }
+
+    pub(super) fn time_out(&mut self, client: usize, op: OpId) {
+        let Some(flight) = self.clients[client].flights.get(&op) else { return };
+        let request = Rc::clone(&flight.request);
+        let server = self.places.server_id(request.process);
+        self.disturb(client, Some(server));
+        self.copy_later(&request);
+        self.end_flight(client, op, server, Outcome::Unknown(link_failure("timed out")), Duration::ZERO);
+    }
+
+    /// What ended unknown may be executed once more.
+    fn copy_later(&mut self, request: &Rc<Request>) {
+        if request.fate.get() == Fate::Executed && self.fault(self.plan.faults.late_copy) {
+            let wait = self.chance.time(100, 3_000_000);
+            self.after(wait, Happening::Arrive(Rc::new(request.copy(Fate::Ghost))));
+        }
+    }
+
+    // ---- at the server
+
+    pub(super) fn arrive(&mut self, request: Rc<Request>) -> Result<(), String> {
+        let (process, now) = (request.process, self.now);
+        let ghost = request.fate.get() == Fate::Ghost;
+        if request.fate.get() == Fate::Dropped {
+            return Ok(());
+        }
+        let at = &self.processes[process];
+        if !at.alive || at.run != request.run {
+            request.fate.set(Fate::Dropped);
+            return Ok(());
+        }
+        let held = if ghost { Moment::ZERO } else { self.held_until(&request) };
+        let later = at.paused_until.max(held);
+        if later > now {
+            self.at(later, Happening::Arrive(request));
+            return Ok(());
+        }
+        if at.deposed.is_some_and(|(_, knows)| now >= knows) {
+            if !ghost {
+                self.cut_all(process);
+            }
+            return Ok(());
+        }
+        if !ghost && self.is_refused(&request)? {
+            return Ok(());
+        }
+        if self.is_script_unknown(&request) {
+            return Ok(());
+        }
+        match self.place(process, &request.command, request.asking) {
+            Where::Here => self.run(&request, ghost),
+            Where::TryAgain if !ghost => {
+                self.answer(&request, refusal(REFUSALS[11]));
+                Ok(())
+            }
+            Where::Elsewhere { process, ask } if !ghost => self.redirect(&request, process, ask),
+            Where::TryAgain | Where::Elsewhere { .. } => Ok(()),
+        }
+    }
+
+    fn held_until(&self, request: &Request) -> Moment {
+        let links = self.clients[request.client].links.values();
+        let mut own = links.filter(|link| link.connection == request.connection && !request.whole);
+        own.next().map_or(Moment::ZERO, |link| link.held_until)
+    }
+
+    fn run(&mut self, request: &Rc<Request>, ghost: bool) -> Result<(), String> {
+        request.fate.set(Fate::Executed);
+        if !ghost && self.fault(self.plan.faults.in_script) {
+            let (call, text) = (self.chance.range(1, 12), *self.chance.pick(&IN_SCRIPT));
+            let keys = &mut self.processes[request.process].keys;
+            keys.fail_next(u32::try_from(call).unwrap_or(1), text);
+            self.say(|| format!("its command {call} will be refused: {text}"));
+        }
+        let outcome = self.execute(request)?;
+        if matches!(outcome, Outcome::Done(_)) && self.fault(self.plan.faults.duplicate) {
+            self.say(|| format!("{} once more", request.command.label()));
+            self.execute(request)?;
+        }
+        if !ghost {
+            self.answer(request, outcome);
+        }
+        Ok(())
+    }
+
+    /// Whether it gets an error for an answer; one that leaves it open may come after the execution.
+    fn is_refused(&mut self, request: &Rc<Request>) -> Result<bool, String> {
+        let now = self.now;
+        let trouble = self.processes[request.process].trouble.filter(|(until, _)| *until > now);
+        let text = match trouble {
+            Some((_, text)) => text,
+            None if self.fault(self.plan.faults.refused) => self.pick_refusal(),
+            None => return Ok(false),
+        };
+        let outcome = refusal(text);
+        self.say(|| format!("s{} answers {text}", request.process));
+        if matches!(outcome, Outcome::Unknown(_)) && self.chance.permille(500) {
+            request.fate.set(Fate::Executed);
+            self.execute(request)?;
+        } else if matches!(outcome, Outcome::NotExecuted(_)) {
+            request.fate.set(Fate::Dropped);
+        }
+        self.answer(request, outcome);
+        Ok(true)
+    }
+
+    /// Mostly one that is over before long.
+    pub(super) fn pick_refusal(&mut self) -> &'static str {
+        let passing = self.chance.permille(850);
+        *self.chance.pick(if passing { &REFUSALS[..PASSING] } else { &REFUSALS[PASSING..] })
+    }
+
+    /// NOSCRIPT: the backend sends the text, and holds back what comes behind.
+    fn is_script_unknown(&mut self, request: &Rc<Request>) -> bool {
+        let Call::Script(call) = request.command.to_call() else { return false };
+        if request.whole || self.processes[request.process].loaded.contains(call.script.name) {
+            self.processes[request.process].loaded.insert(call.script.name);
+            return false;
+        }
+        if request.fate.get() == Fate::Ghost {
+            request.fate.set(Fate::Dropped);
+            return true;
+        }
+        let wait = self.chance.time(20, self.plan.latency) + self.chance.time(20, self.plan.latency);
+        let at = self.now.plus(wait);
+        for link in self.clients[request.client].links.values_mut() {
+            if link.connection == request.connection {
+                link.held_until = at;
+                link.last_arrival = link.last_arrival.max(at);
+            }
+        }
+        let mut whole = request.copy(Fate::Travelling);
+        whole.whole = true;
+        self.replace_flight(request, whole, |world, whole| world.at(at, Happening::Arrive(whole)));
+        true
+    }
+
+    /// The flight goes on as another request.
+    fn replace_flight(&mut self, old: &Rc<Request>, new: Request, then: impl FnOnce(&mut Self, Rc<Request>)) {
+        old.fate.set(Fate::Dropped);
+        let new = Rc::new(new);
+        if let Some(flight) = self.clients[old.client].flights.get_mut(&old.op) {
+            flight.request = Rc::clone(&new);
+            then(self, new);
+        }
+    }
+
+    /// The backend hears of it, and sends the call on within its time.
+    fn redirect(&mut self, request: &Rc<Request>, process: usize, ask: bool) -> Result<(), String> {
+        let client = request.client;
+        let server = server_id(process);
+        request.fate.set(Fate::Dropped);
+        if request.connection != self.connection(client, self.places.server_id(request.process)) {
+            return Ok(());
+        }
+        self.say(|| format!("{} of {client} is sent on to s{process}", request.command.label()));
+        self.meet(client, process);
+        if !ask {
+            let mut routes = self.clients[client].routes.clone();
+            if let Some(name) = name_of(&request.command) {
+                routes[usize::from(name.slot())] = process;
+            }
+            self.adopt(client, routes);
+        }
+        let back = self.chance.time(20, self.plan.latency);
+        let link = &self.clients[client].links[&server];
+        let (up, connection) = (link.up, link.connection);
+        let left = request.deadline.since(self.now);
+        if !up || left.is_zero() || request.redirections >= REDIRECTIONS {
+            let failure = Failure::new(FailureKind::SlotMoving, "redirected, and not there in time");
+            self.end_flight(client, request.op, server, Outcome::NotExecuted(failure), back);
+            return Ok(());
+        }
+        let mut on = request.copy(Fate::Travelling);
+        (on.process, on.run, on.connection) = (process, self.processes[process].run, connection);
+        (on.asking, on.whole, on.redirections) = (ask, false, request.redirections + 1);
+        self.checker.on_sent_on(self.now, &request.command, &self.processes[process]);
+        self.replace_flight(request, on, |world, on| world.send_off(server, on, left));
+        Ok(())
+    }
+
+    fn connection(&self, client: usize, server: ServerId) -> u64 {
+        self.clients[client].links.get(&server).map_or(0, |link| link.connection)
+    }
+
+    pub(super) fn execute(&mut self, request: &Rc<Request>) -> Result<Outcome<Value>, String> {
+        let (process, now) = (request.process, self.now);
+        let before = self.locks_at(process);
+        let outcome = self.processes[process].execute(now, &request.command.to_call());
+        let after = self.locks_at(process);
+        self.dirty = true;
+        self.trace.executed(now, request, &outcome);
+        let at = &self.processes[process];
+        self.checker.on_executed(now, at, request, &before, &after, &outcome)?;
+        self.deliver_published(process);
+        Ok(outcome)
+    }
+
+    // ---- on the way back
+
+    fn answer(&mut self, request: &Rc<Request>, outcome: Outcome<Value>) {
+        let client = request.client;
+        let server = self.places.server_id(request.process);
+        if request.connection != self.connection(client, server) {
+            return;
+        }
+        if self.fault(self.plan.faults.lost_reply) {
+            if self.chance.permille(500) {
+                self.cut(client, server, false);
+            }
+            return;
+        }
+        let mut wait = self.chance.time(20, self.plan.latency);
+        if self.fault(self.plan.faults.slow) {
+            wait += self.chance.time(1_000, 2_000_000);
+        }
+        let at = self.now.plus(wait);
+        let Some(link) = self.clients[client].links.get_mut(&server) else { return };
+        let at = at.max(link.last_reply);
+        link.last_reply = at;
+        self.at(at, Happening::Reply(Rc::clone(request), outcome));
+    }
+
+    /// A reply reaches the backend.
+    pub(super) fn reply(&mut self, request: &Rc<Request>, outcome: Outcome<Value>) {
+        let client = request.client;
+        let server = self.places.server_id(request.process);
+        if request.connection != self.connection(client, server) {
+            return;
+        }
+        let overtaken = self.places.cluster
+            && !request.asking
+            && name_of(&request.command).is_some_and(|name| self.clients[client].server_of(name) != server);
+        let outcome = match outcome {
+            Outcome::Done(_) if overtaken => {
+                Outcome::Unknown(link_failure("another node has the slot by now"))
+            }
+            Outcome::NotExecuted(failure) if failure.kind == FailureKind::ReadOnly => {
+                Outcome::NotExecuted(failure)
+            }
+            outcome => outcome,
+        };
+        self.end_flight(client, request.op, server, outcome, Duration::ZERO);
+    }
+
+    // ---- connections
+
+    pub(super) fn cut(&mut self, client: usize, server: ServerId, for_good: bool) {
+        let Some(link) = self.clients[client].links.get_mut(&server).filter(|link| link.up) else { return };
+        link.up = false;
+        let connection = std::mem::take(&mut link.connection);
+        (link.last_arrival, link.last_reply, link.held_until) = (Moment::ZERO, Moment::ZERO, Moment::ZERO);
+        let process = link.process;
+        self.say(|| format!("the connection of {client} to s{process} is cut"));
+        self.disturb(client, Some(server));
+        let flights: Vec<Rc<Request>> = self.clients[client]
+            .flights
+            .values()
+            .filter(|flight| flight.request.connection == connection)
+            .map(|flight| Rc::clone(&flight.request))
+            .collect();
+        for request in flights {
+            self.lose(server, &request);
+        }
+        if !for_good {
+            let down = Event::Down { server, cause: "cut".to_owned() };
+            self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, down));
+            let wait = self.chance.time(1_000, 300_000);
+            self.connect_later(wait, client, server);
+        }
+    }
+
+    /// Decides what becomes of a command whose connection is gone, and tells the client what it can know.
+    fn lose(&mut self, server: ServerId, request: &Rc<Request>) {
+        let client = request.client;
+        let mut outcome = Outcome::Unknown(link_failure("cut"));
+        if request.fate.get() == Fate::Travelling {
+            request.fate.set(Fate::Dropped);
+            if self.fault(self.plan.faults.ghost) {
+                let wait = self.chance.time(100, 3_000_000);
+                self.say(|| format!("{} of {client} will be executed in {wait:?}", request.command.label()));
+                self.after(wait, Happening::Arrive(Rc::new(request.copy(Fate::Ghost))));
+            } else if self.chance.permille(300) {
+                outcome = Outcome::NotExecuted(link_failure("cut"));
+            }
+        } else {
+            self.copy_later(request);
+        }
+        let wait = if self.chance.permille(200) { self.chance.time(1, 20_000) } else { Duration::ZERO };
+        let now = self.now;
+        if let Some(link) = self.clients[client].links.get_mut(&server) {
+            link.settled = link.settled.max(now.plus(wait));
+        }
+        self.end_flight(client, request.op, server, outcome, wait);
+    }
+
+    pub(super) fn connect_later(&mut self, wait: Duration, client: usize, server: ServerId) {
+        if let Some(link) = self.clients[client].links.get_mut(&server).filter(|link| !link.connecting) {
+            link.connecting = true;
+            self.after(wait, Happening::Connect(client, server));
+        }
+    }
+
+    pub(super) fn connect(&mut self, client: usize, server: ServerId) {
+        let current = self.places.current();
+        let Some(link) = self.clients[client].links.get_mut(&server) else { return };
+        link.connecting = false;
+        if !self.places.cluster {
+            link.process = current;
+        }
+        let (up, process, settled) = (link.up, link.process, link.settled);
+        let routed = !self.places.cluster || self.clients[client].routes.contains(&process);
+        if up || !self.clients[client].serves() || !routed {
+            return;
+        }
+        if settled > self.now || self.clients[client].frozen {
+            let wait = settled.since(self.now) + self.chance.time(100, 50_000);
+            return self.connect_later(wait, client, server);
+        }
+        if !self.accepts(process) || self.fault(self.plan.faults.connect_fails) {
+            let failed = Event::ConnectFailed { server, failure: link_failure("refused") };
+            self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, failed));
+            let wait = self.chance.time(5_000, 300_000);
+            return self.connect_later(wait, client, server);
+        }
+        self.connections += 1;
+        let (connection, info) = (self.connections, self.processes[process].info());
+        if let Some(link) = self.clients[client].links.get_mut(&server) {
+            (link.up, link.connection) = (true, connection);
+        }
+        self.disturb(client, Some(server));
+        self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::Up(server, info)));
+    }
+
+    /// Whether a process takes new connections, and is what clients look for.
+    pub(super) fn accepts(&self, process: usize) -> bool {
+        let at = &self.processes[process];
+        at.alive && at.unreachable_until <= self.now && at.paused_until <= self.now && at.deposed.is_none()
+    }
+
+    pub(super) fn reconnect(&mut self, client: usize, server: ServerId) {
+        let Some(process) = self.clients[client].links.get(&server).map(|link| link.process) else { return };
+        self.cut(client, server, false);
+        self.cut_listening(client, process, false);
+    }
+
+    /// Everybody's connections to a process.
+    pub(super) fn cut_all(&mut self, process: usize) {
+        for client in 0..self.clients.len() {
+            let server = self.places.server_id(process);
+            if self.clients[client].links.get(&server).is_some_and(|link| link.process == process) {
+                self.cut(client, server, false);
+            }
+            self.cut_listening(client, process, false);
+        }
+    }
+}
