@@ -32,6 +32,26 @@ trait Server {
     /// What was published since the last call, in order. Channels `ch` and `client` have one subscriber.
     fn published(&mut self) -> Vec<Published>;
     fn set_out_of_memory(&mut self, on: bool);
+    /// One call, and all that is to be known about it.
+    fn step(&mut self, call: &ScriptCall) -> Step {
+        Step {
+            before: self.now_us(),
+            result: self.run(call),
+            after: self.now_us(),
+            dump: self.dump(),
+            published: self.published(),
+        }
+    }
+}
+
+/// What one call did: its reply between two readings of the clock, then all keys and messages.
+#[derive(Debug)]
+struct Step {
+    before: i64,
+    result: Result<Value, String>,
+    after: i64,
+    dump: Vec<Dumped>,
+    published: Vec<Published>,
 }
 
 /// What one call did, as text.
@@ -44,17 +64,15 @@ struct Seen {
 
 /// Runs a call, checks that its time is the server's, and shows what happened.
 fn observe(server: &mut dyn Server, call: &ScriptCall, times: &mut Times) -> Seen {
-    let before = server.now_us();
-    let result = server.run(call);
-    let after = server.now_us();
+    let Step { before, result, after, dump, published } = server.step(call);
     if let Some(time) = text::time_of(&result) {
         assert!((before..=after).contains(&time), "{time} is not between {before} and {after}");
         times.push(time);
     }
     Seen {
         reply: text::show_reply(call, &result, times),
-        keys: text::show_keys(&server.dump(), times),
-        published: text::show_published(&server.published()),
+        keys: text::show_keys(&dump, times),
+        published: text::show_published(&published),
     }
 }
 

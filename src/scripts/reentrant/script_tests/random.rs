@@ -12,6 +12,7 @@ use crate::scripts::reentrant::script_tests::text::Times;
 use crate::scripts::reentrant::script_tests::text::parse_call;
 use crate::scripts::reentrant::script_tests::text::parse_keys;
 
+/// Of a usual test run; `SEQUENCES`, `STEPS` and `SEED` ask for others.
 const SEQUENCES: u64 = 2_000;
 const STEPS: u64 = 8;
 
@@ -71,25 +72,32 @@ impl Random {
 
 #[test]
 fn random_calls_do_the_same_in_memory_and_on_redis() {
-    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(seed_of_today);
+    let first = setting("SEED").unwrap_or_else(seed_of_today);
+    let (sequences, steps) = (setting("SEQUENCES").unwrap_or(SEQUENCES), setting("STEPS").unwrap_or(STEPS));
     println!("SEED={first}");
     let (mut memory, mut redis) = (Memory::start(), Redis::start());
-    for sequence in 0..SEQUENCES {
+    for sequence in 0..sequences {
         let seed = first.wrapping_add(sequence);
-        run_sequence(&mut memory, &mut redis, seed);
+        run_sequence(&mut memory, &mut redis, seed, steps);
     }
+    let calls = sequences * steps;
+    println!("{{\"part\":\"scripts\",\"sequences\":{sequences},\"calls\":{calls},\"seed\":{first}}}");
+}
+
+fn setting(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
 }
 
 fn seed_of_today() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() * 1_000_000
 }
 
-fn run_sequence(memory: &mut Memory, redis: &mut Redis, seed: u64) {
+fn run_sequence(memory: &mut Memory, redis: &mut Redis, seed: u64, length: u64) {
     let mut random = Random(seed);
     let mut both: [(&mut dyn Server, Times); 2] = [(memory, Times::default()), (redis, Times::default())];
     both.iter_mut().for_each(|(server, _)| set_up(*server, ""));
     let mut steps = Vec::new();
-    for _ in 0..STEPS {
+    for _ in 0..length {
         if random.below(4) == 0 {
             let state = random.pick(PLANTS);
             steps.push(state.to_owned());

@@ -12,6 +12,7 @@ use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::scripts::reentrant::script_tests::Server;
+use crate::scripts::reentrant::script_tests::Step;
 
 const DUMP: &str = r#"
     local all = {}
@@ -40,6 +41,27 @@ impl Redis {
         Self { connection: connect(&server), subscriber, _server: server }
     }
 
+    /// What was published up to the message that says so.
+    fn heard(&mut self) -> Vec<Published> {
+        let messages = std::iter::from_fn(|| {
+            let message: Vec<String> =
+                redis::from_redis_value(self.subscriber.recv_response().unwrap()).unwrap();
+            let [kind, channel, payload] = message.try_into().unwrap();
+            (channel != "end").then(|| Published { channel, payload, sharded: kind == "smessage" })
+        });
+        messages.collect()
+    }
+
+    fn answer(&mut self) -> Result<Value, String> {
+        value(self.connection.recv_response().map_err(|error| words(&error))?)
+    }
+
+    fn time(&mut self) -> i64 {
+        let (seconds, micros): (i64, i64) =
+            redis::from_redis_value(self.connection.recv_response().unwrap()).unwrap();
+        seconds * 1_000_000 + micros
+    }
+
     fn command(&mut self, words: &[&str]) -> Raw {
         redis::cmd(words[0]).arg(&words[1..]).query(&mut self.connection).unwrap()
     }
@@ -53,12 +75,8 @@ fn connect(server: &RedisServer) -> Connection {
 
 impl Server for Redis {
     fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
-        let mut command = redis::cmd("EVAL");
-        command.arg(call.script.source).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
-        match self.connection.send_packed_command(&command.get_packed_command()) {
-            Ok(()) => value(self.connection.recv_response().map_err(|error| words(&error))?),
-            Err(error) => panic!("{error}"),
-        }
+        self.connection.send_packed_command(&eval(call).get_packed_command()).unwrap();
+        self.answer()
     }
 
     fn now_us(&mut self) -> i64 {
@@ -83,26 +101,42 @@ impl Server for Redis {
     }
 
     fn dump(&mut self) -> Vec<Dumped> {
-        let Raw::Array(all) = self.command(&["EVAL", DUMP, "0"]) else { panic!("no dump") };
-        let mut dump: Vec<Dumped> = all.into_iter().map(dumped).collect();
-        dump.sort_by(|one, other| one.key.cmp(&other.key));
-        dump
+        all_keys(self.command(&["EVAL", DUMP, "0"]))
     }
 
     fn published(&mut self) -> Vec<Published> {
         self.command(&["PUBLISH", "end", "-"]);
-        let messages = std::iter::from_fn(|| {
-            let message: Vec<String> =
-                redis::from_redis_value(self.subscriber.recv_response().unwrap()).unwrap();
-            let [kind, channel, payload] = message.try_into().unwrap();
-            (channel != "end").then(|| Published { channel, payload, sharded: kind == "smessage" })
-        });
-        messages.collect()
+        self.heard()
+    }
+
+    /// In one round trip: random sequences are long.
+    fn step(&mut self, call: &ScriptCall) -> Step {
+        let [time, dump, end] = [&["TIME"][..], &["EVAL", DUMP, "0"], &["PUBLISH", "end", "-"]]
+            .map(|words| redis::cmd(words[0]).arg(&words[1..]).get_packed_command());
+        let all = [time.clone(), eval(call).get_packed_command(), time, dump, end].concat();
+        self.connection.send_packed_command(&all).unwrap();
+        let (before, result, after) = (self.time(), self.answer(), self.time());
+        let dump = all_keys(self.connection.recv_response().unwrap());
+        self.connection.recv_response().unwrap();
+        Step { before, result, after, dump, published: self.heard() }
     }
 
     fn set_out_of_memory(&mut self, on: bool) {
         self.command(&["CONFIG", "SET", "maxmemory", if on { "1" } else { "0" }]);
     }
+}
+
+fn eval(call: &ScriptCall) -> redis::Cmd {
+    let mut command = redis::cmd("EVAL");
+    command.arg(call.script.source).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    command
+}
+
+fn all_keys(raw: Raw) -> Vec<Dumped> {
+    let Raw::Array(all) = raw else { panic!("no dump: {raw:?}") };
+    let mut dump: Vec<Dumped> = all.into_iter().map(dumped).collect();
+    dump.sort_by(|one, other| one.key.cmp(&other.key));
+    dump
 }
 
 fn dumped(raw: Raw) -> Dumped {
