@@ -95,3 +95,41 @@ impl Deadline {
         self.moment.0
     }
 }
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// What says to a process that it is the one whose clock of time since boot is ahead.
+    const CHILD: &str = "CLOCK_OF_A_SUSPENDED_MACHINE";
+    const AHEAD: Duration = Duration::from_secs(100_000);
+
+    fn monotonic_now() -> Moment {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        Moment(u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap())
+    }
+
+    /// A time namespace sets the two clocks apart, as a suspend would.
+    #[test]
+    fn suspend_counts() {
+        if std::env::var_os(CHILD).is_some() {
+            let apart = Clock::Boot.now().since(monotonic_now());
+            assert!(apart >= AHEAD / 2, "time in suspend is not counted: {apart:?}");
+            return println!("counted");
+        }
+        let ahead = AHEAD.as_secs().to_string();
+        let done = std::process::Command::new("unshare")
+            .args(["--user", "--map-root-user", "--time", "--fork", "--boottime", &ahead])
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "clock::tests::suspend_counts", "--nocapture"])
+            .env(CHILD, "1")
+            .output();
+        match done {
+            Ok(done) if String::from_utf8_lossy(&done.stderr).contains("unshare:") => {
+                println!("not run: no time namespaces here");
+            }
+            Ok(done) => assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout)),
+            Err(error) => println!("not run: unshare: {error}"),
+        }
+    }
+}
