@@ -8,11 +8,15 @@ mod compose;
 mod demo;
 mod driver;
 mod interop;
+mod lab;
 mod mutants;
 mod process;
 mod proof;
+mod reliability;
 mod resp;
+mod seeded;
 mod servers;
+mod sim;
 mod test;
 mod topologies;
 
@@ -37,6 +41,14 @@ cargo xtask <command>
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
+  reliability [--out FILE] everything that is counted: simulation, random script calls, seeded bugs; writes the figures
+                           to reliability-report.json, from which the README quotes
+  soak --for TIME          the same for hours, with other seeds (90m, 8h); a later call goes on where it ended
+  random-scripts --sequences N --steps N
+                           the same random calls of the scripts in memory and on a private server
+  seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
+  sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
+                           run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
   help                     this text
 
 environment
@@ -65,6 +77,11 @@ fn main() -> ExitCode {
         }
         ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),
+        ["reliability", options @ ..] => reliability::run(options),
+        ["random-scripts", options @ ..] => reliability::random_scripts(options),
+        ["soak", options @ ..] => reliability::soak(options),
+        ["seeded", names @ ..] => seeded::run(names),
+        ["sim", options @ ..] => sim::run(options),
         ["model", words @ ..] => proof::model(words),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -1,0 +1,97 @@
+//! `cargo xtask sim`: the simulation, for other seeds than the tests take.
+
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process;
+use crate::process::Echo;
+use crate::process::Finished;
+use crate::test;
+
+/// The test that runs seeds.
+pub(crate) const TEST: &str = "sim::what_must_be_true_is_true_for_every_seed";
+
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// Whoever asks for many seeds wants to wait for them.
+const LIMIT: Duration = Duration::from_secs(24 * 3_600);
+
+/// What is to be simulated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    first: u64,
+    end: u64,
+    trace: bool,
+    threads: Option<usize>,
+}
+
+impl Wanted {
+    pub(crate) fn seeds(first: u64, end: u64) -> Self {
+        Self { first, end, trace: false, threads: None }
+    }
+
+    fn read(args: &[&str]) -> Option<Self> {
+        let mut wanted = Self::seeds(0, 10_000);
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            match *arg {
+                "--seed" => {
+                    wanted.first = args.next()?.parse().ok()?;
+                    wanted.end = wanted.first.checked_add(1)?;
+                }
+                "--seeds" => {
+                    let (first, end) = args.next()?.split_once("..")?;
+                    (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
+                }
+                "--trace" => wanted.trace = true,
+                "--threads" => wanted.threads = Some(args.next()?.parse().ok()?),
+                _ => return None,
+            }
+        }
+        (wanted.first < wanted.end).then_some(wanted)
+    }
+
+    fn tell(&self, command: &mut Command) {
+        command.env("SIM_SEEDS", format!("{}..{}", self.first, self.end)).env("RUST_BACKTRACE", "0");
+        if self.trace {
+            command.env("SIM_TRACE", "1");
+        }
+        if let Some(threads) = self.threads {
+            command.env("SIM_THREADS", threads.to_string());
+        }
+    }
+}
+
+/// True if no seed failed.
+pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
+    let wanted =
+        Wanted::read(args).ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N")?;
+    Ok(simulate(&wanted, LIMIT, Echo::On)?.success)
+}
+
+/// Builds the simulation, then runs seeds of it.
+pub(crate) fn simulate(wanted: &Wanted, limit: Duration, echo: Echo) -> Result<Finished, String> {
+    let build = process::cargo(&["test", test::FEATURES, "--lib", "--no-run"]);
+    let built = process::run(build, BUILD_LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(format!("the build failed:\n{}", built.output));
+    }
+    let mut command = process::cargo(&["test", test::FEATURES, "--lib", "--quiet", TEST, "--", "--exact"]);
+    command.arg("--nocapture");
+    wanted.tell(&mut command);
+    process::run(command, limit, echo)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_read() {
+        assert_eq!(Wanted::read(&["--seeds", "3..9"]), Some(Wanted::seeds(3, 9)));
+        let one = Wanted { trace: true, threads: Some(1), ..Wanted::seeds(7, 8) };
+        assert_eq!(Wanted::read(&["--seed", "7", "--trace", "--threads", "1"]), Some(one));
+        for wrong in [&["--seeds", "3"][..], &["--seeds", "9..3"], &["--seed"], &["17"]] {
+            assert_eq!(Wanted::read(wrong), None, "{wrong:?}");
+        }
+    }
+}
