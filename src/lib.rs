@@ -271,6 +271,9 @@ pub mod docs {
 
     #[doc = include_str!("../docs/protocol.md")]
     pub mod protocol {}
+
+    #[doc = include_str!("../docs/redisson.md")]
+    pub mod redisson {}
 }
 
 /// The README's code has to compile.

@@ -45,6 +45,14 @@ struct Row {
     took: Duration,
 }
 
+impl Row {
+    fn not_run(redisson: &Redisson, reason: String) -> Self {
+        println!("{reason}");
+        let place = "nothing".to_owned();
+        Self { version: redisson.version, place, passed: 0, failures: vec![reason], took: Duration::ZERO }
+    }
+}
+
 /// True if every scenario passed, and none of the rows was empty.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let options = Options::parse(args)?;
@@ -63,7 +71,14 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let mut rows = Vec::new();
     for redisson in &options.versions {
         println!("building the driver with Redisson {}", redisson.version);
-        let programs = Programs { rust: rust.clone(), java: java.build(redisson)? };
+        let java = match java.build(redisson) {
+            Ok(java) => java,
+            Err(reason) => {
+                rows.push(Row::not_run(redisson, reason));
+                continue;
+            }
+        };
+        let programs = Programs { rust: rust.clone(), java };
         for kind in &options.kinds {
             for pub_sub in redisson.pub_sub(*kind) {
                 for _ in 0..options.repeat {
@@ -157,7 +172,9 @@ impl Options {
             match (*word, *value) {
                 ("--versions", "all") => options.versions = versions::ALL.to_vec(),
                 ("--versions", "newest") => options.versions = vec![versions::NEWEST],
-                ("--versions", version) => options.versions = vec![versions::named(version)?],
+                ("--versions", some) => {
+                    options.versions = some.split(',').map(versions::named).collect::<Result<_, _>>()?;
+                }
                 ("--sections", _) => {
                     options.sections = number().ok_or("--sections wants a number above 0")?.into();
                 }

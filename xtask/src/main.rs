@@ -33,7 +33,7 @@ cargo xtask <command>
   examples                 runs every example
   repeat N                 runs the integration tests N times
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
-                           not run. --versions newest|all|4.7.0 (newest), --on single|cluster (both),
+                           not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it
                            where it can, and fails without it
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another

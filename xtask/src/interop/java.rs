@@ -14,9 +14,24 @@ const VERSION_LIMIT: Duration = Duration::from_secs(30);
 const BUILD_LIMIT: Duration = Duration::from_secs(300);
 const NEEDED: u32 = 17;
 
-/// Old versions of Netty look into these.
-const OPENED: &[&str] =
-    &["java.base/java.nio", "java.base/java.lang", "java.base/sun.nio.ch", "java.base/java.util"];
+/// Packages of `java.base` that old versions look into, Netty's and codecs'.
+const OPENED: &[&str] = &[
+    "java.io",
+    "java.lang",
+    "java.lang.invoke",
+    "java.lang.reflect",
+    "java.math",
+    "java.net",
+    "java.nio",
+    "java.security",
+    "java.text",
+    "java.time",
+    "java.util",
+    "java.util.concurrent",
+    "java.util.concurrent.atomic",
+    "java.util.concurrent.locks",
+    "sun.nio.ch",
+];
 
 #[derive(Debug)]
 pub(crate) struct Java {
@@ -89,7 +104,7 @@ impl JavaDriver {
         // The heap is small, and the compiler hurried, for the sake of the machine that the others run on too.
         command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
         for package in OPENED {
-            command.arg("--add-opens").arg(format!("{package}=ALL-UNNAMED"));
+            command.arg("--add-opens").arg(format!("java.base/{package}=ALL-UNNAMED"));
         }
         command.arg("-cp").arg(&self.class_path).arg("interop.Driver").stderr(log);
         Ok(command)

@@ -114,8 +114,12 @@ fn fair(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     let beside = ["queue", "timeout"].map(|what| format!("redisson_lock_{what}:{{{name}}}"));
     let before = contents(stage, &name, &beside)?;
     rust.denied(&name)?;
+    check(stage.redis.exists(&beside[0])?, || format!("there is no {}", beside[0]))?;
     for key in &beside {
-        conflict(&mut rust, key)?;
+        // The oldest versions keep their deadlines otherwise.
+        if stage.redis.exists(key)? {
+            conflict(&mut rust, key)?;
+        }
     }
     let after = contents(stage, &name, &beside)?;
     check(before == after, || format!("the keys were touched: {before:?} {after:?}"))?;

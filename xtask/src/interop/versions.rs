@@ -70,7 +70,6 @@ pub(crate) const ALL: &[Redisson] = &[
     Redisson::of("3.23.5", &[PubSub::Auto]),
     Redisson::of("3.22.0", &[PubSub::Auto]),
     Redisson::of("3.21.3", &[PubSub::Plain]),
-    Redisson::of("3.10.5", &[PubSub::Plain]),
     Redisson::ancient("3.2.0", "redisson"),
     Redisson::ancient("3.1.0", "default"),
     Redisson::ancient("3.0.0", "default"),

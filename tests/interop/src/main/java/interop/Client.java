@@ -133,6 +133,11 @@ final class Client {
         return forced instanceof Boolean answer ? answer : locked;
     }
 
+    /** RLock has it too, but not in every version. */
+    long remaining(String name) {
+        return redisson.getBucket(name).remainTimeToLive();
+    }
+
     void shutdown() {
         redisson.shutdown(0, 2, TimeUnit.SECONDS);
     }

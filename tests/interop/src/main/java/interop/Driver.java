@@ -219,7 +219,7 @@ public final class Driver {
         RLock lock = client.lock(name, "plain");
         worker(owner).submit(() -> {
             try {
-                long left = lock.remainTimeToLive();
+                long left = client.remaining(name);
                 events.emit(id, "info", "locked", lock.isLocked(), "remaining_ms", left < 0 ? null : left,
                     "held", lock.isHeldByCurrentThread(), "hold_count", lock.getHoldCount());
             } catch (Exception error) {
