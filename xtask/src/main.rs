@@ -2,6 +2,7 @@
 
 #![expect(clippy::disallowed_methods, reason = "a development program: it holds no locks and no leases")]
 
+mod bench;
 mod certs;
 mod cleanup;
 mod compose;
@@ -32,6 +33,9 @@ cargo xtask <command>
   endpoint [--compose]     the endpoint tests alone
   examples                 runs every example
   repeat N                 runs the integration tests N times
+  bench [OPTION…]          this crate, the floors and other locks side by side, on one private server: table, JSON, plots.
+                           --quick; --only uncontended,hand-over,one-name,processes,distinct,queue,drops,holds;
+                           --kinds current,floor-current,rlock,… ; --blocks N (30); --out DIR (target/bench-report)
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it
@@ -75,6 +79,7 @@ fn main() -> ExitCode {
         ["certs", directory, hosts @ ..] => {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
+        ["bench", options @ ..] => bench::run(options),
         ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),
         ["reliability", options @ ..] => reliability::run(options),

@@ -1,0 +1,45 @@
+//! A worker process of `cargo xtask bench`: a lock of some kind, and the loads that are put on it.
+//!
+//! Commands come as lines of JSON on standard input, each is answered by one line on standard output. All stamps are
+//! nanoseconds of the machine's monotonic clock, which all processes share.
+
+mod crowd;
+mod pairs;
+mod serve;
+mod turns;
+mod wide;
+
+pub use serve::serve;
+
+use std::future::Future;
+
+/// Locks of one kind, over one client.
+pub trait Service: Send + Sync + 'static {
+    /// A lock of this kind.
+    type Lock: Lock;
+    /// A handle on a name.
+    fn lock(&self, name: &str) -> Self::Lock;
+}
+
+/// A lock under one name.
+pub trait Lock: Clone + Send + Sync + 'static {
+    /// What proves that it is held. Dropped without a release: whatever the crate makes of that.
+    type Guard: Send + 'static;
+
+    /// What has to be there before several processes contend; not measured.
+    fn prepare(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
+    /// Waits until the lock is held.
+    fn acquire(&self) -> impl Future<Output = Self::Guard> + Send;
+
+    /// Gives it up and waits for the confirmation.
+    fn release(guard: Self::Guard) -> impl Future<Output = ()> + Send;
+}
+
+/// Nanoseconds on a clock that all processes of this machine share.
+pub fn now() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}

@@ -1,0 +1,62 @@
+//! This crate's lock in both keeper modes, and the floor of each: `bench KIND URL THREADS`.
+
+mod floor;
+
+use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Mutex;
+use tokio::runtime::Builder;
+use tokio::runtime::Runtime;
+
+fn main() {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [kind, url, threads] = args.as_slice() else { panic!("bench KIND URL THREADS") };
+    let runtime = runtime(threads.parse().expect("a number of threads"));
+    let own = |keeper, hand_off| runtime.block_on(async { Own::connect(url, keeper, hand_off).await });
+    match kind.as_str() {
+        "thread" => bench::serve(&runtime, own(Keeper::Thread, true)),
+        "current" => bench::serve(&runtime, own(Keeper::Current, true)),
+        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false)),
+        "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
+        "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
+        other => panic!("no such kind: {other}"),
+    }
+}
+
+/// With one thread the callers' tasks and the client of `current` share it.
+fn runtime(threads: usize) -> Runtime {
+    Builder::new_multi_thread().worker_threads(threads).enable_all().build().expect("a runtime")
+}
+
+struct Own(LockClient);
+
+impl Own {
+    async fn connect(url: &str, keeper: Keeper, hand_off: bool) -> Self {
+        let builder = LockClient::builder().url(url).keeper(keeper).hand_off(hand_off);
+        Self(builder.connect().await.expect("connected"))
+    }
+}
+
+impl bench::Service for Own {
+    type Lock = OwnLock;
+
+    fn lock(&self, name: &str) -> OwnLock {
+        OwnLock(self.0.mutex(name).expect("a name"))
+    }
+}
+
+#[derive(Clone)]
+struct OwnLock(Mutex);
+
+impl bench::Lock for OwnLock {
+    type Guard = Guard;
+
+    async fn acquire(&self) -> Guard {
+        self.0.lock().await.expect("locked")
+    }
+
+    async fn release(guard: Guard) {
+        guard.unlock().await.expect("unlocked");
+    }
+}

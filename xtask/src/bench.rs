@@ -1,0 +1,78 @@
+//! `cargo xtask bench`: this crate, its floors and its peers side by side, on one private server.
+//!
+//! Every kind of lock runs in processes of its own (`bench/`, `bench/peers/`), which are told by lines of JSON what to
+//! do. Blocks of the kinds alternate, so that a noisy minute hits all of them; figures are medians over blocks.
+
+mod bars;
+mod figures;
+mod fleet;
+mod loads;
+mod plots;
+mod redis_benchmark;
+mod report;
+mod wide;
+
+use std::path::PathBuf;
+
+use crate::root;
+use crate::servers;
+use crate::servers::Server;
+
+use fleet::Programs;
+use report::Report;
+
+/// What is measured, and how long.
+pub(crate) struct Plan {
+    only: Vec<String>,
+    kinds: Vec<String>,
+    blocks: usize,
+    quick: bool,
+    out: PathBuf,
+}
+
+impl Plan {
+    fn read(options: &[&str]) -> Result<Self, String> {
+        let out = root().join("target/bench-report");
+        let mut plan = Self { only: Vec::new(), kinds: Vec::new(), blocks: 30, quick: false, out };
+        let mut options = options.iter();
+        while let Some(option) = options.next() {
+            let mut value = || options.next().copied().ok_or_else(|| format!("{option} wants a value"));
+            let words = |text: &str| text.split(',').map(str::to_owned).collect();
+            match *option {
+                "--quick" => (plan.quick, plan.blocks) = (true, 6),
+                "--only" => plan.only = words(value()?),
+                "--kinds" => plan.kinds = words(value()?),
+                "--blocks" => {
+                    plan.blocks = value()?.parse().map_err(|_| "--blocks wants a number".to_owned())?;
+                }
+                "--out" => plan.out = value()?.into(),
+                other => return Err(format!("bench does not know {other}")),
+            }
+        }
+        Ok(plan)
+    }
+
+    fn wants(&self, load: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == load)
+    }
+
+    /// Those of `kinds` that are wanted and there.
+    fn kinds(&self, programs: &Programs, kinds: &[&'static str]) -> Vec<&'static str> {
+        let wanted = |kind: &str| self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind);
+        kinds.iter().copied().filter(|kind| wanted(kind) && programs.has(kind)).collect()
+    }
+}
+
+pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
+    let plan = Plan::read(options)?;
+    let program = servers::find_or_install()?;
+    let programs = Programs::build(&plan)?;
+    let server = Server::start(&program)?;
+    let mut report = Report::new(&server, options)?;
+    loads::all(&plan, &programs, &server, &mut report)?;
+    wide::all(&plan, &programs, &server, &mut report)?;
+    report.print();
+    report.write(&plan.out)?;
+    println!("written to {}", plan.out.display());
+    Ok(true)
+}

@@ -1,0 +1,259 @@
+//! The loads that all kinds can be put under.
+
+use serde_json::Value;
+use serde_json::json;
+
+use crate::servers::Server;
+
+use super::Plan;
+use super::figures::Sent;
+use super::figures::median;
+use super::figures::number;
+use super::figures::numbers;
+use super::figures::percentile;
+use super::fleet::OWN;
+use super::fleet::Programs;
+use super::fleet::Worker;
+use super::fleet::everybody;
+use super::redis_benchmark;
+use super::report::Report;
+use super::report::Row;
+
+/// What one kind did in one block.
+struct Block {
+    /// What is compared: a time in microseconds, or grants per second.
+    main: f64,
+    /// Single times in microseconds, where the load tells them.
+    samples: Vec<f64>,
+    grants: f64,
+    others: Vec<(&'static str, f64)>,
+}
+
+pub(crate) fn all(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    report: &mut Report,
+) -> Result<(), String> {
+    let mut bench = Bench { plan, programs, server, report };
+    if plan.wants("uncontended") {
+        bench.uncontended()?;
+    }
+    if plan.wants("hand-over") {
+        bench.hand_over()?;
+    }
+    if plan.wants("one-name") {
+        for tasks in [2, 8, 64] {
+            bench.crowd(&format!("one-name-{tasks}"), 1, tasks, false)?;
+        }
+    }
+    if plan.wants("processes") {
+        bench.crowd("processes-4x16", 4, 16, false)?;
+    }
+    if plan.wants("distinct") {
+        for tasks in [1, 8, 64, 1_000] {
+            bench.crowd(&format!("distinct-{tasks}"), 1, tasks, true)?;
+        }
+    }
+    Ok(())
+}
+
+struct Bench<'a> {
+    plan: &'a Plan,
+    programs: &'a Programs,
+    server: &'a Server,
+    report: &'a mut Report,
+}
+
+impl Bench<'_> {
+    fn uncontended(&mut self) -> Result<(), String> {
+        let pairs = if self.plan.quick { 100 } else { 300 };
+        let kinds = self.plan.kinds(self.programs, &everybody());
+        self.alternate("uncontended", &kinds, 1, &mut |workers| {
+            let load = json!({ "do": "pairs", "name": format!("pairs:{}", workers[0].pid), "count": pairs });
+            let times = micros(&numbers(&workers[0].ask(&load)?, "ns"));
+            let grants = f64::from(pairs);
+            Ok(Block { main: median(&times), samples: times, grants, others: Vec::new() })
+        })?;
+        let floor = redis_benchmark::pair(self.server)?;
+        self.report.note("redis-benchmark -c 1, twice the median of the acquire script, us", floor);
+        Ok(())
+    }
+
+    fn hand_over(&mut self) -> Result<(), String> {
+        let turns = if self.plan.quick { 15 } else { 40 };
+        let kinds = self.plan.kinds(self.programs, &everybody());
+        self.alternate("hand-over", &kinds, 2, &mut |workers| {
+            let name = format!("turns:{}", workers[0].pid);
+            let load =
+                json!({ "do": "turns", "name": name, "count": turns, "hold_us": 3_000, "pause_us": 1_000 });
+            let answers = together(workers, &load)?;
+            Ok(hand_overs(&answers))
+        })
+    }
+
+    fn crowd(&mut self, load: &str, processes: usize, tasks: u64, distinct: bool) -> Result<(), String> {
+        let length = if self.plan.quick { 100_000 } else { 250_000 };
+        let mut wanted = everybody();
+        if processes > 1 {
+            wanted.push("thread-no-hand-off");
+        }
+        let kinds = self.plan.kinds(self.programs, &wanted);
+        let name = load.to_owned();
+        self.alternate(load, &kinds, processes, &mut |workers| {
+            let name = format!("{name}:{}", workers[0].pid);
+            let load =
+                json!({ "do": "crowd", "name": name, "tasks": tasks, "distinct": distinct, "us": length });
+            let answers = together(workers, &load)?;
+            Ok(crowd_of(&answers))
+        })
+    }
+
+    /// Blocks of all kinds in turn, after one of each that does not count.
+    fn alternate(
+        &mut self,
+        load: &str,
+        kinds: &[&'static str],
+        processes: usize,
+        block: &mut dyn FnMut(&mut [Worker]) -> Result<Block, String>,
+    ) -> Result<(), String> {
+        println!("{load}: {}", kinds.join(", "));
+        type Group = Result<Vec<Worker>, String>;
+        let mut fleet: Vec<Vec<Worker>> = Vec::new();
+        let start = |kind| -> Group {
+            (0..processes).map(|_| Worker::start(self.programs, kind, self.server)).collect()
+        };
+        for kind in kinds {
+            fleet.push(start(kind)?);
+        }
+        let mut done: Vec<(Vec<Block>, Sent)> = kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
+        let mut failed: Vec<Option<String>> = vec![None; kinds.len()];
+        let mut connection = self.server.connect().map_err(|error| error.to_string())?;
+        for round in 0..=self.plan.blocks {
+            for turn in 0..kinds.len() {
+                // Another kind begins each round.
+                let at = (turn + round) % kinds.len();
+                if failed[at].is_some() {
+                    continue;
+                }
+                let before = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
+                let result = block(&mut fleet[at]);
+                let after = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
+                match result {
+                    Ok(_) if round == 0 => {}
+                    Ok(result) => {
+                        done[at].0.push(result);
+                        done[at].1.add(after.since(before));
+                    }
+                    Err(reason) if OWN.contains(&kinds[at]) => return Err(reason),
+                    // Some peers stall; that is a result, too.
+                    Err(reason) => {
+                        println!("  {reason}");
+                        fleet[at].clear();
+                        failed[at] = Some(reason);
+                    }
+                }
+            }
+        }
+        for ((kind, (blocks, sent)), failed) in kinds.iter().zip(done).zip(failed) {
+            self.report.add(row(load, kind, &blocks, sent, failed));
+        }
+        Ok(())
+    }
+}
+
+fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<String>) -> Row {
+    let mains: Vec<f64> = blocks.iter().map(|block| block.main).collect();
+    let samples: Vec<f64> = blocks.iter().flat_map(|block| block.samples.iter().copied()).collect();
+    let grants: f64 = blocks.iter().map(|block| block.grants).sum();
+    let mut row = Row::new(load, kind, mains, failed);
+    if !samples.is_empty() {
+        for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)] {
+            row.figure(name, percentile(&samples, share));
+        }
+        row.quantiles = (0..=100).map(|step| percentile(&samples, f64::from(step) / 100.0)).collect();
+    }
+    row.figure("grants", grants);
+    row.figure("evalsha/grant", sent.scripts / grants);
+    row.figure("sub/grant", sent.subscriptions / grants);
+    row.figure("script us", sent.usec / sent.scripts.max(1.0));
+    let names: Vec<&str> =
+        blocks.first().map_or(Vec::new(), |block| block.others.iter().map(|(name, _)| *name).collect());
+    for (at, name) in names.into_iter().enumerate() {
+        let values: Vec<f64> = blocks.iter().map(|block| block.others[at].1).collect();
+        row.figure(name, if name.starts_with("max") { percentile(&values, 1.0) } else { median(&values) });
+    }
+    row
+}
+
+fn together(workers: &mut [Worker], load: &Value) -> Result<Vec<Value>, String> {
+    for worker in workers.iter_mut() {
+        worker.tell(load)?;
+    }
+    workers.iter().map(Worker::answer).collect()
+}
+
+fn micros(nanoseconds: &[f64]) -> Vec<f64> {
+    nanoseconds.iter().map(|ns| ns / 1_000.0).collect()
+}
+
+/// From the call of a release to the next holder's running, where that one is another process and was waiting.
+fn hand_overs(answers: &[Value]) -> Block {
+    struct Turn {
+        process: usize,
+        asked: f64,
+        granted: f64,
+        released: f64,
+    }
+    let mut turns = Vec::new();
+    for (process, answer) in answers.iter().enumerate() {
+        for turn in answer["turns"].as_array().into_iter().flatten() {
+            let at = |index: usize| turn[index].as_f64().unwrap_or(f64::NAN);
+            turns.push(Turn { process, asked: at(0), granted: at(1), released: at(2) });
+        }
+    }
+    turns.sort_by(|one, other| one.granted.total_cmp(&other.granted));
+    let mut times = Vec::new();
+    let mut chances = 0_u32;
+    for pair in turns.windows(2) {
+        let waiting = turns.iter().any(|turn| {
+            turn.process != pair[0].process
+                && turn.asked < pair[0].released
+                && turn.granted > pair[0].released
+        });
+        chances += u32::from(waiting);
+        if waiting && pair[1].process != pair[0].process && pair[1].asked < pair[0].released {
+            times.push((pair[1].granted - pair[0].released) / 1_000.0);
+        }
+    }
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let share = times.len() as f64 / f64::from(chances.max(1));
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let grants = turns.len() as f64;
+    Block { main: median(&times), samples: times, grants, others: vec![("to waiter", share)] }
+}
+
+fn crowd_of(answers: &[Value]) -> Block {
+    let sum = |field: &str| answers.iter().map(|answer| number(answer, field)).sum::<f64>();
+    let all = |field: &str| answers.iter().map(|answer| number(answer, field)).collect::<Vec<_>>();
+    let grants = sum("grants");
+    let seconds = percentile(&all("ns"), 1.0) / 1e9;
+    let longest = percentile(&all("max"), 1.0) / 1_000.0;
+    let waited: f64 = answers.iter().map(|answer| number(answer, "mean") * number(answer, "grants")).sum();
+    let mean = waited / grants / 1_000.0;
+    #[expect(clippy::cast_precision_loss, reason = "a few processes")]
+    let share = |value: f64| value / (grants / answers.len() as f64);
+    let others = vec![
+        ("wait mean", mean),
+        ("wait p50", median(&all("p50")) / 1_000.0),
+        ("wait p99", percentile(&all("p99"), 1.0) / 1_000.0),
+        ("wait max", longest),
+        ("max wait", longest),
+        ("max/mean", longest / mean),
+        ("least share", share(percentile(&all("grants"), 0.0))),
+        ("most share", share(percentile(&all("grants"), 1.0))),
+        ("least task", percentile(&all("least"), 0.0)),
+        ("most task", percentile(&all("most"), 1.0)),
+    ];
+    Block { main: grants / seconds, samples: Vec::new(), grants, others }
+}
