@@ -27,13 +27,16 @@ pub(crate) struct Plan {
     kinds: Vec<String>,
     blocks: usize,
     quick: bool,
+    /// Of each worker's runtime: as many as Tokio would have on a machine with two cores, or one.
+    threads: String,
     out: PathBuf,
 }
 
 impl Plan {
     fn read(options: &[&str]) -> Result<Self, String> {
         let out = root().join("target/bench-report");
-        let mut plan = Self { only: Vec::new(), kinds: Vec::new(), blocks: 30, quick: false, out };
+        let mut plan =
+            Self { only: Vec::new(), kinds: Vec::new(), blocks: 30, quick: false, threads: "2".into(), out };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             let mut value = || options.next().copied().ok_or_else(|| format!("{option} wants a value"));
@@ -45,6 +48,7 @@ impl Plan {
                 "--blocks" => {
                     plan.blocks = value()?.parse().map_err(|_| "--blocks wants a number".to_owned())?;
                 }
+                "--threads" => plan.threads = value()?.to_owned(),
                 "--out" => plan.out = value()?.into(),
                 other => return Err(format!("bench does not know {other}")),
             }

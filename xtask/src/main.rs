@@ -35,7 +35,7 @@ cargo xtask <command>
   repeat N                 runs the integration tests N times
   bench [OPTION…]          this crate, the floors and other locks side by side, on one private server: table, JSON, plots.
                            --quick; --only uncontended,hand-over,one-name,processes,distinct,queue,drops,holds;
-                           --kinds current,floor-current,rlock,… ; --blocks N (30); --out DIR (target/bench-report)
+                           --kinds current,floor-current,rlock,… ; --blocks N (30); --threads N (2); --out DIR (target/bench-report)
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it

@@ -31,16 +31,18 @@ const PATIENCE: Duration = Duration::from_secs(90);
 pub(crate) const OWN: [&str; 2] = ["thread", "current"];
 pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 pub(crate) const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
-pub(crate) const GO: [&str; 3] = ["rueidislock", "rueidislock-default", "redsync"];
 
 /// Own kinds and their floors first, so that a table reads that way.
 pub(crate) fn everybody() -> Vec<&'static str> {
     let own = [FLOORS[1], OWN[1], FLOORS[0], OWN[0]];
-    own.into_iter().chain(RUST).chain(GO).collect()
+    own.into_iter().chain(RUST).collect()
 }
 
 /// Which program is which kind of lock.
-pub(crate) struct Programs(BTreeMap<&'static str, PathBuf>);
+pub(crate) struct Programs {
+    of: BTreeMap<&'static str, PathBuf>,
+    threads: String,
+}
 
 impl Programs {
     /// Builds what is there to build; peers that do not build are named and left out.
@@ -56,21 +58,18 @@ impl Programs {
         for kind in OWN.iter().chain(&FLOORS).chain(&no_hand_off) {
             programs.insert(*kind, own.clone());
         }
-        for (kinds, built) in [(&RUST, build_peers as fn() -> _), (&GO, build_go)] {
-            let kinds = wanted(kinds);
-            if kinds.is_empty() {
-                continue;
-            }
-            match built() {
-                Ok(program) => programs.extend(kinds.into_iter().map(|kind| (kind, program.clone()))),
-                Err(reason) => println!("without {}: {reason}", kinds.join(", ")),
+        let peers = wanted(&RUST);
+        if !peers.is_empty() {
+            match build_peers() {
+                Ok(program) => programs.extend(peers.into_iter().map(|kind| (kind, program.clone()))),
+                Err(reason) => println!("without {}: {reason}", peers.join(", ")),
             }
         }
-        Ok(Self(programs))
+        Ok(Self { of: programs, threads: plan.threads.clone() })
     }
 
     pub(crate) fn has(&self, kind: &str) -> bool {
-        self.0.contains_key(kind)
+        self.of.contains_key(kind)
     }
 }
 
@@ -89,17 +88,6 @@ fn build_peers() -> Result<PathBuf, String> {
     build_rust("the peers in Rust", &args, "target/peers/release/peers")
 }
 
-fn build_go() -> Result<PathBuf, String> {
-    let folder = crate::root().join("bench/peers/go");
-    let go = process::find_program("go").ok_or("go is not here")?;
-    println!("building the peers in Go");
-    let program = crate::root().join("target/peers/go-peers");
-    let mut command = Command::new(go);
-    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(folder);
-    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
-    if built.success { Ok(program) } else { Err(format!("they do not build:\n{}", built.output)) }
-}
-
 /// A process with locks of one kind. Killed when dropped.
 pub(crate) struct Worker {
     pub(crate) kind: &'static str,
@@ -111,11 +99,10 @@ pub(crate) struct Worker {
 
 impl Worker {
     pub(crate) fn start(programs: &Programs, kind: &'static str, server: &Server) -> Result<Self, String> {
-        let program = programs.0.get(kind).ok_or_else(|| format!("no program for {kind}"))?;
+        let program = programs.of.get(kind).ok_or_else(|| format!("no program for {kind}"))?;
         let mut command = Command::new(program);
-        // As many threads as the machine of the figures has cores; the callers' tasks run on them.
         let mut child = command
-            .args([kind, &server.url(), "2"])
+            .args([kind, &server.url(), &programs.threads])
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
