@@ -53,6 +53,12 @@ impl HoldCell {
         now.0 < self.valid_until.load(Ordering::Acquire)
     }
 
+    /// The same for callers, to whom a "no" is final: the keeper may be about to handle a reply with an older clock.
+    pub(crate) fn is_still_held(&self, now: Moment) -> bool {
+        self.lose_if_past(now);
+        self.is_held(now)
+    }
+
     /// Zero once the hold has ended.
     pub(crate) fn valid_until(&self) -> Moment {
         Moment(self.valid_until.load(Ordering::Acquire))
@@ -212,6 +218,15 @@ mod tests {
         let live = cell();
         assert!(live.extend(Moment(50), later) && live.is_held(Moment(499)));
         assert!(live.extend(Moment(50), END) && live.is_held(Moment(499)), "never back");
+    }
+
+    #[test]
+    fn a_caller_who_saw_it_run_out_does_not_see_it_again() {
+        let cell = cell();
+        assert!(!cell.is_still_held(END));
+        // The keeper read its clock before, and handles a reply only now.
+        assert!(!cell.extend(Moment(99), Moment(500)));
+        assert!(!cell.is_still_held(END));
     }
 
     #[test]

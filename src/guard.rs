@@ -73,7 +73,7 @@ impl Guard {
 
     /// Whether the lock is still held, as far as can be known here. A clock read, no I/O.
     pub fn is_held(&self) -> bool {
-        self.cell.is_held(self.shared.now())
+        self.cell.is_still_held(self.shared.now())
     }
 
     /// Whether there is reason to fear a loss: no renewal was confirmed for half a lease, or the connection is down.

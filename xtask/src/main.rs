@@ -53,6 +53,8 @@ cargo xtask <command>
   seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
   sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
+  threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
+  lua-mutants              makes every small mistake in every script, each of which the script tests must notice
   help                     this text
 
 environment
@@ -87,6 +89,8 @@ fn main() -> ExitCode {
         ["soak", options @ ..] => reliability::soak(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
+        ["threads"] => proof::threads(),
+        ["lua-mutants"] => proof::lua_mutants(),
         ["model", words @ ..] => proof::model(words),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::process;
 use crate::process::Echo;
+use crate::test;
 
 const LIMIT: Duration = Duration::from_secs(900);
 
@@ -11,5 +12,19 @@ const LIMIT: Duration = Duration::from_secs(900);
 pub(crate) fn model(words: &[&str]) -> Result<bool, String> {
     let mut command = process::cargo(&["run", "--quiet", "--package", "proof-model", "--"]);
     command.args(words);
+    Ok(process::run(command, LIMIT, Echo::On)?.success)
+}
+
+/// Tries the interleavings of the threads that share something.
+pub(crate) fn threads() -> Result<bool, String> {
+    let command = process::cargo(&["run", "--quiet", "--package", "proof-threads"]);
+    Ok(process::run(command, LIMIT, Echo::On)?.success)
+}
+
+/// Runs the script tests on each mutant of each script.
+pub(crate) fn lua_mutants() -> Result<bool, String> {
+    let mut command =
+        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "every_mutant_of_the_scripts"]);
+    command.args(["--", "--nocapture"]);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }

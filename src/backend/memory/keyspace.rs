@@ -183,6 +183,14 @@ impl Keyspace {
         self.store().fail_next(at_call, error.into());
     }
 
+    /// Gives scripts Redis 7's `redis.acl_check_cmd`.
+    pub(crate) fn answer_permissions(&mut self, allowed: impl Fn(&str, &str) -> bool + Send + 'static) {
+        let answer =
+            self.lua.create_function(move |_, words: (String, String)| Ok(allowed(&words.0, &words.1)));
+        let redis = self.environment.raw_get::<Table>("redis");
+        redis.and_then(|redis| redis.raw_set("acl_check_cmd", answer?)).expect("a table takes a function");
+    }
+
     /// Whether memory is short: a script's first write must not be one that needs memory.
     pub(crate) fn set_out_of_memory(&mut self, on: bool) {
         self.store().set_out_of_memory(on);

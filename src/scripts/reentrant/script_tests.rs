@@ -4,8 +4,11 @@
 //! `fence=7 lock={a:1}@5` is a string without and a hash with a time to live of five units of 1,000 s;
 //! `T` is the time of the call, `T3` of the third call.
 
+mod edges;
 mod faults;
 mod memory;
+mod mutants;
+mod mutator;
 mod random;
 mod redis;
 mod rules;
@@ -32,6 +35,8 @@ trait Server {
     /// What was published since the last call, in order. Channels `ch` and `client` have one subscriber.
     fn published(&mut self) -> Vec<Published>;
     fn set_out_of_memory(&mut self, on: bool);
+    /// The user who runs scripts may not use this command, nor any with a key that does not begin with `x`.
+    fn forbid(&mut self, command: &'static str);
     /// One call, and all that is to be known about it.
     fn step(&mut self, call: &ScriptCall) -> Step {
         Step {

@@ -14,7 +14,10 @@ const ERROR: &str = "NOPERM this user has no permissions to run the command";
 
 #[test]
 fn a_refused_command_leaves_nothing_half_done() {
-    let mut server = Memory::start();
+    check(&mut Memory::start());
+}
+
+pub(super) fn check(server: &mut Memory) {
     let all = [
         tables::ACQUIRE,
         tables::RELEASE,
@@ -25,12 +28,12 @@ fn a_refused_command_leaves_nothing_half_done() {
     ];
     for &(state, text, ..) in all.into_iter().flatten() {
         let call = parse_call(text);
-        set_up(&mut server, state);
+        set_up(server, state);
         let before = server.dump();
         server.run(&call).unwrap();
         let complete = server.dump();
         for at in 0..=COMMANDS {
-            set_up(&mut server, state);
+            set_up(server, state);
             server.keyspace.fail_next(at, ERROR);
             let result = server.run(&call);
             let after = server.dump();

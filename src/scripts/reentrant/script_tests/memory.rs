@@ -1,5 +1,6 @@
 //! The embedded Lua.
 
+use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
@@ -10,9 +11,14 @@ use crate::scripts::reentrant::script_tests::Server;
 
 const SUBSCRIBED: [(&str, bool); 3] = [("ch", false), ("ch", true), ("client", false)];
 
+/// From one call to the next.
+const STEP_US: i64 = 100;
+
 pub(super) struct Memory {
     pub(super) keyspace: Keyspace,
     pub(super) now_us: i64,
+    /// Runs in place of the script of the same name.
+    pub(super) instead: Option<&'static Script>,
 }
 
 impl Memory {
@@ -21,14 +27,22 @@ impl Memory {
         for (channel, sharded) in SUBSCRIBED {
             keyspace.set_subscribers(channel, sharded, 1);
         }
-        Self { keyspace, now_us: 1_750_000_000_000_000 }
+        Self { keyspace, now_us: 1_750_000_000_000_000, instead: None }
+    }
+
+    /// The time at which the next call will run.
+    pub(super) fn next_time(&self) -> i64 {
+        self.now_us + STEP_US
     }
 }
 
 impl Server for Memory {
     fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
-        self.now_us += 100;
-        self.keyspace.run(self.now_us, call)
+        self.now_us += STEP_US;
+        match self.instead.filter(|instead| instead.name == call.script.name) {
+            Some(script) => self.keyspace.run(self.now_us, &ScriptCall { script, ..call.clone() }),
+            None => self.keyspace.run(self.now_us, call),
+        }
     }
 
     fn now_us(&mut self) -> i64 {
@@ -54,5 +68,9 @@ impl Server for Memory {
 
     fn set_out_of_memory(&mut self, on: bool) {
         self.keyspace.set_out_of_memory(on);
+    }
+
+    fn forbid(&mut self, command: &'static str) {
+        self.keyspace.answer_permissions(move |asked, key| asked != command && key.starts_with('x'));
     }
 }

@@ -121,6 +121,10 @@ impl Server for Redis {
         Step { before, result, after, dump, published: self.heard() }
     }
 
+    fn forbid(&mut self, command: &'static str) {
+        self.command(&["ACL", "SETUSER", "default", &format!("-{command}"), "resetkeys", "~x*"]);
+    }
+
     fn set_out_of_memory(&mut self, on: bool) {
         self.command(&["CONFIG", "SET", "maxmemory", if on { "1" } else { "0" }]);
     }

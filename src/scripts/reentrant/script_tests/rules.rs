@@ -102,7 +102,10 @@ fn a_key_that_was_not_declared_is_refused() {
 
 #[test]
 fn a_clock_that_went_back_does_not_bring_tokens_back() {
-    let mut memory = Memory::start();
+    check_clock_step(&mut Memory::start());
+}
+
+pub(super) fn check_clock_step(memory: &mut Memory) {
     let mut last = 0;
     for _ in 0..3 {
         let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon")).unwrap() else {

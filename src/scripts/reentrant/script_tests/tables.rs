@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use crate::backend::ScriptCall;
+use crate::scripts::reentrant::PERMISSIONS;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::memory::Memory;
 use crate::scripts::reentrant::script_tests::observe;
@@ -353,9 +355,31 @@ fn check_out_of_memory(server: &mut dyn Server) {
     server.set_out_of_memory(false);
 }
 
-/// Each check on both servers.
+/// Of each pair whether it is allowed; nothing is touched.
+fn check_permissions(server: &mut dyn Server) {
+    let call = |pairs: &[&str]| ScriptCall {
+        script: &PERMISSIONS,
+        keys: Vec::new(),
+        args: pairs.iter().map(|word| (*word).to_owned()).collect(),
+    };
+    server.forbid("hset");
+    for (pairs, reply) in [
+        (&[][..], "1 T"),
+        (&["get", "x"], "1 T 1"),
+        (&["get", "y"], "1 T 0"),
+        (&["hset", "x"], "1 T 0"),
+        (&["get", "x", "hset", "x"], "1 T 1 0"),
+        (&["hset", "x", "get", "x", "get", "y", "del", "x1"], "1 T 0 1 0 1"),
+    ] {
+        let seen = observe(server, &call(pairs), &mut Times::default());
+        assert_eq!((&*seen.reply, &*seen.keys), (reply, ""), "{pairs:?}");
+    }
+}
+
+/// Each check on both servers; and all of them for those who want to see whether they notice something.
 macro_rules! on_both {
     ($($name:ident: $check:expr;)*) => {
+        pub(super) const CHECKS: &[(&str, fn(&mut dyn Server))] = &[$((stringify!($name), $check)),*];
         mod in_memory {
             use super::*;
             $(#[test] fn $name() { ($check)(&mut Memory::start()); })*
@@ -380,4 +404,5 @@ on_both! {
     tokens_grow_through_lost_data: |server: &mut dyn Server| check_tokens(server);
     a_lock_is_freed_and_published_once: |server: &mut dyn Server| check_freed_once(server);
     out_of_memory_leaves_nothing_half_done: |server: &mut dyn Server| check_out_of_memory(server);
+    permissions_are_told: |server: &mut dyn Server| check_permissions(server);
 }

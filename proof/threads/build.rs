@@ -1,0 +1,141 @@
+//! Takes the library's own sources, with the locks and atomics of loom, and of shuttle, in place of std's; and once more
+//! for each rule, with that rule broken.
+
+use std::env;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A rule, broken: which model must notice, and what is changed where.
+struct Broken {
+    name: &'static str,
+    model: &'static str,
+    file: &'static str,
+    from: &'static str,
+    to: &'static str,
+}
+
+include!("broken.rs");
+
+/// From each file what threads share, without its tests.
+const FILES: [&str; 4] = ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/shared.rs"];
+
+/// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
+const SEEN: [(&str, &str); 8] = [
+    ("use std::sync::atomic::", "use crate::sync::"),
+    ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
+    ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
+    ("use tokio::sync::Notify;", "use crate::sync::Notify;"),
+    ("use tokio::sync::mpsc::UnboundedSender;", "use crate::sync::UnboundedSender;"),
+    ("use tokio::sync::mpsc::UnboundedReceiver;", "use crate::sync::UnboundedReceiver;"),
+    ("enum Message", "pub(crate) enum Message"),
+    ("pub(super)", "pub(crate)"),
+];
+
+fn main() {
+    let src = manifest().join("../../src");
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=broken.rs");
+    println!("cargo::rerun-if-changed=src/models.rs");
+    println!("cargo::rerun-if-changed=src/sync.rs");
+    println!("cargo::rerun-if-changed={}", src.display());
+    let mut text = variant(&src, "good", None, false) + &variant(&src, "good_shuttle", None, true);
+    writeln!(text, "mod shuttle_sync {{\n{}\n}}", shuttle(&read(&manifest().join("src/sync.rs"))))
+        .expect("text");
+    let mut list = String::from("pub(crate) const BROKEN: &[(&str, &str, [(fn(), fn()); 2])] = &[\n");
+    for broken in BROKEN {
+        let Broken { name, model, .. } = broken;
+        text.push_str(&variant(&src, name, Some(broken), false));
+        text.push_str(&variant(&src, &format!("{name}_shuttle"), Some(broken), true));
+        let entry = |name: &str| format!("({name}::models::{model}, {name}::models::check_outcomes)");
+        let (loom, shuttle) = (entry(name), entry(&format!("{name}_shuttle")));
+        writeln!(list, "    (\"{name}\", \"{model}\", [{loom}, {shuttle}]),").expect("text");
+    }
+    let out = Path::new(&env::var("OUT_DIR").expect("set by cargo")).join("variants.rs");
+    fs::write(out, format!("{text}{list}];\n")).expect("the output directory is writable");
+}
+
+fn manifest() -> PathBuf {
+    PathBuf::from(env::var("CARGO_MANIFEST_DIR").expect("set by cargo"))
+}
+
+/// With shuttle's locks in place of loom's.
+fn shuttle(text: &str) -> String {
+    let lines = text.lines().filter(|line| !line.starts_with("//!"));
+    let text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    text.replace("loom::", "shuttle::").replace("crate::sync::", "crate::shuttle_sync::")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The sources as modules of a module of their own; the models as well, unless they are built in place.
+fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) -> String {
+    let changed = |file: &str, text: String| match broken {
+        Some(broken) if broken.file == file => {
+            assert_eq!(text.matches(broken.from).count(), 1, "{name}: {file} has changed");
+            text.replace(broken.from, broken.to)
+        }
+        _ => text,
+    };
+    let [cell, slot, desk, shared] = FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
+    let keeper = prepared(&message(&changed("keeper.rs", read(&src.join("keeper.rs")))), name);
+    let ending = prepared(&ending(&changed("keeper/task.rs", read(&src.join("keeper/task.rs")))), name);
+    let models = if name == "good" {
+        String::new()
+    } else {
+        let text = read(&manifest().join("src/models.rs"));
+        let text = prepared(&text.replace("crate::good::", &format!("crate::{name}::")), name);
+        format!("pub(crate) mod models {{\n{text}\n}}\n")
+    };
+    let text = format!(
+        "#[allow(warnings, clippy::all, reason = \"a part of what is shipped\")]\n\
+         pub(crate) mod {name} {{\n\
+         pub(crate) mod cell {{\n{cell}\n}}\npub(crate) mod slot {{\n{slot}\n}}\n\
+         pub(crate) mod keeper {{\n{keeper}\npub(crate) mod desk {{\n{desk}\n}}\n\
+         pub(crate) mod shared {{\n{shared}\n}}\npub(crate) mod ending {{\n{ending}\n}}\n}}\n{models}}}\n"
+    );
+    if on_shuttle { shuttle(&text) } else { text }
+}
+
+/// Without the page's own comment and its tests, and with the other locks.
+fn prepared(text: &str, name: &str) -> String {
+    let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let lines = text.lines().filter(|line| !line.starts_with("//!"));
+    let mut text: String = lines.flat_map(|line| [line, "\n"]).collect();
+    for (from, to) in SEEN {
+        text = text.replace(from, to);
+    }
+    for module in ["cell", "slot"] {
+        text = text.replace(&format!("crate::{module}::"), &format!("crate::{name}::{module}::"));
+    }
+    text
+}
+
+/// The messages of the mailbox.
+fn message(keeper: &str) -> String {
+    let at = keeper.find("use std::sync::mpsc;").expect("keeper.rs has changed");
+    keeper[at..].to_owned()
+}
+
+/// What the keeper does with its callers when it ends.
+fn ending(task: &str) -> String {
+    let farewell = between(task, "/// What is said once nothing of the keeper is left.", "impl Task {");
+    let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
+    format!(
+        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\n\
+         use tokio::sync::mpsc::UnboundedReceiver;\nuse super::Message;\nuse super::desk::Desk;\n\
+         pub(crate) struct Ending {{ pub(crate) messages: UnboundedReceiver<Message>, pub(crate) desk: Desk, \
+         pub(crate) farewell: Farewell }}\n{}\nimpl Ending {{\n{}}}\n",
+        farewell,
+        turn_away.replace("async fn turn_callers_away", "pub(crate) async fn turn_callers_away")
+    )
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let start = text.find(from).unwrap_or_else(|| panic!("task.rs has changed: {from}"));
+    let end = text[start..].find(to).unwrap_or_else(|| panic!("task.rs has changed: {to}"));
+    &text[start..start + end]
+}

@@ -1,0 +1,241 @@
+//! Two or three threads each, doing to the shipped code what callers and the keeper do to it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::clock::Moment;
+use crate::config::Config;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::good::cell::HoldCell;
+use crate::good::keeper::Message;
+use crate::good::keeper::desk::Desk;
+use crate::good::keeper::ending::Ending;
+use crate::good::keeper::ending::Farewell;
+use crate::good::keeper::shared::Shared;
+use crate::good::slot::slot;
+use crate::name::LockName;
+use crate::sync::block_on;
+use crate::sync::thread;
+use crate::sync::unbounded_channel;
+
+/// When the hold of a model runs out.
+const END: Moment = Moment(100);
+const BEFORE: Moment = Moment(99);
+const RENEWED: Moment = Moment(500);
+
+fn cell() -> Arc<HoldCell> {
+    Arc::new(HoldCell::new(LockName, 1, 7, END))
+}
+
+/// A caller sees the end while the keeper, whose clock it read before, handles a confirmed renewal: one of them wins.
+pub(crate) fn what_ran_out_is_not_revived() {
+    let cell = cell();
+    let keeper = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || cell.extend(BEFORE, RENEWED))
+    };
+    cell.lose_if_past(END);
+    let lost = cell.loss().is_some();
+    let extended = keeper.join().unwrap();
+    assert!(extended != lost, "extended: {extended}, lost: {lost}");
+    assert_eq!(cell.is_held(END), extended);
+}
+
+/// A caller asks twice, and hears "no" and "yes" never in that order.
+pub(crate) fn a_no_is_final() {
+    let cell = cell();
+    let keeper = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || cell.extend(BEFORE, RENEWED))
+    };
+    let first = cell.is_still_held(END);
+    let second = cell.is_still_held(END);
+    assert!(first || !second, "held again");
+    keeper.join().unwrap();
+}
+
+/// Everybody who learns why a hold was lost learns the same.
+pub(crate) fn the_first_cause_stays() {
+    let cell = cell();
+    let keeper = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || {
+            cell.lose(LossReason::Removed);
+            cell.loss()
+        })
+    };
+    cell.lose_if_past(END);
+    let seen = cell.loss();
+    let said = keeper.join().unwrap();
+    let last = cell.loss();
+    assert!(said.is_some() && said == last, "{said:?}, then {last:?}");
+    assert!(seen.is_none() || seen == last, "{seen:?}, then {last:?}");
+    assert!(!cell.is_held(Moment(1)));
+}
+
+/// `Guard::lost` without its timer: takes its place, looks, waits.
+pub(crate) fn whoever_waits_for_a_loss_hears_of_it() {
+    let cell = cell();
+    let keeper = {
+        let cell = Arc::clone(&cell);
+        thread::spawn(move || cell.lose(LossReason::TakenOver))
+    };
+    let reason = loop {
+        let ended = cell.ended().notified();
+        match cell.loss() {
+            Some(reason) => break reason,
+            None => ended.wait(),
+        }
+    };
+    assert_eq!(reason, LossReason::TakenOver);
+    keeper.join().unwrap();
+}
+
+/// A keeper without engine and backend, and a client's handle.
+fn client() -> (Arc<Shared>, Ending) {
+    let (mailbox, messages) = unbounded_channel();
+    let shared = Shared::new(
+        mailbox,
+        Clock,
+        Config { client_id: 1 },
+        Arc::default(),
+        Arc::default(),
+        Arc::default(),
+        None,
+    );
+    (Arc::new(shared), Ending { messages, desk: Desk::default(), farewell: Farewell::default() })
+}
+
+fn look(shared_future: &mut (impl Future<Output = Answer> + Unpin)) -> Poll<Answer> {
+    pin!(shared_future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+/// A future is dropped, polled once or never, while the keeper answers it: guard or cancellation, and only one.
+pub(crate) fn a_grant_is_taken_or_given_back() {
+    let (shared, mut keeper) = client();
+    let granting = thread::spawn(move || {
+        let mut given_back = 0;
+        while let Some(message) = block_on(keeper.messages.recv()) {
+            let event = match message {
+                Message::Ask { request, ticket, .. } => {
+                    keeper.desk.open(request, ticket);
+                    keeper.desk.answer(request, Answer::Granted(1))
+                }
+                Message::Cancel { request } => keeper.desk.cancel(request),
+                Message::LastHandle { .. } => break,
+                other => panic!("{other:?}"),
+            };
+            given_back += u32::from(matches!(event, Some(Event::Cancel { .. })));
+        }
+        given_back
+    });
+    let mut asked = shared.ask_cancellable(|request| Event::Ping { request });
+    let taken = look(&mut asked).is_ready();
+    drop(asked);
+    drop(shared);
+    let given_back = granting.join().unwrap();
+    assert_eq!(u32::from(taken) + given_back, 1, "taken: {taken}, given back: {given_back}");
+}
+
+/// The keeper takes an answer back while its future looks for it.
+pub(crate) fn a_grant_is_withdrawn_or_taken() {
+    let (slot, ticket) = slot();
+    let request = RequestId(1);
+    let mut desk = Desk::default();
+    desk.open(request, ticket);
+    let keeper = thread::spawn(move || {
+        let event = desk.answer(request, Answer::Granted(1));
+        assert!(event.is_none(), "somebody is there");
+        matches!(desk.withdraw(request), Event::Withdrawn { .. })
+    });
+    let mut context = Context::from_waker(Waker::noop());
+    let first = slot.poll_take(&mut context);
+    let second = if first.is_pending() { slot.poll_take(&mut context) } else { Poll::Pending };
+    let withdrawn = keeper.join().unwrap();
+    let last = slot.poll_take(&mut context);
+    let taken = [first, second, last].iter().any(|poll| matches!(poll, Poll::Ready(Some(_))));
+    assert!(taken != withdrawn, "taken: {taken}, withdrawn: {withdrawn}");
+}
+
+/// A future that was polled before its answer came is woken by it.
+pub(crate) fn whoever_waits_for_an_answer_gets_it() {
+    let (shared, mut keeper) = client();
+    let answering = thread::spawn(move || {
+        if let Some(Message::Ask { request, ticket, .. }) = block_on(keeper.messages.recv()) {
+            keeper.desk.open(request, ticket);
+            assert!(keeper.desk.answer(request, Answer::Granted(1)).is_none());
+        }
+        keeper
+    });
+    let asked = shared.ask(|request| Event::Ping { request });
+    assert!(matches!(block_on(asked), Answer::Granted(_)));
+    // The desk lives on: a grant whose ticket is gone would be none.
+    drop(answering.join().unwrap());
+}
+
+/// A keeper ends while a caller asks: with an answer or not, before, during or after, nobody waits for ever.
+pub(crate) fn a_keeper_that_ends_answers_everybody() {
+    let (shared, mut keeper) = client();
+    let ending = thread::spawn(move || {
+        if let Some(Message::Ask { request, ticket, .. }) = keeper.messages.try_recv() {
+            keeper.desk.open(request, ticket);
+        }
+        block_on(keeper.turn_callers_away());
+        keeper.farewell.deliver();
+    });
+    let asked = shared.ask(|request| Event::Ping { request });
+    assert!(matches!(block_on(asked), Answer::Failed(Error::Closed)));
+    ending.join().unwrap();
+}
+
+/// A shutdown is asked for while the keeper ends: if it was taken, it hears what was left unreleased.
+pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
+    let (shared, mut keeper) = client();
+    let ending = thread::spawn(move || {
+        block_on(keeper.turn_callers_away());
+        let Ending { messages, farewell, .. } = keeper;
+        // Whoever sends from here on is refused, or was let down.
+        let left = {
+            let mut messages = messages;
+            std::iter::from_fn(|| messages.try_recv()).count()
+        };
+        farewell.deliver();
+        left
+    });
+    let told = matches!(block_on(shared.ask_shutdown(Duration::ZERO)), Answer::ShutDown { .. });
+    OUTCOMES.fetch_or(if told { 1 } else { 2 }, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(ending.join().unwrap(), 0, "taken after the end");
+    let late = block_on(shared.ask_shutdown(Duration::ZERO));
+    assert!(matches!(late, Answer::Failed(Error::Closed)), "{late:?}");
+}
+
+/// What the shutdowns of all schedules heard: 1 the outcome, 2 that the client is closed.
+static OUTCOMES: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
+
+/// Some of those shutdowns came in time and some too late; nothing else has outcomes.
+pub(crate) fn check_outcomes() {
+    let seen = OUTCOMES.swap(0, std::sync::atomic::Ordering::SeqCst);
+    assert!(seen == 0 || seen == 3, "only one of both outcomes: {seen}");
+}
+
+/// Every model.
+pub(crate) const MODELS: &[(&str, fn())] = &[
+    ("what_ran_out_is_not_revived", what_ran_out_is_not_revived),
+    ("a_no_is_final", a_no_is_final),
+    ("the_first_cause_stays", the_first_cause_stays),
+    ("whoever_waits_for_a_loss_hears_of_it", whoever_waits_for_a_loss_hears_of_it),
+    ("a_grant_is_taken_or_given_back", a_grant_is_taken_or_given_back),
+    ("a_grant_is_withdrawn_or_taken", a_grant_is_withdrawn_or_taken),
+    ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
+    ("a_keeper_that_ends_answers_everybody", a_keeper_that_ends_answers_everybody),
+    ("a_shutdown_that_was_taken_is_told_the_outcome", a_shutdown_that_was_taken_is_told_the_outcome),
+];

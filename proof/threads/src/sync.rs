@@ -1,0 +1,142 @@
+//! Locks, atomics and channels whose interleavings are tried: loom's here, shuttle's in a copy that `build.rs` makes.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+pub(crate) use loom::future::block_on;
+pub(crate) use loom::sync::Mutex;
+pub(crate) use loom::sync::MutexGuard;
+pub(crate) use loom::sync::atomic::AtomicU8;
+pub(crate) use loom::sync::atomic::AtomicU32;
+pub(crate) use loom::sync::atomic::AtomicU64;
+pub(crate) use loom::sync::atomic::Ordering;
+pub(crate) use loom::thread;
+
+use loom::sync::Condvar;
+
+/// Tokio's `Notify`, as far as it is used: everybody who was waiting is woken.
+pub(crate) struct Notify {
+    times: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// A place among those who wait.
+pub(crate) struct Notified<'a> {
+    notify: &'a Notify,
+    since: u64,
+}
+
+impl Notify {
+    pub(crate) fn new() -> Self {
+        Self { times: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    pub(crate) fn notify_waiters(&self) {
+        *self.times.lock().expect("no panics") += 1;
+        self.changed.notify_all();
+    }
+
+    /// Already enabled.
+    pub(crate) fn notified(&self) -> Notified<'_> {
+        Notified { notify: self, since: *self.times.lock().expect("no panics") }
+    }
+}
+
+impl Notified<'_> {
+    pub(crate) fn wait(self) {
+        let mut times = self.notify.times.lock().expect("no panics");
+        while *times == self.since {
+            times = self.notify.changed.wait(times).expect("no panics");
+        }
+    }
+}
+
+/// Tokio's unbounded channel, as far as it is used.
+pub(crate) fn unbounded_channel<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
+    let queue = Queue { items: VecDeque::new(), closed: false, senders: true };
+    let channel = Arc::new(Channel { queue: Mutex::new(queue), changed: Condvar::new() });
+    (UnboundedSender(Arc::clone(&channel)), UnboundedReceiver(channel))
+}
+
+struct Channel<T> {
+    queue: Mutex<Queue<T>>,
+    changed: Condvar,
+}
+
+struct Queue<T> {
+    items: VecDeque<T>,
+    closed: bool,
+    senders: bool,
+}
+
+impl<T> Channel<T> {
+    fn lock(&self) -> MutexGuard<'_, Queue<T>> {
+        self.queue.lock().expect("no panics")
+    }
+}
+
+pub(crate) struct UnboundedSender<T>(Arc<Channel<T>>);
+
+impl<T> UnboundedSender<T> {
+    /// Gives the item back once the receiver has closed.
+    pub(crate) fn send(&self, item: T) -> Result<(), T> {
+        let mut queue = self.0.lock();
+        if queue.closed {
+            return Err(item);
+        }
+        queue.items.push_back(item);
+        drop(queue);
+        self.0.changed.notify_all();
+        Ok(())
+    }
+}
+
+impl<T> Drop for UnboundedSender<T> {
+    fn drop(&mut self) {
+        self.0.lock().senders = false;
+        self.0.changed.notify_all();
+    }
+}
+
+pub(crate) struct UnboundedReceiver<T>(Arc<Channel<T>>);
+
+impl<T> UnboundedReceiver<T> {
+    pub(crate) fn close(&mut self) {
+        self.0.lock().closed = true;
+    }
+
+    pub(crate) fn try_recv(&mut self) -> Option<T> {
+        self.0.lock().items.pop_front()
+    }
+
+    /// `None`: closed, or nobody can send any more, and everything was received. Blocks: a model has no runtime.
+    pub(crate) async fn recv(&mut self) -> Option<T> {
+        let mut queue = self.0.lock();
+        loop {
+            if let Some(item) = queue.items.pop_front() {
+                return Some(item);
+            }
+            if queue.closed || !queue.senders {
+                return None;
+            }
+            queue = self.0.changed.wait(queue).expect("no panics");
+        }
+    }
+}
+
+impl<T> Drop for UnboundedReceiver<T> {
+    fn drop(&mut self) {
+        let mut queue = self.0.lock();
+        queue.closed = true;
+        let left = std::mem::take(&mut queue.items);
+        drop(queue);
+        drop(left);
+    }
+}
+
+impl<T> fmt::Debug for UnboundedSender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnboundedSender")
+    }
+}

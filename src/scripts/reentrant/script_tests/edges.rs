@@ -1,0 +1,145 @@
+//! What only the embedded Lua can be made to do: one certain command refused, and instants that are exactly equal.
+
+use crate::backend::ScriptCall;
+use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::PERMISSIONS;
+use crate::scripts::reentrant::script_tests::Server;
+use crate::scripts::reentrant::script_tests::memory::Memory;
+use crate::scripts::reentrant::script_tests::observe;
+use crate::scripts::reentrant::script_tests::set_up;
+use crate::scripts::reentrant::script_tests::text::Times;
+use crate::scripts::reentrant::script_tests::text::parse_call;
+
+/// All that can be seen from outside, one after the other.
+type Checks = &'static [(&'static str, fn(&mut Memory))];
+
+pub(super) const CHECKS: Checks = &[
+    ("a_refusal_is_told_in_redis_own_words", check_refusals),
+    ("the_last_moment_counts", check_last_moment),
+    ("limits_are_allowed", check_limits),
+    ("a_token_follows_an_equal_one", check_equal_token),
+    ("a_server_that_cannot_tell_permissions_says_so", check_no_permissions),
+];
+
+/// State, call, which of its commands is refused, reply, state afterwards (`=`: the same), published.
+type Refusal = (&'static str, &'static str, u32, &'static str, &'static str, &'static str);
+
+const REFUSALS: &[Refusal] = &[
+    ("lock={a:1}@5", "acquire a 1 3M soon", 3, "! NOPERM no (HGET)", "=", ""),
+    ("lock={b:1}@5", "acquire a 2 3M soon", 3, "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "acquire a 1 3M soon", 3, "-4 T 1", "=", ""),
+    ("", "acquire a 1 3M soon", 3, "! NOPERM no (GET)", "=", ""),
+    ("fence=7", "acquire a 1 3M soon", 3, "! NOPERM no (GET)", "=", ""),
+    ("fence=[1]", "acquire a 1 3M soon", 3, "-4 T 5", "=", ""),
+    ("", "acquire a 1 3M soon", 6, "! NOPERM no (PEXPIRE)", "fence=T", ""),
+    ("lock={a:1}@2", "acquire a 1 3M soon", 6, "! NOPERM no (PEXPIRE)", "fence=T lock={a:1}@2", ""),
+    ("lock={a:1}@5", "release a 0 ch PUBLISH", 2, "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "release a 0 ch PUBLISH", 2, "-3 T", "=", ""),
+    ("lock={a:1}@5", "release a 0 ch PUBLISH", 4, "1 T -1", "", ""),
+    ("lock={a:1}@5", "renew soon a 9M", 2, "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "renew soon a 9M", 2, "1 T -3", "=", ""),
+    ("lock={a:1}@5", "renew soon a 9M", 4, "! NOPERM no (PEXPIRE)", "=", ""),
+    ("lock1={a:1}@5 lock2={b:1}@5", "renew soon a 9M b 9M", 2, "1 T -5 1", "lock1={a:1}@5 lock2={b:1}@9", ""),
+    ("lock1={a:1}@5 lock2={b:1}@5", "renew soon a 9M b 9M", 4, "1 T -5 1", "lock1={a:1}@5 lock2={b:1}@9", ""),
+    ("lock1={a:1}@5 lock2={b:1}@5", "renew soon a 9M b 9M", 7, "1 T 1 -5", "lock1={a:1}@9 lock2={b:1}@5", ""),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", 2, "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "hand_off a b 3M soon ch PUBLISH", 2, "-3 T", "=", ""),
+    ("lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", 4, "! NOPERM no (GET)", "=", ""),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", 4, "2 T 1", "", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", 7, "2 T 1", "fence=T", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", 8, "2 T 1", "fence=T", "ch=0"),
+    ("lock={a:1}@5", "hand_off a b 3M late ch PUBLISH", 5, "-1 T -1", "", ""),
+    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", 2, "! NOPERM no (HGET)", "=", ""),
+    ("lock=text@5", "force_release a soon ch PUBLISH client", 2, "-3 T", "=", ""),
+    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", 5, "1 T -1", "", "client=lock"),
+    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", 6, "1 T -1", "", "ch=0"),
+];
+
+fn check_refusals(memory: &mut Memory) {
+    for &(state, call, at, reply, after, published) in REFUSALS {
+        set_up(memory, state);
+        memory.keyspace.fail_next(at, "NOPERM no");
+        let time = memory.next_time();
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        let after = if after == "=" { state } else { after };
+        // An error carries no time that `T` could stand for.
+        let after =
+            if reply.starts_with('!') { after.replace("=T", &format!("={time}")) } else { after.to_owned() };
+        let what = format!("command {at} of {call} in [{state}]");
+        assert_eq!((&*seen.reply, &*seen.keys, &*seen.published), (reply, &*after, published), "{what}");
+    }
+}
+
+/// What carries a deadline is done at that very instant, and is late a microsecond after it.
+fn check_last_moment(memory: &mut Memory) {
+    for (state, call, code) in [
+        ("", "acquire a 1 9M AT", "1"),
+        ("lock={a:1}@5", "acquire a 2 9M AT", "1"),
+        ("lock={a:1}@5", "renew AT a 9M", "1"),
+        ("lock={a:1}@5", "hand_off a b 9M AT ch PUBLISH", "1"),
+        ("lock={a:1}@5", "force_release a AT ch PUBLISH client", "1"),
+    ] {
+        for (early, code) in [(0, code), (1, "-1")] {
+            set_up(memory, state);
+            let deadline = memory.next_time() - early;
+            let call = parse_call(&call.replace("AT", &deadline.to_string()));
+            let seen = observe(memory, &call, &mut Times::default());
+            assert_eq!(seen.reply.split(' ').next(), Some(code), "{call:?}: {seen:?}");
+        }
+    }
+}
+
+/// The smallest and the greatest of each argument is allowed, and counts.
+fn check_limits(memory: &mut Memory) {
+    for (state, call, reply, after) in [
+        ("", "acquire a 1 1 soon", "1 T T", "fence=T lock={a:1}@0"),
+        ("", "acquire a 1 9M 0", "-1 T", ""),
+        ("fence=0", "acquire a 1 9M soon", "1 T T", "fence=T lock={a:1}@9"),
+        ("lock={a:1}", "renew soon a 2", "1 T 1", "lock={a:1}@0"),
+        ("lock={a:1}@5", "renew soon a 86400000", "1 T 1", "lock={a:1}@86"),
+        ("lock={a:1}@5", "renew 0 a 9M", "-1 T", "lock={a:1}@5"),
+        ("lock={a:1}@5", "hand_off a b 1 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@0"),
+        ("lock={a:1}@5", "hand_off a b 86400000 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@86"),
+        ("lock={a:1}@5", "hand_off a b 9M 0 ch PUBLISH", "-1 T 1", ""),
+        ("fence=0 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@9"),
+        ("fence=-1 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", "2 T 1", "fence=-1"),
+        ("lock={a:1}@5", "force_release a 0 ch PUBLISH client", "-1 T", "lock={a:1}@5"),
+    ] {
+        set_up(memory, state);
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        assert_eq!((&*seen.reply, &*seen.keys), (reply, after), "{call} in [{state}]");
+    }
+    // Two milliseconds are left: still a hold like any other.
+    set_up(memory, "");
+    memory.plant("lock", &Stored::Hash(vec![("a".to_owned(), "1".to_owned())]), Some(2));
+    let seen = observe(memory, &parse_call("acquire a 2 9M soon"), &mut Times::default());
+    assert_eq!((&*seen.reply, &*seen.keys), ("1 T 0", "lock={a:2}@9"));
+    // Nothing to renew is a mistake of the caller's.
+    let call = ScriptCall { keys: Vec::new(), ..parse_call("renew soon") };
+    assert_eq!(observe(memory, &call, &mut Times::default()).reply, "-9 T 1");
+}
+
+/// The last token may be of this very microsecond.
+fn check_equal_token(memory: &mut Memory) {
+    for call in ["acquire a 1 9M soon", "hand_off a b 9M soon ch PUBLISH"] {
+        set_up(memory, if call.starts_with("hand") { "lock={a:1}@5" } else { "" });
+        let last = memory.next_time();
+        memory.plant("fence", &Stored::Text(last.to_string()), None);
+        let seen = observe(memory, &parse_call(call), &mut Times::default());
+        assert_eq!(seen.reply, format!("1 T {}", last + 1), "{call}");
+    }
+}
+
+fn check_no_permissions(memory: &mut Memory) {
+    let call =
+        ScriptCall { script: &PERMISSIONS, keys: Vec::new(), args: ["get", "x"].map(str::to_owned).to_vec() };
+    assert_eq!(observe(memory, &call, &mut Times::default()).reply, "0 T");
+}
+
+#[test]
+fn edges() {
+    for (name, check) in CHECKS {
+        println!("{name}");
+        check(&mut Memory::start());
+    }
+}
