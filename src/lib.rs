@@ -240,6 +240,9 @@ mod config;
 mod credentials;
 mod engine;
 mod error;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod guard;
 mod keeper;
 mod lease;

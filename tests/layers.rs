@@ -18,7 +18,7 @@ const LAYERS: &[&[&str]] = &[
     &["lock"],
     &["mutex", "preflight", "reentrant_lock"],
     &["client"],
-    &["sim"],
+    &["fuzzing", "sim"],
 ];
 
 /// What only a part of the tree may name: the words, and where they are allowed.

@@ -43,7 +43,7 @@ fn main() {
     let mut text = variant(&src, "good", None, false) + &variant(&src, "good_shuttle", None, true);
     writeln!(text, "mod shuttle_sync {{\n{}\n}}", shuttle(&read(&manifest().join("src/sync.rs"))))
         .expect("text");
-    let mut list = String::from("pub(crate) const BROKEN: &[(&str, &str, [(fn(), fn()); 2])] = &[\n");
+    let mut list = String::from("pub(crate) const BROKEN: &[(&str, &str, [Model; 2])] = &[\n");
     for broken in BROKEN {
         let Broken { name, model, .. } = broken;
         text.push_str(&variant(&src, name, Some(broken), false));

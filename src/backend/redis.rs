@@ -12,6 +12,8 @@ mod commands;
 mod config;
 mod denied;
 mod exchange;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzzing;
 mod handshake;
 mod link;
 mod login;

@@ -6,6 +6,9 @@ mod cancellation;
 mod cluster;
 mod credentials;
 mod endpoint;
+mod every_byte;
+#[cfg(feature = "in-memory")]
+mod every_poll;
 mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;

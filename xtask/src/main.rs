@@ -55,6 +55,8 @@ cargo xtask <command>
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
   threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
   lua-mutants              makes every small mistake in every script, each of which the script tests must notice
+  small-faults             drops every future after each number of polls, cuts every script off at each byte
+  fuzz SECONDS             runs each fuzz target that long; needs nightly and cargo-fuzz
   help                     this text
 
 environment
@@ -89,6 +91,11 @@ fn main() -> ExitCode {
         ["soak", options @ ..] => reliability::soak(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
+        ["small-faults"] => proof::small_faults(),
+        ["fuzz", seconds] => match seconds.parse() {
+            Ok(seconds) => proof::fuzz(seconds),
+            Err(_) => Err(format!("fuzz wants a number of seconds, not `{seconds}`")),
+        },
         ["threads"] => proof::threads(),
         ["lua-mutants"] => proof::lua_mutants(),
         ["model", words @ ..] => proof::model(words),

@@ -23,6 +23,9 @@ use loom::model::Builder;
 
 include!(concat!(env!("OUT_DIR"), "/variants.rs"));
 
+/// What is run in every interleaving, and what is looked at after all of them.
+type Model = (fn(), fn());
+
 /// Who tries the interleavings.
 #[derive(Clone, Copy)]
 enum Explorer {
@@ -47,7 +50,7 @@ fn main() -> ExitCode {
 }
 
 /// A model, for one of the explorers, of the sources as they are (`good`) or with a rule broken.
-fn find(explorer: usize, name: &str, model: &str) -> Option<(fn(), fn())> {
+fn find(explorer: usize, name: &str, model: &str) -> Option<Model> {
     if name != "good" {
         return BROKEN.iter().find(|(broken, ..)| *broken == name).map(|(_, _, models)| models[explorer]);
     }

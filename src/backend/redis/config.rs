@@ -101,7 +101,7 @@ impl RedisConfig {
     }
 
     /// An address that says everything.
-    #[cfg(test)]
+    #[cfg(any(test, fuzzing))]
     pub(crate) fn parse(address: &str) -> Result<Self, Error> {
         Self::with_access(address, &Access::default())
     }

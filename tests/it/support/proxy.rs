@@ -51,6 +51,10 @@ pub(crate) enum Fault {
     Answer(Vec<u8>),
     /// The connection is cut in place of sending the request.
     CutBeforeRequest,
+    /// So many bytes of the request are sent, then the connection is cut.
+    CutRequestAt(usize),
+    /// So many bytes of the reply come back, then the connection is cut.
+    CutReplyAt(usize),
 }
 
 /// A proxy on its own port. Ends with its connections when dropped.
@@ -78,6 +82,8 @@ struct State {
     seen: HashMap<String, u64>,
     last_id: u64,
     links: HashMap<u64, Link>,
+    /// How long the frame was that was cut last.
+    cut_frame: usize,
 }
 
 #[derive(Debug, Default)]
@@ -111,6 +117,8 @@ struct Link {
     /// What comes this way vanishes, and nobody closes anything.
     lost_up: bool,
     lost_down: bool,
+    /// What goes out now is the last.
+    ends: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -120,6 +128,7 @@ enum Reply {
     Cut,
     Mute,
     Forge(Vec<u8>),
+    CutAt(usize),
 }
 
 impl FaultProxy {
@@ -201,6 +210,11 @@ impl FaultProxy {
     /// Cuts whichever connection carries the `bytes`th byte from now in this direction.
     pub(crate) fn cut_after(&self, direction: Direction, bytes: usize) {
         self.change(|state| state.way(direction).bytes_left = Some(bytes));
+    }
+
+    /// How long the frame was that was cut last.
+    pub(crate) fn cut_frame(&self) -> usize {
+        self.state().cut_frame
     }
 
     /// Cuts every connection.
@@ -303,6 +317,8 @@ impl State {
             Some(Fault::Mute) => Reply::Mute,
             Some(Fault::Forge(bytes) | Fault::Answer(bytes)) => Reply::Forge(bytes.clone()),
             Some(Fault::CutBeforeRequest) => return None,
+            Some(Fault::CutRequestAt(bytes)) => return Some(self.cut_at(id, frame, *bytes)),
+            Some(Fault::CutReplyAt(bytes)) => Reply::CutAt(*bytes),
         };
         awaited.push_back(first);
         awaited.extend((1..replies).map(|_| Reply::Pass));
@@ -332,7 +348,17 @@ impl State {
             Reply::Drop | Reply::Mute => Some(Vec::new()),
             Reply::Forge(bytes) => Some(bytes),
             Reply::Cut => None,
+            Reply::CutAt(bytes) => Some(self.cut_at(id, frame, bytes)),
         }
+    }
+
+    /// The beginning of a frame, after which the connection ends.
+    fn cut_at(&mut self, id: u64, frame: &[u8], bytes: usize) -> Vec<u8> {
+        self.cut_frame = frame.len();
+        if let Some(link) = self.links.get_mut(&id) {
+            link.ends = true;
+        }
+        frame[..bytes.min(frame.len())].to_vec()
     }
 }
 
@@ -359,6 +385,7 @@ impl Link {
             subscribes: false,
             lost_up: false,
             lost_down: false,
+            ends: false,
         }
     }
 
@@ -426,9 +453,9 @@ impl Shared {
         while self.may_read(direction) {
             let Ok(count @ 1..) = from.read(&mut chunk) else { break };
             pending.extend_from_slice(&chunk[..count]);
-            let Some(out) = self.pass(id, direction, &mut pending) else { break };
+            let Some((out, last)) = self.pass(id, direction, &mut pending) else { break };
             // Within a stall whatever was read before it waits too.
-            if !self.may_read(direction) || to.write_all(&out).is_err() {
+            if !self.may_read(direction) || to.write_all(&out).is_err() || last {
                 break;
             }
         }
@@ -445,8 +472,9 @@ impl Shared {
         !state.ended
     }
 
-    /// Takes the complete frames out of `pending`; gives what to forward, or `None` to cut the connection.
-    fn pass(&self, id: u64, direction: Direction, pending: &mut Vec<u8>) -> Option<Vec<u8>> {
+    /// Takes the complete frames out of `pending`; gives what to forward and whether that is the last, or `None` to cut
+    /// the connection at once.
+    fn pass(&self, id: u64, direction: Direction, pending: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
         let mut state = self.lock();
         let delay = state.way(direction).delay;
         if !delay.is_zero() {
@@ -459,7 +487,7 @@ impl Shared {
         }
         let mut out = Vec::new();
         let mut done = 0;
-        let mut cut = false;
+        let (mut cut, mut last) = (false, false);
         while let Some(length) = frame_length(&pending[done..]) {
             let frame = &pending[done..done + length];
             done += length;
@@ -468,7 +496,13 @@ impl Shared {
                 Direction::Down => state.reply(id, frame),
             };
             match forwarded {
-                Some(bytes) => out.extend(bytes),
+                Some(bytes) => {
+                    out.extend(bytes);
+                    last = state.links.get(&id).is_some_and(|link| link.ends);
+                    if last {
+                        break;
+                    }
+                }
                 None => {
                     cut = true;
                     break;
@@ -484,7 +518,7 @@ impl Shared {
                 *left -= out.len();
             }
         }
-        (!cut).then_some(out)
+        (!cut).then_some((out, last))
     }
 }
 

@@ -1,0 +1,60 @@
+//! What strangers write and servers say, given to this backend's readers; for `crate::fuzzing`.
+
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+
+use crate::backend::Call;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::ScriptCall;
+use crate::backend::redis::classify;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::denied;
+use crate::scripts::reentrant::ALL;
+
+const PASSWORD: &str = "pass-7c1f09-word";
+
+/// An address is refused or understood, and its password is nowhere to be read.
+pub(crate) fn url(text: &str) {
+    let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let scheme = text.split_once("://").map_or("redis", |(scheme, _)| scheme);
+    for url in [text.to_owned(), format!("{scheme}://user:{PASSWORD}@{after_scheme}")] {
+        let shown = match RedisConfig::parse(&url) {
+            Ok(config) => format!("{config:?} {}", config.address()),
+            Err(error) => format!("{error:?} {error}"),
+        };
+        assert!(text.contains(PASSWORD) || !shown.contains(PASSWORD), "{url:?}: {shown}");
+    }
+}
+
+/// No error is taken for an answer, and its words get through to whoever has to read them.
+pub(crate) fn error(text: &str) {
+    let kinds = [
+        ErrorKind::Auth,
+        ErrorKind::Canceled,
+        ErrorKind::Cluster,
+        ErrorKind::InvalidArgument,
+        ErrorKind::InvalidCommand,
+        ErrorKind::IO,
+        ErrorKind::Protocol,
+        ErrorKind::Routing,
+        ErrorKind::Timeout,
+        ErrorKind::Unknown,
+    ];
+    for kind in kinds {
+        let error = FredError::new(kind, text.to_owned());
+        let failure = classify::failure(&error);
+        assert_eq!(failure.message, text);
+        for script in ALL {
+            let call = ScriptCall { script, keys: vec!["lock".to_owned()], args: Vec::new() };
+            let before = classify::classify::<()>(&error);
+            let after = denied::name_permission(&Call::Script(call), before.clone());
+            let (Outcome::NotExecuted(one), Outcome::NotExecuted(other)) = (before, after) else { continue };
+            assert_eq!(one.kind, other.kind);
+            assert!(other.message.contains(one.message.trim()), "{other:?}");
+        }
+        let named = denied::name_channel("channel", failure.clone());
+        assert!(named.kind == failure.kind && named.message.contains(failure.message.trim()));
+        assert!(failure.kind != FailureKind::Redirected || !classify::is_no_script(&error));
+    }
+}

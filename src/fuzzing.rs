@@ -1,0 +1,209 @@
+//! The readers of what strangers write, each with what must be true of any input: for the targets in `fuzz/`, which
+//! `cargo fuzz` builds with `--cfg fuzzing`, and for the smoke test below. Not part of the API, in no release build,
+//! outside semver.
+
+use crate::backend::Outcome;
+use crate::backend::Value;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::name::WireProfile;
+use crate::name::slot_of;
+use crate::scripts::reentrant::Announce;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::RenewItem;
+use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::is_holder_field;
+
+/// A lock name is refused, or everything derived from it is in one slot and tells it from others.
+pub fn name(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let name = match LockName::new(&text) {
+        Ok(name) => name,
+        Err(error) => {
+            let shown = error.to_string();
+            assert!(!shown.chars().any(char::is_control) && shown.len() < 2_000, "{shown:?}");
+            return;
+        }
+    };
+    assert_eq!(name.as_str(), text);
+    assert_eq!(name.slot(), slot_of(&text));
+    assert_eq!(slot_of(&name.fence_key()), name.slot());
+    for profile in [WireProfile::Default, WireProfile::Redisson] {
+        let channel = name.channel(profile);
+        assert_eq!(slot_of(&channel), name.slot(), "{channel}");
+        assert!(channel.contains(&*text) && *channel != *text);
+    }
+    // Without a tag the search for another name in the slot takes thousands of tries.
+    let tagged = text.contains('{');
+    if let Some(beside) = name.beside(u32::from(data[0]), tagged) {
+        assert!(!tagged || beside.slot() == name.slot());
+    }
+}
+
+/// A reply is read as what it says, or as unknown.
+pub fn reply(data: &[u8]) {
+    let value = value(&mut data.iter().copied(), 0);
+    for command in commands() {
+        let list = match &value {
+            Value::List(list) => list.as_slice(),
+            _ => &[],
+        };
+        match command.read(value.clone()) {
+            Outcome::Done(reply) => {
+                assert!(!list.is_empty() || matches!(reply.body, Body::Pong), "{value:?}");
+                if let Some(ServerTime(time)) = reply.time {
+                    assert!(list.contains(&Value::Int(time)), "a time that nobody sent: {time}");
+                }
+            }
+            Outcome::NotExecuted(failure) => {
+                assert_eq!(list.first(), Some(&Value::Int(-9)), "only a refused argument: {failure:?}");
+            }
+            Outcome::Unknown(failure) => assert!(failure.message.len() < 2_000),
+        }
+    }
+    if let Value::Text(text) = &value {
+        let parts = text.split(':').count();
+        assert!(!is_holder_field(text) || parts >= 2);
+    }
+}
+
+/// An address is refused or understood, and its password is nowhere to be read.
+pub fn url(data: &[u8]) {
+    crate::backend::redis::fuzzing::url(&String::from_utf8_lossy(data));
+}
+
+/// No error of a server is taken for an answer, and its words reach whoever has to read them.
+pub fn error(data: &[u8]) {
+    crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data));
+}
+
+fn commands() -> Vec<Command> {
+    let name = LockName::new("lock").expect("a good name");
+    let lease = LeaseMs::PROBE;
+    let not_after = ServerTime(1);
+    let announce = Announce { channel: "channel".into(), sharded: false };
+    let field = || "field".to_owned();
+    let item = RenewItem { name: name.clone(), field: field(), lease };
+    vec![
+        Command::Time,
+        Command::Ping,
+        Command::Info,
+        Command::Permissions(vec![("get", "lock".to_owned()); 2]),
+        Command::Acquire { name: name.clone(), field: field(), count: 1, lease, not_after },
+        Command::Release { name: name.clone(), field: field(), count: 0, announce: announce.clone() },
+        Command::Renew { holds: vec![item; 3], not_after },
+        Command::HandOff {
+            name: name.clone(),
+            from: field(),
+            to: field(),
+            lease,
+            not_after,
+            announce: announce.clone(),
+        },
+        Command::Inspect { name: name.clone() },
+        Command::ForceRelease { name, expected: field(), not_after, announce, client_channel: field() },
+    ]
+}
+
+/// Any bytes are some reply.
+fn value(bytes: &mut impl Iterator<Item = u8>, depth: u8) -> Value {
+    let Some(kind) = bytes.next() else { return Value::Nil };
+    match kind % 8 {
+        0 => Value::Nil,
+        1 => Value::Int(bytes.take(8).fold(0, |number, byte| (number << 8) | i64::from(byte))),
+        2..=4 => Value::Int(i64::from(kind / 8) - 10),
+        5 => {
+            let length = usize::from(bytes.next().unwrap_or(0));
+            Value::Text(String::from_utf8_lossy(&bytes.take(length).collect::<Vec<u8>>()).into_owned())
+        }
+        _ if depth == 3 => Value::Nil,
+        _ => Value::List((0..kind / 8).map(|_| value(bytes, depth + 1)).collect()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::path::Path;
+
+    const INPUTS: u64 = 100_000;
+
+    /// Splitmix64.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut mixed = self.0;
+            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            usize::try_from((mixed ^ (mixed >> 31)) % limit.max(1) as u64).unwrap()
+        }
+
+        /// A seed with a few mistakes, or nothing but chance.
+        fn input(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
+            let mut input = seeds[self.below(seeds.len())].clone();
+            for _ in 0..self.below(4) {
+                let (at, byte) = (self.below(input.len() + 1), u8::try_from(self.below(256)).unwrap());
+                match self.below(5) {
+                    0 => input.insert(at, byte),
+                    1 => input.truncate(at),
+                    2 if at < input.len() => drop(input.remove(at)),
+                    3 if at < input.len() => input[at] = byte,
+                    _ => {
+                        let other = &seeds[self.below(seeds.len())];
+                        let from = self.below(other.len() + 1);
+                        input.splice(at..at, other[from..].iter().copied());
+                    }
+                }
+            }
+            if self.below(8) == 0 {
+                input = (0..self.below(40)).map(|_| u8::try_from(self.below(256)).unwrap()).collect();
+            }
+            input
+        }
+    }
+
+    fn seeds(target: &str) -> Vec<Vec<u8>> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
+        let mut paths: Vec<_> =
+            std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        assert!(!paths.is_empty());
+        paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
+    }
+
+    fn smoke(target: &str, check: fn(&[u8])) {
+        let seeds = seeds(target);
+        seeds.iter().for_each(|seed| check(seed));
+        let mut random = Random(7);
+        for number in 0..INPUTS {
+            let input = random.input(&seeds);
+            let result = std::panic::catch_unwind(|| check(&input));
+            assert!(result.is_ok(), "input {number}: {:?}", String::from_utf8_lossy(&input));
+        }
+        println!("{{\"part\":\"fuzz-smoke\",\"target\":\"{target}\",\"inputs\":{INPUTS}}}");
+    }
+
+    #[test]
+    fn any_name() {
+        smoke("name", name);
+    }
+
+    #[test]
+    fn any_reply() {
+        smoke("reply", reply);
+    }
+
+    #[test]
+    fn any_url() {
+        smoke("url", url);
+    }
+
+    #[test]
+    fn any_error() {
+        smoke("error", error);
+    }
+}

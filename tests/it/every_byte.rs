@@ -1,0 +1,225 @@
+//! Every script cut off at each byte of its request and of its reply: executed or not, nobody can know, and the operation
+//! ends well, with exact counts and nothing left.
+
+use std::time::Duration;
+
+use redis::Connection;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Owner;
+use tokio::time::timeout;
+
+use crate::support::look;
+use crate::support::proxy::Fault;
+use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
+
+const BOUND: Duration = Duration::from_secs(10);
+
+/// What scripts are sent for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    Acquire,
+    Reenter,
+    ReleaseOne,
+    Release,
+    Renew,
+    HandOff,
+    Inspect,
+    ForceRelease,
+}
+
+struct World {
+    server: RedisServer,
+    proxy: FaultProxy,
+    client: LockClient,
+    connection: Connection,
+    digest: String,
+    what: String,
+}
+
+impl World {
+    async fn new(script: &str) -> Self {
+        let server = RedisServer::start();
+        let proxy = FaultProxy::start(&server.address());
+        let client = LockClient::builder().url(&proxy.url()).outage_limit(BOUND).connect().await.unwrap();
+        let mut connection = server.connection();
+        let digest = look::digest(&mut connection, script);
+        Self { server, proxy, client, connection, digest, what: String::new() }
+    }
+
+    fn arm(&self, fault: &Fault) {
+        self.proxy.once(&self.digest, fault.clone());
+    }
+
+    fn count(&mut self) -> Option<u32> {
+        look::hash(&mut self.connection, "lock").into_values().next().map(|count| count.parse().unwrap())
+    }
+
+    async fn run(&mut self, of: Use, fault: &Fault) {
+        let lock = self.client.mutex("lock").unwrap();
+        match of {
+            Use::Acquire => {
+                self.arm(fault);
+                let guard = lock.lock().await.unwrap();
+                assert_eq!(self.count(), Some(1), "{}", self.what);
+                guard.unlock().await.unwrap();
+            }
+            Use::Reenter | Use::ReleaseOne => Owner::new().scope(self.nest(of, fault)).await,
+            Use::Release => {
+                let guard = lock.lock().await.unwrap();
+                self.arm(fault);
+                guard.unlock().await.unwrap();
+                assert_eq!(self.count(), None, "{}", self.what);
+            }
+            Use::Renew => self.renew(fault).await,
+            Use::HandOff => self.hand_off(fault).await,
+            Use::Inspect => {
+                let guard = lock.lock().await.unwrap();
+                self.arm(fault);
+                assert_eq!(lock.holder().await.unwrap().unwrap().count, 1, "{}", self.what);
+                guard.unlock().await.unwrap();
+            }
+            Use::ForceRelease => {
+                let field = format!("{}:1", uuid::Uuid::new_v4());
+                redis::cmd("HSET").arg("lock").arg(field).arg(1).exec(&mut self.connection).unwrap();
+                redis::cmd("PEXPIRE").arg("lock").arg(60_000).exec(&mut self.connection).unwrap();
+                self.arm(fault);
+                assert!(lock.force_unlock().await.unwrap(), "{}", self.what);
+                assert_eq!(self.count(), None, "{}", self.what);
+            }
+        }
+    }
+
+    async fn nest(&mut self, of: Use, fault: &Fault) {
+        let lock = self.client.reentrant_lock("lock").unwrap();
+        let outer = lock.lock().await.unwrap();
+        if of == Use::Reenter {
+            self.arm(fault);
+        }
+        let inner = lock.lock().await.unwrap();
+        assert_eq!(self.count(), Some(2), "{}", self.what);
+        if of == Use::ReleaseOne {
+            self.arm(fault);
+        }
+        inner.unlock().await.unwrap();
+        assert_eq!(self.count(), Some(1), "{}", self.what);
+        assert_eq!((lock.hold_count().unwrap(), outer.is_held()), (1, true));
+        outer.unlock().await.unwrap();
+    }
+
+    async fn renew(&mut self, fault: &Fault) {
+        let guard = self.client.mutex("lock").unwrap().lock().await.unwrap();
+        self.arm(fault);
+        // Told that nobody knows, or confirmed by the next try.
+        if let Err(error) = guard.verify().await {
+            assert!(error.is_transient(), "{}: {error}", self.what);
+            guard.verify().await.unwrap();
+        }
+        assert!(guard.is_held());
+        guard.unlock().await.unwrap();
+    }
+
+    async fn hand_off(&mut self, fault: &Fault) {
+        let lock = self.client.mutex("lock").unwrap();
+        let guard = lock.lock().await.unwrap();
+        let (next, before) = (lock.clone(), self.client.stats().waits);
+        let waiter = tokio::spawn(async move { next.lock().await.unwrap() });
+        while self.client.stats().waits == before {
+            tokio::task::yield_now().await;
+        }
+        let token = guard.fencing_token();
+        self.arm(fault);
+        guard.unlock().await.unwrap();
+        let guard = waiter.await.unwrap();
+        assert!(guard.fencing_token() > token && guard.is_held(), "{}", self.what);
+        assert_eq!(self.count(), Some(1), "{}", self.what);
+        guard.unlock().await.unwrap();
+    }
+
+    /// A hold that lasted for more than 50 ms, as it may on a busy machine, is not handed off but released.
+    async fn run_until_met(&mut self, of: Use, fault: &Fault) {
+        for _ in 0..200 {
+            let done = timeout(BOUND, self.run(of, fault)).await;
+            assert!(done.is_ok(), "{}: no end within {BOUND:?}", self.what);
+            if self.proxy.clear() == 0 {
+                return;
+            }
+            assert_eq!(of, Use::HandOff, "{}: not met", self.what);
+        }
+        panic!("{}: never met", self.what);
+    }
+
+    /// Each number of bytes from none to all of a frame; how many there were.
+    async fn every_byte(&mut self, of: Use, cut_at: fn(usize) -> Fault) -> usize {
+        let mut bytes = 0;
+        loop {
+            self.what = format!("{of:?} {:?}", cut_at(bytes));
+            self.run_until_met(of, &cut_at(bytes)).await;
+            if bytes >= self.proxy.cut_frame() {
+                return bytes + 1;
+            }
+            bytes += 1;
+        }
+    }
+}
+
+async fn cut(of: Use, script: &str) {
+    let mut world = World::new(script).await;
+    let requests = world.every_byte(of, Fault::CutRequestAt).await;
+    let replies = world.every_byte(of, Fault::CutReplyAt).await;
+    println!("{{\"part\":\"every-byte\",\"of\":\"{of:?}\",\"requests\":{requests},\"replies\":{replies}}}");
+    assert!(requests > 100 && replies > 10);
+    assert!(look::immortal_keys(&mut world.connection).is_empty());
+    leaves_nothing(&world.server, &world.client).await;
+}
+
+macro_rules! cut {
+    ($($name:ident: $of:expr, $script:expr;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")] async fn $name() { cut($of, $script).await; })*
+    };
+}
+
+cut! {
+    an_acquire: Use::Acquire, "acquire";
+    a_reentry: Use::Reenter, "acquire";
+    the_release_of_a_level: Use::ReleaseOne, "release";
+    a_release: Use::Release, "release";
+    a_renewal: Use::Renew, "renew";
+    a_hand_off: Use::HandOff, "hand_off";
+    an_inspection: Use::Inspect, "inspect";
+    a_force_release: Use::ForceRelease, "force_release";
+}
+
+/// What a new connection says first, and what it is answered, cut off at each byte: the next one is well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_greeting() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    for (request, pattern) in [("TIME", "TIME"), ("SUBSCRIBE", "redisson_lock__client"), ("INFO", "INFO")] {
+        for cut_at in [Fault::CutRequestAt as fn(usize) -> Fault, Fault::CutReplyAt] {
+            let mut bytes = 0;
+            loop {
+                proxy.once(pattern, cut_at(bytes));
+                let connecting = LockClient::builder().url(&proxy.url()).connect();
+                let client = timeout(BOUND, connecting).await.expect(request).expect(request);
+                if proxy.clear() > 0 {
+                    assert_eq!(request, "INFO", "not met");
+                    break;
+                }
+                client.mutex("lock").unwrap().lock().await.unwrap().unlock().await.unwrap();
+                let frame = proxy.cut_frame();
+                // Of long replies the beginning and the end.
+                let long = frame > 600 && (100..frame - 100).contains(&bytes);
+                bytes = if long { frame - 100 } else { bytes + 1 };
+                client.shutdown(BOUND).await.unwrap();
+                if bytes > frame {
+                    break;
+                }
+            }
+        }
+    }
+    let mut connection = server.connection();
+    settles("no key is left", move || look::lock_keys(&mut connection).is_empty()).await;
+}
