@@ -43,7 +43,12 @@ impl World {
     async fn new(script: &str) -> Self {
         let server = RedisServer::start();
         let proxy = FaultProxy::start(&server.address());
-        let client = LockClient::builder().url(&proxy.url()).outage_limit(BOUND).connect().await.unwrap();
+        // A new connection may take its time on a busy machine.
+        let builder = LockClient::builder()
+            .url(&proxy.url())
+            .outage_limit(BOUND)
+            .command_timeout(Duration::from_secs(5));
+        let client = builder.connect().await.unwrap();
         let mut connection = server.connection();
         let digest = look::digest(&mut connection, script);
         Self { server, proxy, client, connection, digest, what: String::new() }
