@@ -8,6 +8,7 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::name::slot_of;
+use crate::scripts::reentrant::ALL;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -75,7 +76,7 @@ pub fn url(data: &[u8]) {
 
 /// No error of a server is taken for an answer, and its words reach whoever has to read them.
 pub fn error(data: &[u8]) {
-    crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data));
+    crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data), &ALL);
 }
 
 fn commands() -> Vec<Command> {

@@ -1,4 +1,5 @@
-//! Every future of the API dropped after each number of polls: whatever had begun is undone, and nothing is left.
+//! Every future of the API dropped after each number of polls, on a server that answers, one that does not, and one that
+//! cannot be reached: whatever had begun is undone, and nothing is left.
 
 use std::any::Any;
 use std::future::Future;
@@ -176,13 +177,33 @@ impl Future for Polled {
     }
 }
 
+#[derive(Debug, Clone, Copy)]
+enum Weather {
+    Calm,
+    /// Executed, and no answer comes.
+    Mute,
+    Unreachable,
+}
+
+impl Weather {
+    fn set(self, server: &InMemoryServer, on: bool) {
+        match self {
+            Self::Calm => {}
+            Self::Mute => server.set_answering(!on),
+            Self::Unreachable => server.set_reachable(!on),
+        }
+    }
+}
+
 /// Whether the call was done within so many polls. Checks that nothing is left of it.
-async fn polled(prepare: fn(World) -> Prepared, polls: usize, eager: bool) -> bool {
+async fn polled(prepare: fn(World) -> Prepared, weather: Weather, polls: usize, eager: bool) -> bool {
     let world = World::new().await;
     let (call, kept) = prepare(world.clone()).await;
+    weather.set(&world.server, true);
     // One that is not woken any more waits for something that will not happen: no number of polls changes that.
     let polled = Polled { call: Some(call), left: polls, eager };
     let done = tokio::time::timeout(Duration::from_secs(10), polled).await.unwrap_or(true);
+    weather.set(&world.server, false);
     // Whoever waits behind a task that is not polled would wait for ever.
     drop(kept);
     world.theirs.ping().await.unwrap();
@@ -209,30 +230,44 @@ fn is_idle(client: &LockClient) -> bool {
 }
 
 /// With each number of polls, until it is done; how many numbers there were.
-async fn every_poll(name: &str, prepare: fn(World) -> Prepared, eager: bool) -> usize {
+async fn every_poll(name: &str, prepare: fn(World) -> Prepared, weather: Weather, eager: bool) -> usize {
     for polls in 0..MOST {
-        let checked = tokio::spawn(polled(prepare, polls, eager));
-        let done = checked.await.unwrap_or_else(|_| panic!("{name}, dropped after {polls} polls"));
+        let checked = tokio::spawn(polled(prepare, weather, polls, eager));
+        let done =
+            checked.await.unwrap_or_else(|_| panic!("{name} {weather:?}, dropped after {polls} polls"));
         // While time stands still, what waits for time is never done: enough once every turn has been seen.
         if done || eager && polls == 40 {
             return polls + 1;
         }
     }
-    panic!("{name} is not done after {MOST} polls");
+    panic!("{name} {weather:?} is not done after {MOST} polls");
 }
 
-async fn all() {
+async fn all(weather: Weather) {
     let mut drops = 0;
     for (name, prepare) in CALLS {
         for eager in [true, false] {
-            drops += every_poll(name, *prepare, eager).await;
+            drops += every_poll(name, *prepare, weather, eager).await;
         }
     }
-    println!("{{\"part\":\"every-poll\",\"calls\":{},\"drops\":{drops}}}", CALLS.len());
+    println!(
+        "{{\"part\":\"every-poll\",\"weather\":\"{weather:?}\",\"calls\":{},\"drops\":{drops}}}",
+        CALLS.len()
+    );
     assert!(drops > 2 * CALLS.len());
 }
 
 #[tokio::test(start_paused = true)]
 async fn on_a_server_that_answers() {
-    all().await;
+    all(Weather::Calm).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_server_that_does_not_answer() {
+    all(Weather::Mute).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn on_a_server_that_cannot_be_reached() {
+    all(Weather::Unreachable).await;
 }

@@ -6,11 +6,11 @@ use fred::error::ErrorKind;
 use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::redis::classify;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied;
-use crate::scripts::reentrant::ALL;
 
 const PASSWORD: &str = "pass-7c1f09-word";
 
@@ -28,7 +28,7 @@ pub(crate) fn url(text: &str) {
 }
 
 /// No error is taken for an answer, and its words get through to whoever has to read them.
-pub(crate) fn error(text: &str) {
+pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
     let kinds = [
         ErrorKind::Auth,
         ErrorKind::Canceled,
@@ -45,7 +45,7 @@ pub(crate) fn error(text: &str) {
         let error = FredError::new(kind, text.to_owned());
         let failure = classify::failure(&error);
         assert_eq!(failure.message, text);
-        for script in ALL {
+        for &script in scripts {
             let call = ScriptCall { script, keys: vec!["lock".to_owned()], args: Vec::new() };
             let before = classify::classify::<()>(&error);
             let after = denied::name_permission(&Call::Script(call), before.clone());
