@@ -43,7 +43,8 @@ use crate::stats::add;
 /// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
 const SUSPICIOUS_FALLBACKS: u32 = 3;
 
-/// What is left of a wait when the turn of others ends must be enough for an attempt and its answer.
+/// What is left of a wait when the turn of others ends must be enough for an attempt and its answer: this or two round
+/// trips.
 const ANSWER: Duration = Duration::from_millis(20);
 
 /// After this long a waiter whose holder is this same client is reported.
@@ -151,6 +152,16 @@ impl Engine {
             name.push(request, &mut waiter);
         }
         self.start_waiting(request, waiter);
+        self.end_turn_for(key, request);
+    }
+
+    /// One that cannot wait for the turn of others to end has whoever stands before it try at once.
+    fn end_turn_for(&mut self, key: u64, request: RequestId) {
+        if self.is_in_a_hurry(key, request) {
+            if let Some(name) = self.names.get_mut(&key) {
+                name.others_turn = Moment::ZERO;
+            }
+        }
     }
 
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
@@ -186,18 +197,20 @@ impl Engine {
         if self.attempt_in_flight(key) || !self.may_try(key) {
             return self.timers.clear(TimerKey::Try(key));
         }
-        let name = &self.names[&key];
-        match name.due(self.now, self.is_in_a_hurry(request, name.others_turn)) {
+        match self.names[&key].due(self.now, self.is_in_a_hurry(key, request)) {
             Ok(cause) => self.attempt(key, request, cause),
             Err(at) => self.timers.set(TimerKey::Try(key), at),
         }
     }
 
     /// Whether it could not be answered any more after the turn of others.
-    fn is_in_a_hurry(&self, request: RequestId, turn: Moment) -> bool {
-        self.waiters.get(&request).is_some_and(|waiter| {
-            waiter.once || waiter.deadline.is_some_and(|deadline| deadline <= turn.plus(ANSWER))
-        })
+    fn is_in_a_hurry(&self, key: u64, request: RequestId) -> bool {
+        let name = &self.names[&key];
+        let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
+        let latest = name.others_turn.plus(answer);
+        self.waiters
+            .get(&request)
+            .is_some_and(|waiter| waiter.once || waiter.deadline.is_some_and(|deadline| deadline <= latest))
     }
 
     fn attempt_in_flight(&self, key: u64) -> bool {

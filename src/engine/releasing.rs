@@ -229,9 +229,8 @@ impl Engine {
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
             name.known_held = false;
-            if others > 0 {
-                name.let_others(now, messages, each);
-            }
+            // Without others a turn from before is over.
+            name.let_others(now, if others > 0 { messages } else { 0 }, each);
         }
         self.wake(key);
     }

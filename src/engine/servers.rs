@@ -174,7 +174,10 @@ impl Servers {
 
     /// Takes other routes, and gives the ones before.
     pub(crate) fn reroute(&mut self, routes: Routes) -> Routes {
-        self.stand_ins.retain(|slot, id| routes.server_of(*slot) != *id);
+        self.stand_ins.retain(|slot, id| {
+            let server = routes.server_of(*slot);
+            server != *id && server == self.routes.server_of(*slot)
+        });
         std::mem::replace(&mut self.routes, routes)
     }
 

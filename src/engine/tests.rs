@@ -1034,6 +1034,18 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     release(&mut hand, 1);
     hand.ask(2, Wait::For(Duration::from_millis(5)));
     hand.take("acquire");
+    // Nor is it failed for standing behind somebody who lets others go first.
+    for wait in [Wait::For(Duration::from_millis(5)), Wait::Once] {
+        let mut hand = Hand::new();
+        release(&mut hand, 1);
+        hand.ask(2, Wait::Forever);
+        hand.nothing_sent();
+        let hurried = hand.ask(3, wait);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, held(60_000));
+        hand.pass(Duration::from_secs(1));
+        assert!(matches!(hand.answer(hurried), Answer::NotGranted));
+    }
 }
 
 #[test]

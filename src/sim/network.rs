@@ -214,7 +214,9 @@ impl World {
     /// Mostly one that is over before long.
     pub(super) fn pick_refusal(&mut self) -> &'static str {
         let passing = self.chance.permille(850);
-        *self.chance.pick(if passing { &REFUSALS[..PASSING] } else { &REFUSALS[PASSING..] })
+        let refusals = if passing { &REFUSALS[..PASSING] } else { &REFUSALS[PASSING..] };
+        let refusal: &&'static str = self.chance.pick(refusals);
+        refusal
     }
 
     /// NOSCRIPT: the backend sends the text, and holds back what comes behind.

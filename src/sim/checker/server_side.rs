@@ -48,10 +48,10 @@ impl Checker {
                     }
                 }
             }
-            Command::Acquire { field, .. } | Command::HandOff { to: field, .. } => {
-                if self.hold_of(field).is_some_and(|hold| hold.release_sent) {
-                    return Err(format!("P7: {field} is acquired after its release was sent"));
-                }
+            Command::Acquire { field, .. } | Command::HandOff { to: field, .. }
+                if self.hold_of(field).is_some_and(|hold| hold.release_sent) =>
+            {
+                return Err(format!("P7: {field} is acquired after its release was sent"));
             }
             _ => {}
         }
