@@ -65,6 +65,7 @@ struct Hold {
     lost_before_shutdown: bool,
     /// The latest that was ever sent, on our clock.
     not_after: Moment,
+    open_until: Moment,
     lease_ms: u64,
     /// The answers that its client has heard allow it to believe so long, and no longer.
     allowed_until: Moment,
@@ -155,6 +156,8 @@ pub(super) struct Checker {
     levels: BTreeMap<(usize, RequestId), u64>,
     names: BTreeMap<String, Name>,
     sent: BTreeMap<(usize, OpId), Sent>,
+    /// Hold ids of attempts whose end is unknown, and until when they may certainly still be granted.
+    dead: BTreeMap<(usize, u64), Moment>,
     /// Holds that the answer just heard has ended.
     must_end: Vec<(usize, u64)>,
     wishes: BTreeMap<(usize, RequestId), Wish>,
@@ -186,6 +189,7 @@ impl Checker {
             levels: BTreeMap::new(),
             names: names.iter().map(|name| (name.to_string(), Name::new(name))).collect(),
             sent: BTreeMap::new(),
+            dead: BTreeMap::new(),
             must_end: Vec::new(),
             wishes: BTreeMap::new(),
             held_said: BTreeMap::new(),
@@ -442,7 +446,7 @@ impl Checker {
         self.writes += u64::from(write);
         if token < name.highest {
             self.refused_writes += 1;
-            if cell.is_held(now) && unharmed {
+            if cell.is_held(now) && unharmed && !repeats {
                 return Err(format!(
                     "P3: client {client} hold {} holds {} and is refused",
                     cell.id, cell.name

@@ -201,7 +201,8 @@ impl World {
         };
         let outcome = refusal(text);
         self.say(|| format!("s{} answers {text}", request.process));
-        if matches!(outcome, Outcome::Unknown(_)) && self.chance.permille(500) {
+        let here = self.place(request.process, &request.command, request.asking) == Where::Here;
+        if matches!(outcome, Outcome::Unknown(_)) && here && self.chance.permille(500) {
             request.fate.set(Fate::Executed);
             self.execute(request)?;
         } else if matches!(outcome, Outcome::NotExecuted(_)) {

@@ -333,8 +333,9 @@ impl World {
             if let Some(link) = client.links.get_mut(&server).filter(|link| link.process == process) {
                 link.undisturbed = link.undisturbed.max(until);
             }
-            if client.listens.contains_key(&process) {
-                client.undisturbed = client.undisturbed.max(self.now);
+            // What is published anywhere comes through the one that a channel is subscribed at.
+            if client.subscriptions.values().any(|subscription| subscription.at == Some(process)) {
+                client.undisturbed = client.undisturbed.max(until);
             }
         }
     }

@@ -72,6 +72,8 @@ impl Checker {
             let Some(hold) = self.hold_of(field) else { return };
             hold.name = Some(name);
             hold.not_after = hold.not_after.max(to.moment_of(now, not_after.0));
+            // Short of it, for clocks of other rates.
+            hold.open_until = now.plus(hold.not_after.since(now) * 9 / 10);
             hold.lease_ms = hold.lease_ms.max(lease.millis());
         };
         match command {
@@ -96,7 +98,8 @@ impl Checker {
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 return self.on_refused_for_good(now, client, &command);
             }
-            Outcome::NotExecuted(_) | Outcome::Unknown(_) => return,
+            Outcome::Unknown(_) => return self.note_dead(&command),
+            Outcome::NotExecuted(_) => return,
         };
         match (&command, &reply.body) {
             (Command::Acquire { name, field, count, lease, .. }, Body::Acquire(acquired)) => match acquired {
@@ -138,6 +141,16 @@ impl Checker {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Rule 2: what may still be granted is not forgotten before that is over.
+    fn note_dead(&mut self, command: &Command) {
+        if let Command::Acquire { field, count: 1, .. } | Command::HandOff { to: field, .. } = command {
+            let until = self.hold_of(field).map(|hold| hold.open_until);
+            if let (Some(key), Some(until)) = (self.key_of(field), until) {
+                self.dead.insert(key, until);
+            }
         }
     }
 
