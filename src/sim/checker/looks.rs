@@ -42,7 +42,7 @@ impl Checker {
         self.dead.retain(|_, until| now < *until);
         let dead = self.dead.range((index, 0)..=(index, u64::MAX)).count();
         // What a clock that was set, or another server's, means for them is not known here.
-        let known = !self.jumped && self.plan.primaries.is_none() && !client.finished;
+        let known = !self.jumped && self.skew.is_zero() && self.plan.primaries.is_none() && !client.finished;
         let gauges = client.counters.snapshot();
         if known && gauges.clean_ups < dead as u64 {
             let gauge = gauges.clean_ups;

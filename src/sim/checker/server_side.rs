@@ -71,9 +71,10 @@ impl Checker {
         let mut note = |name, field: &str, lease: LeaseMs, not_after: ServerTime| {
             let Some(hold) = self.hold_of(field) else { return };
             hold.name = Some(name);
-            hold.not_after = hold.not_after.max(to.moment_of(now, not_after.0));
-            // Short of it, for clocks of other rates.
-            hold.open_until = now.plus(hold.not_after.since(now) * 9 / 10);
+            let latest = to.moment_of(now, not_after.0);
+            hold.not_after = hold.not_after.max(latest);
+            // Short of it, for clocks of other rates. What was sent before under this id has been answered.
+            hold.open_until = now.plus(latest.since(now) * 9 / 10);
             hold.lease_ms = hold.lease_ms.max(lease.millis());
         };
         match command {
