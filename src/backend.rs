@@ -51,6 +51,8 @@ impl Routes {
 ///
 /// * Calls submitted one after the other to a server reach it in that order, over one connection; in a cluster only
 ///   those that no redirection overtakes.
+/// * Whoever submits a call polls for events afterwards: `submit` wakes nobody, since a task that wakes itself while it
+///   runs costs its runtime a wake-up of another thread.
 /// * Every submitted call is answered exactly once, at most a little after its timeout.
 /// * `Done` and `NotExecuted` are final: no copy of the call can still execute. Anything else is `Unknown`.
 /// * After the first `Up` of a server there is a `Down` before its next `Up`; the same for `PubSubUp` and `PubSubDown`.

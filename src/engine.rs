@@ -407,7 +407,10 @@ impl Engine {
     }
 
     fn announce(&self, name: &LockName) -> Announce {
-        Announce { channel: name.channel(self.config.profile), sharded: self.is_sharded() }
+        // As a rule the name is in use, and its channel has been spelled out.
+        let known = self.keys.get(name).and_then(|key| self.names.get(key));
+        let channel = known.map_or_else(|| name.channel(self.config.profile), |name| name.channel.clone());
+        Announce { channel, sharded: self.is_sharded() }
     }
 
     fn is_sharded(&self) -> bool {

@@ -85,7 +85,7 @@ pub(crate) struct RedisBackend {
     life: Life,
     /// What is polled first next time, so that no source starves another.
     turn: u8,
-    /// To be woken when something was submitted after the last poll.
+    /// To be woken when `close` comes after the last poll.
     waker: Option<Waker>,
 }
 
@@ -149,9 +149,6 @@ impl RedisBackend {
             self.calls.submit(op, request, timeout);
         } else {
             self.calls.refuse(op, FailureKind::Link, "closed");
-        }
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
         }
     }
 

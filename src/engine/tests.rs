@@ -1,6 +1,7 @@
 //! The engine by hand: one event, then what it wants. The simulation finds what nobody thought of; these say what was
 //! thought of, rule by rule.
 
+mod allocations;
 mod corners;
 mod details;
 mod limits;
@@ -70,6 +71,8 @@ struct Hand {
     directory: Arc<Directory>,
     finished: bool,
     requests: u64,
+    /// Memory allocations of the engine so far.
+    allocations: u64,
 }
 
 impl Hand {
@@ -111,6 +114,7 @@ impl Hand {
             directory,
             finished: false,
             requests: 0,
+            allocations: 0,
         }
     }
 
@@ -123,8 +127,10 @@ impl Hand {
     }
 
     fn event(&mut self, event: Event) {
-        let mut effects = Vec::new();
-        self.engine.handle(self.now, event, &mut effects);
+        let mut effects = Vec::with_capacity(64);
+        let now = self.now;
+        let spent = allocation_counter::measure(|| self.engine.handle(now, event, &mut effects));
+        self.allocations += spent.count_total;
         for effect in effects {
             match effect {
                 Effect::Send { op, to, command, .. } => {

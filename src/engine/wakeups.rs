@@ -44,15 +44,19 @@ pub(crate) struct Wakeups {
     channels: BTreeMap<Arc<str>, Subscription>,
     connected: bool,
     generations: u64,
+    /// How many of the channels are this client's own: counted, since a gauge is shown after every event.
+    of_client: usize,
 }
 
 impl Wakeups {
     /// Wants a channel. Gives what to send, if anything.
     pub(crate) fn want(&mut self, channel: &Arc<str>, listener: Listener) -> Option<Subscribe> {
         if let Some(subscription) = self.channels.get_mut(channel) {
-            subscription.listeners.insert(listener);
+            let is_new = subscription.listeners.insert(listener);
+            self.of_client += usize::from(is_new && listener == Listener::Client);
             return None;
         }
+        self.of_client += usize::from(listener == Listener::Client);
         let listeners = BTreeSet::from([listener]);
         self.channels.insert(channel.clone(), Subscription { listeners, generation: 0, confirmed: false });
         self.again(channel)
@@ -74,7 +78,11 @@ impl Wakeups {
     /// One listener no longer wants a channel. True if it is to be unsubscribed.
     pub(crate) fn forget(&mut self, channel: &Arc<str>, listener: Listener) -> bool {
         let Some(subscription) = self.channels.get_mut(channel) else { return false };
-        if !subscription.listeners.remove(&listener) || !subscription.listeners.is_empty() {
+        if !subscription.listeners.remove(&listener) {
+            return false;
+        }
+        self.of_client -= usize::from(listener == Listener::Client);
+        if !subscription.listeners.is_empty() {
             return false;
         }
         self.channels.remove(channel);
@@ -120,13 +128,31 @@ impl Wakeups {
 
     /// Lock channels that are subscribed or wanted.
     pub(crate) fn lock_channels(&self) -> usize {
-        self.channels.values().filter(|known| !known.listeners.contains(&Listener::Client)).count()
+        self.channels.len() - self.of_client
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clients_own_channel_is_no_lock_channel() {
+        let (own, other): (Arc<str>, Arc<str>) = ("own".into(), "other".into());
+        let mut wakeups = Wakeups::default();
+        wakeups.want(&own, Listener::Client);
+        wakeups.want(&own, Listener::Client);
+        wakeups.want(&other, Listener::Name(1));
+        assert_eq!(wakeups.lock_channels(), 1);
+        wakeups.want(&other, Listener::Client);
+        assert_eq!(wakeups.lock_channels(), 0);
+        wakeups.forget(&other, Listener::Client);
+        wakeups.forget(&own, Listener::Client);
+        wakeups.forget(&own, Listener::Client);
+        assert_eq!(wakeups.lock_channels(), 1);
+        wakeups.forget(&other, Listener::Name(1));
+        assert_eq!(wakeups.lock_channels(), 0);
+    }
 
     #[test]
     fn only_the_newest_answer_counts() {

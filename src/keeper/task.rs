@@ -289,12 +289,15 @@ impl Task {
 
     fn handle(&mut self, now: Moment, event: Event) {
         let mut effects = std::mem::take(&mut self.effects);
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
+        // Allocates only in the rare case that an effect leads to an event.
+        let mut events = VecDeque::new();
+        let mut next = Some(event);
+        while let Some(event) = next {
             self.engine.handle(now, event, &mut effects);
             for effect in effects.drain(..) {
                 events.extend(self.perform(effect));
             }
+            next = events.pop_front();
         }
         self.effects = effects;
     }

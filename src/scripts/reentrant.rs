@@ -280,14 +280,14 @@ impl Command {
 
     /// Reads the reply to this command. A reply of another shape is `Unknown`: something was executed.
     pub(crate) fn read(&self, value: Value) -> Outcome<Reply> {
-        let shown = format!("{value:?}");
-        match self.parse(value) {
+        match self.parse(&value) {
             Some(Ok(reply)) => Outcome::Done(reply),
             Some(Err(failure)) => Outcome::NotExecuted(failure),
-            None => Outcome::Unknown(Failure::new(
-                FailureKind::Refused,
-                format!("unexpected reply {shown:.200} to {}", self.label()),
-            )),
+            None => {
+                let shown = format!("{value:?}");
+                let message = format!("unexpected reply {shown:.200} to {}", self.label());
+                Outcome::Unknown(Failure::new(FailureKind::Refused, message))
+            }
         }
     }
 
@@ -307,7 +307,7 @@ impl Command {
         }
     }
 
-    fn parse(&self, value: Value) -> Option<Result<Reply, Failure>> {
+    fn parse(&self, value: &Value) -> Option<Result<Reply, Failure>> {
         let mut fields = Fields::of(value)?;
         match self {
             Self::Ping => return Some(Ok(Reply { time: None, body: Body::Pong })),
@@ -408,19 +408,19 @@ fn renewed(code: i64) -> Option<Renewed> {
 }
 
 /// The entries of a reply, taken one after the other.
-struct Fields(std::vec::IntoIter<Value>);
+struct Fields<'a>(std::slice::Iter<'a, Value>);
 
-impl Fields {
-    fn of(value: Value) -> Option<Self> {
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> Option<Self> {
         match value {
-            Value::List(list) => Some(Self(list.into_iter())),
+            Value::List(list) => Some(Self(list.iter())),
             _ => None,
         }
     }
 
     fn int(&mut self) -> Option<i64> {
         match self.0.next()? {
-            Value::Int(number) => Some(number),
+            Value::Int(number) => Some(*number),
             _ => None,
         }
     }
@@ -436,7 +436,7 @@ impl Fields {
 
     fn text(&mut self) -> Option<String> {
         match self.0.next()? {
-            Value::Text(text) => Some(text),
+            Value::Text(text) => Some(text.clone()),
             _ => None,
         }
     }

@@ -1,6 +1,7 @@
 //! One binary for all integration tests.
 
 mod acl;
+mod allocations;
 mod bad_input;
 mod cancellation;
 mod cluster;
