@@ -280,6 +280,9 @@ impl Checker {
         let since =
             others.filter_map(|(request, _)| self.wishes.get(&(client, *request))).map(|wish| wish.since);
         let since = since.min().unwrap_or(now);
+        if self.keeps_others_away(now, client, acquire.name.as_str()) {
+            self.held_said.insert((client, acquire.name.to_string()), now);
+        }
         self.wishes.insert((client, acquire.request), Wish { floor, since });
     }
 

@@ -169,6 +169,8 @@ impl World {
             let current = self.places.current();
             if self.clients[client].links.get(&ServerId::ONLY).is_some_and(|link| link.process != current) {
                 self.cut(client, ServerId::ONLY, false);
+            }
+            if self.clients[client].listens.keys().any(|process| *process != current) {
                 self.forsake_listening(client, current);
             }
             return;
