@@ -45,8 +45,9 @@ cargo xtask <command>
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
-  reliability [--out FILE] everything that is counted: simulation, random script calls, seeded bugs; writes the figures
-                           to reliability-report.json, from which the README quotes
+  reliability [--out FILE] [--without PART,PART]
+                           everything that is counted, the simulation and the seeded bugs first; writes the figures to
+                           reliability-report.json, from which the README quotes
   soak --for TIME          the same for hours, with other seeds (90m, 8h); a later call goes on where it ended
   random-scripts --sequences N --steps N
                            the same random calls of the scripts in memory and on a private server
