@@ -125,6 +125,12 @@ impl World {
             self.chance.range(0, 20_000) as i64 - 10_000
         };
         let mut replica = self.processes[old].promote(lost, clock, run);
+        // What it may still have of slots that have moved away is nobody's.
+        let time = replica.time(now);
+        for name in self.names.iter().filter(|name| self.places.owner(name.slot()) != old) {
+            replica.keys.remove(time, name.as_str());
+            replica.keys.remove(time, &name.fence_key());
+        }
         let gap = self.chance.time(1_000, 1_000_000);
         replica.unreachable_until = now.plus(gap);
         let new = self.processes.len();

@@ -59,7 +59,8 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
             "layers" => "layer",
             other => other,
         };
-        kinds.push(cargo_test(name, &["--test", &target], &redis, &server)?);
+        // With what they measured.
+        kinds.push(cargo_test(name, &["--test", &target, "--", "--show-output"], &redis, &server)?);
     }
     kinds.push(cargo_test("doc", &["--doc"], &redis, &server)?);
     kinds.push(xtask_tests()?);
