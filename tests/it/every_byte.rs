@@ -8,6 +8,7 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use tokio::time::timeout;
 
+use crate::server_errors::Use;
 use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
@@ -16,19 +17,6 @@ use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
 const BOUND: Duration = Duration::from_secs(10);
-
-/// What scripts are sent for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Acquire,
-    Reenter,
-    ReleaseOne,
-    Release,
-    Renew,
-    HandOff,
-    Inspect,
-    ForceRelease,
-}
 
 struct World {
     server: RedisServer,
@@ -170,8 +158,8 @@ impl World {
     }
 }
 
-async fn cut(of: Use, script: &str) {
-    let mut world = World::new(script).await;
+async fn cut(of: Use) {
+    let mut world = World::new(of.script()).await;
     let requests = world.every_byte(of, Fault::CutRequestAt).await;
     let replies = world.every_byte(of, Fault::CutReplyAt).await;
     println!("{{\"part\":\"every-byte\",\"of\":\"{of:?}\",\"requests\":{requests},\"replies\":{replies}}}");
@@ -181,20 +169,20 @@ async fn cut(of: Use, script: &str) {
 }
 
 macro_rules! cut {
-    ($($name:ident: $of:expr, $script:expr;)*) => {
-        $(#[tokio::test(flavor = "multi_thread")] async fn $name() { cut($of, $script).await; })*
+    ($($name:ident: $of:expr;)*) => {
+        $(#[tokio::test(flavor = "multi_thread")] async fn $name() { cut($of).await; })*
     };
 }
 
 cut! {
-    an_acquire: Use::Acquire, "acquire";
-    a_reentry: Use::Reenter, "acquire";
-    the_release_of_a_level: Use::ReleaseOne, "release";
-    a_release: Use::Release, "release";
-    a_renewal: Use::Renew, "renew";
-    a_hand_off: Use::HandOff, "hand_off";
-    an_inspection: Use::Inspect, "inspect";
-    a_force_release: Use::ForceRelease, "force_release";
+    an_acquire: Use::Acquire;
+    a_reentry: Use::Reenter;
+    the_release_of_a_level: Use::ReleaseOne;
+    a_release: Use::Release;
+    a_renewal: Use::Renew;
+    a_hand_off: Use::HandOff;
+    an_inspection: Use::Inspect;
+    a_force_release: Use::ForceRelease;
 }
 
 /// What a new connection says first, and what it is answered, cut off at each byte: the next one is well.

@@ -24,7 +24,7 @@ const BOUND: Duration = Duration::from_secs(10);
 
 /// What scripts are sent for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
+pub(crate) enum Use {
     Acquire,
     Reenter,
     ReleaseOne,
@@ -47,7 +47,8 @@ const USES: [Use; 8] = [
 ];
 
 impl Use {
-    fn script(self) -> &'static str {
+    /// The script that is sent for it.
+    pub(crate) fn script(self) -> &'static str {
         match self {
             Self::Acquire | Self::Reenter => "acquire",
             Self::ReleaseOne | Self::Release => "release",

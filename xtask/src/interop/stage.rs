@@ -207,6 +207,20 @@ impl<'a> Stage<'a> {
     }
 }
 
+/// Releases what another client waits for; how long until that was granted it, by a wake-up.
+pub(crate) fn pass_on(
+    holder: &mut Client,
+    lock: &str,
+    other: &mut Client,
+    waiting: &str,
+) -> Result<Duration, String> {
+    let released = holder.unlock(lock)?;
+    let granted = other.expect(waiting, "granted")?;
+    let took = Duration::from_nanos(granted.boot_ns.saturating_sub(released));
+    check(took < WAKE_UP_LIMIT, || format!("a wake-up was missed: {took:?}"))?;
+    Ok(took)
+}
+
 pub(crate) fn check(holds: bool, otherwise: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(otherwise()) }
 }
