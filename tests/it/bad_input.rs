@@ -22,6 +22,7 @@ use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::ReentrantLock;
 use tokio::time::timeout;
 
+use crate::support::hearing::hear;
 use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
@@ -485,7 +486,7 @@ async fn the_password_is_nowhere_to_be_read() {
             shown.insert(what, format!("{error} {error:?} {error:#?}"));
         }
     };
-    let subscribed = tracing::subscriber::set_default(log.subscriber());
+    let subscribed = hear(log.subscriber());
     log.listen();
     work.await;
     drop(subscribed);

@@ -20,6 +20,8 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::SubscriberExt;
 
+use crate::support::hearing::hear;
+
 /// Names of events and spans, and everything that was said in them.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Said>>);
@@ -64,7 +66,7 @@ impl<S: Subscriber> Layer<S> for Log {
 #[tokio::test(start_paused = true)]
 async fn events_and_spans_have_stable_names_and_short_ids() {
     let log = Log::default();
-    let _subscriber = tracing::subscriber::set_default(tracing_subscriber::registry().with(log.clone()));
+    let _subscriber = hear(tracing_subscriber::registry().with(log.clone()));
     let server = InMemoryServer::new();
     let lease = Duration::from_secs(3);
     let client = LockClient::builder().in_memory(&server).lease(lease).connect().await.unwrap();

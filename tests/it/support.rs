@@ -3,6 +3,7 @@
 #[path = "../../xtask/src/certs.rs"]
 pub(crate) mod certs;
 pub(crate) mod driver;
+pub(crate) mod hearing;
 pub(crate) mod look;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
