@@ -66,6 +66,9 @@ pub(crate) fn report(report: Report) {
         Report::Released { name, hold } => {
             event!(name: "release", target: TARGET, Level::DEBUG, ?name, hold, "released");
         }
+        Report::ReleasedAgain { name, hold } => {
+            event!(name: "release", target: TARGET, Level::WARN, ?name, hold, "the server forgot this release: repeated");
+        }
         Report::ReleaseFailed { name, hold, cause } => {
             event!(
                 name: "release", target: TARGET, Level::WARN, ?name, hold, %cause,

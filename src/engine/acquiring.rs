@@ -517,6 +517,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         self.drop_unwanted_attempt(id);
+        self.release_again(key, &lock, &holder);
         let expiry = self.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
         let fallback = self.now.plus(self.fallback_of(&lock));
         let Some(name) = self.names.get_mut(&key) else { return };

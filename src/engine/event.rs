@@ -243,6 +243,11 @@ pub(crate) enum Report {
         name: LockName,
         hold: u64,
     },
+    /// The server had forgotten the release of a hold that is over.
+    ReleasedAgain {
+        name: LockName,
+        hold: u64,
+    },
     /// A release for which nobody waits could not be confirmed before the lease ended.
     ReleaseFailed {
         name: LockName,

@@ -20,6 +20,7 @@ use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
+use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -288,6 +289,30 @@ impl Engine {
         }
         self.drop_hold(id);
         self.wake(key);
+    }
+
+    // ---- releases that the server has lost
+
+    /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older state, has lost its release.
+    pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str) {
+        let Some(id) = self.hold_of_field(holder) else { return };
+        let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, State::Lost(_)));
+        if !over || self.cleanup.get(id).is_some() {
+            return;
+        }
+        if let Some(name) = self.names.get_mut(&key) {
+            name.dead.push(id);
+        }
+        // Nothing of it is on its way, so that one answer is enough.
+        self.cleanup.add(id, key, lock.clone(), ServerTime(0));
+        self.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
+        self.send_cleanup(id);
+    }
+
+    /// The hold of this client that writes this field.
+    fn hold_of_field(&self, field: &str) -> Option<u64> {
+        let id = field.strip_prefix(self.config.client_id.as_str())?.strip_prefix(':')?.parse().ok()?;
+        (self.field(id) == field).then_some(id)
     }
 
     // ---- hand-off

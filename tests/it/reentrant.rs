@@ -12,6 +12,7 @@ use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
 use tokio::time::Instant;
+use tokio::time::timeout;
 
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
@@ -34,6 +35,8 @@ async fn world() -> (RedisServer, LockClient, ReentrantLock) {
     let lock = client.reentrant_lock(NAME).unwrap();
     (server, client, lock)
 }
+
+const BOUND: Duration = Duration::from_secs(10);
 
 /// What is under the lock's key: field and count, and whether it has a time to live.
 fn hash(connection: &mut redis::Connection) -> (HashMap<String, u32>, bool) {
@@ -337,6 +340,23 @@ async fn a_key_in_other_use_is_left_alone() {
     }
     let text: String = redis::cmd("GET").arg(NAME).query(&mut redis).unwrap();
     assert_eq!(text, "text");
+}
+
+/// The hash is what a failover, or a restart from an older state, leaves of a release.
+#[tokio::test]
+async fn a_release_that_the_server_forgot_is_repeated() {
+    let (server, client, lock) = world().await;
+    let mut redis = server.connection();
+    let guard = lock.lock().await.unwrap();
+    let (field, token) = (guard.hold_id(), guard.fencing_token());
+    guard.unlock().await.unwrap();
+    redis::cmd("HSET").arg(NAME).arg(&field).arg(1).exec(&mut redis).unwrap();
+    redis::cmd("PEXPIRE").arg(NAME).arg(3_600_000).exec(&mut redis).unwrap();
+
+    let guard = timeout(BOUND, lock.lock()).await.expect("before the lease ends").unwrap();
+    assert!(guard.hold_id() != field && guard.fencing_token() > token);
+    guard.unlock().await.unwrap();
+    client.shutdown(BOUND).await.unwrap();
 }
 
 #[tokio::test]

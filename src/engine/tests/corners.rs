@@ -372,3 +372,42 @@ fn a_hint_that_overtakes_the_grant() {
     hand.granted(request);
     assert_eq!(hand.labels(), ["renew"]);
 }
+
+/// What a failover does to a release that the old primary had not copied.
+#[test]
+fn a_release_that_the_server_forgot_is_repeated() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let old = format!("{}:{}", "11111111-2222-4333-8444-555555555555", cell.id);
+    hand.release(&cell, level);
+    let (op, _) = hand.take("release");
+    hand.done(op, freed());
+    let waiter = hand.ask(2, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone() }));
+    let (op, command) = hand.take("release");
+    assert!(matches!(&command, Command::Release { field, count: 0, .. } if *field == old), "{command:?}");
+    hand.done(op, freed());
+    assert_eq!(hand.counters.snapshot().clean_ups, 0, "one answer is enough");
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(2));
+    hand.granted(waiter);
+}
+
+/// Names that only look like a hold of ours that is over.
+#[test]
+fn only_what_is_over_is_released_again() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    let ours = "11111111-2222-4333-8444-555555555555";
+    let live = format!("{ours}:{}", cell.id);
+    for holder in [live, format!("{ours}:01"), format!("{ours}:1:read"), OTHER.to_owned()] {
+        hand.want_name("m", 2, Lease::Watched(lease(30)), Wait::Once, None);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: holder.clone() }));
+        hand.confirm_subscriptions();
+        assert_eq!(hand.labels().iter().filter(|label| **label == "release").count(), 0, "{holder}");
+        hand.sent.clear();
+    }
+}
