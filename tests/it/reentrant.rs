@@ -315,7 +315,7 @@ async fn a_loss_is_told_with_its_reason() {
                 redis::cmd("PEXPIRE").arg(NAME).arg(60_000).exec(&mut redis).unwrap();
             }
         }
-        let told = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.expect(what);
+        let told = timeout(Duration::from_secs(10), guard.lost()).await.expect(what);
         assert_eq!(told, reason, "{what}");
         assert!(!guard.is_held());
         assert!(guard.run(async {}).await.unwrap_err().is_lost());
