@@ -1,6 +1,8 @@
 //! A copy of the repository to break: patches are applied there, and tests run.
 
 use std::fs;
+use std::fs::File;
+use std::fs::TryLockError;
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -75,20 +77,20 @@ pub(crate) struct Lab {
     tree: PathBuf,
     target: PathBuf,
     redis: PathBuf,
+    /// Unlocked when the lab is dropped, or its process dies.
+    _alone: File,
 }
 
 impl Lab {
-    /// With what is built of other crates anyway. Not for anything but unit tests: examples would be taken for ours.
-    pub(crate) fn with_our_dependencies(redis: PathBuf) -> Result<Self, String> {
-        let lab = Self::new(redis)?;
-        let target = std::path::absolute(crate::root().join("target")).map_err(|error| error.to_string())?;
-        Ok(Self { target, ..lab })
-    }
-
     pub(crate) fn new(redis: PathBuf) -> Result<Self, String> {
         let base =
             std::path::absolute(crate::root().join("target/mutants")).map_err(|error| error.to_string())?;
-        let lab = Self { tree: base.join("tree"), target: base.join("target"), redis };
+        let lab = Self {
+            tree: base.join("tree"),
+            target: base.join("target"),
+            redis,
+            _alone: alone(&base.join("in-use"))?,
+        };
         lab.copy_repository()?;
         Ok(lab)
     }
@@ -175,6 +177,18 @@ impl Lab {
         // Only this crate is built again and again; its dependencies stay optimized.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
         command
+    }
+}
+
+/// Nobody else breaks this copy meanwhile.
+fn alone(path: &Path) -> Result<File, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(path)).map_err(|error| failed(&error))?;
+    let file = File::create(path).map_err(|error| failed(&error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(failed(&"mutants or seeded bugs are tried by another process")),
+        Err(TryLockError::Error(error)) => Err(failed(&error)),
     }
 }
 

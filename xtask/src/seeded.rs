@@ -44,7 +44,7 @@ pub(crate) fn run(names: &[&str]) -> Result<bool, String> {
 
 pub(crate) fn hunt(names: &[&str]) -> Result<Score, String> {
     let bugs = lab::patches("seeded", names)?;
-    let lab = Lab::with_our_dependencies(servers::find_or_install()?)?;
+    let lab = Lab::new(servers::find_or_install()?)?;
     let mut score = Score { found: 0, of: bugs.len() };
     for bug in &bugs {
         let (rule, finder) = read(bug)?;
