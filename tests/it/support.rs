@@ -10,3 +10,6 @@ pub(crate) mod redis_server;
 pub(crate) mod settle;
 pub(crate) mod tls_server;
 pub(crate) mod topology;
+
+/// The root of the repository.
+pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");

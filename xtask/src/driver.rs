@@ -40,10 +40,17 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     if !built.success {
         return Err(format!("the driver does not build:\n{}", built.output));
     }
-    let artifacts = built.output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let driver = artifacts.rev().find(|artifact| artifact["target"]["name"] == "driver");
-    let path = driver.as_ref().and_then(|artifact| artifact["executable"].as_str());
-    path.map(PathBuf::from).ok_or_else(|| "cargo does not say where the driver is".to_owned())
+    executable(&built.output, "driver")
+}
+
+/// Where cargo, asked for messages as JSON, says that it has put a program.
+pub(crate) fn executable(output: &str, name: &str) -> Result<PathBuf, String> {
+    let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let program = artifacts
+        .filter(|artifact| artifact["target"]["name"] == name)
+        .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))
+        .last();
+    program.ok_or_else(|| format!("cargo does not say where `{name}` is"))
 }
 
 /// One line that a driver printed.

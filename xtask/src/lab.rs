@@ -170,7 +170,7 @@ impl Lab {
     }
 
     /// Cargo in the copy. The features go right behind the subcommand: after `--` they would be the tests'.
-    fn command(&self, args: &[&str]) -> Command {
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = process::cargo(&args[..1]);
         command.arg(test::FEATURES).args(&args[1..]).current_dir(&self.tree);
         command.env("CARGO_TARGET_DIR", &self.target).env("REDIS_SERVER", &self.redis);

@@ -4,6 +4,7 @@
 
 mod bench;
 mod certs;
+mod chaos;
 mod cleanup;
 mod compose;
 mod demo;
@@ -40,6 +41,10 @@ cargo xtask <command>
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it
                            where it can, and fails without it
+  chaos [OPTION…]          worker processes on servers that are killed, frozen, failed over; checks all they were told.
+                           --histories N (120), --seeds A..B or --seed N; --on single,aof,sentinel,cluster (all);
+                           --at-once N (3); --keep the files of histories that are good;
+                           --bug NAME: with tests/seeded/NAME.patch put in, which it must find
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
@@ -85,6 +90,7 @@ fn main() -> ExitCode {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
         ["bench", options @ ..] => bench::run(options),
+        ["chaos", options @ ..] => chaos::run(options),
         ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),
         ["reliability", options @ ..] => reliability::run(options),

@@ -18,6 +18,7 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
 
+use crate::support::ROOT;
 use crate::support::redis_server::binary;
 use crate::support::redis_server::pause;
 
@@ -199,7 +200,7 @@ impl Topology {
     fn script(&self, args: &[&str]) -> Command {
         let mut command = Command::new("bash");
         command
-            .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/docker/topology.sh"))
+            .arg(format!("{ROOT}/docker/topology.sh"))
             .args(args)
             .env("TOPOLOGY_PORT", self.port.to_string())
             .env("TOPOLOGY_DIR", &self.directory)

@@ -1,0 +1,196 @@
+//! What must be true of a history.
+//!
+//! | | |
+//! |---|---|
+//! | `claims` | a guard does not contradict itself, and loses its hold early only where data was lost |
+//! | `exclusion` | two holds of a name are never valid at once, but in a declared breach, and then the older is lost |
+//! | `fences` | later grants have larger tokens |
+//! | `linear` | there is an order in which a reentrant, fenced mutex would have given these answers |
+//! | `updates` | no update is lost while its writer holds; none at all where tokens are checked |
+
+mod claims;
+mod exclusion;
+mod fences;
+mod linear;
+mod updates;
+
+use std::collections::BTreeMap;
+
+use crate::history::History;
+use crate::history::Hold;
+use crate::history::Violation;
+
+/// What was found, and how much was looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Verdict {
+    pub(crate) violations: Vec<Violation>,
+    pub(crate) grants: u64,
+    pub(crate) losses: u64,
+    /// Pairs of holds that were valid at once, in a declared breach.
+    pub(crate) overlaps: u64,
+    pub(crate) lost_updates: u64,
+    pub(crate) refused: u64,
+    pub(crate) writes: u64,
+    /// Names whose search for an order was given up.
+    pub(crate) undecided: u64,
+}
+
+pub(crate) fn check(history: &History) -> Verdict {
+    let (holds, bad) = history.holds();
+    let mut verdict = Verdict { violations: bad, grants: holds.len() as u64, ..Verdict::default() };
+    verdict.losses = holds.values().filter(|hold| hold.lost.is_some()).count() as u64;
+    claims::check(history, &holds, &mut verdict);
+    for (_, holds) in by_name(&holds) {
+        exclusion::check(&history.breaches, &holds, &mut verdict);
+        fences::check(&holds, &mut verdict);
+    }
+    linear::check(history, &holds, &mut verdict);
+    updates::check(history, &holds, &mut verdict);
+    verdict.violations.sort_by_key(|violation| violation.at);
+    verdict
+}
+
+/// In the order of their grants.
+fn by_name(holds: &BTreeMap<String, Hold>) -> BTreeMap<&str, Vec<&Hold>> {
+    let mut names: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+    for hold in holds.values() {
+        names.entry(&hold.name).or_default().push(hold);
+    }
+    for holds in names.values_mut() {
+        holds.sort_by_key(|hold| hold.granted);
+    }
+    names
+}
+
+impl Verdict {
+    fn wrong(&mut self, at: u64, name: &str, what: String) {
+        self.violations.push(Violation { at, name: name.to_owned(), what });
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod examples {
+    //! Histories made by hand.
+
+    use super::*;
+    use crate::event::Event;
+    use crate::event::How;
+    use crate::event::What;
+    use crate::history::Breach;
+
+    /// One process and one task for each letter.
+    #[derive(Default)]
+    pub(crate) struct Made {
+        pub(crate) history: History,
+        op: u64,
+    }
+
+    impl Made {
+        fn events(&mut self, process: &str) -> &mut Vec<Event> {
+            let processes = &mut self.history.processes;
+            let at = processes.iter().position(|(known, _)| known == process).unwrap_or_else(|| {
+                processes.push((process.to_owned(), Vec::new()));
+                processes.len() - 1
+            });
+            &mut processes[at].1
+        }
+
+        pub(crate) fn call(
+            &mut self,
+            process: &str,
+            at: u64,
+            what: What,
+            hold: &str,
+            level: u32,
+            end: Option<(u64, How)>,
+        ) -> &mut Self {
+            self.op += 1;
+            let op = self.op;
+            let (name, hold) = ("a".to_owned(), hold.to_owned());
+            self.events(process).push(Event::Call { op, at, task: 0, what, name, hold, level });
+            if let Some((at, how)) = end {
+                self.events(process).push(Event::End { op, at, how });
+            }
+            self
+        }
+
+        /// A grant to `hold`, "process:number", valid for 100.
+        pub(crate) fn grant(&mut self, hold: &str, called: u64, granted: u64, token: u64) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            let how =
+                How::Granted { hold: hold.to_owned(), token, count: 1, levels: 1, until: granted + 100 };
+            self.call(&process, called, What::Lock, "-", 1, Some((granted, how)))
+        }
+
+        pub(crate) fn nested(
+            &mut self,
+            hold: &str,
+            called: u64,
+            ended: u64,
+            token: u64,
+            count: u32,
+        ) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            let how = How::Granted { hold: hold.to_owned(), token, count, levels: count, until: ended + 100 };
+            self.call(&process, called, What::Nested, hold, count, Some((ended, how)))
+        }
+
+        pub(crate) fn unlock(&mut self, hold: &str, called: u64, ended: u64, left: u32) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            self.call(&process, called, What::Unlock, hold, left, Some((ended, How::Released)))
+        }
+
+        pub(crate) fn unlock_lost(&mut self, hold: &str, called: u64, ended: u64) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            let how = How::Failed("lost".to_owned());
+            self.call(&process, called, What::Unlock, hold, 0, Some((ended, how)))
+        }
+
+        pub(crate) fn denied(&mut self, process: &str, called: u64, ended: u64) -> &mut Self {
+            self.call(process, called, What::Try, "-", 1, Some((ended, How::Denied)))
+        }
+
+        pub(crate) fn look(&mut self, hold: &str, at: u64, held: bool, until: u64) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            let hold = hold.to_owned();
+            self.events(&process).push(Event::Look { from: at, to: at + 1, hold, held, until });
+            self
+        }
+
+        pub(crate) fn lost(&mut self, hold: &str, at: u64, reason: &str) -> &mut Self {
+            let process = hold.split(':').next().unwrap().to_owned();
+            let (hold, reason) = (hold.to_owned(), reason.to_owned());
+            self.events(&process).push(Event::Lost { at, hold, reason });
+            self
+        }
+
+        pub(crate) fn breach(&mut self, from: u64, to: u64) -> &mut Self {
+            self.history.breaches.push(Breach { from, to, two_servers: false });
+            self
+        }
+
+        pub(crate) fn verdict(&self) -> Verdict {
+            check(&self.history)
+        }
+
+        /// Something with these words is wrong with it.
+        pub(crate) fn says(&self, words: &str) {
+            assert!(self.wrong().iter().any(|what| what.contains(words)), "{:?}", self.wrong());
+        }
+
+        /// What is wrong with it, in words.
+        pub(crate) fn wrong(&self) -> Vec<String> {
+            self.verdict().violations.into_iter().map(|violation| violation.what).collect()
+        }
+    }
+
+    #[test]
+    fn a_good_history_is_good() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).look("a:1", 11, true, 110).nested("a:1", 12, 13, 1, 2);
+        made.denied("b", 14, 15).unlock("a:1", 16, 17, 1).unlock("a:1", 18, 20, 0);
+        made.grant("b:1", 12, 19, 2).unlock("b:1", 21, 22, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+        assert_eq!((made.verdict().grants, made.history.finished()), (2, 7));
+    }
+}

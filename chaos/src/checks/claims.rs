@@ -1,0 +1,61 @@
+//! What a guard says of its own hold.
+
+use std::collections::BTreeMap;
+
+use crate::checks::Verdict;
+use crate::history::History;
+use crate::history::Hold;
+
+/// A loss is told for what it is: nothing runs out before its time, and nothing else takes a hold away but a breach.
+/// What runs out only after its time was told too late by `valid_until` itself, which `History::holds` compares.
+pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
+    for hold in holds.values() {
+        let Some((at, reason)) = &hold.lost else { continue };
+        if *at >= hold.until {
+            continue;
+        }
+        let expected = reason != "expired" && hold.breach(&history.breaches).is_some();
+        if !expected {
+            let early = (hold.until - at) / 1_000;
+            verdict.wrong(*at, &hold.name, format!("{} is lost ({reason}) {early} us early", hold.id));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::examples::Made;
+
+    #[test]
+    fn a_hold_is_lost_early_only_in_a_breach() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).lost("a:1", 110, "expired");
+        assert_eq!(made.wrong(), [""; 0]);
+        made.grant("b:1", 120, 130, 2).lost("b:1", 140, "removed");
+        made.says("b:1 is lost (removed)");
+        made.breach(135, 138);
+        assert_eq!(made.wrong(), [""; 0]);
+        made.grant("c:1", 230, 240, 3).lost("c:1", 250, "expired").breach(245, 246);
+        made.says("c:1 is lost (expired)");
+    }
+
+    #[test]
+    fn what_was_lost_stays_lost_and_what_is_held_is_valid() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).look("a:1", 120, true, 110);
+        made.says("valid until earlier");
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).look("a:1", 120, false, 0).look("a:1", 130, true, 200);
+        made.says("is held again");
+    }
+
+    #[test]
+    fn a_reentry_is_one_more_level_of_the_same_hold() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 5).nested("a:1", 11, 12, 6, 2);
+        made.says("was re-entered and became");
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 5).grant("a:1", 20, 30, 6);
+        made.says("granted twice");
+    }
+}

@@ -1,0 +1,86 @@
+//! No two holds of a name are valid at once.
+
+use crate::checks::Verdict;
+use crate::history::Breach;
+use crate::history::Hold;
+
+/// `holds` are those of one name, in the order of their grants.
+pub(super) fn check(breaches: &[Breach], holds: &[&Hold], verdict: &mut Verdict) {
+    // Those that may still be valid when the next one is granted.
+    let mut open: Vec<&Hold> = Vec::new();
+    for hold in holds {
+        open.retain(|older| older.sure_until() > hold.granted);
+        for older in &open {
+            judge(breaches, older, hold, verdict);
+        }
+        open.push(hold);
+    }
+}
+
+fn judge(breaches: &[Breach], older: &Hold, newer: &Hold, verdict: &mut Verdict) {
+    let between = |breach: &&Breach| older.called <= breach.to && breach.from <= newer.granted;
+    let ends = newer.sure_until().min(older.sure_until());
+    if ends <= newer.granted {
+        return;
+    }
+    let Some(breach) = breaches.iter().find(between) else {
+        let both = (ends - newer.granted) / 1_000;
+        let what = format!("{} and {} hold at once, for {both} us", older.id, newer.id);
+        return verdict.wrong(newer.granted, &older.name, what);
+    };
+    verdict.overlaps += 1;
+    if older.released.is_some() && older.lost.is_none() && !breach.two_servers {
+        let what = format!("{} lost to {} in a breach, and its release was confirmed", older.id, newer.id);
+        verdict.wrong(newer.granted, &older.name, what);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::examples::Made;
+
+    #[test]
+    fn two_valid_holds_at_once_are_found() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).grant("b:1", 20, 30, 2);
+        made.says("a:1 and b:1 hold at once");
+    }
+
+    #[test]
+    fn a_hold_that_ran_out_or_is_being_released_is_not_valid() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).grant("b:1", 20, 111, 2);
+        made.unlock("b:1", 120, 140, 0).grant("c:1", 121, 130, 3);
+        assert_eq!(made.wrong(), [""; 0]);
+    }
+
+    #[test]
+    fn a_renewal_counts() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).look("a:1", 60, true, 160).grant("b:1", 20, 111, 2);
+        made.says("hold at once");
+    }
+
+    #[test]
+    fn in_a_breach_the_older_one_must_be_told() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).unlock_lost("a:1", 40, 41);
+        // When it was lost is not known, so it is not counted as valid.
+        assert_eq!((made.wrong(), made.verdict().overlaps), (vec![], 0));
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2);
+        made.look("a:1", 35, true, 110).unlock_lost("a:1", 40, 41);
+        assert_eq!((made.wrong(), made.verdict().overlaps), (vec![], 1));
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
+        made.unlock("a:1", 40, 41, 0);
+        made.says("its release was confirmed");
+    }
+
+    #[test]
+    fn a_breach_before_the_grant_excuses_nothing() {
+        let mut made = Made::default();
+        made.breach(1, 2).grant("a:1", 5, 10, 1).grant("b:1", 20, 30, 2);
+        made.says("hold at once");
+    }
+}

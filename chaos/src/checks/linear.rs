@@ -1,0 +1,225 @@
+//! Whether there is an order, within the times of the calls, in which a reentrant, fenced mutex would have given these
+//! answers: the search of Wing and Gong, with Lowe's memory of where it has been.
+//!
+//! The mutex is free, or has a holder and a depth; its fence grows with every grant. What was called and not answered
+//! may have happened at any time since, or never. A hold may end by itself once its validity is over, or in a breach.
+
+mod search;
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use self::search::Found;
+use self::search::Op;
+use self::search::Step;
+use crate::checks::Verdict;
+use crate::event::How;
+use crate::event::What;
+use crate::history::History;
+use crate::history::Hold;
+use crate::history::NEVER;
+use crate::history::Operation;
+
+/// So long after its end an attempt that was not granted, or not heard of, may have the lock: its `not_after` and the
+/// time to live that it may have set, each a lease of at most a second, and as much again.
+const GHOST: u64 = 4_000_000_000;
+
+pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
+    let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    let operations = history.operations();
+    for operation in &operations {
+        names.entry(&operation.name).or_default().push(operation);
+    }
+    for (name, operations) in names {
+        let ops = Build::new(history, holds).all(&operations);
+        match search::order(&ops) {
+            Found::Order => {}
+            Found::Nothing { stuck } => {
+                let what = format!("no mutex answers like this: {} has no place", ops[stuck].says);
+                verdict.wrong(ops[stuck].called, name, what);
+            }
+            Found::GaveUp => verdict.undecided += 1,
+        }
+    }
+}
+
+struct Build<'a> {
+    history: &'a History,
+    holds: &'a BTreeMap<String, Hold>,
+    numbers: HashMap<&'a str, usize>,
+}
+
+impl<'a> Build<'a> {
+    fn new(history: &'a History, holds: &'a BTreeMap<String, Hold>) -> Self {
+        let numbers = holds.keys().enumerate().map(|(number, id)| (id.as_str(), number)).collect();
+        Self { history, holds, numbers }
+    }
+
+    fn all(&self, operations: &[&Operation]) -> Vec<Op> {
+        let ghosts: Vec<&&Operation> = operations.iter().filter(|operation| is_ghost(operation)).collect();
+        let mut ops: Vec<Op> = Vec::new();
+        for operation in operations {
+            let denied = matches!(operation.ended, Some((_, How::Denied)));
+            if denied && ghosts.iter().any(|ghost| may_be_in_the_way(ghost, operation)) {
+                continue;
+            }
+            ops.extend(self.op(operation));
+            if let Some((_, How::Granted { hold, .. })) = &operation.ended
+                && operation.what.is_acquire()
+            {
+                ops.push(self.end_of(&self.holds[hold]));
+            }
+        }
+        ops.sort_by_key(|op| op.called);
+        ops
+    }
+
+    /// The hold may end by itself.
+    fn end_of(&self, hold: &Hold) -> Op {
+        let breach = hold.breach(&self.history.breaches).map_or(NEVER, |breach| breach.from);
+        let called = hold.until.min(breach.max(hold.called));
+        let says = format!("the end of {}", hold.id);
+        Op { step: Step::Gone(self.numbers[hold.id.as_str()]), called, ended: NEVER, strict: false, says }
+    }
+
+    fn op(&self, operation: &Operation) -> Option<Op> {
+        let called = operation.called;
+        let (ended, how) = match &operation.ended {
+            Some((at, how)) => (*at, Some(how)),
+            None => (NEVER, None),
+        };
+        let says = |hold: &str| format!("{} {hold}", operation.what);
+        if operation.what.is_acquire() {
+            return match how? {
+                How::Granted { hold, token, .. } => {
+                    let step = Step::Grant(self.numbers[hold.as_str()], *token);
+                    Some(Op { step, called, ended, strict: true, says: says(hold) })
+                }
+                How::Denied => {
+                    Some(Op { step: Step::Deny, called, ended, strict: true, says: says("denied") })
+                }
+                _ => None,
+            };
+        }
+        let hold = self.holds.get(&operation.hold)?;
+        let number = self.numbers[hold.id.as_str()];
+        let sound = hold.breach(&self.history.breaches).is_none_or(|breach| !breach.two_servers);
+        let says = says(&hold.id);
+        let confirmed = sound && operation.what != What::DropGuard && how == Some(&How::Released);
+        match (operation.what, operation.level) {
+            (What::Nested, count) => {
+                let Some(How::Granted { .. }) = how else { return None };
+                Some(Op { step: Step::Nest(number, count), called, ended, strict: sound, says })
+            }
+            (_, 0) => {
+                let ended = if confirmed { ended } else { NEVER };
+                Some(Op { step: Step::Release(number), called, ended, strict: confirmed, says })
+            }
+            (_, left) => Some(Op { step: Step::Leave(number, left), called, ended, strict: confirmed, says }),
+        }
+    }
+}
+
+/// An attempt whose grant nobody heard of, if there was one.
+fn is_ghost(operation: &Operation) -> bool {
+    let answered = matches!(operation.ended, Some((_, How::Granted { .. } | How::Denied)));
+    operation.what.is_acquire() && !answered
+}
+
+fn may_be_in_the_way(ghost: &Operation, denied: &Operation) -> bool {
+    let ended = ghost.ended.as_ref().map_or(ghost.called, |(at, _)| *at);
+    let until = ended.saturating_add(GHOST);
+    let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
+    ghost.called <= asked && denied.called <= until
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checks::examples::Made;
+    use crate::event::How;
+    use crate::event::What;
+
+    fn no_order(made: &Made) -> bool {
+        made.wrong().iter().any(|what| what.contains("no mutex answers like this"))
+    }
+
+    #[test]
+    fn two_grants_without_a_release_have_no_order() {
+        let mut made = Made::default();
+        // Nobody looked, so that intervals alone do not show it.
+        made.grant("a:1", 0, 10, 1).grant("b:1", 0, 10, 2).unlock("a:1", 11, 12, 0).unlock("b:1", 11, 12, 0);
+        assert!(no_order(&made));
+    }
+
+    #[test]
+    fn a_release_frees_the_lock_at_any_time_of_its_call() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 50, 0).grant("b:1", 5, 20, 2);
+        made.unlock("b:1", 21, 22, 0).grant("c:1", 15, 25, 3).unlock("c:1", 26, 60, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+    }
+
+    #[test]
+    fn a_refusal_needs_somebody_who_holds() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).denied("b", 13, 14);
+        assert!(no_order(&made));
+        // Whoever was never answered may have been it.
+        made.call("c", 0, What::Lock, "-", 1, None);
+        assert!(!no_order(&made));
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).denied("b", 13, 14).unlock("a:1", 20, 22, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+    }
+
+    #[test]
+    fn a_dropped_guard_may_be_released_later_or_never() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).call("a", 20, What::DropGuard, "a:1", 0, Some((21, How::Released)));
+        made.denied("b", 30, 40).grant("b:1", 41, 50, 2).unlock("b:1", 51, 52, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+    }
+
+    #[test]
+    fn a_hold_ends_by_itself_only_when_its_time_is_over() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).grant("b:1", 20, 120, 2).unlock("b:1", 121, 122, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).grant("b:1", 20, 90, 2).unlock("b:1", 91, 92, 0);
+        assert!(no_order(&made));
+        made.breach(50, 60);
+        assert!(!no_order(&made));
+    }
+
+    #[test]
+    fn the_release_of_what_is_gone_cannot_be_confirmed() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).grant("b:1", 20, 120, 2).unlock("a:1", 121, 122, 0);
+        made.unlock("b:1", 123, 124, 0);
+        assert!(no_order(&made));
+    }
+
+    #[test]
+    fn levels_are_counted() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).nested("a:1", 11, 12, 1, 2).unlock("a:1", 13, 14, 1);
+        made.nested("a:1", 15, 16, 1, 2).unlock("a:1", 17, 18, 1).unlock("a:1", 19, 20, 0);
+        assert_eq!(made.wrong(), [""; 0]);
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).nested("a:1", 11, 12, 1, 3).unlock("a:1", 13, 14, 0);
+        assert!(no_order(&made));
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).nested("a:1", 13, 14, 1, 2);
+        assert!(no_order(&made));
+    }
+
+    #[test]
+    fn the_fence_grows_from_grant_to_grant() {
+        let mut made = Made::default();
+        // Their calls overlap, so that only the order of holding shows it: a must have been first.
+        made.grant("a:1", 0, 10, 2).unlock("a:1", 11, 12, 0).grant("b:1", 5, 13, 1);
+        made.unlock("b:1", 14, 15, 0);
+        assert!(no_order(&made));
+    }
+}

@@ -1,0 +1,231 @@
+//! What happened, put together from the files of the workers, the store and whoever did harm.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+
+use crate::event::Event;
+use crate::event::How;
+use crate::event::What;
+use crate::store::Access;
+
+/// Later than everything.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// All of one run.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    /// Each worker process: its label and events.
+    pub(crate) processes: Vec<(String, Vec<Event>)>,
+    pub(crate) accesses: Vec<Access>,
+    pub(crate) breaches: Vec<Breach>,
+    /// What was done to servers, networks and workers, for people.
+    pub(crate) harm: Vec<(u64, String)>,
+}
+
+/// From when to when servers forgot what they had granted, or some of them did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Breach {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    /// Two servers may both have answered, for the same names.
+    pub(crate) two_servers: bool,
+}
+
+/// A rule was broken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) at: u64,
+    pub(crate) name: String,
+    pub(crate) what: String,
+}
+
+/// A grant and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Hold {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    /// Which process has it.
+    pub(crate) process: usize,
+    pub(crate) token: u64,
+    pub(crate) called: u64,
+    pub(crate) granted: u64,
+    /// The last time when the guard said that it is held.
+    pub(crate) seen_held: u64,
+    /// The latest valid-until that the guard told.
+    pub(crate) until: u64,
+    pub(crate) lost: Option<(u64, String)>,
+    /// When the release of the last level was asked for.
+    pub(crate) release_called: Option<u64>,
+    /// When that was confirmed.
+    pub(crate) released: Option<u64>,
+}
+
+impl Hold {
+    /// From the grant to here the guard promised to hold, and did not take it back.
+    pub(crate) fn sure_until(&self) -> u64 {
+        let told = match &self.lost {
+            Some((at, reason)) if reason == "expired" => self.until.min(*at),
+            // When it came to know is not seen.
+            Some(_) => self.seen_held,
+            None => self.until,
+        };
+        told.max(self.seen_held).min(self.release_called.unwrap_or(NEVER))
+    }
+
+    /// When nobody believes in it any more.
+    pub(crate) fn over(&self) -> u64 {
+        let lost = self.lost.as_ref().map_or(NEVER, |(at, _)| *at);
+        self.released.unwrap_or(NEVER).min(lost)
+    }
+
+    /// The first breach that may have taken it away.
+    pub(crate) fn breach<'a>(&self, breaches: &'a [Breach]) -> Option<&'a Breach> {
+        breaches.iter().find(|breach| self.called <= breach.to && breach.from <= self.over())
+    }
+}
+
+/// An operation, from its call to its end, if that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Operation {
+    pub(crate) process: usize,
+    pub(crate) what: What,
+    pub(crate) name: String,
+    pub(crate) hold: String,
+    pub(crate) level: u32,
+    pub(crate) called: u64,
+    pub(crate) ended: Option<(u64, How)>,
+}
+
+impl History {
+    pub(crate) fn operations(&self) -> Vec<Operation> {
+        let mut all = Vec::new();
+        for (process, (_, events)) in self.processes.iter().enumerate() {
+            let mut open: HashMap<u64, usize> = HashMap::new();
+            for event in events {
+                match event {
+                    Event::Call { op, at, what, name, hold, level, .. } => {
+                        open.insert(*op, all.len());
+                        let (name, hold) = (name.clone(), hold.clone());
+                        let (what, level, called) = (*what, *level, *at);
+                        all.push(Operation { process, what, name, hold, level, called, ended: None });
+                    }
+                    Event::End { op, at, how } => {
+                        if let Some(index) = open.remove(op) {
+                            all[index].ended = Some((*at, how.clone()));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        all.sort_by_key(|operation| operation.called);
+        all
+    }
+
+    /// Every hold by its id, and what contradicts itself within one.
+    pub(crate) fn holds(&self) -> (BTreeMap<String, Hold>, Vec<Violation>) {
+        let (mut holds, mut bad) = (BTreeMap::new(), Vec::new());
+        for operation in self.operations() {
+            note(&mut holds, &mut bad, &operation);
+        }
+        for (_, events) in &self.processes {
+            for event in events {
+                look(&mut holds, &mut bad, event);
+            }
+        }
+        (holds, bad)
+    }
+
+    /// Operations whose call and end were both seen.
+    pub(crate) fn finished(&self) -> usize {
+        let ends = |event: &&Event| matches!(event, Event::End { .. });
+        self.processes.iter().map(|(_, events)| events.iter().filter(ends).count()).sum()
+    }
+}
+
+fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation: &Operation) {
+    let mut wrong = |at: u64, what: String| bad.push(Violation { at, name: operation.name.clone(), what });
+    match &operation.ended {
+        Some((at, How::Granted { hold: id, token, count, levels, until })) => {
+            if count != levels {
+                wrong(*at, format!("{id} has {levels} guards, and its count is {count}"));
+            }
+            let known = holds.get(id);
+            if operation.what == What::Nested {
+                if *id != operation.hold || known.is_none_or(|hold| hold.token != *token) {
+                    wrong(*at, format!("{} was re-entered and became {id}, token {token}", operation.hold));
+                }
+                return;
+            }
+            if known.is_some() {
+                return wrong(*at, format!("{id} was granted twice"));
+            }
+            let hold = Hold {
+                id: id.clone(),
+                name: operation.name.clone(),
+                process: operation.process,
+                token: *token,
+                called: operation.called,
+                granted: *at,
+                seen_held: *at,
+                until: *until,
+                lost: None,
+                release_called: None,
+                released: None,
+            };
+            holds.insert(id.clone(), hold);
+        }
+        Some((at, How::Failed(word))) => {
+            if matches!(word.as_str(), "key_conflict" | "closed" | "hold_count_limit" | "other" | "refused") {
+                wrong(*at, format!("{} failed: {word}", operation.what));
+            }
+            if let Some(hold) = holds.get_mut(&operation.hold) {
+                if operation.level == 0 {
+                    hold.release_called = Some(operation.called);
+                }
+                if word == "lost" && hold.lost.is_none() {
+                    hold.lost = Some((*at, "lost".to_owned()));
+                }
+            }
+        }
+        ended => {
+            let Some(hold) = holds.get_mut(&operation.hold) else { return };
+            if operation.level == 0 && matches!(operation.what, What::Unlock | What::DropGuard) {
+                hold.release_called = Some(operation.called);
+                if operation.what == What::Unlock {
+                    hold.released = ended.as_ref().map(|(at, _)| *at);
+                }
+            }
+        }
+    }
+}
+
+fn look(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, event: &Event) {
+    let (Event::Look { hold: id, .. } | Event::Lost { hold: id, .. }) = event else { return };
+    let Some(hold) = holds.get_mut(id) else { return };
+    let mut wrong = |at: u64, what: String| bad.push(Violation { at, name: hold.name.clone(), what });
+    match event {
+        Event::Look { from, held: true, until, .. } => {
+            if *until != 0 && until < from {
+                wrong(*from, format!("{id} says it is held, and that it was valid until earlier"));
+            }
+            if hold.lost.as_ref().is_some_and(|(at, _)| at < from) {
+                wrong(*from, format!("{id} was lost and is held again"));
+            }
+            hold.seen_held = hold.seen_held.max(*from);
+            hold.until = hold.until.max(*until);
+        }
+        Event::Look { to, held: false, .. } => {
+            let earlier = hold.lost.as_ref().is_some_and(|(at, _)| at <= to);
+            if !earlier {
+                hold.lost = Some((*to, "not held".to_owned()));
+            }
+        }
+        Event::Lost { at, reason, .. } => {
+            if hold.lost.as_ref().is_none_or(|(_, reason)| reason == "not held" || reason == "lost") {
+                hold.lost = Some((*at, reason.clone()));
+            }
+        }
+        _ => {}
+    }
+}

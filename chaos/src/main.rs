@@ -1,0 +1,41 @@
+//! Chaos: processes that take locks, servers that are killed and frozen under them, networks that fail, and checks of
+//! all that the processes were told. `cargo xtask chaos` runs it; docs/proof.md tells of it.
+
+#![expect(clippy::disallowed_methods, reason = "a development program: it holds no leases of its own")]
+
+#[path = "../../src/sim/chance.rs"]
+#[allow(dead_code, reason = "shared with the simulation, which uses all of it")]
+mod chance;
+mod checks;
+mod event;
+mod history;
+mod nemesis;
+mod place;
+mod plan;
+mod run;
+mod store;
+mod support;
+mod timeline;
+mod watch;
+mod worker;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let done = match words.split_first() {
+        Some((first, rest)) if first == "worker" => match worker::Settings::read(rest) {
+            Some(settings) => worker::run(settings).map(|()| true),
+            None => Err("a worker wants all its settings".to_owned()),
+        },
+        _ => run::run(&words),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("error: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! Does the harm that is planned, and writes down what was done.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::Child;
+use std::process::Command;
+use std::process::Stdio;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use redis_reentrant_lock::Keeper;
+use rustix::process::Pid;
+use rustix::process::Signal;
+use rustix::process::kill_process;
+
+use crate::event::now;
+use crate::history::Breach;
+use crate::history::Violation;
+use crate::place::Kind;
+use crate::place::Place;
+use crate::place::Servers;
+use crate::plan::Act;
+use crate::plan::Plan;
+use crate::plan::TASKS;
+use crate::plan::WORKERS;
+use crate::support::proxy::FaultProxy;
+use crate::worker::Settings;
+
+/// Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// A server is killed while something is held, if that happens within this time.
+const UNTIL_HELD: Duration = Duration::from_millis(300);
+
+/// How often what was done.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Counts {
+    /// While something was held.
+    pub(crate) server_kills: u64,
+    pub(crate) server_stops: u64,
+    pub(crate) client_kills: u64,
+    /// Beyond the lease.
+    pub(crate) client_stops: u64,
+    pub(crate) network_faults: u64,
+    pub(crate) server_faults: u64,
+    pub(crate) sentinel_failovers: u64,
+    pub(crate) cluster_failovers: u64,
+    pub(crate) slot_moves: u64,
+}
+
+impl Counts {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.server_kills += other.server_kills;
+        self.server_stops += other.server_stops;
+        self.client_kills += other.client_kills;
+        self.client_stops += other.client_stops;
+        self.network_faults += other.network_faults;
+        self.server_faults += other.server_faults;
+        self.sentinel_failovers += other.sentinel_failovers;
+        self.cluster_failovers += other.cluster_failovers;
+        self.slot_moves += other.slot_moves;
+    }
+}
+
+/// Ended when dropped, frozen or not.
+struct Process {
+    child: Child,
+    frozen: bool,
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) struct Nemesis<'a> {
+    pub(crate) place: Place,
+    plan: &'a Plan,
+    seed: u64,
+    directory: PathBuf,
+    store: PathBuf,
+    workers: Vec<Option<Process>>,
+    /// The files of all workers that there ever were.
+    pub(crate) logs: Vec<(String, PathBuf)>,
+    server_up: bool,
+    server_frozen: bool,
+    pub(crate) counts: Counts,
+    pub(crate) breaches: Vec<Breach>,
+    pub(crate) harm: Vec<(u64, String)>,
+    pub(crate) violations: Vec<Violation>,
+}
+
+impl<'a> Nemesis<'a> {
+    pub(crate) fn new(place: Place, plan: &'a Plan, seed: u64, directory: PathBuf, store: PathBuf) -> Self {
+        let workers = (0..WORKERS).map(|_| None).collect();
+        Self {
+            place,
+            plan,
+            seed,
+            directory,
+            store,
+            workers,
+            logs: Vec::new(),
+            server_up: true,
+            server_frozen: false,
+            counts: Counts::default(),
+            breaches: Vec::new(),
+            harm: Vec::new(),
+            violations: Vec::new(),
+        }
+    }
+
+    /// From the first worker's start to the last one's end.
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        for worker in 0..WORKERS {
+            self.start_worker(worker)?;
+        }
+        let started = Instant::now();
+        for (at, act) in self.plan.acts.clone() {
+            thread::sleep(at.saturating_sub(started.elapsed()));
+            self.act(act)?;
+        }
+        thread::sleep(self.plan.length.saturating_sub(started.elapsed()));
+        self.end()
+    }
+
+    fn say(&mut self, what: String) {
+        self.harm.push((now(), what));
+    }
+
+    fn act(&mut self, act: Act) -> Result<(), String> {
+        match act {
+            Act::KillServer => self.kill_server(),
+            Act::StartServer => self.start_server(),
+            Act::FreezeServer => self.freeze_server(),
+            Act::ThawServer => self.thaw_server(),
+            Act::KillWorker(worker) => self.kill_worker(worker),
+            Act::StartWorker(worker) => self.start_worker(worker)?,
+            Act::FreezeWorker(worker) => self.freeze_worker(worker),
+            Act::ThawWorker(worker) => self.thaw_worker(worker),
+            Act::Cut(worker) => self.network(worker, "is cut off", FaultProxy::cut),
+            Act::Refuse(worker, true) => self.network(worker, "is refused", |proxy| proxy.refuse(true)),
+            Act::Refuse(worker, false) => self.mend(worker, |proxy| proxy.refuse(false)),
+            Act::Stall(worker, way, true) => {
+                self.network(worker, &format!("hears nothing, {way:?}"), |proxy| proxy.stall(way, true));
+            }
+            Act::Stall(worker, way, false) => self.mend(worker, |proxy| proxy.stall(way, false)),
+            Act::Delay(worker, way, Duration::ZERO) => {
+                self.mend(worker, |proxy| proxy.delay(way, Duration::ZERO));
+            }
+            Act::Delay(worker, way, time) => {
+                let what = format!("is {time:?} late, {way:?}");
+                self.network(worker, &what, |proxy| proxy.delay(way, time));
+            }
+            Act::KillClients { listeners } => {
+                let kind = if listeners { "pubsub" } else { "normal" };
+                self.server(&["CLIENT", "KILL", "TYPE", kind]);
+            }
+            Act::PauseClients { all, time } => {
+                let what = if all { "ALL" } else { "WRITE" };
+                self.server(&["CLIENT", "PAUSE", &time.as_millis().to_string(), what]);
+            }
+            Act::FlushScripts => self.server(&["SCRIPT", "FLUSH"]),
+            Act::Full(true) => self.server(&["CONFIG", "SET", "maxmemory", "1"]),
+            Act::Full(false) => self.undo(&["CONFIG", "SET", "maxmemory", "0"]),
+            Act::Forbid(Some(right)) => {
+                self.server(&["ACL", "SETUSER", self.user(), &format!("-{right}")]);
+            }
+            Act::Forbid(None) => self.undo(&["ACL", "SETUSER", self.user(), "+@all"]),
+            Act::SmallBuffers(true) => {
+                self.server(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1 1 0"]);
+            }
+            Act::SmallBuffers(false) => {
+                self.undo(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 33554432 8388608 60"]);
+            }
+        }
+        Ok(())
+    }
+
+    // ---- servers
+
+    fn user(&self) -> &'static str {
+        if self.place.kind == Kind::Cluster { "default" } else { "locks" }
+    }
+
+    fn server(&mut self, command: &[&str]) {
+        let answered = self.place.everywhere(command);
+        self.counts.server_faults += u64::from(answered > 0);
+        self.say(format!("{} on {answered}", command.join(" ")));
+    }
+
+    fn undo(&mut self, command: &[&str]) {
+        self.place.everywhere(command);
+        self.say(command.join(" "));
+    }
+
+    fn kill_server(&mut self) {
+        let since = Instant::now();
+        let mut held = false;
+        while !held && since.elapsed() < UNTIL_HELD && self.server_up {
+            held = !self.place.lock_keys().is_empty();
+        }
+        let Servers::One(server) = &mut self.place.servers else { return };
+        let from = now();
+        server.stop();
+        self.counts.server_kills += u64::from(held && self.server_up);
+        (self.server_up, self.server_frozen) = (false, false);
+        if self.place.kind == Kind::Single {
+            self.breaches.push(Breach { from, to: now(), two_servers: false });
+        }
+        self.say("the server is killed".to_owned());
+    }
+
+    fn start_server(&mut self) {
+        if self.server_up {
+            return;
+        }
+        let Servers::One(server) = &mut self.place.servers else { return };
+        server.restart();
+        self.server_up = true;
+        self.say("the server is back".to_owned());
+    }
+
+    fn freeze_server(&mut self) {
+        let Servers::One(server) = &self.place.servers else { return };
+        if !self.server_up || self.server_frozen {
+            return;
+        }
+        server.freeze();
+        self.server_frozen = true;
+        self.counts.server_stops += 1;
+        self.say("the server is frozen".to_owned());
+    }
+
+    fn thaw_server(&mut self) {
+        let Servers::One(server) = &self.place.servers else { return };
+        if self.server_frozen {
+            server.thaw();
+            self.server_frozen = false;
+            self.say("the server goes on".to_owned());
+        }
+    }
+
+    // ---- networks
+
+    fn network(&mut self, worker: usize, what: &str, change: impl Fn(&FaultProxy)) {
+        let Some(proxy) = self.place.proxies.get(worker) else { return };
+        change(proxy);
+        self.counts.network_faults += 1;
+        self.say(format!("worker {worker} {what}"));
+    }
+
+    fn mend(&mut self, worker: usize, change: impl Fn(&FaultProxy)) {
+        let Some(proxy) = self.place.proxies.get(worker) else { return };
+        change(proxy);
+        self.say(format!("worker {worker}: mended"));
+    }
+
+    // ---- workers
+
+    fn start_worker(&mut self, worker: usize) -> Result<(), String> {
+        if self.workers[worker].is_some() {
+            return Ok(());
+        }
+        let turn = self.logs.len();
+        let label = format!("w{worker}.{turn}");
+        let log = self.directory.join(format!("{label}.log"));
+        let settings = Settings {
+            url: self.place.url(worker),
+            seed: self.seed.wrapping_mul(1_000).wrapping_add(turn as u64),
+            lease: self.plan.lease,
+            names: self.plan.names.clone(),
+            tasks: TASKS,
+            log: log.clone(),
+            store: self.store.clone(),
+            keeper: if worker % 2 == 0 { Keeper::Thread } else { Keeper::Current },
+        };
+        let said = File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let child = Command::new(program)
+            .arg("worker")
+            .args(settings.words())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(said)
+            .spawn()
+            .map_err(|error| format!("a worker does not start: {error}"))?;
+        self.say(format!("worker {worker} starts as {label}, process {}", child.id()));
+        self.workers[worker] = Some(Process { child, frozen: false });
+        self.logs.push((label, log));
+        Ok(())
+    }
+
+    fn kill_worker(&mut self, worker: usize) {
+        if self.workers[worker].take().is_some() {
+            self.counts.client_kills += 1;
+            self.say(format!("worker {worker} is killed"));
+        }
+    }
+
+    fn freeze_worker(&mut self, worker: usize) {
+        let Some(process) = self.workers[worker].as_mut().filter(|process| !process.frozen) else { return };
+        process.frozen = signal(&process.child, Signal::STOP);
+        self.say(format!("worker {worker} is frozen"));
+    }
+
+    fn thaw_worker(&mut self, worker: usize) {
+        let Some(process) = self.workers[worker].as_mut().filter(|process| process.frozen) else { return };
+        process.frozen = !signal(&process.child, Signal::CONT);
+        self.counts.client_stops += 1;
+        self.say(format!("worker {worker} goes on"));
+    }
+
+    // ---- the end
+
+    /// Everything is well again; the workers give back what they have, and end.
+    fn end(&mut self) -> Result<(), String> {
+        self.thaw_server();
+        self.start_server();
+        for worker in 0..WORKERS {
+            self.thaw_worker(worker);
+            self.start_worker(worker)?;
+        }
+        self.say("the end begins".to_owned());
+        for process in self.workers.iter_mut().flatten() {
+            drop(process.child.stdin.take());
+        }
+        let since = Instant::now();
+        for worker in 0..WORKERS {
+            let Some(mut process) = self.workers[worker].take() else { continue };
+            let mut status = None;
+            while status.is_none() && since.elapsed() < PATIENCE {
+                thread::sleep(Duration::from_millis(2));
+                status = process.child.try_wait().map_err(|error| error.to_string())?;
+            }
+            if !status.is_some_and(|status| status.success()) {
+                let what = match status {
+                    Some(status) => format!("worker {worker} ended with {status}"),
+                    None => format!("worker {worker} does not end: something waits for ever"),
+                };
+                self.violations.push(Violation { at: now(), name: "-".to_owned(), what });
+            }
+        }
+        self.say("all workers have ended".to_owned());
+        Ok(())
+    }
+}
+
+fn signal(child: &Child, signal: Signal) -> bool {
+    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+}

@@ -1,0 +1,166 @@
+//! The servers of a run, and how workers get to them.
+
+use std::time::Duration;
+
+use redis::Connection;
+use redis::FromRedisValue;
+use redis::RedisResult;
+
+use crate::support::proxy::FaultProxy;
+use crate::support::redis_server::RedisServer;
+use crate::support::topology;
+use crate::support::topology::Plan;
+use crate::support::topology::Topology;
+
+/// So long a frozen server is waited for.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// One server that keeps nothing.
+    Single,
+    /// One server with an append-only file.
+    Aof,
+    Sentinel,
+    Cluster,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Single, Self::Aof, Self::Sentinel, Self::Cluster];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Aof => "aof",
+            Self::Sentinel => "sentinel",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    pub(crate) fn is_one(self) -> bool {
+        matches!(self, Self::Single | Self::Aof)
+    }
+}
+
+pub(crate) enum Servers {
+    One(RedisServer),
+    Many(Topology),
+}
+
+pub(crate) struct Place {
+    pub(crate) kind: Kind,
+    pub(crate) servers: Servers,
+    /// One for each worker, where a server is one.
+    pub(crate) proxies: Vec<FaultProxy>,
+}
+
+impl Place {
+    pub(crate) fn start(kind: Kind, workers: usize) -> Self {
+        let user = ["--user", "locks", "on", ">lock-secret", "~*", "&*", "+@all"];
+        let keeping = ["--appendonly", "yes"];
+        let servers = match kind {
+            Kind::Single => Servers::One(RedisServer::with(&user)),
+            Kind::Aof => Servers::One(RedisServer::with(&[&user[..], &keeping].concat())),
+            Kind::Sentinel => {
+                let plan = Plan::new(topology::Kind::Sentinel);
+                Servers::Many(plan.setting("TOPOLOGY_DOWN_AFTER", "700").start())
+            }
+            Kind::Cluster => Servers::Many(Topology::cluster()),
+        };
+        let proxies = match &servers {
+            Servers::One(server) => (0..workers).map(|_| FaultProxy::start(&server.address())).collect(),
+            Servers::Many(_) => Vec::new(),
+        };
+        Self { kind, servers, proxies }
+    }
+
+    /// What a worker is told.
+    pub(crate) fn url(&self, worker: usize) -> String {
+        match (&self.servers, self.kind) {
+            (Servers::One(_), _) => format!("redis://locks:lock-secret@{}", self.proxies[worker].address()),
+            (Servers::Many(set), Kind::Sentinel) => format!(
+                "redis-sentinel://locks:lock-secret@{}/main?sentinel_password=sentinel-secret",
+                set.addresses(3..6).join(",")
+            ),
+            (Servers::Many(cluster), _) => format!("redis-cluster://{}", cluster.addresses(0..6).join(",")),
+        }
+    }
+
+    /// As an administrator, for each server that holds data.
+    pub(crate) fn admin_urls(&self) -> Vec<String> {
+        match (&self.servers, self.kind) {
+            (Servers::One(server), _) => vec![server.url()],
+            (Servers::Many(set), Kind::Sentinel) => {
+                (0..3).map(|node| format!("redis://admin:admin-secret@{}", set.address(node))).collect()
+            }
+            (Servers::Many(cluster), _) => {
+                (0..6).map(|node| format!("redis://{}", cluster.address(node))).collect()
+            }
+        }
+    }
+
+    /// On every server that answers; how many that were.
+    pub(crate) fn everywhere(&self, command: &[&str]) -> usize {
+        let ask = |url: &String| connect(url).and_then(|mut connection| ask(&mut connection, command));
+        self.admin_urls().iter().map(ask).filter(RedisResult::<redis::Value>::is_ok).count()
+    }
+
+    /// Lock keys on any server that answers, with what is left of their time: -1 is for ever.
+    pub(crate) fn lock_keys(&self) -> Vec<(String, i64)> {
+        let keys = |url: &String| connect(url).and_then(|mut connection| lock_keys(&mut connection));
+        self.admin_urls().iter().filter_map(|url| keys(url).ok()).flatten().collect()
+    }
+
+    /// What clients have left on the servers, if anything.
+    pub(crate) fn left(&self) -> Option<String> {
+        let keys = self.lock_keys();
+        if !keys.is_empty() {
+            return Some(format!("keys {keys:?}"));
+        }
+        self.admin_urls().iter().find_map(|url| {
+            let mut connection = connect(url).ok()?;
+            let mut channels: Vec<String> =
+                ask(&mut connection, &["PUBSUB", "CHANNELS", "redisson*"]).ok()?;
+            channels.extend(
+                ask::<Vec<String>>(&mut connection, &["PUBSUB", "SHARDCHANNELS", "redisson*"])
+                    .unwrap_or_default(),
+            );
+            if !channels.is_empty() {
+                return Some(format!("subscriptions {channels:?}"));
+            }
+            let own: u64 = ask(&mut connection, &["CLIENT", "ID"]).ok()?;
+            let clients: String = ask(&mut connection, &["CLIENT", "LIST"]).ok()?;
+            let left = clients.lines().find(|line| self.is_of_a_worker(line, own))?;
+            Some(format!("connection {left}"))
+        })
+    }
+
+    fn is_of_a_worker(&self, line: &str, own: u64) -> bool {
+        let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default();
+        if self.kind == Kind::Sentinel {
+            return field("user=") == "locks";
+        }
+        field("id=") != own.to_string() && !field("flags=").contains(['S', 'M'])
+    }
+}
+
+pub(crate) fn connect(url: &str) -> RedisResult<Connection> {
+    let connection = redis::Client::open(url)?.get_connection_with_timeout(PATIENCE)?;
+    connection.set_read_timeout(Some(PATIENCE))?;
+    Ok(connection)
+}
+
+pub(crate) fn ask<T: FromRedisValue>(connection: &mut Connection, command: &[&str]) -> RedisResult<T> {
+    let mut words = redis::cmd(command[0]);
+    words.arg(&command[1..]);
+    words.query(connection)
+}
+
+/// With what is left of their time in ms.
+pub(crate) fn lock_keys(connection: &mut Connection) -> RedisResult<Vec<(String, i64)>> {
+    let keys: Vec<String> = ask(connection, &["KEYS", "*"])?;
+    let keys = keys.into_iter().filter(|key| !key.starts_with("redisson_lock_fence:"));
+    let left = keys.map(|key| ask::<i64>(connection, &["PTTL", &key]).map(|left| (key, left)));
+    // Those that have ended in between are gone.
+    Ok(left.collect::<RedisResult<Vec<_>>>()?.into_iter().filter(|(_, left)| *left != -2).collect())
+}

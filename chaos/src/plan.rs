@@ -1,0 +1,220 @@
+//! What will be done to whom and when: all of it follows from the seed.
+
+use std::time::Duration;
+
+use crate::chance::Chance;
+use crate::chance::Stream;
+use crate::place::Kind;
+use crate::support::proxy::Direction;
+
+pub(crate) const WORKERS: usize = 4;
+pub(crate) const TASKS: u32 = 4;
+const NAMES: u64 = 4;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) lease: Duration,
+    pub(crate) names: Vec<String>,
+    /// By their times.
+    pub(crate) acts: Vec<(Duration, Act)>,
+    pub(crate) length: Duration,
+}
+
+/// Some harm, or the end of it. Workers are numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Act {
+    KillServer,
+    StartServer,
+    FreezeServer,
+    ThawServer,
+    KillWorker(usize),
+    StartWorker(usize),
+    FreezeWorker(usize),
+    ThawWorker(usize),
+    /// Its connections.
+    Cut(usize),
+    Refuse(usize, bool),
+    Stall(usize, Direction, bool),
+    Delay(usize, Direction, Duration),
+    /// CLIENT KILL, of ordinary connections or of those that listen.
+    KillClients {
+        listeners: bool,
+    },
+    PauseClients {
+        all: bool,
+        time: Duration,
+    },
+    FlushScripts,
+    /// No memory for anything that wants some.
+    Full(bool),
+    /// The user may not do something.
+    Forbid(Option<&'static str>),
+    /// Listeners are cut off as soon as something waits for them.
+    SmallBuffers(bool),
+}
+
+impl Plan {
+    pub(crate) fn of(seed: u64, kind: Kind) -> Self {
+        let mut chance = Chance::new(seed, Stream::Plan, [kind as u64, 0, 0]);
+        let lease = Duration::from_millis(*chance.pick(&[300, 300, 400, 600, 1_000]));
+        let names = (0..NAMES).map(|number| format!("n{number}")).collect();
+        let mut making = Making { chance, lease, length: Duration::from_millis(3_000), acts: Vec::new() };
+        making.all(kind);
+        let mut acts = making.acts;
+        acts.sort_by_key(|(at, _)| *at);
+        let last = acts.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let length = making.length.max(last + Duration::from_millis(200));
+        Self { lease, names, acts, length }
+    }
+}
+
+struct Making {
+    chance: Chance,
+    lease: Duration,
+    length: Duration,
+    acts: Vec<(Duration, Act)>,
+}
+
+impl Making {
+    fn all(&mut self, kind: Kind) {
+        if kind.is_one() {
+            for turn in 0..2 + self.chance.below(2) {
+                self.kill_server(turn);
+            }
+        }
+        for _ in 0..2 {
+            self.kill_worker();
+            self.freeze_worker();
+        }
+        for _ in 0..2 + self.chance.below(3) {
+            self.something(kind);
+        }
+    }
+
+    /// Some time well within the run.
+    fn when(&mut self) -> Duration {
+        let most = u64::try_from(self.length.as_millis()).unwrap_or(0);
+        Duration::from_millis(self.chance.range(150, most))
+    }
+
+    fn add(&mut self, at: Duration, act: Act) {
+        self.acts.push((at, act));
+    }
+
+    /// One of the workers, some time, and a time after it.
+    fn span(&mut self, low_ms: u64, high_ms: u64) -> (usize, Duration, Duration) {
+        let (worker, at) = (self.chance.index(WORKERS), self.when());
+        (worker, at, at + self.chance.time(low_ms * 1_000, high_ms * 1_000))
+    }
+
+    fn kill_server(&mut self, turn: u64) {
+        // Spread over the run, so that there are grants in between.
+        let at = Duration::from_millis(300 + 1_000 * turn + self.chance.below(700));
+        let down = self.chance.time(1_000, 300_000);
+        self.add(at, Act::KillServer);
+        self.add(at + down, Act::StartServer);
+    }
+
+    fn kill_worker(&mut self) {
+        let (worker, at, back) = self.span(1, 300);
+        self.add(at, Act::KillWorker(worker));
+        self.add(back, Act::StartWorker(worker));
+    }
+
+    /// Beyond its lease.
+    fn freeze_worker(&mut self) {
+        let (worker, at, _) = self.span(1, 2);
+        let time = self.lease.mul_f64(1.05 + self.chance.below(60) as f64 / 100.0);
+        self.add(at, Act::FreezeWorker(worker));
+        self.add(at + time + Duration::from_millis(20), Act::ThawWorker(worker));
+    }
+
+    fn something(&mut self, kind: Kind) {
+        let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(0);
+        let way = if self.chance.permille(500) { Direction::Up } else { Direction::Down };
+        let at = self.when();
+        let networks = if kind.is_one() { 0 } else { 4 };
+        match networks + self.chance.below(11 - networks) {
+            0 => {
+                let (worker, ..) = self.span(1, 2);
+                self.add(at, Act::Cut(worker));
+            }
+            1 => {
+                let (worker, at, end) = self.span(10, 2 * lease_ms);
+                self.add(at, Act::Stall(worker, way, true));
+                self.add(end, Act::Stall(worker, way, false));
+            }
+            2 => {
+                let (worker, at, end) = self.span(10, 2 * lease_ms);
+                let delay = self.chance.time(1_000, 200_000);
+                self.add(at, Act::Delay(worker, way, delay));
+                self.add(end, Act::Delay(worker, way, Duration::ZERO));
+            }
+            3 => {
+                let (worker, at, end) = self.span(10, 2 * lease_ms);
+                self.add(at, Act::Refuse(worker, true));
+                self.add(at, Act::Cut(worker));
+                self.add(end, Act::Refuse(worker, false));
+            }
+            4 => {
+                let listeners = self.chance.permille(500);
+                self.add(at, Act::KillClients { listeners });
+            }
+            5 => {
+                let (all, time) = (self.chance.permille(500), self.chance.time(10_000, 2 * lease_ms * 1_000));
+                self.add(at, Act::PauseClients { all, time });
+            }
+            6 => self.add(at, Act::FlushScripts),
+            7 => {
+                let (_, at, end) = self.span(10, 2 * lease_ms);
+                self.add(at, Act::Full(true));
+                self.add(end, Act::Full(false));
+            }
+            8 => {
+                let (_, at, end) = self.span(10, 2 * lease_ms);
+                let rights = ["evalsha", "pexpire", "hset", "del", "publish", "subscribe", "set", "pttl"];
+                let right = *self.chance.pick(&rights);
+                self.add(at, Act::Forbid(Some(right)));
+                self.add(end, Act::Forbid(None));
+            }
+            9 => {
+                let (_, at, end) = self.span(10, 2 * lease_ms);
+                self.add(at, Act::SmallBuffers(true));
+                self.add(end, Act::SmallBuffers(false));
+            }
+            // Where there are others, a frozen server is failed over.
+            _ if !kind.is_one() => self.add(at, Act::FlushScripts),
+            _ => {
+                let (_, at, end) = self.span(lease_ms / 10, 3 * lease_ms);
+                self.add(at, Act::FreezeServer);
+                self.add(end, Act::ThawServer);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_follows_from_its_seed_and_ends_all_harm() {
+        let of = |seed| Plan::of(seed, Kind::Aof);
+        assert_eq!(of(7).acts, of(7).acts);
+        assert_ne!(of(7).acts, of(8).acts);
+        let count =
+            |acts: &[(Duration, Act)], wanted: Act| acts.iter().filter(|(_, act)| *act == wanted).count();
+        for seed in 0..200 {
+            let acts = of(seed).acts;
+            for (begin, end) in [
+                (Act::KillServer, Act::StartServer),
+                (Act::FreezeServer, Act::ThawServer),
+                (Act::Full(true), Act::Full(false)),
+                (Act::SmallBuffers(true), Act::SmallBuffers(false)),
+            ] {
+                assert_eq!(count(&acts, begin), count(&acts, end), "seed {seed}, {begin:?}");
+            }
+            assert!(count(&acts, Act::KillServer) >= 2);
+        }
+    }
+}

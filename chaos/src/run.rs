@@ -1,0 +1,333 @@
+//! Runs histories, several at once, and adds up what they showed.
+
+use std::fs;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+use std::time::Instant;
+
+use serde_json::json;
+
+use crate::checks;
+use crate::checks::Verdict;
+use crate::event::Event;
+use crate::event::now;
+use crate::history::History;
+use crate::history::Violation;
+use crate::nemesis::Counts;
+use crate::nemesis::Nemesis;
+use crate::place::Kind;
+use crate::place::Place;
+use crate::plan::Plan;
+use crate::plan::WORKERS;
+use crate::store::Store;
+use crate::support::ROOT;
+use crate::timeline;
+use crate::watch::Seen;
+use crate::watch::Watch;
+
+/// So long what clients have left may take to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Of each history that failed so many violations are shown.
+const SHOWN: usize = 3;
+
+/// What is wanted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Wanted {
+    first: u64,
+    end: u64,
+    on: Vec<Kind>,
+    at_once: usize,
+    keep: bool,
+}
+
+const USAGE: &str = "chaos wants --histories N, --seed N or --seeds A..B, --on single|aof|sentinel|cluster|all, \
+                     --at-once N, --keep";
+
+impl Wanted {
+    fn read(words: &[String]) -> Option<Self> {
+        let mut wanted = Self { first: 0, end: 120, on: Vec::new(), at_once: 3, keep: false };
+        let mut words = words.iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--histories" => wanted.end = wanted.first + words.next()?.parse::<u64>().ok()?,
+                "--seed" => {
+                    wanted.first = words.next()?.parse().ok()?;
+                    wanted.end = wanted.first + 1;
+                }
+                "--seeds" => {
+                    let (first, end) = words.next()?.split_once("..")?;
+                    (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
+                }
+                "--on" => wanted.on = kinds(words.next()?)?,
+                "--at-once" => wanted.at_once = words.next()?.parse().ok().filter(|count| *count > 0)?,
+                "--keep" => wanted.keep = true,
+                _ => return None,
+            }
+        }
+        (wanted.first < wanted.end).then_some(wanted)
+    }
+
+    /// Where a seed is run: on one server mostly, since failovers take their time.
+    fn kind(&self, seed: u64) -> Kind {
+        let index = |count: usize| usize::try_from(seed).unwrap_or(0) % count;
+        match self.on.as_slice() {
+            [] => match seed % 12 {
+                0 => Kind::Sentinel,
+                6 => Kind::Cluster,
+                odd if odd % 2 == 1 => Kind::Single,
+                _ => Kind::Aof,
+            },
+            on => on[index(on.len())],
+        }
+    }
+}
+
+fn kinds(text: &str) -> Option<Vec<Kind>> {
+    if text == "all" {
+        return Some(Vec::new());
+    }
+    text.split(',').map(|word| Kind::ALL.into_iter().find(|kind| kind.name() == word)).collect()
+}
+
+/// What all histories together showed.
+#[derive(Debug, Default)]
+struct Totals {
+    histories: u64,
+    operations: u64,
+    samples: u64,
+    breaches: u64,
+    failed: Vec<(u64, Kind)>,
+    counts: Counts,
+    verdict: Verdict,
+}
+
+/// True if nothing was wrong.
+pub(crate) fn run(words: &[String]) -> Result<bool, String> {
+    let wanted = Wanted::read(words).ok_or(USAGE)?;
+    let directory = Path::new(ROOT).join("target/chaos");
+    fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let (next, totals) = (AtomicU64::new(wanted.first), Mutex::new(Totals::default()));
+    let started = Instant::now();
+    thread::scope(|scope| {
+        for _ in 0..wanted.at_once {
+            let lane = || {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= wanted.end {
+                        return;
+                    }
+                    one(seed, &wanted, &directory, &totals);
+                }
+            };
+            // The search for an order goes as deep as a history is long.
+            let spawned = thread::Builder::new().stack_size(64 << 20).spawn_scoped(scope, lane);
+            spawned.expect("a thread");
+        }
+    });
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    totals.print(&wanted, started.elapsed());
+    Ok(totals.failed.is_empty())
+}
+
+fn one(seed: u64, wanted: &Wanted, directory: &Path, totals: &Mutex<Totals>) {
+    let kind = wanted.kind(seed);
+    let directory = directory.join(format!("{}-{seed}", kind.name()));
+    let since = Instant::now();
+    // Servers that do not start panic, as they do in tests.
+    let done = std::panic::catch_unwind(|| history(seed, kind, &directory));
+    let done = done.unwrap_or_else(|_| Err("it could not be run, see above".to_owned()));
+    let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
+    totals.histories += 1;
+    match done {
+        Ok(done) => {
+            let bad = done.verdict.violations.len();
+            println!(
+                "{:<8} {seed:>6}  {:>6} operations, {:>5} grants, {:>3} lost, {} breaches, {bad} violations, {:.1} s",
+                kind.name(),
+                done.history.finished(),
+                done.verdict.grants,
+                done.verdict.losses,
+                done.history.breaches.len(),
+                since.elapsed().as_secs_f64()
+            );
+            for violation in done.verdict.violations.iter().take(SHOWN) {
+                println!(
+                    "\n{}: {}\n{}",
+                    violation.name,
+                    violation.what,
+                    timeline::around(&done.history, violation)
+                );
+            }
+            if bad > 0 {
+                println!(
+                    "again: cargo xtask chaos --seed {seed} --on {}; files: {}\n",
+                    kind.name(),
+                    directory.display()
+                );
+                totals.failed.push((seed, kind));
+            } else if !wanted.keep {
+                let _ = fs::remove_dir_all(&directory);
+            }
+            totals.add(&done);
+        }
+        Err(why) => {
+            println!("{:<8} {seed:>6}  FAILED: {why}", kind.name());
+            totals.failed.push((seed, kind));
+        }
+    }
+}
+
+struct Done {
+    history: History,
+    verdict: Verdict,
+    counts: Counts,
+    samples: u64,
+}
+
+fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let plan = Plan::of(seed, kind);
+    // The name of a socket has to be short.
+    let socket = std::env::temp_dir().join(format!("chaos-{}-{}-{seed}", std::process::id(), kind.name()));
+    let store = Store::start(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
+    let place = Place::start(kind, WORKERS);
+    let watch = Watch::start(place.admin_urls(), plan.lease);
+    let mut nemesis = Nemesis::new(place, &plan, seed, directory.clone(), socket.clone());
+    let run = nemesis.run();
+    let mut seen = watch.end();
+    let _ = fs::remove_file(&socket);
+    run?;
+    nothing_is_left(&nemesis.place, plan.lease, &mut seen);
+    let mut history = History {
+        accesses: store.seen(),
+        breaches: std::mem::take(&mut nemesis.breaches),
+        harm: std::mem::take(&mut nemesis.harm),
+        ..History::default()
+    };
+    for (label, path) in &nemesis.logs {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        history.processes.push((label.clone(), Event::parse_all(&text)?));
+    }
+    let mut verdict = checks::check(&history);
+    verdict.violations.extend(seen.violations);
+    verdict.violations.append(&mut nemesis.violations);
+    leaks(&history, &mut verdict);
+    let harm: String = history.harm.iter().map(|(at, what)| format!("{at} {what}\n")).collect();
+    let accesses: String = history.accesses.iter().map(|access| format!("{access:?}\n")).collect();
+    let _ = fs::write(directory.join("harm"), harm).and(fs::write(directory.join("accesses"), accesses));
+    Ok(Done { history, verdict, counts: nemesis.counts, samples: seen.samples })
+}
+
+/// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is left.
+fn nothing_is_left(place: &Place, lease: Duration, seen: &mut Seen) {
+    seen.take(place.lock_keys(), lease);
+    let since = Instant::now();
+    while let Some(left) = place.left() {
+        if since.elapsed() > PATIENCE {
+            let what = format!("left on the server: {left}");
+            return seen.violations.push(Violation { at: now(), name: "-".to_owned(), what });
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Workers that ended by themselves have nothing left, and have told so.
+fn leaks(history: &History, verdict: &mut Verdict) {
+    for (label, events) in &history.processes {
+        for event in events {
+            let (at, what) = match event {
+                Event::Gauges { at, sum } if *sum > 0 => (at, format!("{label} has {sum} things left")),
+                Event::Bye { at, clean: false } => (at, format!("{label} could not release everything")),
+                _ => continue,
+            };
+            verdict.violations.push(Violation { at: *at, name: "-".to_owned(), what });
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, done: &Done) {
+        self.operations += done.history.finished() as u64;
+        self.samples += done.samples;
+        self.breaches += done.history.breaches.len() as u64;
+        self.counts.add(done.counts);
+        let (all, one) = (&mut self.verdict, &done.verdict);
+        all.grants += one.grants;
+        all.losses += one.losses;
+        all.overlaps += one.overlaps;
+        all.lost_updates += one.lost_updates;
+        all.refused += one.refused;
+        all.writes += one.writes;
+        all.undecided += one.undecided;
+        all.violations.extend(one.violations.iter().cloned());
+    }
+
+    fn print(&self, wanted: &Wanted, took: Duration) {
+        for (seed, kind) in &self.failed {
+            println!("FAILED seed {seed} on {}", kind.name());
+        }
+        let (counts, verdict) = (&self.counts, &self.verdict);
+        let line = json!({
+            "part": "chaos",
+            "first_seed": wanted.first,
+            "histories": self.histories,
+            "operations": self.operations,
+            "grants": verdict.grants,
+            "losses": verdict.losses,
+            "server_kills": counts.server_kills,
+            "server_stops": counts.server_stops,
+            "client_kills": counts.client_kills,
+            "client_stops": counts.client_stops,
+            "network_faults": counts.network_faults,
+            "server_faults": counts.server_faults,
+            "sentinel_failovers": counts.sentinel_failovers,
+            "cluster_failovers": counts.cluster_failovers,
+            "slot_moves": counts.slot_moves,
+            "breaches": self.breaches,
+            "overlaps_in_breaches": verdict.overlaps,
+            "writes": verdict.writes,
+            "lost_updates": verdict.lost_updates,
+            "refused": verdict.refused,
+            "key_samples": self.samples,
+            "undecided": verdict.undecided,
+            "failed_histories": self.failed.len(),
+            "violations": verdict.violations.len(),
+            "seconds": took.as_secs(),
+        });
+        println!("{line}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &str) -> Option<Wanted> {
+        Wanted::read(&line.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn options_are_read() {
+        let wanted = read("--seeds 3..9 --on aof,cluster --at-once 1").unwrap();
+        assert_eq!((wanted.first, wanted.end, wanted.at_once), (3, 9, 1));
+        assert_eq!((wanted.kind(4), wanted.kind(5)), (Kind::Aof, Kind::Cluster));
+        assert_eq!(read("--seed 7").unwrap().end, 8);
+        for wrong in ["--seeds 9..3", "--on moon", "--seed", "7", "--at-once 0"] {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn every_kind_has_its_turn() {
+        let wanted = read("--histories 120").unwrap();
+        let count = |kind| (0..120).filter(|seed| wanted.kind(*seed) == kind).count();
+        assert_eq!(Kind::ALL.map(count), [60, 40, 10, 10]);
+    }
+}

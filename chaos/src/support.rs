@@ -1,0 +1,14 @@
+//! What the integration tests have too: their proxy, their servers.
+
+#[path = "../../tests/it/support/proxy.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+pub(crate) mod proxy;
+#[path = "../../tests/it/support/redis_server.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+pub(crate) mod redis_server;
+#[path = "../../tests/it/support/topology.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+pub(crate) mod topology;
+
+/// The root of the repository.
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

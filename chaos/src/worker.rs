@@ -1,0 +1,199 @@
+//! A process that takes and gives back locks, and writes down what it is told.
+
+mod turn;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::LockClient;
+use tokio::time::sleep;
+
+use crate::chance::Chance;
+use crate::chance::Stream;
+use crate::event::Event;
+use crate::event::How;
+use crate::event::What;
+use crate::event::now;
+
+/// Longer than a lease and a command timeout by far.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a worker is told on its command line: `key=value` each.
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) url: String,
+    pub(crate) seed: u64,
+    pub(crate) lease: Duration,
+    pub(crate) names: Vec<String>,
+    pub(crate) tasks: u32,
+    pub(crate) log: PathBuf,
+    pub(crate) store: PathBuf,
+    pub(crate) keeper: Keeper,
+}
+
+impl Settings {
+    pub(crate) fn words(&self) -> Vec<String> {
+        let keeper = if self.keeper == Keeper::Thread { "thread" } else { "current" };
+        vec![
+            format!("url={}", self.url),
+            format!("seed={}", self.seed),
+            format!("lease_ms={}", self.lease.as_millis()),
+            format!("names={}", self.names.join(",")),
+            format!("tasks={}", self.tasks),
+            format!("log={}", self.log.display()),
+            format!("store={}", self.store.display()),
+            format!("keeper={keeper}"),
+        ]
+    }
+
+    pub(crate) fn read(words: &[String]) -> Option<Self> {
+        let given: HashMap<&str, &str> =
+            words.iter().map(|word| word.split_once('=')).collect::<Option<_>>()?;
+        Some(Self {
+            url: (*given.get("url")?).to_owned(),
+            seed: given.get("seed")?.parse().ok()?,
+            lease: Duration::from_millis(given.get("lease_ms")?.parse().ok()?),
+            names: given.get("names")?.split(',').map(str::to_owned).collect(),
+            tasks: given.get("tasks")?.parse().ok()?,
+            log: PathBuf::from(given.get("log")?),
+            store: PathBuf::from(given.get("store")?),
+            keeper: if *given.get("keeper")? == "current" { Keeper::Current } else { Keeper::Thread },
+        })
+    }
+}
+
+/// Runs until the input ends, then gives everything back.
+pub(crate) fn run(settings: Settings) -> Result<(), String> {
+    let runtime = match settings.keeper {
+        Keeper::Current => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+        _ => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+    };
+    runtime.map_err(|error| error.to_string())?.block_on(work(settings))
+}
+
+async fn work(settings: Settings) -> Result<(), String> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        told.store(true, Ordering::Relaxed);
+    });
+    let builder = LockClient::builder().url(&settings.url).lease(settings.lease).keeper(settings.keeper);
+    let client = builder.command_timeout(Duration::from_millis(500)).connect_lazy();
+    let client = client.map_err(|error| error.to_string())?;
+    let log = Log::open(&settings.log).map_err(|error| error.to_string())?;
+    let worker = Arc::new(Worker { settings, client, log, stop });
+    let tasks: Vec<_> =
+        (0..worker.settings.tasks).map(|task| tokio::spawn(Arc::clone(&worker).task(task))).collect();
+    for task in tasks {
+        task.await.map_err(|error| error.to_string())??;
+    }
+    worker.finish().await
+}
+
+struct Worker {
+    settings: Settings,
+    client: LockClient,
+    log: Log,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    async fn task(self: Arc<Self>, task: u32) -> Result<(), String> {
+        let chance = Chance::new(self.settings.seed, Stream::Step, [u64::from(task), 0, 0]);
+        let mut task = turn::Task::new(&self, task, chance).await.map_err(|error| error.to_string())?;
+        while !self.stop.load(Ordering::Relaxed) {
+            task.turn().await?;
+        }
+        Ok(())
+    }
+
+    /// Nothing may be left in the client, nor what it was asked to release.
+    async fn finish(&self) -> Result<(), String> {
+        let since = now();
+        let mut sum = self.gauges();
+        while sum > 0 && now() - since < u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX) {
+            sleep(Duration::from_millis(5)).await;
+            sum = self.gauges();
+        }
+        self.log.write(&Event::Gauges { at: now(), sum });
+        let report = self.client.shutdown(PATIENCE).await.map_err(|error| error.to_string())?;
+        self.log.write(&Event::Bye { at: now(), clean: report.is_clean() });
+        Ok(())
+    }
+
+    fn gauges(&self) -> u64 {
+        let stats = self.client.stats();
+        stats.holds + stats.waiters + stats.registered_renewals + stats.subscriptions + stats.clean_ups
+    }
+
+    /// Asks a guard, and writes the answer down before it is acted upon.
+    fn look(&self, guard: &Guard) -> bool {
+        let from = now();
+        let held = guard.is_held();
+        let until = guard.valid_until().as_boot_nanos();
+        let hold = guard.hold_id();
+        self.log.write(&Event::Look { from, to: now(), hold, held, until });
+        held
+    }
+}
+
+/// The file, written through to the system with every event.
+struct Log {
+    file: Mutex<File>,
+    ops: AtomicU64,
+}
+
+impl Log {
+    fn open(path: &PathBuf) -> std::io::Result<Self> {
+        let file = File::options().create(true).append(true).open(path)?;
+        Ok(Self { file: Mutex::new(file), ops: AtomicU64::new(0) })
+    }
+
+    fn write(&self, event: &Event) {
+        let line = format!("{event}\n");
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        file.write_all(line.as_bytes()).expect("the file of events can be written");
+    }
+
+    fn call(&self, task: u32, what: What, name: &str, hold: &str, level: u32) -> u64 {
+        let op = self.ops.fetch_add(1, Ordering::Relaxed);
+        let (name, hold) = (name.to_owned(), hold.to_owned());
+        self.write(&Event::Call { op, at: now(), task, what, name, hold, level });
+        op
+    }
+
+    fn end(&self, op: u64, how: How) {
+        self.write(&Event::End { op, at: now(), how });
+    }
+}
+
+/// One word for an error.
+fn word(error: &Error) -> &'static str {
+    match error {
+        Error::Unavailable { .. } => "unavailable",
+        Error::Lost { .. } => "lost",
+        Error::Denied { .. } => "denied",
+        Error::Auth { .. } => "auth",
+        Error::KeyConflict { .. } => "key_conflict",
+        Error::Unsupported { .. } => "unsupported",
+        Error::Refused { .. } => "refused",
+        Error::Closed => "closed",
+        Error::TooManyWaiters { .. } => "too_many_waiters",
+        Error::HoldCountLimit { .. } => "hold_count_limit",
+        _ => "other",
+    }
+}

@@ -1,0 +1,59 @@
+//! `cargo xtask chaos`: real processes on servers that come to harm. The program is `chaos/`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::driver;
+use crate::lab;
+use crate::lab::Lab;
+use crate::process;
+use crate::process::Echo;
+use crate::servers;
+use crate::test;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// Whoever asks for many histories wants to wait for them.
+const LIMIT: Duration = Duration::from_secs(24 * 3_600);
+
+/// Together with what the tests build, so that their dependencies are not built once more.
+const BUILD: &[&str] = &[
+    "build",
+    "--package=redis-reentrant-lock",
+    "--package=chaos",
+    "--example=driver",
+    "--bin=chaos",
+    "--message-format=json-render-diagnostics",
+];
+
+/// True if no history shows anything wrong; with a bug put in, if one does.
+pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
+    if let ["--bug", name, rest @ ..] = args {
+        return with_bug(name, rest);
+    }
+    let mut build = process::cargo(BUILD);
+    build.arg(test::FEATURES);
+    start(build, args)
+}
+
+fn start(build: Command, args: &[&str]) -> Result<bool, String> {
+    let mut command = Command::new(built(build)?);
+    command.args(args).env("REDIS_SERVER", servers::find_or_install()?);
+    Ok(process::run(command, LIMIT, Echo::On)?.success)
+}
+
+fn built(build: Command) -> Result<PathBuf, String> {
+    let built = process::run(build, BUILD_LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(format!("the build failed:\n{}", built.output));
+    }
+    driver::executable(&built.output, "chaos")
+}
+
+fn with_bug(name: &str, args: &[&str]) -> Result<bool, String> {
+    let bugs = lab::patches("seeded", &[name])?;
+    let lab = Lab::new(servers::find_or_install()?)?;
+    let clean = lab.with(&bugs[0], |lab| start(lab.command(BUILD), args))??;
+    println!("{} {}", if clean { "MISSED" } else { "found" }, bugs[0].name);
+    Ok(!clean)
+}
