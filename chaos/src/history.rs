@@ -222,9 +222,9 @@ fn look(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, event: &Ev
             }
         }
         Event::Lost { at, reason, .. } => {
-            if hold.lost.as_ref().is_none_or(|(_, reason)| reason == "not held" || reason == "lost") {
-                hold.lost = Some((*at, reason.clone()));
-            }
+            // Says more than what was seen before.
+            let vague = |known: &(u64, String)| known.1 == "not held" || known.1 == "lost";
+            hold.lost = hold.lost.take().filter(|known| !vague(known)).or(Some((*at, reason.clone())));
         }
         _ => {}
     }

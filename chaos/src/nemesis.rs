@@ -275,7 +275,7 @@ impl<'a> Nemesis<'a> {
             tasks: TASKS,
             log: log.clone(),
             store: self.store.clone(),
-            keeper: if worker % 2 == 0 { Keeper::Thread } else { Keeper::Current },
+            keeper: if worker.is_multiple_of(2) { Keeper::Thread } else { Keeper::Current },
         };
         let said = File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;

@@ -86,6 +86,8 @@ impl Making {
             self.kill_worker();
             self.freeze_worker();
         }
+        // Some of them are killed before they go on, which does not count.
+        self.freeze_worker();
         for _ in 0..2 + self.chance.below(3) {
             self.something(kind);
         }

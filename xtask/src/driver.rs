@@ -49,7 +49,7 @@ pub(crate) fn executable(output: &str, name: &str) -> Result<PathBuf, String> {
     let program = artifacts
         .filter(|artifact| artifact["target"]["name"] == name)
         .filter_map(|artifact| artifact["executable"].as_str().map(PathBuf::from))
-        .last();
+        .next_back();
     program.ok_or_else(|| format!("cargo does not say where `{name}` is"))
 }
 

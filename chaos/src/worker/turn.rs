@@ -199,6 +199,10 @@ impl<'a> Task<'a> {
             self.pause(2_000).await;
         }
         if self.worker.look(guard) {
+            // A slow write. It may arrive when the hold is over, whatever the guard said before.
+            if self.chance.permille(30) {
+                self.pause(u64::try_from(self.worker.settings.lease.as_micros()).unwrap_or(0)).await;
+            }
             self.ask(&format!("{what} {version}")).await;
         }
     }
