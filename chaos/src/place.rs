@@ -57,7 +57,8 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn start(kind: Kind, workers: usize) -> Self {
         let user = ["--user", "locks", "on", ">lock-secret", "~*", "&*", "+@all"];
-        let keeping = ["--appendonly", "yes"];
+        // Not `everysec`: while the disk is busy it puts off the write as well, and a kill loses what was answered.
+        let keeping = ["--appendonly", "yes", "--appendfsync", "always"];
         let servers = match kind {
             Kind::Single => Servers::One(RedisServer::with(&user)),
             Kind::Aof => Servers::One(RedisServer::with(&[&user[..], &keeping].concat())),

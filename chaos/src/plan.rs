@@ -8,8 +8,8 @@ use crate::place::Kind;
 use crate::support::proxy::Direction;
 
 pub(crate) const WORKERS: usize = 4;
-pub(crate) const TASKS: u32 = 4;
-const NAMES: u64 = 4;
+pub(crate) const TASKS: u32 = 6;
+const NAMES: u64 = 6;
 
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {

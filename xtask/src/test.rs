@@ -40,6 +40,9 @@ pub(crate) struct Counts {
     pub(crate) failures: Vec<String>,
 }
 
+/// The checks of histories. Built together with the crate, or its dependencies are built once more.
+const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
+
 struct Kind {
     name: String,
     took: Duration,
@@ -64,6 +67,7 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     }
     kinds.push(cargo_test("doc", &["--doc"], &redis, &server)?);
     kinds.push(xtask_tests()?);
+    kinds.push(cargo_test("chaos", CHAOS, &redis, &server)?);
     kinds.push(examples(&server)?);
     drop(server);
     kinds.extend(all_endpoints(with_compose, &redis)?);
