@@ -447,6 +447,11 @@ async fn all_rows(when: When) {
     let failed: Vec<String> =
         rows.filter_map(|end| async { end.err() }).map(|end| format!("{end:?}")).collect().await;
     assert!(failed.is_empty(), "\n{}", failed.join("\n"));
+    println!(
+        "{{\"part\":\"server-errors\",\"when\":\"{when:?}\",\"errors\":{},\"answers\":{}}}",
+        TABLE.len(),
+        TABLE.len() * USES.len()
+    );
 }
 
 // ---- errors of real servers

@@ -19,7 +19,9 @@ mod resp;
 mod seeded;
 mod servers;
 mod sim;
+mod soak;
 mod test;
+mod tools;
 mod topologies;
 
 use std::process::ExitCode;
@@ -51,17 +53,21 @@ cargo xtask <command>
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
   reliability [--out FILE] [--without PART,PART]
-                           everything that is counted, the simulation and the seeded bugs first; writes the figures to
-                           reliability-report.json, from which the README quotes
-  soak --for TIME          the same for hours, with other seeds (90m, 8h); a later call goes on where it ended
-  random-scripts --sequences N --steps N
+                           everything that is counted; writes the figures to reliability-report.json, and those that
+                           the README quotes into it
+  soak --for TIME          what draws by seed, for hours, with other seeds (90m, 8h), after what needs tools of its own;
+                           a later call goes on where it ended
+  coverage                 the lines of the core that tests run; needs rustup's llvm-tools
+  rust-mutants --minutes N changes the core's code, mutant by mutant, for so long; needs cargo-mutants
+  random-scripts [--sequences N] [--steps N] [--seed N]
                            the same random calls of the scripts in memory and on a private server
   seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
   sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
   threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
   lua-mutants              makes every small mistake in every script, each of which the script tests must notice
-  small-faults             drops every future after each number of polls, cuts every script off at each byte
+  small-faults             drops every future after each number of polls, cuts every script off at each byte, answers each
+                           with every error, takes each permission away
   fuzz SECONDS             runs each fuzz target that long; needs nightly and cargo-fuzz
   help                     this text
 
@@ -94,14 +100,19 @@ fn main() -> ExitCode {
         ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),
         ["reliability", options @ ..] => reliability::run(options),
-        ["random-scripts", options @ ..] => reliability::random_scripts(options),
-        ["soak", options @ ..] => reliability::soak(options),
+        ["random-scripts", options @ ..] => proof::random_scripts(options),
+        ["soak", options @ ..] => soak::run(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
         ["small-faults"] => proof::small_faults(),
         ["fuzz", seconds] => match seconds.parse() {
-            Ok(seconds) => proof::fuzz(seconds),
+            Ok(seconds) => tools::fuzz(seconds),
             Err(_) => Err(format!("fuzz wants a number of seconds, not `{seconds}`")),
+        },
+        ["coverage"] => tools::coverage(),
+        ["rust-mutants", "--minutes", minutes] => match minutes.parse() {
+            Ok(minutes) if minutes <= 100_000 => tools::rust_mutants(minutes),
+            _ => Err(format!("rust-mutants wants a number of minutes, not `{minutes}`")),
         },
         ["threads"] => proof::threads(),
         ["lua-mutants"] => proof::lua_mutants(),

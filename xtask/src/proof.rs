@@ -1,10 +1,10 @@
 //! The parts of the proof that are programs of their own: see `docs/proof.md`. Each ends with a line of JSON.
 
-use std::process::Command;
 use std::time::Duration;
 
 use crate::process;
 use crate::process::Echo;
+use crate::reliability::pairs;
 use crate::servers;
 use crate::test;
 
@@ -31,34 +31,31 @@ pub(crate) fn lua_mutants() -> Result<bool, String> {
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
-/// What `cargo fuzz` runs; the same functions have a smoke test among the unit tests.
-const TARGETS: [&str; 4] = ["name", "reply", "url", "error"];
-
-/// Runs each fuzz target for so many seconds. Needs nightly and cargo-fuzz, which nothing else here does.
-pub(crate) fn fuzz(seconds: u64) -> Result<bool, String> {
-    let mut good = true;
-    for target in TARGETS {
-        let mut command = Command::new("cargo");
-        command.args(["+nightly", "fuzz", "run", target, "--", &format!("-max_total_time={seconds}")]);
-        command.current_dir(crate::root());
-        let done = process::run(command, LIMIT + Duration::from_secs(seconds), Echo::On)?;
-        if done.output.contains("no such command: `fuzz`") {
-            return Err("cargo-fuzz is missing: cargo install cargo-fuzz".into());
+/// The same random calls of the scripts in memory and on a Redis of our own.
+pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
+    let (mut sequences, mut steps, mut seed) = ("2000", "50", "1");
+    for (option, value) in pairs(args)? {
+        match option {
+            "--sequences" => sequences = value,
+            "--steps" => steps = value,
+            "--seed" => seed = value,
+            _ => return Err("random-scripts wants --sequences N, --steps N, --seed N".into()),
         }
-        println!(
-            "{{\"part\":\"fuzz\",\"target\":\"{target}\",\"seconds\":{seconds},\"failed\":{}}}",
-            !done.success
-        );
-        good &= done.success;
     }
-    Ok(good)
+    let test = "script_tests::random::random_calls";
+    let mut command =
+        process::cargo(&["test", test::FEATURES, "--lib", "--quiet", test, "--", "--nocapture"]);
+    command.env("SEQUENCES", sequences).env("STEPS", steps).env("SEED", seed);
+    command.env("REDIS_SERVER", servers::find_or_install()?);
+    Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
-/// Drops every future after each number of polls, and cuts every script off at each byte.
+/// Drops every future after each number of polls, cuts every script off at each byte, answers each with every error, and
+/// takes each permission away.
 pub(crate) fn small_faults() -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let mut good = true;
-    for tests in ["every_poll::", "every_byte::"] {
+    for tests in ["every_poll::", "every_byte::", "server_errors::each_error", "acl::each_missing"] {
         let mut command = process::cargo(&["test", "--quiet", test::FEATURES, "--test", "it", tests]);
         command.args(["--", "--nocapture"]).env("REDIS_SERVER", &redis);
         good &= process::run(command, LIMIT, Echo::On)?.success;

@@ -1,0 +1,137 @@
+//! What the report says, held against what is wanted, and in the words of the README.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+/// Where the README quotes the report.
+const BEGIN: &str = "<!-- from reliability-report.json: cargo xtask reliability writes it -->\n";
+const END: &str = "<!-- end of the report's figures -->\n";
+
+/// Lines of the README are no longer than this.
+const WIDTH: usize = 118;
+
+/// The sum of a field over all lines of a part; none if no line has it.
+pub(super) fn figure(report: &Value, part: &str, field: &str) -> Option<u64> {
+    let lines = report["parts"].as_array()?.iter().filter(|line| line["part"] == part);
+    lines.filter_map(|line| line[field].as_u64()).reduce(u64::saturating_add)
+}
+
+/// Prints what was wanted and what was got. True if every bar whose part was run is met.
+pub(super) fn print_bars(report: &Value, bars: &[(&str, &str, u64, &str)]) -> bool {
+    let mut met = true;
+    println!("\n{:<66} {:>10} {:>10}", "", "wanted", "got");
+    for (part, field, wanted, what) in bars {
+        let Some(got) = figure(report, part, field) else {
+            println!("{what:<66} {wanted:>10} {:>10}", "not run");
+            continue;
+        };
+        let word = if got >= *wanted { "" } else { "  NOT MET" };
+        met &= got >= *wanted;
+        println!("{what:<66} {wanted:>10} {got:>10}{word}");
+    }
+    met
+}
+
+/// The list of the README: each sentence with the report's figures in place of `{part.field}`.
+pub(super) fn list(report: &Value, sentences: &[&str]) -> Result<String, String> {
+    sentences.iter().map(|sentence| Ok(wrapped(&filled(report, sentence)?))).collect()
+}
+
+fn filled(report: &Value, sentence: &str) -> Result<String, String> {
+    let mut pieces = sentence.split('{');
+    let mut text = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        let (name, rest) = piece.split_once('}').ok_or_else(|| format!("a `{{` without end: {sentence}"))?;
+        let said = match name.split_once('.') {
+            Some((part, field)) => figure(report, part, field).map(grouped),
+            None => report[name].as_str().map(str::to_owned),
+        };
+        text += &said.ok_or_else(|| format!("the report has no {name}"))?;
+        text += rest;
+    }
+    Ok(text)
+}
+
+/// As one item of a list.
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::from("*")];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("begun with one");
+        if line.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(format!("  {word}"));
+        } else {
+            line.push(' ');
+            line.push_str(word);
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// With a comma between each three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Puts the list where the README quotes the report.
+pub(super) fn quote(readme: &Path, list: &str) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", readme.display());
+    let text = std::fs::read_to_string(readme).map_err(failed)?;
+    let quoted = quoted(&text).ok_or_else(|| format!("{} has no place for it", readme.display()))?;
+    let (start, end) = (quoted.start, quoted.end);
+    std::fs::write(readme, format!("{}{list}{}", &text[..start], &text[end..])).map_err(failed)
+}
+
+fn quoted(readme: &str) -> Option<std::ops::Range<usize>> {
+    let start = readme.find(BEGIN)? + BEGIN.len();
+    let length = readme[start..].find(END)?;
+    Some(start..start + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn figures_are_summed_over_the_lines_of_their_part() {
+        let report = json!({"parts": [
+            {"part": "bytes", "requests": 3},
+            {"part": "bytes", "requests": 4, "replies": 1},
+            {"part": "polls", "requests": 9},
+        ]});
+        assert_eq!(figure(&report, "bytes", "requests"), Some(7));
+        assert_eq!(figure(&report, "bytes", "replies"), Some(1));
+        assert_eq!(figure(&report, "polls", "replies"), None);
+    }
+
+    #[test]
+    fn sentences_are_filled_or_refused() {
+        let report = json!({"redis": "7.0", "parts": [{"part": "sim", "seeds": 1_234_567}]});
+        assert_eq!(list(&report, &["{sim.seeds} runs on {redis}."]).unwrap(), "* 1,234,567 runs on 7.0.\n");
+        assert_eq!(list(&report, &["{sim.losses}"]).unwrap_err(), "the report has no sim.losses");
+        let long = list(&report, &["word ".repeat(40).as_str()]).unwrap();
+        assert!(long.lines().all(|line| line.len() <= WIDTH) && long.lines().count() == 2, "{long}");
+    }
+
+    #[test]
+    fn bars_are_met_or_not() {
+        let report = json!({"parts": [{"part": "sim", "seeds": 10}]});
+        assert!(print_bars(&report, &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")]));
+        assert!(!print_bars(&report, &[("sim", "seeds", 11, "runs")]));
+    }
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!([grouped(1_234_567), grouped(123), grouped(1_000)], ["1,234,567", "123", "1,000"]);
+    }
+}

@@ -1,0 +1,170 @@
+//! Checks that need tools which Rust does not come with. Where one is missing, the last line says `NOT RUN`.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::process;
+use crate::process::Echo;
+use crate::servers;
+use crate::test;
+
+const LIMIT: Duration = Duration::from_secs(3_600);
+
+/// What `cargo fuzz` runs; the same functions have a smoke test among the unit tests.
+const TARGETS: [&str; 4] = ["name", "reply", "url", "error"];
+
+/// The part of the crate whose lines have to be run by tests.
+const CORE: &[&str] =
+    &["src/engine", "src/cell.rs", "src/keeper", "src/scripts", "src/name", "src/slot.rs", "src/lease.rs"];
+/// Of a hundred lines of the core.
+const COVERED: f64 = 95.0;
+
+/// Runs each fuzz target for so many seconds. Needs nightly and cargo-fuzz.
+pub(crate) fn fuzz(seconds: u64) -> Result<bool, String> {
+    if missing("cargo-fuzz") {
+        return Ok(true);
+    }
+    let mut good = true;
+    for target in TARGETS {
+        let mut command = Command::new("cargo");
+        command.args(["+nightly", "fuzz", "run", target, "--", &format!("-max_total_time={seconds}")]);
+        command.current_dir(crate::root());
+        let done = process::run(command, LIMIT + Duration::from_secs(seconds), Echo::On)?;
+        let runs = done.output.lines().rev().find_map(|line| {
+            let words = line.strip_prefix("Done ")?;
+            words.split(' ').next()?.parse::<u64>().ok()
+        });
+        println!(
+            "{{\"part\":\"fuzz\",\"target\":\"{target}\",\"seconds\":{seconds},\"runs\":{},\"failed\":{}}}",
+            runs.unwrap_or(0),
+            !done.success
+        );
+        good &= done.success;
+    }
+    Ok(good)
+}
+
+/// Changes the Rust code of the core, mutant by mutant, for so many minutes. Needs cargo-mutants.
+pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
+    if missing("cargo-mutants") {
+        return Ok(true);
+    }
+    let time = Duration::from_secs(minutes * 60);
+    let out = crate::root().join("target/rust-mutants");
+    let mut command =
+        process::cargo(&["mutants", "--shuffle", "--timeout", "120", "--no-times", "--cap-lints=true"]);
+    command.args(["--file", "src/engine/**/*.rs", "--file", "src/cell.rs", "--output"]).arg(&out);
+    command.args(["--", test::FEATURES, "--lib"]).env("REDIS_SERVER", servers::find_or_install()?);
+    process::run(command, time, Echo::On)?;
+    let count = |file: &str| {
+        let text = std::fs::read_to_string(out.join("mutants.out").join(file)).unwrap_or_default();
+        text.lines().count()
+    };
+    let (caught, missed, timeout) = (count("caught.txt"), count("missed.txt"), count("timeout.txt"));
+    println!(
+        "{{\"part\":\"rust-mutants\",\"killed\":{},\"survived\":{missed},\"minutes\":{minutes}}}",
+        caught + timeout
+    );
+    Ok(caught > 0)
+}
+
+/// Runs the unit and integration tests with counters, and says which share of the core's lines they run.
+pub(crate) fn coverage() -> Result<bool, String> {
+    let Some(tools) = llvm_tools() else {
+        println!("NOT RUN: coverage needs `rustup component add llvm-tools`");
+        return Ok(true);
+    };
+    let dir = crate::root().join("target/coverage");
+    let profiles = dir.join("profiles");
+    let _ = std::fs::remove_dir_all(&profiles);
+    std::fs::create_dir_all(&profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
+    let mut command = process::cargo(&["test", test::FEATURES, "--lib", "--test", "it"]);
+    command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage");
+    command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
+    command.env("REDIS_SERVER", servers::find_or_install()?);
+    let done = process::run(command, LIMIT, Echo::On)?;
+    let programs =
+        done.output.lines().filter_map(|line| line.trim().strip_prefix("Running ")?.split('(').nth(1));
+    let programs: Vec<PathBuf> =
+        programs.map(|path| crate::root().join(path.trim_end_matches(')'))).collect();
+    let merged = dir.join("merged.profdata");
+    let mut merge = Command::new(tools.join("llvm-profdata"));
+    merge.args(["merge", "--sparse", "--output"]).arg(&merged).arg(&profiles);
+    let merge = process::run(merge, LIMIT, Echo::Off)?;
+    if !done.success || !merge.success {
+        println!("{}", merge.output);
+        return Ok(false);
+    }
+    let mut export = Command::new(tools.join("llvm-cov"));
+    export.args(["export", "--summary-only", "--instr-profile"]).arg(&merged);
+    for (at, program) in programs.iter().enumerate() {
+        if at > 0 {
+            export.arg("--object");
+        }
+        export.arg(program);
+    }
+    report_coverage(&process::run(export, LIMIT, Echo::Off)?.output)
+}
+
+fn report_coverage(exported: &str) -> Result<bool, String> {
+    let report: Value =
+        serde_json::from_str(exported.trim()).map_err(|error| format!("llvm-cov: {error}"))?;
+    let (mut all, mut run) = (0, 0);
+    for file in report["data"][0]["files"].as_array().into_iter().flatten() {
+        let Some(name) = core_file(file["filename"].as_str().unwrap_or_default()) else { continue };
+        let lines = &file["summary"]["lines"];
+        let count = |field: &str| lines[field].as_u64().unwrap_or(0);
+        println!(
+            "{:>6.1} % of {:>5} lines  {name}",
+            100.0 * count("covered") as f64 / count("count").max(1) as f64,
+            count("count")
+        );
+        all += count("count");
+        run += count("covered");
+    }
+    let share = 100.0 * run as f64 / all.max(1) as f64;
+    println!("{{\"part\":\"coverage\",\"lines\":{all},\"covered\":{run},\"percent\":{share:.1}}}");
+    Ok(share >= COVERED)
+}
+
+/// The path of a file of the core below the root; tests are none.
+fn core_file(path: &str) -> Option<&str> {
+    let name = &path[path.rfind("/src/")? + 1..];
+    let tests = name.contains("/tests") || name.contains("_tests");
+    (CORE.iter().any(|core| name.starts_with(core)) && !tests).then_some(name)
+}
+
+fn llvm_tools() -> Option<PathBuf> {
+    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().ok()?;
+    let host = Command::new("rustc").arg("-vV").output().ok()?;
+    let host = String::from_utf8(host.stdout).ok()?;
+    let host = host.lines().find_map(|line| line.strip_prefix("host: "))?.to_owned();
+    let sysroot = PathBuf::from(String::from_utf8(sysroot.stdout).ok()?.trim());
+    let tools = sysroot.join("lib/rustlib").join(host).join("bin");
+    tools.join("llvm-profdata").is_file().then_some(tools)
+}
+
+/// Says so.
+fn missing(program: &str) -> bool {
+    let missing = process::find_program(program).is_none();
+    if missing {
+        println!("NOT RUN: {program} is missing: cargo install {program}");
+    }
+    missing
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_core_is_not_its_tests() {
+        assert_eq!(core_file("/a/src/b/src/engine/queue.rs"), Some("src/engine/queue.rs"));
+        for path in ["/a/src/client.rs", "/a/src/engine/tests/corners.rs", "/a/tests/it/main.rs"] {
+            assert_eq!(core_file(path), None, "{path}");
+        }
+    }
+}
