@@ -165,7 +165,7 @@ pub(crate) mod examples {
         }
 
         pub(crate) fn breach(&mut self, from: u64, to: u64) -> &mut Self {
-            self.history.breaches.push(Breach { from, to, two_servers: false });
+            self.history.breaches.push(Breach { from, to, two_servers: false, names: Vec::new() });
             self
         }
 

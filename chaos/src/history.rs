@@ -29,6 +29,14 @@ pub(crate) struct Breach {
     pub(crate) to: u64,
     /// Two servers may both have answered, for the same names.
     pub(crate) two_servers: bool,
+    /// Which ones; all of them if there are none.
+    pub(crate) names: Vec<String>,
+}
+
+impl Breach {
+    pub(crate) fn is_of(&self, name: &str) -> bool {
+        self.names.is_empty() || self.names.iter().any(|known| known == name)
+    }
 }
 
 /// A rule was broken.
@@ -80,7 +88,10 @@ impl Hold {
 
     /// The first breach that may have taken it away.
     pub(crate) fn breach<'a>(&self, breaches: &'a [Breach]) -> Option<&'a Breach> {
-        breaches.iter().find(|breach| self.called <= breach.to && breach.from <= self.over())
+        let hit = |breach: &&Breach| {
+            self.called <= breach.to && breach.from <= self.over() && breach.is_of(&self.name)
+        };
+        breaches.iter().find(hit)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Does the harm that is planned, and writes down what was done.
 
+mod several;
+
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::Child;
@@ -14,6 +16,7 @@ use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
 
+use self::several::Several;
 use crate::event::now;
 use crate::history::Breach;
 use crate::history::Violation;
@@ -86,6 +89,7 @@ pub(crate) struct Nemesis<'a> {
     pub(crate) logs: Vec<(String, PathBuf)>,
     server_up: bool,
     server_frozen: bool,
+    several: Several,
     pub(crate) counts: Counts,
     pub(crate) breaches: Vec<Breach>,
     pub(crate) harm: Vec<(u64, String)>,
@@ -105,6 +109,7 @@ impl<'a> Nemesis<'a> {
             logs: Vec::new(),
             server_up: true,
             server_frozen: false,
+            several: Several::default(),
             counts: Counts::default(),
             breaches: Vec::new(),
             harm: Vec::new(),
@@ -117,6 +122,7 @@ impl<'a> Nemesis<'a> {
         for worker in 0..WORKERS {
             self.start_worker(worker)?;
         }
+        self.note_primaries();
         let started = Instant::now();
         for (at, act) in self.plan.acts.clone() {
             thread::sleep(at.saturating_sub(started.elapsed()));
@@ -169,6 +175,10 @@ impl<'a> Nemesis<'a> {
                 self.server(&["ACL", "SETUSER", self.user(), &format!("-{right}")]);
             }
             Act::Forbid(None) => self.undo(&["ACL", "SETUSER", self.user(), "+@all"]),
+            Act::BeginFailover(why) => self.begin_failover(why),
+            Act::EndFailover => self.end_failover(),
+            Act::BeginMove(name) => self.begin_move(name),
+            Act::EndMove => self.end_move(),
             Act::SmallBuffers(true) => {
                 self.server(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1 1 0"]);
             }
@@ -208,7 +218,7 @@ impl<'a> Nemesis<'a> {
         self.counts.server_kills += u64::from(held && self.server_up);
         (self.server_up, self.server_frozen) = (false, false);
         if self.place.kind == Kind::Single {
-            self.breaches.push(Breach { from, to: now(), two_servers: false });
+            self.breaches.push(Breach { from, to: now(), two_servers: false, names: Vec::new() });
         }
         self.say("the server is killed".to_owned());
     }
@@ -319,6 +329,8 @@ impl<'a> Nemesis<'a> {
     fn end(&mut self) -> Result<(), String> {
         self.thaw_server();
         self.start_server();
+        self.end_move();
+        self.end_failover();
         for worker in 0..WORKERS {
             self.thaw_worker(worker);
             self.start_worker(worker)?;
@@ -344,6 +356,7 @@ impl<'a> Nemesis<'a> {
             }
         }
         self.say("all workers have ended".to_owned());
+        self.declare_failovers_of_their_own();
         Ok(())
     }
 }

@@ -64,9 +64,12 @@ impl Place {
             Kind::Aof => Servers::One(RedisServer::with(&[&user[..], &keeping].concat())),
             Kind::Sentinel => {
                 let plan = Plan::new(topology::Kind::Sentinel);
-                Servers::Many(plan.setting("TOPOLOGY_DOWN_AFTER", "700").start())
+                Servers::Many(plan.setting("TOPOLOGY_DOWN_AFTER", "1000").start())
             }
-            Kind::Cluster => Servers::Many(Topology::cluster()),
+            Kind::Cluster => {
+                let plan = Plan::new(topology::Kind::Cluster);
+                Servers::Many(plan.setting("TOPOLOGY_NODE_TIMEOUT", "1500").start())
+            }
         };
         let proxies = match &servers {
             Servers::One(server) => (0..workers).map(|_| FaultProxy::start(&server.address())).collect(),

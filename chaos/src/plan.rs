@@ -51,6 +51,22 @@ pub(crate) enum Act {
     Forbid(Option<&'static str>),
     /// Listeners are cut off as soon as something waits for them.
     SmallBuffers(bool),
+    /// Another server becomes primary.
+    BeginFailover(Failover),
+    /// By now it is, and the old one becomes its replica.
+    EndFailover,
+    /// The slot of a name, whichever comes at or after this one and lies on the right servers.
+    BeginMove(usize),
+    EndMove,
+}
+
+/// Why there is another primary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Failover {
+    Killed,
+    Frozen,
+    /// Somebody wanted it so.
+    Ordered,
 }
 
 impl Plan {
@@ -58,7 +74,8 @@ impl Plan {
         let mut chance = Chance::new(seed, Stream::Plan, [kind as u64, 0, 0]);
         let lease = Duration::from_millis(*chance.pick(&[300, 300, 400, 600, 1_000]));
         let names = (0..NAMES).map(|number| format!("n{number}")).collect();
-        let mut making = Making { chance, lease, length: Duration::from_millis(3_000), acts: Vec::new() };
+        let length = Duration::from_millis(if kind.is_one() { 3_000 } else { 7_000 });
+        let mut making = Making { chance, lease, length, acts: Vec::new() };
         making.all(kind);
         let mut acts = making.acts;
         acts.sort_by_key(|(at, _)| *at);
@@ -80,6 +97,14 @@ impl Making {
         if kind.is_one() {
             for turn in 0..2 + self.chance.below(2) {
                 self.kill_server(turn);
+            }
+        }
+        if !kind.is_one() {
+            self.failover();
+        }
+        if kind == Kind::Cluster {
+            for turn in 0..3 {
+                self.move_slot(turn);
             }
         }
         for _ in 0..2 {
@@ -117,6 +142,21 @@ impl Making {
         self.add(at + down, Act::StartServer);
     }
 
+    fn failover(&mut self) {
+        let at = Duration::from_millis(self.chance.range(800, 1_500));
+        let why = *self.chance.pick(&[Failover::Killed, Failover::Frozen, Failover::Ordered]);
+        self.add(at, Act::BeginFailover(why));
+        self.add(at + Duration::from_millis(3_500), Act::EndFailover);
+    }
+
+    fn move_slot(&mut self, turn: u64) {
+        let at = Duration::from_millis(300 + 2_200 * turn + self.chance.below(1_000));
+        let name = self.chance.index(usize::try_from(NAMES).unwrap_or(1));
+        let time = self.chance.time(1_000, 1_000_000);
+        self.add(at, Act::BeginMove(name));
+        self.add(at + time, Act::EndMove);
+    }
+
     fn kill_worker(&mut self) {
         let (worker, at, back) = self.span(1, 300);
         self.add(at, Act::KillWorker(worker));
@@ -135,8 +175,14 @@ impl Making {
         let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(0);
         let way = if self.chance.permille(500) { Direction::Up } else { Direction::Down };
         let at = self.when();
-        let networks = if kind.is_one() { 0 } else { 4 };
-        match networks + self.chance.below(11 - networks) {
+        // What may happen to servers that watch each other: nothing that makes one of them look dead, nor a server
+        // too full to be moved to, nor a silence between sentinels.
+        let choice = match kind {
+            Kind::Single | Kind::Aof => self.chance.below(11),
+            Kind::Sentinel => *self.chance.pick(&[4, 5, 6, 7, 8]),
+            Kind::Cluster => *self.chance.pick(&[4, 6, 8, 9]),
+        };
+        match choice {
             0 => {
                 let (worker, ..) = self.span(1, 2);
                 self.add(at, Act::Cut(worker));
@@ -163,7 +209,8 @@ impl Making {
                 self.add(at, Act::KillClients { listeners });
             }
             5 => {
-                let (all, time) = (self.chance.permille(500), self.chance.time(10_000, 2 * lease_ms * 1_000));
+                let all = kind.is_one() && self.chance.permille(500);
+                let time = self.chance.time(10_000, 2 * lease_ms * 1_000);
                 self.add(at, Act::PauseClients { all, time });
             }
             6 => self.add(at, Act::FlushScripts),
@@ -184,8 +231,6 @@ impl Making {
                 self.add(at, Act::SmallBuffers(true));
                 self.add(end, Act::SmallBuffers(false));
             }
-            // Where there are others, a frozen server is failed over.
-            _ if !kind.is_one() => self.add(at, Act::FlushScripts),
             _ => {
                 let (_, at, end) = self.span(lease_ms / 10, 3 * lease_ms);
                 self.add(at, Act::FreezeServer);

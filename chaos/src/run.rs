@@ -77,9 +77,9 @@ impl Wanted {
     fn kind(&self, seed: u64) -> Kind {
         let index = |count: usize| usize::try_from(seed).unwrap_or(0) % count;
         match self.on.as_slice() {
-            [] => match seed % 12 {
+            [] => match seed % 15 {
                 0 => Kind::Sentinel,
-                6 => Kind::Cluster,
+                7 => Kind::Cluster,
                 odd if odd % 2 == 1 => Kind::Single,
                 _ => Kind::Aof,
             },
@@ -328,6 +328,6 @@ mod tests {
     fn every_kind_has_its_turn() {
         let wanted = read("--histories 120").unwrap();
         let count = |kind| (0..120).filter(|seed| wanted.kind(*seed) == kind).count();
-        assert_eq!(Kind::ALL.map(count), [60, 40, 10, 10]);
+        assert_eq!(Kind::ALL.map(count), [48, 56, 8, 8]);
     }
 }

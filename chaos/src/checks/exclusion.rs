@@ -18,7 +18,9 @@ pub(super) fn check(breaches: &[Breach], holds: &[&Hold], verdict: &mut Verdict)
 }
 
 fn judge(breaches: &[Breach], older: &Hold, newer: &Hold, verdict: &mut Verdict) {
-    let between = |breach: &&Breach| older.called <= breach.to && breach.from <= newer.granted;
+    let between = |breach: &&Breach| {
+        older.called <= breach.to && breach.from <= newer.granted && breach.is_of(&older.name)
+    };
     let ends = newer.sure_until().min(older.sure_until());
     if ends <= newer.granted {
         return;
@@ -75,6 +77,15 @@ mod tests {
         made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
         made.unlock("a:1", 40, 41, 0);
         made.says("its release was confirmed");
+    }
+
+    #[test]
+    fn a_breach_of_other_names_excuses_nothing() {
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
+        made.unlock_lost("a:1", 40, 41);
+        made.history.breaches[0].names = vec!["other".to_owned()];
+        made.says("hold at once");
     }
 
     #[test]
