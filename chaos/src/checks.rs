@@ -6,11 +6,13 @@
 //! | `exclusion` | two holds of a name are never valid at once, but in a declared breach, and then the older is lost |
 //! | `fences` | later grants have larger tokens |
 //! | `linear` | there is an order in which a reentrant, fenced mutex would have given these answers |
+//! | `keys` | a guard is never valid for longer than its key on the server |
 //! | `updates` | no update is lost while its writer holds; none at all where tokens are checked |
 
 mod claims;
 mod exclusion;
 mod fences;
+mod keys;
 mod linear;
 mod updates;
 
@@ -31,6 +33,10 @@ pub(crate) struct Verdict {
     pub(crate) lost_updates: u64,
     pub(crate) refused: u64,
     pub(crate) writes: u64,
+    /// Answers "somebody else holds it" that the search had to find a holder for.
+    pub(crate) denials: u64,
+    /// Samples of keys that were compared with what the guard had said.
+    pub(crate) samples: u64,
     /// Names whose search for an order was given up.
     pub(crate) undecided: u64,
 }
@@ -44,6 +50,7 @@ pub(crate) fn check(history: &History) -> Verdict {
         exclusion::check(&history.breaches, &holds, &mut verdict);
         fences::check(&holds, &mut verdict);
     }
+    keys::check(history, &holds, &mut verdict);
     linear::check(history, &holds, &mut verdict);
     updates::check(history, &holds, &mut verdict);
     verdict.violations.sort_by_key(|violation| violation.at);
@@ -77,6 +84,7 @@ pub(crate) mod examples {
     use crate::event::How;
     use crate::event::What;
     use crate::history::Breach;
+    use crate::history::Process;
 
     /// One process and one task for each letter.
     #[derive(Default)]
@@ -88,11 +96,11 @@ pub(crate) mod examples {
     impl Made {
         fn events(&mut self, process: &str) -> &mut Vec<Event> {
             let processes = &mut self.history.processes;
-            let at = processes.iter().position(|(known, _)| known == process).unwrap_or_else(|| {
-                processes.push((process.to_owned(), Vec::new()));
+            let at = processes.iter().position(|known| known.label == process).unwrap_or_else(|| {
+                processes.push(Process { label: process.to_owned(), ..Process::default() });
                 processes.len() - 1
             });
-            &mut processes[at].1
+            &mut processes[at].events
         }
 
         pub(crate) fn call(
@@ -161,6 +169,12 @@ pub(crate) mod examples {
             let process = hold.split(':').next().unwrap().to_owned();
             let (hold, reason) = (hold.to_owned(), reason.to_owned());
             self.events(&process).push(Event::Lost { at, hold, reason });
+            self
+        }
+
+        pub(crate) fn dies(&mut self, process: &str, at: u64) -> &mut Self {
+            let found = self.history.processes.iter_mut().find(|known| known.label == process);
+            found.unwrap().died = Some(at);
             self
         }
 

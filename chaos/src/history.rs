@@ -14,12 +14,36 @@ pub(crate) const NEVER: u64 = u64::MAX;
 /// All of one run.
 #[derive(Debug, Default)]
 pub(crate) struct History {
-    /// Each worker process: its label and events.
-    pub(crate) processes: Vec<(String, Vec<Event>)>,
+    pub(crate) processes: Vec<Process>,
     pub(crate) accesses: Vec<Access>,
+    /// The keys of locks, as they were from time to time.
+    pub(crate) samples: Vec<Sample>,
+    /// Of every hold, in nanoseconds.
+    pub(crate) lease: u64,
     pub(crate) breaches: Vec<Breach>,
     /// What was done to servers, networks and workers, for people.
     pub(crate) harm: Vec<(u64, String)>,
+}
+
+/// A worker.
+#[derive(Debug, Default)]
+pub(crate) struct Process {
+    pub(crate) label: String,
+    pub(crate) events: Vec<Event>,
+    /// When it was killed.
+    pub(crate) died: Option<u64>,
+}
+
+/// What a primary said about a lock's key between these two times.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) name: String,
+    /// Its only field.
+    pub(crate) hold: String,
+    /// What it had left, in ms.
+    pub(crate) left: i64,
 }
 
 /// From when to when servers forgot what they had granted, or some of them did.
@@ -110,7 +134,7 @@ pub(crate) struct Operation {
 impl History {
     pub(crate) fn operations(&self) -> Vec<Operation> {
         let mut all = Vec::new();
-        for (process, (_, events)) in self.processes.iter().enumerate() {
+        for (process, Process { events, .. }) in self.processes.iter().enumerate() {
             let mut open: HashMap<u64, usize> = HashMap::new();
             for event in events {
                 match event {
@@ -139,7 +163,7 @@ impl History {
         for operation in self.operations() {
             note(&mut holds, &mut bad, &operation);
         }
-        for (_, events) in &self.processes {
+        for Process { events, .. } in &self.processes {
             for event in events {
                 look(&mut holds, &mut bad, event);
             }
@@ -150,7 +174,7 @@ impl History {
     /// Operations whose call and end were both seen.
     pub(crate) fn finished(&self) -> usize {
         let ends = |event: &&Event| matches!(event, Event::End { .. });
-        self.processes.iter().map(|(_, events)| events.iter().filter(ends).count()).sum()
+        self.processes.iter().map(|process| process.events.iter().filter(ends).count()).sum()
     }
 }
 

@@ -65,6 +65,15 @@ impl Counts {
     }
 }
 
+/// The file of a worker, and when it was killed.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) label: String,
+    pub(crate) path: PathBuf,
+    pub(crate) died: Option<u64>,
+    worker: usize,
+}
+
 /// Ended when dropped, frozen or not.
 struct Process {
     child: Child,
@@ -85,8 +94,8 @@ pub(crate) struct Nemesis<'a> {
     directory: PathBuf,
     store: PathBuf,
     workers: Vec<Option<Process>>,
-    /// The files of all workers that there ever were.
-    pub(crate) logs: Vec<(String, PathBuf)>,
+    /// All workers that there ever were.
+    pub(crate) logs: Vec<Written>,
     server_up: bool,
     server_frozen: bool,
     several: Several,
@@ -285,6 +294,7 @@ impl<'a> Nemesis<'a> {
             tasks: TASKS,
             log: log.clone(),
             store: self.store.clone(),
+            waits_end: !self.seed.is_multiple_of(2),
             keeper: if worker.is_multiple_of(2) { Keeper::Thread } else { Keeper::Current },
         };
         let said = File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
@@ -299,13 +309,15 @@ impl<'a> Nemesis<'a> {
             .map_err(|error| format!("a worker does not start: {error}"))?;
         self.say(format!("worker {worker} starts as {label}, process {}", child.id()));
         self.workers[worker] = Some(Process { child, frozen: false });
-        self.logs.push((label, log));
+        self.logs.push(Written { label, path: log, died: None, worker });
         Ok(())
     }
 
     fn kill_worker(&mut self, worker: usize) {
         if self.workers[worker].take().is_some() {
             self.counts.client_kills += 1;
+            let written = self.logs.iter_mut().rev().find(|written| written.worker == worker);
+            written.into_iter().for_each(|written| written.died = Some(now()));
             self.say(format!("worker {worker} is killed"));
         }
     }

@@ -109,8 +109,8 @@ impl Place {
         self.admin_urls().iter().map(ask).filter(RedisResult::<redis::Value>::is_ok).count()
     }
 
-    /// Lock keys on any server that answers, with what is left of their time: -1 is for ever.
-    pub(crate) fn lock_keys(&self) -> Vec<(String, i64)> {
+    /// Lock keys on any server that answers.
+    pub(crate) fn lock_keys(&self) -> Vec<Key> {
         let keys = |url: &String| connect(url).and_then(|mut connection| lock_keys(&mut connection));
         self.admin_urls().iter().filter_map(|url| keys(url).ok()).flatten().collect()
     }
@@ -160,11 +160,32 @@ pub(crate) fn ask<T: FromRedisValue>(connection: &mut Connection, command: &[&st
     words.query(connection)
 }
 
-/// With what is left of their time in ms.
-pub(crate) fn lock_keys(connection: &mut Connection) -> RedisResult<Vec<(String, i64)>> {
-    let keys: Vec<String> = ask(connection, &["KEYS", "*"])?;
-    let keys = keys.into_iter().filter(|key| !key.starts_with("redisson_lock_fence:"));
-    let left = keys.map(|key| ask::<i64>(connection, &["PTTL", &key]).map(|left| (key, left)));
-    // Those that have ended in between are gone.
-    Ok(left.collect::<RedisResult<Vec<_>>>()?.into_iter().filter(|(_, left)| *left != -2).collect())
+/// The key of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) name: String,
+    /// In ms; -1: it stays for ever.
+    pub(crate) left: i64,
+    pub(crate) fields: Vec<String>,
+}
+
+/// All of them at one moment.
+const KEYS: &str = "
+local found = {}
+for _, key in ipairs(redis.call('KEYS', '*')) do
+  if string.sub(key, 1, 20) ~= 'redisson_lock_fence:' then
+    local left, fields = redis.call('PTTL', key), redis.call('HKEYS', key)
+    if left ~= -2 then found[#found + 1] = {key, left, fields} end
+  end
+end
+return found";
+
+pub(crate) fn lock_keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
+    let keys: Vec<(String, i64, Vec<String>)> = ask(connection, &["EVAL", KEYS, "0"])?;
+    Ok(keys.into_iter().map(|(name, left, fields)| Key { name, left, fields }).collect())
+}
+
+/// As a server says of itself.
+pub(crate) fn is_primary(connection: &mut Connection) -> RedisResult<bool> {
+    Ok(ask::<String>(connection, &["INFO", "replication"])?.contains("role:master"))
 }

@@ -18,6 +18,7 @@ use crate::checks::Verdict;
 use crate::event::Event;
 use crate::event::now;
 use crate::history::History;
+use crate::history::Process;
 use crate::history::Violation;
 use crate::nemesis::Counts;
 use crate::nemesis::Nemesis;
@@ -100,7 +101,7 @@ fn kinds(text: &str) -> Option<Vec<Kind>> {
 struct Totals {
     histories: u64,
     operations: u64,
-    samples: u64,
+    keys: u64,
     breaches: u64,
     failed: Vec<(u64, Kind)>,
     counts: Counts,
@@ -187,7 +188,7 @@ struct Done {
     history: History,
     verdict: Verdict,
     counts: Counts,
-    samples: u64,
+    keys: u64,
 }
 
 fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
@@ -209,11 +210,14 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
         accesses: store.seen(),
         breaches: std::mem::take(&mut nemesis.breaches),
         harm: std::mem::take(&mut nemesis.harm),
+        samples: std::mem::take(&mut seen.samples),
+        lease: u64::try_from(plan.lease.as_nanos()).unwrap_or(0),
         ..History::default()
     };
-    for (label, path) in &nemesis.logs {
-        let text = fs::read_to_string(path).unwrap_or_default();
-        history.processes.push((label.clone(), Event::parse_all(&text)?));
+    for written in &nemesis.logs {
+        let text = fs::read_to_string(&written.path).unwrap_or_default();
+        let (label, died) = (written.label.clone(), written.died);
+        history.processes.push(Process { label, events: Event::parse_all(&text)?, died });
     }
     let mut verdict = checks::check(&history);
     verdict.violations.extend(seen.violations);
@@ -222,12 +226,12 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
     let harm: String = history.harm.iter().map(|(at, what)| format!("{at} {what}\n")).collect();
     let accesses: String = history.accesses.iter().map(|access| format!("{access:?}\n")).collect();
     let _ = fs::write(directory.join("harm"), harm).and(fs::write(directory.join("accesses"), accesses));
-    Ok(Done { history, verdict, counts: nemesis.counts, samples: seen.samples })
+    Ok(Done { history, verdict, counts: nemesis.counts, keys: seen.keys })
 }
 
 /// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is left.
 fn nothing_is_left(place: &Place, lease: Duration, seen: &mut Seen) {
-    seen.take(place.lock_keys(), lease);
+    seen.take(&place.lock_keys(), lease);
     let since = Instant::now();
     while let Some(left) = place.left() {
         if since.elapsed() > PATIENCE {
@@ -240,7 +244,7 @@ fn nothing_is_left(place: &Place, lease: Duration, seen: &mut Seen) {
 
 /// Workers that ended by themselves have nothing left, and have told so.
 fn leaks(history: &History, verdict: &mut Verdict) {
-    for (label, events) in &history.processes {
+    for Process { label, events, .. } in &history.processes {
         for event in events {
             let (at, what) = match event {
                 Event::Gauges { at, sum } if *sum > 0 => (at, format!("{label} has {sum} things left")),
@@ -255,7 +259,7 @@ fn leaks(history: &History, verdict: &mut Verdict) {
 impl Totals {
     fn add(&mut self, done: &Done) {
         self.operations += done.history.finished() as u64;
-        self.samples += done.samples;
+        self.keys += done.keys;
         self.breaches += done.history.breaches.len() as u64;
         self.counts.add(done.counts);
         let (all, one) = (&mut self.verdict, &done.verdict);
@@ -265,6 +269,8 @@ impl Totals {
         all.lost_updates += one.lost_updates;
         all.refused += one.refused;
         all.writes += one.writes;
+        all.denials += one.denials;
+        all.samples += one.samples;
         all.undecided += one.undecided;
         all.violations.extend(one.violations.iter().cloned());
     }
@@ -295,7 +301,9 @@ impl Totals {
             "writes": verdict.writes,
             "lost_updates": verdict.lost_updates,
             "refused": verdict.refused,
-            "key_samples": self.samples,
+            "denials_checked": verdict.denials,
+            "keys_seen": self.keys,
+            "keys_compared": verdict.samples,
             "undecided": verdict.undecided,
             "failed_histories": self.failed.len(),
             "violations": verdict.violations.len(),

@@ -3,6 +3,7 @@
 use crate::event::Event;
 use crate::event::How;
 use crate::history::History;
+use crate::history::Process;
 use crate::history::Violation;
 
 const BEFORE: u64 = 60_000_000;
@@ -12,7 +13,7 @@ const LINES: usize = 80;
 /// What happened to the name shortly before and after, and what was done to anybody at any time before.
 pub(crate) fn around(history: &History, violation: &Violation) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
-    for (label, events) in &history.processes {
+    for Process { label, events, .. } in &history.processes {
         let mut named = std::collections::HashMap::new();
         let mut holds = std::collections::HashSet::new();
         for event in events {

@@ -42,6 +42,8 @@ pub(crate) struct Settings {
     pub(crate) log: PathBuf,
     pub(crate) store: PathBuf,
     pub(crate) keeper: Keeper,
+    /// Waits have limits, and futures are dropped. Without, it is known of nearly every attempt what came of it.
+    pub(crate) waits_end: bool,
 }
 
 impl Settings {
@@ -56,6 +58,7 @@ impl Settings {
             format!("log={}", self.log.display()),
             format!("store={}", self.store.display()),
             format!("keeper={keeper}"),
+            format!("waits_end={}", self.waits_end),
         ]
     }
 
@@ -70,6 +73,7 @@ impl Settings {
             tasks: given.get("tasks")?.parse().ok()?,
             log: PathBuf::from(given.get("log")?),
             store: PathBuf::from(given.get("store")?),
+            waits_end: *given.get("waits_end")? == "true",
             keeper: if *given.get("keeper")? == "current" { Keeper::Current } else { Keeper::Thread },
         })
     }

@@ -20,9 +20,8 @@ use crate::history::Hold;
 use crate::history::NEVER;
 use crate::history::Operation;
 
-/// So long after its end an attempt that was not granted, or not heard of, may have the lock: its `not_after` and the
-/// time to live that it may have set, each a lease of at most a second, and as much again.
-const GHOST: u64 = 4_000_000_000;
+/// What a clock of milliseconds, and a key that is looked at late, may add to that.
+const SLACK: u64 = 100_000_000;
 
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
@@ -32,6 +31,7 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
     }
     for (name, operations) in names {
         let ops = Build::new(history, holds).all(&operations);
+        verdict.denials += ops.iter().filter(|op| op.step == Step::Deny).count() as u64;
         match search::order(&ops) {
             Found::Order => {}
             Found::Nothing { stuck } => {
@@ -60,7 +60,10 @@ impl<'a> Build<'a> {
         let mut ops: Vec<Op> = Vec::new();
         for operation in operations {
             let denied = matches!(operation.ended, Some((_, How::Denied)));
-            if denied && ghosts.iter().any(|ghost| may_be_in_the_way(ghost, operation)) {
+            if denied
+                && (ghosts.iter().any(|ghost| self.may_be_in_the_way(ghost, operation))
+                    || operations.iter().any(|other| waits_before(other, operation)))
+            {
                 continue;
             }
             ops.extend(self.op(operation));
@@ -72,6 +75,16 @@ impl<'a> Build<'a> {
         }
         ops.sort_by_key(|op| op.called);
         ops
+    }
+
+    /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease after that the key is
+    /// there.
+    fn may_be_in_the_way(&self, ghost: &Operation, denied: &Operation) -> bool {
+        let died = self.history.processes[ghost.process].died.unwrap_or(NEVER);
+        let ended = ghost.ended.as_ref().map_or(died, |(at, _)| *at);
+        let until = ended.saturating_add(2 * self.history.lease + SLACK);
+        let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
+        ghost.called <= asked && denied.called <= until
     }
 
     /// The hold may end by itself.
@@ -120,17 +133,23 @@ impl<'a> Build<'a> {
     }
 }
 
-/// An attempt whose grant nobody heard of, if there was one.
+/// An attempt whose grant nobody heard of, if there was one. A wait may end while its last attempt is on its way.
 fn is_ghost(operation: &Operation) -> bool {
-    let answered = matches!(operation.ended, Some((_, How::Granted { .. } | How::Denied)));
+    let answered = match operation.ended {
+        Some((_, How::Granted { .. })) => true,
+        Some((_, How::Denied)) => operation.what == What::Try,
+        _ => false,
+    };
     operation.what.is_acquire() && !answered
 }
 
-fn may_be_in_the_way(ghost: &Operation, denied: &Operation) -> bool {
-    let ended = ghost.ended.as_ref().map_or(ghost.called, |(at, _)| *at);
-    let until = ended.saturating_add(GHOST);
-    let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
-    ghost.called <= asked && denied.called <= until
+/// Whoever waits in the same client counts as an answer, its last attempt's.
+fn waits_before(other: &Operation, denied: &Operation) -> bool {
+    let ended = |operation: &Operation| operation.ended.as_ref().map_or(NEVER, |(at, _)| *at);
+    other.what.is_acquire()
+        && other.process == denied.process
+        && other.called < denied.called
+        && ended(other) > denied.called
 }
 
 #[cfg(test)]
@@ -164,9 +183,20 @@ mod tests {
         let mut made = Made::default();
         made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).denied("b", 13, 14);
         assert!(no_order(&made));
-        // Whoever was never answered may have been it.
+        // One that waits in the same process is in the way.
+        made.grant("b:1", 12, 20, 2).unlock("b:1", 21, 22, 0);
+        assert_eq!((made.wrong(), made.verdict().denials), (vec![], 0));
+        let mut made = Made::default();
+        made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).denied("b", 13, 14);
+        // Whoever was never answered may have been it, for some time after it is dead.
         made.call("c", 0, What::Lock, "-", 1, None);
         assert!(!no_order(&made));
+        assert_eq!(made.verdict().denials, 0);
+        let mut made = Made::default();
+        made.call("c", 0, What::Lock, "-", 1, None).dies("c", 5);
+        made.grant("a:1", 300_000_000, 300_000_010, 1).unlock("a:1", 300_000_011, 300_000_012, 0);
+        made.denied("b", 300_000_013, 300_000_014);
+        assert!(no_order(&made));
         let mut made = Made::default();
         made.grant("a:1", 0, 10, 1).denied("b", 13, 14).unlock("a:1", 20, 22, 0);
         assert_eq!(made.wrong(), [""; 0]);

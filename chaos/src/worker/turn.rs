@@ -84,8 +84,9 @@ impl<'a> Task<'a> {
     }
 
     async fn acquire(&mut self, lock: &Lock, name: &str) -> Option<Guard> {
-        let what =
-            *self.chance.pick(&[What::Lock, What::Lock, What::Try, What::TryFor, What::Fixed, What::Dropped]);
+        let all = [What::Try, What::Lock, What::Lock, What::TryFor, What::Fixed, What::Dropped];
+        let may = if self.worker.settings.waits_end { &all[..] } else { &all[..3] };
+        let what = *self.chance.pick(may);
         let lease = self.worker.settings.lease;
         let wait = self.chance.time(500, 400_000);
         let op = self.worker.log.call(self.number, what, name, "-", 1);
