@@ -116,7 +116,7 @@
 //! | server | survives | can grant twice after |
 //! |---|---|---|
 //! | no persistence | crashed clients, network faults | a restart |
-//! | `appendonly yes`, `appendfsync everysec` | also a crash of the server process | a power failure, for the last second |
+//! | `appendonly yes`, `appendfsync everysec` | also a crash of the server process, while the disk keeps up | a power failure, or a crash while the disk is busy, for the last second or two |
 //! | `appendfsync always` | also a power failure | loss of the disk, setting the clock |
 //! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!

@@ -25,6 +25,7 @@ const PARTS: &[&[&str]] = &[
     &["threads"],
     &["lua-mutants"],
     &["small-faults"],
+    &["chaos", "--histories", "120"],
 ];
 
 /// What a figure has to be at least: its part, its field, and what it is called.
@@ -39,6 +40,14 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("every-byte", "requests", 1_000, "connections cut, at every byte of every request and reply"),
     ("server-errors", "errors", 40, "errors of servers, before and after each script"),
     ("acl", "removed", 15, "permissions taken away, one at a time"),
+    ("chaos", "histories", 120, "histories of real processes"),
+    ("chaos", "operations", 240_000, "operations in them"),
+    ("chaos", "server_kills", 200, "servers killed and restarted while something was held"),
+    ("chaos", "client_kills", 200, "processes killed"),
+    ("chaos", "client_stops", 200, "processes frozen for longer than their leases"),
+    ("chaos", "sentinel_failovers", 5, "failovers by sentinels"),
+    ("chaos", "cluster_failovers", 5, "failovers in a cluster"),
+    ("chaos", "slot_moves", 20, "slots moved with what is locked in them"),
 ];
 
 /// What the README says, with the figures of the report.
@@ -55,6 +64,10 @@ const SENTENCES: &[&str] = &[
     "Small faults, all there are: {every-poll.drops} futures dropped, after each number of polls; connections cut at each of \
      {every-byte.requests} bytes of requests and {every-byte.replies} of replies; {server-errors.answers} errors in answer to \
      scripts that were run or not; {acl.removed} permissions taken away in turn.",
+    "Chaos: {chaos.histories} histories of real processes on real servers, {chaos.operations} operations; servers killed \
+     {chaos.server_kills} times while something was held, processes killed {chaos.client_kills} times and frozen beyond their \
+     leases {chaos.client_stops} times, {chaos.sentinel_failovers} failovers by sentinels, {chaos.cluster_failovers} in \
+     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations.",
 ];
 
 /// True if every part passed and every bar is met. The report of all parts goes into the README, too.
