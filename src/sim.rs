@@ -308,6 +308,17 @@ fn what_must_be_true_is_true_for_every_seed() {
     }
 }
 
+/// Each has found something once: a keeper that went on after the end of a shutdown, a replica with what had moved away.
+const FOUND: [u64; 2] = [5_569, 24_099];
+
+#[test]
+fn seeds_that_found_something_are_good() {
+    for seed in FOUND {
+        let run = run(seed, &Mask::default(), Trace::off());
+        assert!(run.result.is_ok(), "seed {seed}: {:?}", run.result);
+    }
+}
+
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..60 {

@@ -1040,6 +1040,16 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     release(&mut hand, 1);
     hand.ask(2, Wait::For(Duration::from_millis(5)));
     hand.take("acquire");
+    // Nor does it stay out when its time has become short while it waited.
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.ask(2, Wait::For(Duration::from_millis(10)));
+    hand.release(&cell, level);
+    let (op, _) = hand.take("hand_off");
+    hand.refused(op, FailureKind::Busy);
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
+    hand.take("acquire");
     // Nor is it failed for standing behind somebody who lets others go first.
     for wait in [Wait::For(Duration::from_millis(5)), Wait::Once] {
         let mut hand = Hand::new();

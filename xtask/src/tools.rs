@@ -71,7 +71,7 @@ pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
     Ok(caught > 0)
 }
 
-/// Runs the unit and integration tests with counters, and says which share of the core's lines they run.
+/// Runs the unit tests, the simulation among them, with counters, and says which share of the core's lines they run.
 pub(crate) fn coverage() -> Result<bool, String> {
     let Some(tools) = llvm_tools() else {
         println!("NOT RUN: coverage needs `rustup component add llvm-tools`");
@@ -81,7 +81,7 @@ pub(crate) fn coverage() -> Result<bool, String> {
     let profiles = dir.join("profiles");
     let _ = std::fs::remove_dir_all(&profiles);
     std::fs::create_dir_all(&profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
-    let mut command = process::cargo(&["test", test::FEATURES, "--lib", "--test", "it"]);
+    let mut command = process::cargo(&["test", test::FEATURES, "--lib"]);
     command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage");
     command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
     command.env("REDIS_SERVER", servers::find_or_install()?);
