@@ -47,7 +47,7 @@ pub(crate) fn check(history: &History) -> Verdict {
     verdict.losses = holds.values().filter(|hold| hold.lost.is_some()).count() as u64;
     claims::check(history, &holds, &mut verdict);
     for (_, holds) in by_name(&holds) {
-        exclusion::check(&history.breaches, &holds, &mut verdict);
+        exclusion::check(history, &holds, &mut verdict);
         fences::check(&holds, &mut verdict);
     }
     keys::check(history, &holds, &mut verdict);

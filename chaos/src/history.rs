@@ -8,6 +8,9 @@ use crate::event::How;
 use crate::event::What;
 use crate::store::Access;
 
+/// Nothing takes so long that is sent only once.
+const ONCE: u64 = 300_000_000;
+
 /// Later than everything.
 pub(crate) const NEVER: u64 = u64::MAX;
 
@@ -108,6 +111,14 @@ impl Hold {
     pub(crate) fn over(&self) -> u64 {
         let lost = self.lost.as_ref().map_or(NEVER, |(at, _)| *at);
         self.released.unwrap_or(NEVER).min(lost)
+    }
+
+    /// Whether its release may have been sent twice, because nobody knew what became of the first time. If the key is gone
+    /// by then, that counts as released, and it cannot be told from a loss.
+    pub(crate) fn released_twice(&self, history: &History) -> bool {
+        let (Some(called), Some(ended)) = (self.release_called, self.released) else { return false };
+        let between = |(at, _): &(u64, String)| called <= *at && *at <= ended;
+        ended - called > ONCE || history.harm.iter().any(between)
     }
 
     /// The first breach that may have taken it away.

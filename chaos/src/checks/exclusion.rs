@@ -2,22 +2,23 @@
 
 use crate::checks::Verdict;
 use crate::history::Breach;
+use crate::history::History;
 use crate::history::Hold;
 
 /// `holds` are those of one name, in the order of their grants.
-pub(super) fn check(breaches: &[Breach], holds: &[&Hold], verdict: &mut Verdict) {
+pub(super) fn check(history: &History, holds: &[&Hold], verdict: &mut Verdict) {
     // Those that may still be valid when the next one is granted.
     let mut open: Vec<&Hold> = Vec::new();
     for hold in holds {
         open.retain(|older| older.sure_until() > hold.granted);
         for older in &open {
-            judge(breaches, older, hold, verdict);
+            judge(history, older, hold, verdict);
         }
         open.push(hold);
     }
 }
 
-fn judge(breaches: &[Breach], older: &Hold, newer: &Hold, verdict: &mut Verdict) {
+fn judge(history: &History, older: &Hold, newer: &Hold, verdict: &mut Verdict) {
     let between = |breach: &&Breach| {
         older.called <= breach.to && breach.from <= newer.granted && breach.is_of(&older.name)
     };
@@ -25,13 +26,14 @@ fn judge(breaches: &[Breach], older: &Hold, newer: &Hold, verdict: &mut Verdict)
     if ends <= newer.granted {
         return;
     }
-    let Some(breach) = breaches.iter().find(between) else {
+    let Some(breach) = history.breaches.iter().find(between) else {
         let both = (ends - newer.granted) / 1_000;
         let what = format!("{} and {} hold at once, for {both} us", older.id, newer.id);
         return verdict.wrong(newer.granted, &older.name, what);
     };
     verdict.overlaps += 1;
-    if older.released.is_some() && older.lost.is_none() && !breach.two_servers {
+    let confirmed = older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
+    if confirmed && !breach.two_servers {
         let what = format!("{} lost to {} in a breach, and its release was confirmed", older.id, newer.id);
         verdict.wrong(newer.granted, &older.name, what);
     }
@@ -77,6 +79,9 @@ mod tests {
         made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
         made.unlock("a:1", 40, 41, 0);
         made.says("its release was confirmed");
+        // Unless that was asked twice.
+        made.history.harm.push((40, "the network fails".to_owned()));
+        assert_eq!(made.wrong(), [""; 0]);
     }
 
     #[test]

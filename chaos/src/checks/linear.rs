@@ -116,7 +116,9 @@ impl<'a> Build<'a> {
         }
         let hold = self.holds.get(&operation.hold)?;
         let number = self.numbers[hold.id.as_str()];
-        let sound = hold.breach(&self.history.breaches).is_none_or(|breach| !breach.two_servers);
+        let breach = hold.breach(&self.history.breaches);
+        let twice = hold.released_twice(self.history);
+        let sound = breach.is_none_or(|breach| !breach.two_servers && !twice);
         let says = says(&hold.id);
         let confirmed = sound && operation.what != What::DropGuard && how == Some(&How::Released);
         match (operation.what, operation.level) {
