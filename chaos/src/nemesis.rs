@@ -77,7 +77,8 @@ pub(crate) struct Written {
 /// Ended when dropped, frozen or not.
 struct Process {
     child: Child,
-    frozen: bool,
+    /// Since when.
+    frozen: Option<Instant>,
 }
 
 impl Drop for Process {
@@ -133,11 +134,14 @@ impl<'a> Nemesis<'a> {
         }
         self.note_primaries();
         let started = Instant::now();
+        // What takes long puts off all that follows, or it would be over as soon as it begins.
+        let mut late = Duration::ZERO;
         for (at, act) in self.plan.acts.clone() {
-            thread::sleep(at.saturating_sub(started.elapsed()));
+            thread::sleep((at + late).saturating_sub(started.elapsed()));
+            late = started.elapsed().saturating_sub(at);
             self.act(act)?;
         }
-        thread::sleep(self.plan.length.saturating_sub(started.elapsed()));
+        thread::sleep((self.plan.length + late).saturating_sub(started.elapsed()));
         self.end()
     }
 
@@ -308,7 +312,7 @@ impl<'a> Nemesis<'a> {
             .spawn()
             .map_err(|error| format!("a worker does not start: {error}"))?;
         self.say(format!("worker {worker} starts as {label}, process {}", child.id()));
-        self.workers[worker] = Some(Process { child, frozen: false });
+        self.workers[worker] = Some(Process { child, frozen: None });
         self.logs.push(Written { label, path: log, died: None, worker });
         Ok(())
     }
@@ -323,15 +327,18 @@ impl<'a> Nemesis<'a> {
     }
 
     fn freeze_worker(&mut self, worker: usize) {
-        let Some(process) = self.workers[worker].as_mut().filter(|process| !process.frozen) else { return };
-        process.frozen = signal(&process.child, Signal::STOP);
+        let Some(process) = self.workers[worker].as_mut().filter(|process| process.frozen.is_none()) else {
+            return;
+        };
+        process.frozen = signal(&process.child, Signal::STOP).then(Instant::now);
         self.say(format!("worker {worker} is frozen"));
     }
 
     fn thaw_worker(&mut self, worker: usize) {
-        let Some(process) = self.workers[worker].as_mut().filter(|process| process.frozen) else { return };
-        process.frozen = !signal(&process.child, Signal::CONT);
-        self.counts.client_stops += 1;
+        let Some(process) = &mut self.workers[worker] else { return };
+        let Some(since) = process.frozen.take() else { return };
+        self.counts.client_stops += u64::from(since.elapsed() > self.plan.lease);
+        signal(&process.child, Signal::CONT);
         self.say(format!("worker {worker} goes on"));
     }
 

@@ -144,7 +144,9 @@ impl Place {
         if self.kind == Kind::Sentinel {
             return field("user=") == "locks";
         }
-        field("id=") != own.to_string() && !field("flags=").contains(['S', 'M'])
+        // Servers keep the connections over which they have moved keys for a while.
+        let of_a_server = field("flags=").contains(['S', 'M']) || field("cmd=").starts_with("restore");
+        field("id=") != own.to_string() && !of_a_server
     }
 }
 

@@ -56,7 +56,8 @@ impl<'a> Build<'a> {
     }
 
     fn all(&self, operations: &[&Operation]) -> Vec<Op> {
-        let ghosts: Vec<&&Operation> = operations.iter().filter(|operation| is_ghost(operation)).collect();
+        let ghosts: Vec<&&Operation> =
+            operations.iter().filter(|operation| self.is_ghost(operation)).collect();
         let mut ops: Vec<Op> = Vec::new();
         for operation in operations {
             let denied = matches!(operation.ended, Some((_, How::Denied)));
@@ -77,12 +78,29 @@ impl<'a> Build<'a> {
         ops
     }
 
+    /// An attempt whose grant nobody heard of, if there was one. A wait may end while its last attempt is on its way. And
+    /// a grant that was not picked up for a third of its lease, or was not answered, is given back and tried for again.
+    fn is_ghost(&self, operation: &Operation) -> bool {
+        let unheard = match &operation.ended {
+            Some((at, How::Granted { .. })) => {
+                let between = |(when, _): &(u64, String)| operation.called <= *when && when <= at;
+                at - operation.called > self.history.lease / 3 || self.history.harm.iter().any(between)
+            }
+            Some((_, How::Denied)) => operation.what != What::Try,
+            _ => true,
+        };
+        operation.what.is_acquire() && unheard
+    }
+
     /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease after that the key is
-    /// there.
+    /// there. Unless what was tried for was granted after all: then nothing from before it is left.
     fn may_be_in_the_way(&self, ghost: &Operation, denied: &Operation) -> bool {
         let died = self.history.processes[ghost.process].died.unwrap_or(NEVER);
-        let ended = ghost.ended.as_ref().map_or(died, |(at, _)| *at);
-        let until = ended.saturating_add(2 * self.history.lease + SLACK);
+        let until = match &ghost.ended {
+            Some((at, How::Granted { .. })) => *at,
+            Some((at, _)) => at.saturating_add(2 * self.history.lease + SLACK),
+            None => died.saturating_add(2 * self.history.lease + SLACK),
+        };
         let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
         ghost.called <= asked && denied.called <= until
     }
@@ -135,16 +153,6 @@ impl<'a> Build<'a> {
     }
 }
 
-/// An attempt whose grant nobody heard of, if there was one. A wait may end while its last attempt is on its way.
-fn is_ghost(operation: &Operation) -> bool {
-    let answered = match operation.ended {
-        Some((_, How::Granted { .. })) => true,
-        Some((_, How::Denied)) => operation.what == What::Try,
-        _ => false,
-    };
-    operation.what.is_acquire() && !answered
-}
-
 /// Whoever waits in the same client counts as an answer, its last attempt's.
 fn waits_before(other: &Operation, denied: &Operation) -> bool {
     let ended = |operation: &Operation| operation.ended.as_ref().map_or(NEVER, |(at, _)| *at);
@@ -185,6 +193,7 @@ mod tests {
         let mut made = Made::default();
         made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).denied("b", 13, 14);
         assert!(no_order(&made));
+        made.history.lease = 1_000;
         // One that waits in the same process is in the way.
         made.grant("b:1", 12, 20, 2).unlock("b:1", 21, 22, 0);
         assert_eq!((made.wrong(), made.verdict().denials), (vec![], 0));
