@@ -74,7 +74,7 @@ impl Plan {
         let mut chance = Chance::new(seed, Stream::Plan, [kind as u64, 0, 0]);
         let lease = Duration::from_millis(*chance.pick(&[300, 300, 400, 600, 1_000]));
         let names = (0..NAMES).map(|number| format!("n{number}")).collect();
-        let length = Duration::from_millis(if kind.is_one() { 3_000 } else { 7_000 });
+        let length = Duration::from_millis(if kind.is_one() { 3_800 } else { 7_000 });
         let mut making = Making { chance, lease, length, acts: Vec::new() };
         making.all(kind);
         let mut acts = making.acts;
