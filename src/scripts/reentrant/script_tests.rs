@@ -7,13 +7,16 @@
 mod edges;
 mod faults;
 mod memory;
+mod model;
 mod mutants;
 mod mutator;
+mod protocol;
 mod random;
 mod redis;
 mod rules;
 mod tables;
 mod text;
+mod together;
 
 use crate::backend::ScriptCall;
 use crate::backend::Value;
@@ -21,6 +24,22 @@ use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
 use crate::scripts::reentrant::script_tests::text::Times;
+
+/// The channels that have one subscriber; true: sharded.
+const LISTENED: [(&str, bool); 12] = [
+    ("ch", false),
+    ("ch", true),
+    ("client", false),
+    ("redisson_lock__channel__{orders:42}", false),
+    ("redisson_lock__channel__{orders:42}", true),
+    ("redisson_lock__channel:{orders:42}", false),
+    ("redisson_lock__channel:{orders:42}", true),
+    ("redisson_lock__channel:{s}one", false),
+    ("redisson_lock__channel:{s}one", true),
+    ("redisson_lock__channel:{s}two", false),
+    ("redisson_lock__client:{11111111-0000-4000-8000-000000000001}", false),
+    ("redisson_lock__client:{22222222-0000-4000-8000-000000000002}", false),
+];
 
 /// What the tests need from a server.
 trait Server {
@@ -30,9 +49,10 @@ trait Server {
     fn now_us(&mut self) -> i64;
     fn flush(&mut self);
     fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>);
+    fn remove(&mut self, key: &str);
     /// All keys, sorted; the fields of a hash in the server's order.
     fn dump(&mut self) -> Vec<Dumped>;
-    /// What was published since the last call, in order. Channels `ch` and `client` have one subscriber.
+    /// What was published since the last call on the channels of `LISTENED`, in order.
     fn published(&mut self) -> Vec<Published>;
     fn set_out_of_memory(&mut self, on: bool);
     /// The user who runs scripts may not use this command, nor any with a key that does not begin with `x`.
@@ -67,17 +87,22 @@ struct Seen {
     published: String,
 }
 
-/// Runs a call, checks that its time is the server's, and shows what happened.
+/// Runs a call and shows what happened.
 fn observe(server: &mut dyn Server, call: &ScriptCall, times: &mut Times) -> Seen {
-    let Step { before, result, after, dump, published } = server.step(call);
-    if let Some(time) = text::time_of(&result) {
-        assert!((before..=after).contains(&time), "{time} is not between {before} and {after}");
+    seen(&server.step(call), call, times)
+}
+
+/// Checks that the time of a call is the server's, and shows what happened.
+fn seen(step: &Step, call: &ScriptCall, times: &mut Times) -> Seen {
+    let Step { before, result, after, dump, published } = step;
+    if let Some(time) = text::time_of(result) {
+        assert!((before..=after).contains(&&time), "{time} is not between {before} and {after}");
         times.push(time);
     }
     Seen {
-        reply: text::show_reply(call, &result, times),
-        keys: text::show_keys(&dump, times),
-        published: text::show_published(&published),
+        reply: text::show_reply(call, result, times),
+        keys: text::show_keys(dump, times),
+        published: text::show_published(published),
     }
 }
 

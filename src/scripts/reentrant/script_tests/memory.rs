@@ -7,9 +7,8 @@ use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::script_tests::LISTENED;
 use crate::scripts::reentrant::script_tests::Server;
-
-const SUBSCRIBED: [(&str, bool); 3] = [("ch", false), ("ch", true), ("client", false)];
 
 /// From one call to the next.
 const STEP_US: i64 = 100;
@@ -24,7 +23,7 @@ pub(super) struct Memory {
 impl Memory {
     pub(super) fn start() -> Self {
         let mut keyspace = Keyspace::new();
-        for (channel, sharded) in SUBSCRIBED {
+        for (channel, sharded) in LISTENED {
             keyspace.set_subscribers(channel, sharded, 1);
         }
         Self { keyspace, now_us: 1_750_000_000_000_000, instead: None }
@@ -57,12 +56,16 @@ impl Server for Memory {
         self.keyspace.plant(self.now_us, key, value.clone(), pttl);
     }
 
+    fn remove(&mut self, key: &str) {
+        self.keyspace.remove(self.now_us, key);
+    }
+
     fn dump(&mut self) -> Vec<Dumped> {
         self.keyspace.dump(self.now_us)
     }
 
     fn published(&mut self) -> Vec<Published> {
-        let heard = |message: &Published| SUBSCRIBED.contains(&(message.channel.as_str(), message.sharded));
+        let heard = |message: &Published| LISTENED.contains(&(message.channel.as_str(), message.sharded));
         self.keyspace.take_published().into_iter().filter(heard).collect()
     }
 

@@ -24,8 +24,16 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether a check fails; what it says then is not printed.
+pub(super) fn fails(check: impl FnOnce()) -> bool {
+    QUIET.set(true);
+    let failed = catch_unwind(AssertUnwindSafe(check)).is_err();
+    QUIET.set(false);
+    failed
+}
+
 /// Panics of this thread are not printed while it looks for mutants.
-fn be_quiet_when_asked() {
+pub(super) fn be_quiet_when_asked() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !QUIET.get() {
@@ -39,10 +47,7 @@ fn noticed(script: &'static Script) -> Option<&'static str> {
     let fails = |check: &dyn Fn(&mut Memory)| {
         let mut memory = Memory::start();
         memory.instead = Some(script);
-        QUIET.set(true);
-        let failed = catch_unwind(AssertUnwindSafe(|| check(&mut memory))).is_err();
-        QUIET.set(false);
-        failed
+        fails(|| check(&mut memory))
     };
     let word = script.name.rsplit('/').next().unwrap_or_default();
     // The table of its own first.

@@ -11,6 +11,8 @@ use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
 use crate::backend::redis::tests::redis_server::RedisServer;
+use crate::scripts::reentrant::ALL;
+use crate::scripts::reentrant::script_tests::LISTENED;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::Step;
 
@@ -24,21 +26,44 @@ const DUMP: &str = r#"
     return all
 "#;
 
+const PASS: &str = r#"
+    for _, key in ipairs(redis.call("KEYS", "*")) do
+      local left = redis.call("PTTL", key)
+      if left >= 0 then redis.call("PEXPIRE", key, left - ARGV[1]) end
+    end
+"#;
+
 pub(super) struct Redis {
     _server: RedisServer,
     connection: Connection,
     subscriber: Connection,
+    /// Digests by text, of what runs again and again.
+    loaded: Vec<(&'static str, String)>,
 }
 
 impl Redis {
     pub(super) fn start() -> Self {
         let server = RedisServer::start();
         let mut subscriber = connect(&server);
-        for (command, channels) in [("SUBSCRIBE", &["ch", "client", "end"][..]), ("SSUBSCRIBE", &["ch"])] {
-            subscriber.send_packed_command(&redis::cmd(command).arg(channels).get_packed_command()).unwrap();
-            channels.iter().for_each(|_| drop(subscriber.recv_response().unwrap()));
+        for (channel, sharded) in LISTENED.into_iter().chain([("end", false)]) {
+            let command = redis::cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" })
+                .arg(channel)
+                .get_packed_command();
+            subscriber.send_packed_command(&command).unwrap();
+            subscriber.recv_response().unwrap();
         }
-        Self { connection: connect(&server), subscriber, _server: server }
+        let mut connection = connect(&server);
+        let load = |source| {
+            let digest = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).unwrap();
+            (source, digest)
+        };
+        let loaded = ALL.map(|script| script.source).into_iter().chain([DUMP]).map(load).collect();
+        Self { connection, subscriber, loaded, _server: server }
+    }
+
+    /// Takes time away from what every key has left: what would have run out by then is gone.
+    pub(super) fn pass(&mut self, ms: i64) {
+        self.command(&["EVAL", PASS, "0", &ms.to_string()]);
     }
 
     /// What was published up to the message that says so.
@@ -50,6 +75,13 @@ impl Redis {
             (channel != "end").then(|| Published { channel, payload, sharded: kind == "smessage" })
         });
         messages.collect()
+    }
+
+    fn evaluate(&self, source: &str) -> redis::Cmd {
+        match self.loaded.iter().find(|(text, _)| *text == source) {
+            Some((_, digest)) => redis::cmd("EVALSHA").arg(digest).to_owned(),
+            None => redis::cmd("EVAL").arg(source).to_owned(),
+        }
     }
 
     fn answer(&mut self) -> Result<Value, String> {
@@ -100,6 +132,10 @@ impl Server for Redis {
         }
     }
 
+    fn remove(&mut self, key: &str) {
+        self.command(&["DEL", key]);
+    }
+
     fn dump(&mut self) -> Vec<Dumped> {
         all_keys(self.command(&["EVAL", DUMP, "0"]))
     }
@@ -111,9 +147,13 @@ impl Server for Redis {
 
     /// In one round trip: random sequences are long.
     fn step(&mut self, call: &ScriptCall) -> Step {
-        let [time, dump, end] = [&["TIME"][..], &["EVAL", DUMP, "0"], &["PUBLISH", "end", "-"]]
+        let [time, end] = [&["TIME"][..], &["PUBLISH", "end", "-"]]
             .map(|words| redis::cmd(words[0]).arg(&words[1..]).get_packed_command());
-        let all = [time.clone(), eval(call).get_packed_command(), time, dump, end].concat();
+        let mut dump = self.evaluate(DUMP);
+        let mut script = self.evaluate(call.script.source);
+        script.arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+        let (script, dump) = (script.get_packed_command(), dump.arg(0).get_packed_command());
+        let all = [time.clone(), script, time, dump, end].concat();
         self.connection.send_packed_command(&all).unwrap();
         let (before, result, after) = (self.time(), self.answer(), self.time());
         let dump = all_keys(self.connection.recv_response().unwrap());
