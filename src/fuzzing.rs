@@ -129,6 +129,7 @@ mod tests {
 
     use std::path::Path;
 
+    /// Of each target; `FUZZ_INPUTS` asks for more, which are others too.
     const INPUTS: u64 = 100_000;
 
     /// Splitmix64.
@@ -179,13 +180,14 @@ mod tests {
     fn smoke(target: &str, check: fn(&[u8])) {
         let seeds = seeds(target);
         seeds.iter().for_each(|seed| check(seed));
-        let mut random = Random(7);
-        for number in 0..INPUTS {
+        let asked = std::env::var("FUZZ_INPUTS").ok().and_then(|number| number.parse().ok());
+        let (inputs, mut random) = (asked.unwrap_or(INPUTS), Random(asked.map_or(7, |_| 8)));
+        for number in 0..inputs {
             let input = random.input(&seeds);
             let result = std::panic::catch_unwind(|| check(&input));
             assert!(result.is_ok(), "input {number}: {:?}", String::from_utf8_lossy(&input));
         }
-        println!("{{\"part\":\"fuzz-smoke\",\"target\":\"{target}\",\"inputs\":{INPUTS}}}");
+        println!("{{\"part\":\"fuzz-smoke\",\"target\":\"{target}\",\"inputs\":{inputs}}}");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use crate::error::Error;
 /// Longest lock name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 
+const FENCE_PREFIX: &str = "redisson_lock_fence:";
+
 /// A validated lock name. It is the Redis key, unchanged.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct LockName {
@@ -38,7 +40,11 @@ impl LockName {
                  use no braces, or one non-empty {tag}",
             );
         }
-        Ok(Self { text: name.into(), slot: slot_of(name) })
+        let checked = Self { text: name.into(), slot: slot_of(name) };
+        if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
+            return refuse("it is the key of a fence counter");
+        }
+        Ok(checked)
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -67,7 +73,7 @@ impl LockName {
 
     /// The fence counter of the slot this name is in.
     pub(crate) fn fence_key(&self) -> String {
-        format!("redisson_lock_fence:{{{}}}", slot_tags()[usize::from(self.slot)])
+        format!("{FENCE_PREFIX}{{{}}}", slot_tags()[usize::from(self.slot)])
     }
 }
 
@@ -166,6 +172,9 @@ fn slot_tags() -> &'static [u32] {
 }
 
 #[cfg(test)]
+mod corpus;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -221,6 +230,7 @@ mod tests {
             ("a{b", "braces"),
             ("a}b", "braces"),
             ("a{}{b}", "braces"),
+            ("redisson_lock_fence:{0}", "fence counter"),
         ];
         for (name, wanted) in cases {
             let error = LockName::new(name).unwrap_err();

@@ -97,6 +97,40 @@ async fn names() {
     leaves_nothing(&world.server, &world.client).await;
 }
 
+/// The corpus as the server sees it: one key for each that is accepted, nothing sent for the others.
+#[tokio::test]
+async fn every_name_of_the_corpus_has_one_key() {
+    let mut world = World::new().await;
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/names.json");
+    let all: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let list = |word: &str| all[word].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
+    let before = (world.runs(), look::dump(&mut world.connection));
+    for name in list("refused") {
+        let error = world.client.reentrant_lock(name).expect_err(name);
+        assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
+    }
+    assert_eq!((world.runs(), look::dump(&mut world.connection)), before);
+    let mut guards = Vec::new();
+    for name in list("accepted") {
+        let guard = world.client.mutex(name).unwrap().try_lock().await.unwrap();
+        guards.push(guard.unwrap_or_else(|| panic!("{name:?} shares a key")));
+    }
+    let mut keys = look::lock_keys(&mut world.connection);
+    // What `lock_keys` takes for counters, by its beginning.
+    let counters: Vec<String> =
+        redis::cmd("KEYS").arg("redisson_lock_fence:*").query(&mut world.connection).unwrap();
+    let hash = |key: &String| look::kind(&mut world.connection, key) == "hash";
+    keys.extend(counters.into_iter().filter(hash));
+    let mut wanted: Vec<&str> = list("accepted").collect();
+    wanted.sort_unstable();
+    keys.sort_unstable();
+    assert_eq!(keys, wanted);
+    for guard in guards {
+        guard.unlock().await.unwrap();
+    }
+    leaves_nothing(&world.server, &world.client).await;
+}
+
 #[tokio::test]
 async fn leases_and_limits_of_a_hold() {
     let mut world = World::new().await;

@@ -24,6 +24,11 @@ pub(crate) fn hash(connection: &mut Connection, key: &str) -> BTreeMap<String, S
     redis::cmd("HGETALL").arg(key).query(connection).expect("HGETALL")
 }
 
+/// The type of what is under a key.
+pub(crate) fn kind(connection: &mut Connection, key: &str) -> String {
+    redis::cmd("TYPE").arg(key).query(connection).expect("TYPE")
+}
+
 /// Keys other than fence counters.
 pub(crate) fn lock_keys(connection: &mut Connection) -> Vec<String> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).expect("KEYS");

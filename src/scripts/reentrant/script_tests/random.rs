@@ -171,7 +171,7 @@ fn the_model_notices_deliberate_errors() {
 /// Every mutant of every script, with nothing but the model to notice it. Some it cannot: those that matter only when
 /// Redis refuses a command, and those that do the same.
 #[test]
-#[ignore = "takes a minute: `cargo xtask random-scripts` runs it"]
+#[ignore = "takes a minute: `cargo xtask lua-mutants` runs it"]
 fn random_calls_notice_mutants_of_the_scripts() {
     be_quiet_when_asked();
     let (mut number, mut killed) = (0, 0);
