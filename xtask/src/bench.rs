@@ -5,7 +5,7 @@
 
 mod bars;
 mod figures;
-mod fleet;
+pub(crate) mod fleet;
 mod loads;
 mod plots;
 mod redis_benchmark;

@@ -11,6 +11,7 @@ mod demo;
 mod driver;
 mod interop;
 mod lab;
+mod load;
 mod mutants;
 mod process;
 mod proof;
@@ -66,6 +67,9 @@ cargo xtask <command>
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
   threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
   lua-mutants              makes every small mistake in every script, each of which the script tests must notice
+  load [--quick] [--only SCENE]
+                           many holds, waiters, operations and losses on a private server (holds, waiters, leak, losses)
+  fuzz-smoke INPUTS        that many inputs for each fuzz target, without tools of their own
   small-faults             drops every future after each number of polls, cuts every script off at each byte, answers each
                            with every error, takes each permission away
   fuzz SECONDS             runs each fuzz target that long; needs nightly and cargo-fuzz
@@ -104,6 +108,8 @@ fn main() -> ExitCode {
         ["soak", options @ ..] => soak::run(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
+        ["load", options @ ..] => load::run(options),
+        ["fuzz-smoke", inputs] => proof::fuzz_smoke(inputs),
         ["small-faults"] => proof::small_faults(),
         ["fuzz", seconds] => match seconds.parse() {
             Ok(seconds) => tools::fuzz(seconds),

@@ -23,11 +23,11 @@ pub(crate) fn threads() -> Result<bool, String> {
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
-/// Runs the script tests on each mutant of each script.
+/// Runs the script tests on each mutant of each script, and counts those that the model notices without them.
 pub(crate) fn lua_mutants() -> Result<bool, String> {
     let mut command =
-        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "every_mutant_of_the_scripts"]);
-    command.args(["--", "--nocapture"]);
+        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "--", "every_mutant_of_the_scripts"]);
+    command.args(["random_calls_notice_mutants", "--include-ignored", "--nocapture"]);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
@@ -48,6 +48,21 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
     command.env("SEQUENCES", sequences).env("STEPS", steps).env("SEED", seed);
     command.env("REDIS_SERVER", servers::find_or_install()?);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
+}
+
+/// Names, replies, addresses, errors.
+const FUZZ_TARGETS: u64 = 4;
+
+/// So many random inputs for each fuzz target.
+pub(crate) fn fuzz_smoke(inputs: &str) -> Result<bool, String> {
+    let inputs: u64 = inputs.parse().map_err(|_| format!("fuzz-smoke wants a number, not `{inputs}`"))?;
+    let mut command =
+        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "fuzzing::tests", "--", "--nocapture"]);
+    command.env("FUZZ_INPUTS", inputs.to_string());
+    let done = process::run(command, LIMIT, Echo::On)?;
+    let sum = inputs.saturating_mul(FUZZ_TARGETS);
+    println!("{{\"part\":\"fuzz\",\"executions\":{sum},\"failed\":{}}}", !done.success);
+    Ok(done.success)
 }
 
 /// Drops every future after each number of polls, cuts every script off at each byte, answers each with every error, and
