@@ -47,7 +47,6 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
     }
     let stage = Stage { server: servers::find_or_install()?, program: worker::build()? };
     let mut figures = Map::new();
-    figures.insert("part".into(), "load".into());
     let wanted = |scene: &str| only.is_none_or(|only| only == scene);
     if wanted("holds") {
         stage.holds(&size, &mut figures)?;
@@ -61,6 +60,7 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
     if wanted("losses") {
         stage.losses(&size, &mut figures)?;
     }
-    println!("{}", Value::Object(figures));
+    // The part comes first, as in all such lines.
+    println!("{{\"part\":\"load\",{}", Value::Object(figures).to_string().trim_start_matches('{'));
     Ok(true)
 }

@@ -17,18 +17,24 @@ pub(super) fn figure(report: &Value, part: &str, field: &str) -> Option<u64> {
     lines.filter_map(|line| line[field].as_u64()).reduce(u64::saturating_add)
 }
 
-/// Prints what was wanted and what was got. True if every bar whose part was run is met.
-pub(super) fn print_bars(report: &Value, bars: &[(&str, &str, u64, &str)]) -> bool {
+/// A part, its field, a number, and what it is called.
+type Bar = (&'static str, &'static str, u64, &'static str);
+
+/// Prints what was wanted and what was got. True if every bar whose part was run is met: at least, then at most.
+pub(super) fn print_bars(report: &Value, bars: &[Bar], limits: &[Bar]) -> bool {
     let mut met = true;
     println!("\n{:<66} {:>10} {:>10}", "", "wanted", "got");
-    for (part, field, wanted, what) in bars {
+    let least = bars.iter().map(|bar| (bar, true));
+    for ((part, field, wanted, what), at_least) in least.chain(limits.iter().map(|bar| (bar, false))) {
+        let sign = if at_least { "" } else { "<= " };
+        let wanted_text = format!("{sign}{wanted}");
         let Some(got) = figure(report, part, field) else {
-            println!("{what:<66} {wanted:>10} {:>10}", "not run");
+            println!("{what:<66} {wanted_text:>10} {:>10}", "not run");
             continue;
         };
-        let word = if got >= *wanted { "" } else { "  NOT MET" };
-        met &= got >= *wanted;
-        println!("{what:<66} {wanted:>10} {got:>10}{word}");
+        let good = if at_least { got >= *wanted } else { got <= *wanted };
+        println!("{what:<66} {wanted_text:>10} {got:>10}{}", if good { "" } else { "  NOT MET" });
+        met &= good;
     }
     met
 }
@@ -126,8 +132,10 @@ mod tests {
     #[test]
     fn bars_are_met_or_not() {
         let report = json!({"parts": [{"part": "sim", "seeds": 10}]});
-        assert!(print_bars(&report, &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")]));
-        assert!(!print_bars(&report, &[("sim", "seeds", 11, "runs")]));
+        assert!(print_bars(&report, &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")], &[]));
+        assert!(!print_bars(&report, &[("sim", "seeds", 11, "runs")], &[]));
+        assert!(print_bars(&report, &[], &[("sim", "seeds", 10, "runs")]));
+        assert!(!print_bars(&report, &[], &[("sim", "seeds", 9, "runs")]));
     }
 
     #[test]

@@ -102,7 +102,6 @@ impl Lives<'_> {
         let dead = self.pick_hold(|hold| matches!(hold.state, State::Dead(_)));
         let any = self.pick_hold(|_| true);
         match (self.random.below(16), held, dead, any) {
-            (0..=3, ..) => self.acquire(),
             (4 | 5, Some(at), ..) => self.nest(at),
             (6, Some(at), ..) => self.release(at),
             (7 | 8, Some(at), ..) => self.hand_off(at),
@@ -112,6 +111,7 @@ impl Lives<'_> {
             (12, _, _, Some(at)) => self.stray(at),
             (13 | 14, _, _, Some(_)) => self.renew(),
             (15, ..) => self.inspect(),
+            // The others, and whatever there is nothing for.
             _ => self.acquire(),
         }
     }

@@ -4,9 +4,6 @@
 //! of the real server cannot be moved: instead of waiting, `pass` takes time away from what its keys have left, and
 //! what has a `not_after` is told by `distant` to be well before or well after it.
 
-use std::time::Duration;
-use std::time::Instant;
-
 use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
@@ -29,8 +26,8 @@ pub(super) struct Together {
     redis: Option<Redis>,
     /// Of the model and the embedded Lua, and of Redis.
     times: [Times; 2],
-    began: Instant,
-    /// What the clock of the real server said last.
+    /// What the clock of the real server said at the beginning of the sequence, and last.
+    began_us: i64,
     redis_us: i64,
     /// What was done in this sequence, for whoever has to find out.
     story: Vec<String>,
@@ -50,7 +47,7 @@ impl Together {
     fn with(memory: Memory, redis: Option<Redis>) -> Self {
         let model = Model::default();
         let (times, story) = (Default::default(), Vec::new());
-        Self { model, memory, redis, times, began: Instant::now(), redis_us: 0, story, grants: 0 }
+        Self { model, memory, redis, times, began_us: 0, redis_us: 0, story, grants: 0 }
     }
 
     pub(super) fn begin(&mut self, what: String) {
@@ -58,8 +55,8 @@ impl Together {
         on(&mut self.redis, Redis::flush);
         self.model = Model::at(self.memory.now_us);
         self.times = Default::default();
-        self.began = Instant::now();
         self.redis_us = self.redis.as_mut().map_or(0, Redis::now_us);
+        self.began_us = self.redis_us;
         self.story = vec![what];
     }
 
@@ -149,7 +146,7 @@ impl Together {
 
     /// Times to live differ by what really passed.
     fn same_ends(&self, model: &[Dumped], redis: &[Dumped]) {
-        let tolerance = i64::try_from((self.began.elapsed() + Duration::from_secs(1)).as_millis()).unwrap();
+        let tolerance = (self.redis_us - self.began_us) / 1_000 + 1_000;
         for (ours, theirs) in model.iter().zip(redis) {
             let apart = ours.pttl.unwrap_or(0) - theirs.pttl.unwrap_or(0);
             let (ours, theirs) = (std::slice::from_ref(ours), std::slice::from_ref(theirs));
