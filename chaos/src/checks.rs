@@ -112,6 +112,7 @@ pub(crate) mod examples {
             level: u32,
             end: Option<(u64, How)>,
         ) -> &mut Self {
+            self.history.lease = 1_000;
             self.op += 1;
             let op = self.op;
             let (name, hold) = ("a".to_owned(), hold.to_owned());

@@ -63,7 +63,7 @@ impl<'a> Build<'a> {
             let denied = matches!(operation.ended, Some((_, How::Denied)));
             if denied
                 && (ghosts.iter().any(|ghost| self.may_be_in_the_way(ghost, operation))
-                    || operations.iter().any(|other| waits_before(other, operation)))
+                    || operations.iter().any(|other| self.is_asked_before(other, operation)))
             {
                 continue;
             }
@@ -81,12 +81,13 @@ impl<'a> Build<'a> {
     /// An attempt whose grant nobody heard of, if there was one. A wait may end while its last attempt is on its way. And
     /// a grant that was not picked up for a third of its lease, or was not answered, is given back and tried for again.
     fn is_ghost(&self, operation: &Operation) -> bool {
+        let troubled = |at: u64| {
+            let between = |(when, _): &(u64, String)| operation.called <= *when && *when <= at;
+            at - operation.called > self.history.lease / 3 || self.history.harm.iter().any(between)
+        };
         let unheard = match &operation.ended {
-            Some((at, How::Granted { .. })) => {
-                let between = |(when, _): &(u64, String)| operation.called <= *when && when <= at;
-                at - operation.called > self.history.lease / 3 || self.history.harm.iter().any(between)
-            }
-            Some((_, How::Denied)) => operation.what != What::Try,
+            Some((at, How::Granted { .. })) => troubled(*at),
+            Some((at, How::Denied)) => operation.what != What::Try || troubled(*at),
             _ => true,
         };
         operation.what.is_acquire() && unheard
@@ -103,6 +104,17 @@ impl<'a> Build<'a> {
         };
         let asked = denied.ended.as_ref().map_or(NEVER, |(at, _)| *at);
         ghost.called <= asked && denied.called <= until
+    }
+
+    /// Whatever the same client still asks for, a release included, counts as an answer, its last one's. What is asked
+    /// for by dropping a guard goes on unseen.
+    fn is_asked_before(&self, other: &Operation, denied: &Operation) -> bool {
+        let ended = match &other.ended {
+            Some((at, _)) if other.what == What::DropGuard => at.saturating_add(self.history.lease),
+            Some((at, _)) => *at,
+            None => NEVER,
+        };
+        other.process == denied.process && other.called < denied.called && ended > denied.called
     }
 
     /// The hold may end by itself.
@@ -153,15 +165,6 @@ impl<'a> Build<'a> {
     }
 }
 
-/// Whoever waits in the same client counts as an answer, its last attempt's.
-fn waits_before(other: &Operation, denied: &Operation) -> bool {
-    let ended = |operation: &Operation| operation.ended.as_ref().map_or(NEVER, |(at, _)| *at);
-    other.what.is_acquire()
-        && other.process == denied.process
-        && other.called < denied.called
-        && ended(other) > denied.called
-}
-
 #[cfg(test)]
 mod tests {
     use crate::checks::examples::Made;
@@ -193,7 +196,6 @@ mod tests {
         let mut made = Made::default();
         made.grant("a:1", 0, 10, 1).unlock("a:1", 11, 12, 0).denied("b", 13, 14);
         assert!(no_order(&made));
-        made.history.lease = 1_000;
         // One that waits in the same process is in the way.
         made.grant("b:1", 12, 20, 2).unlock("b:1", 21, 22, 0);
         assert_eq!((made.wrong(), made.verdict().denials), (vec![], 0));
