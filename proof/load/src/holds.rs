@@ -1,5 +1,8 @@
 //! Many watched holds at once: is any lost, and how late are they renewed?
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use redis_reentrant_lock::Guard;
@@ -26,7 +29,9 @@ pub(crate) async fn run(url: &str, number: u64, lease_ms: u64, seconds: u64) -> 
     say(&json!({ "held": guards.len(), "bytes_per_hold": memory }));
 
     let (cpu, began) = (cpu_ms(), boot_nanos());
+    let stalls = Stalls::begin();
     let (mut late, least_left) = watch(&guards, lease_ms, seconds).await;
+    let stall = stalls.longest();
     let (cpu, took) = (cpu_ms() - cpu, (boot_nanos() - began) / 1_000_000);
     let lost = guards.iter().filter(|guard| !guard.is_held()).count();
     let stats = client.stats();
@@ -34,11 +39,35 @@ pub(crate) async fn run(url: &str, number: u64, lease_ms: u64, seconds: u64) -> 
     say(&json!({
         "lost": lost, "losses": stats.losses, "renewals": late.len(), "failures": stats.renewal_failures,
         "late_p50_us": percentile(&late, 50), "late_p99_us": percentile(&late, 99), "late_max_us": percentile(&late, 100),
-        "least_left_ms": least_left / 1_000_000, "cpu_ms": cpu, "took_ms": took,
+        "least_left_ms": least_left / 1_000_000, "cpu_ms": cpu, "took_ms": took, "stall_us": stall / 1_000,
     }));
     drop(guards);
     say(&json!({ "left": left(&client).await }));
     Ok(())
+}
+
+/// How long the machine let a thread wait that wants to run every 5 ms: lateness that is not the lock's.
+struct Stalls(Arc<AtomicU64>);
+
+impl Stalls {
+    fn begin() -> Self {
+        let longest = Arc::new(AtomicU64::new(0));
+        let seen = Arc::downgrade(&longest);
+        std::thread::spawn(move || {
+            let mut last = boot_nanos();
+            while let Some(seen) = seen.upgrade() {
+                std::thread::sleep(Duration::from_millis(5));
+                let now = boot_nanos();
+                seen.fetch_max(now - last, Ordering::Relaxed);
+                last = now;
+            }
+        });
+        Self(longest)
+    }
+
+    fn longest(self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 async fn take(client: &LockClient, number: u64) -> Result<Vec<Guard>> {

@@ -45,7 +45,8 @@ pub(crate) async fn run(url: &str, pairs: u64, cancellations: u64) -> Result<()>
         tasks.spawn(lock_and_unlock(client.clone(), worker, pairs / WORKERS + 1, Arc::clone(&done)));
     }
     for worker in 0..CANCELLERS {
-        tasks.spawn(cancel(client.clone(), worker, cancellations / CANCELLERS + 1, Arc::clone(&done)));
+        let share = pairs / cancellations.max(1);
+        tasks.spawn(cancel(client.clone(), worker, cancellations / CANCELLERS + 1, share, Arc::clone(&done)));
     }
     let points = measure(&mut tasks, &done).await?;
     drop(busy);
@@ -93,9 +94,13 @@ async fn lock_and_unlock(client: LockClient, worker: u64, number: u64, done: Arc
 
 /// Futures dropped after some turns of the runtime: of a name that another has, of one that is free, of one that the
 /// other cancellers want too.
-async fn cancel(client: LockClient, worker: u64, number: u64, done: Arc<Done>) -> Result<()> {
+async fn cancel(client: LockClient, worker: u64, number: u64, share: u64, done: Arc<Done>) -> Result<()> {
     let (mut at, mut cancelled) = (worker, 0);
     while cancelled < number {
+        // Spread over the whole run, so that what they leave would show in its second half.
+        while done.cancelled.load(Ordering::Relaxed) * share > done.pairs.load(Ordering::Relaxed) + 1_000 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
         at += 1;
         let (name, turns) = match at % 3 {
             0 => (format!("load:busy:{}", at % BUSY), at % 50),

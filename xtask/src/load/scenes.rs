@@ -44,23 +44,28 @@ impl Stage {
         let left = worker.hear("left")?;
         let client = number(&seen, "cpu_ms") * 1_000 / number(&seen, "took_ms").max(1);
         println!(
-            "holds: {} for {} s at a lease of {HOLD_LEASE_MS} ms: lost {}, renewals {}, later than a third of the lease by \
-             p50 {} p99 {} most {} us, least time left {} ms; client {}.{} % of a core, server {share:.1} %; {} B a hold",
+            "holds: {} for {} s at a lease of {HOLD_LEASE_MS} ms: lost {}, renewals {} ({} failed), later than a third of the lease by \
+             p50 {} p99 {} most {} us, least time left {} ms; longest time that the machine let \
+             a thread wait {} us; client {}.{} % of a core, server {share:.1} %; {} B a hold",
             held["held"],
             size.seconds,
             seen["lost"],
             seen["renewals"],
+            seen["failures"],
             seen["late_p50_us"],
             seen["late_p99_us"],
             seen["late_max_us"],
             seen["least_left_ms"],
+            seen["stall_us"],
             client / 10,
             client % 10,
             held["bytes_per_hold"],
         );
         put(figures, "holds", &held["held"]);
         put(figures, "holds_lost", &number(&seen, "lost").max(number(&seen, "losses")).into());
-        for field in ["renewals", "late_p50_us", "late_p99_us", "late_max_us", "least_left_ms"] {
+        for field in
+            ["renewals", "late_p50_us", "late_p99_us", "late_max_us", "least_left_ms", "failures", "stall_us"]
+        {
             put(figures, &format!("holds_{field}"), &seen[field]);
         }
         put(figures, "holds_client_cpu_permille", &client.into());
