@@ -58,7 +58,7 @@ cargo xtask <command>
                            the README quotes into it
   soak --for TIME          what draws by seed, for hours, with other seeds (90m, 8h), after what needs tools of its own;
                            a later call goes on where it ended
-  coverage                 the lines of the core that unit tests run; needs rustup's llvm-tools
+  coverage                 the lines of the core that tests run; needs rustup's llvm-tools
   rust-mutants --minutes N changes the core's code, mutant by mutant, for so long; needs cargo-mutants
   random-scripts [--sequences N] [--steps N] [--seed N]
                            the same random calls of the scripts in memory and on a private server

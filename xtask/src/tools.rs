@@ -71,7 +71,11 @@ pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
     Ok(caught > 0)
 }
 
-/// Runs the unit tests, the simulation among them, with counters, and says which share of the core's lines they run.
+/// What is run with counters: the unit tests, the simulation among them, and the integration tests of one server.
+const COUNTED: [&[&str]; 2] =
+    [&["--lib"], &["--test", "it", "in_memory::", "preflight::each", "reentrant::"]];
+
+/// Says which share of the core's lines tests run.
 pub(crate) fn coverage() -> Result<bool, String> {
     let Some(tools) = llvm_tools() else {
         println!("NOT RUN: coverage needs `rustup component add llvm-tools`");
@@ -81,22 +85,28 @@ pub(crate) fn coverage() -> Result<bool, String> {
     let profiles = dir.join("profiles");
     let _ = std::fs::remove_dir_all(&profiles);
     std::fs::create_dir_all(&profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
-    let mut command = process::cargo(&["test", test::FEATURES, "--lib"]);
-    command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage");
-    command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
-    command.env("REDIS_SERVER", servers::find_or_install()?);
-    let done = process::run(command, LIMIT, Echo::On)?;
-    let programs =
-        done.output.lines().filter_map(|line| line.trim().strip_prefix("Running ")?.split('(').nth(1));
-    let programs: Vec<PathBuf> =
-        programs.map(|path| crate::root().join(path.trim_end_matches(')'))).collect();
+    let mut programs: Vec<PathBuf> = Vec::new();
+    for words in COUNTED {
+        let (options, filters) = words.split_at(words.len().min(2));
+        let mut command = process::cargo(&["test", test::FEATURES]);
+        command.args(options).arg("--").args(filters);
+        command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage");
+        command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
+        command.env("REDIS_SERVER", servers::find_or_install()?);
+        let done = process::run(command, LIMIT, Echo::On)?;
+        if !done.success {
+            return Ok(false);
+        }
+        let running = done.output.lines().filter_map(|line| line.trim().strip_prefix("Running "));
+        let paths = running.filter_map(|line| line.split('(').nth(1));
+        programs.extend(paths.map(|path| crate::root().join(path.trim_end_matches(')'))));
+    }
     let merged = dir.join("merged.profdata");
     let mut merge = Command::new(tools.join("llvm-profdata"));
     merge.args(["merge", "--sparse", "--output"]).arg(&merged).arg(&profiles);
     let merge = process::run(merge, LIMIT, Echo::Off)?;
-    if !done.success || !merge.success {
-        println!("{}", merge.output);
-        return Ok(false);
+    if !merge.success {
+        return Err(format!("llvm-profdata: {}", merge.output));
     }
     let mut export = Command::new(tools.join("llvm-cov"));
     export.args(["export", "--summary-only", "--instr-profile"]).arg(&merged);
