@@ -53,9 +53,9 @@ cargo xtask <command>
   mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
-  reliability [--out FILE] [--without PART,PART]
+  reliability [--out FILE] [--only PART,PART]
                            everything that is counted; writes the figures to reliability-report.json, and those that
-                           the README quotes into it
+                           the README quotes into it. --only runs some parts anew and leaves the others as they were
   soak --for TIME          what draws by seed, for hours, with other seeds (90m, 8h), after what needs tools of its own;
                            a later call goes on where it ended
   coverage                 the lines of the core that tests run; needs rustup's llvm-tools

@@ -99,57 +99,57 @@ const SENTENCES: &[&str] = &[
      {load.losses_held_too_long} believed in after their time.",
 ];
 
-/// True if every part passed and every bar is met. The report of all parts goes into the README, too.
+/// True if every part passed and every bar is met. A report of all parts that is good goes into the README, too.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
-    let (mut out, mut without) = (None, Vec::new());
+    let (mut out, mut only) = (crate::root().join(REPORT), None);
     for (option, value) in pairs(args)? {
         match option {
-            "--out" => out = Some(PathBuf::from(value)),
-            "--without" => without = value.split(',').collect(),
-            _ => return Err("reliability wants nothing, --out FILE, or --without PART,PART".into()),
+            "--out" => out = PathBuf::from(value),
+            "--only" => only = Some(value.split(',').collect::<Vec<_>>()),
+            _ => return Err("reliability wants nothing, --out FILE, or --only PART,PART".into()),
         }
     }
-    if out.is_none() && !without.is_empty() {
-        return Err(format!("{REPORT} is of all parts: give another file with --out"));
+    let known = |part: &&str| PARTS.iter().any(|words| words[0] == *part);
+    if let Some(unknown) = only.iter().flatten().find(|part| !known(part)) {
+        return Err(format!("no such part: {unknown}"));
     }
-    let before = commit();
-    let (lines, failed) = run_parts(&without)?;
-    let report = json!({
-        "commit": before,
-        "redis": version(Command::new(servers::find_or_install()?).arg("--version")),
-        "rustc": version(Command::new("rustc").arg("--version")),
-        "failed": failed,
-        "parts": lines,
-    });
-    let met = report::print_bars(&report, BARS, LIMITS) && failed.is_empty();
-    for part in &failed {
-        println!("FAILED {part}");
+    let wanted = |part: &str| only.as_ref().is_none_or(|only| only.contains(&part));
+    // Of parts that are not run now, what is known of them stays.
+    let mut runs = if only.is_some() { report::read(&out)? } else { Vec::new() };
+    runs.retain(|run| run["run"].as_str().is_some_and(|part| !wanted(part)));
+    for words in PARTS.iter().filter(|words| wanted(words[0])) {
+        runs.push(run_part(words)?);
+        report::write(&out, &runs)?;
     }
-    let quoted = out.is_none() && met;
-    let out = out.unwrap_or_else(|| crate::root().join(REPORT));
-    let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
-    std::fs::write(&out, text + "\n").map_err(|error| format!("{}: {error}", out.display()))?;
     println!("{}", out.display());
-    if quoted {
+    let report = json!({ "runs": runs });
+    let met = report::print_bars(&report, BARS, LIMITS);
+    let failed =
+        runs.iter().filter(|run| run["passed"] != true).inspect(|run| println!("FAILED {}", run["run"]));
+    let good = failed.count() == 0 && met;
+    if good && runs.len() == PARTS.len() && out == crate::root().join(REPORT) {
         report::quote(&crate::root().join("README.md"), &report::list(&report, SENTENCES)?)?;
         println!("README.md says so");
     }
-    Ok(met)
+    Ok(good)
 }
 
-/// What the parts printed, and those that failed.
-fn run_parts(without: &[&str]) -> Result<(Vec<Value>, Vec<String>), String> {
-    let (mut lines, mut failed) = (Vec::new(), Vec::new());
-    for part in PARTS.iter().filter(|part| !without.contains(&part[0])) {
-        println!("== {}", part.join(" "));
-        let done = process::run(ourselves(part)?, PART_LIMIT, Echo::On)?;
-        println!("== {}: {} s", part[0], done.took.as_secs());
-        if !done.success {
-            failed.push(part.join(" "));
-        }
-        lines.extend(figures(&done.output));
-    }
-    Ok((lines, failed))
+/// Runs a part: what it printed, and of which commit, with which programs.
+fn run_part(words: &[&str]) -> Result<Value, String> {
+    println!("== {}", words.join(" "));
+    let commit = commit();
+    let done = process::run(ourselves(words)?, PART_LIMIT, Echo::On)?;
+    println!("== {}: {} s", words[0], done.took.as_secs());
+    Ok(json!({
+        "run": words[0],
+        "command": format!("cargo xtask {}", words.join(" ")),
+        "passed": done.success,
+        "seconds": done.took.as_secs(),
+        "commit": commit,
+        "redis": version(Command::new(servers::find_or_install()?).arg("--version")),
+        "rustc": version(Command::new("rustc").arg("--version")),
+        "figures": figures(&done.output),
+    }))
 }
 
 /// This program, with other words.

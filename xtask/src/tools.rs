@@ -120,8 +120,9 @@ pub(crate) fn coverage() -> Result<bool, String> {
 }
 
 fn report_coverage(exported: &str) -> Result<bool, String> {
-    let report: Value =
-        serde_json::from_str(exported.trim()).map_err(|error| format!("llvm-cov: {error}"))?;
+    // Behind its warnings.
+    let report = exported.lines().find(|line| line.starts_with('{')).unwrap_or(exported);
+    let report: Value = serde_json::from_str(report).map_err(|error| format!("llvm-cov: {error}"))?;
     let (mut all, mut run) = (0, 0);
     for file in report["data"][0]["files"].as_array().into_iter().flatten() {
         let Some(name) = core_file(file["filename"].as_str().unwrap_or_default()) else { continue };

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use serde_json::Value;
+use serde_json::json;
 
 /// Where the README quotes the report.
 const BEGIN: &str = "<!-- from reliability-report.json: cargo xtask reliability writes it -->\n";
@@ -11,9 +12,28 @@ const END: &str = "<!-- end of the report's figures -->\n";
 /// Lines of the README are no longer than this.
 const WIDTH: usize = 118;
 
+/// The runs of a report; none if there is no report yet.
+pub(super) fn read(path: &Path) -> Result<Vec<Value>, String> {
+    let failed = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        text => text.map_err(|error| failed(&error))?,
+    };
+    let report: Value = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    report["runs"].as_array().cloned().ok_or_else(|| failed(&"it has no `runs`"))
+}
+
+pub(super) fn write(path: &Path, runs: &[Value]) -> Result<(), String> {
+    let report = json!({ "runs": runs });
+    let text = serde_json::to_string_pretty(&report).map_err(|error| error.to_string())?;
+    std::fs::write(path, text + "\n").map_err(|error| format!("{}: {error}", path.display()))
+}
+
 /// The sum of a field over all lines of a part; none if no line has it.
 pub(super) fn figure(report: &Value, part: &str, field: &str) -> Option<u64> {
-    let lines = report["parts"].as_array()?.iter().filter(|line| line["part"] == part);
+    let runs = report["runs"].as_array()?.iter();
+    let lines =
+        runs.filter_map(|run| run["figures"].as_array()).flatten().filter(|line| line["part"] == part);
     lines.filter_map(|line| line[field].as_u64()).reduce(u64::saturating_add)
 }
 
@@ -49,10 +69,7 @@ fn filled(report: &Value, sentence: &str) -> Result<String, String> {
     let mut text = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
         let (name, rest) = piece.split_once('}').ok_or_else(|| format!("a `{{` without end: {sentence}"))?;
-        let said = match name.split_once('.') {
-            Some((part, field)) => figure(report, part, field).map(grouped),
-            None => report[name].as_str().map(str::to_owned),
-        };
+        let said = name.split_once('.').and_then(|(part, field)| figure(report, part, field)).map(grouped);
         text += &said.ok_or_else(|| format!("the report has no {name}"))?;
         text += rest;
     }
@@ -104,17 +121,15 @@ fn quoted(readme: &str) -> Option<std::ops::Range<usize>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn figures_are_summed_over_the_lines_of_their_part() {
-        let report = json!({"parts": [
+        let report = json!({"runs": [{"figures": [
             {"part": "bytes", "requests": 3},
             {"part": "bytes", "requests": 4, "replies": 1},
             {"part": "polls", "requests": 9},
-        ]});
+        ]}]});
         assert_eq!(figure(&report, "bytes", "requests"), Some(7));
         assert_eq!(figure(&report, "bytes", "replies"), Some(1));
         assert_eq!(figure(&report, "polls", "replies"), None);
@@ -122,8 +137,8 @@ mod tests {
 
     #[test]
     fn sentences_are_filled_or_refused() {
-        let report = json!({"redis": "7.0", "parts": [{"part": "sim", "seeds": 1_234_567}]});
-        assert_eq!(list(&report, &["{sim.seeds} runs on {redis}."]).unwrap(), "* 1,234,567 runs on 7.0.\n");
+        let report = json!({"runs": [{"figures": [{"part": "sim", "seeds": 1_234_567}]}]});
+        assert_eq!(list(&report, &["{sim.seeds} runs."]).unwrap(), "* 1,234,567 runs.\n");
         assert_eq!(list(&report, &["{sim.losses}"]).unwrap_err(), "the report has no sim.losses");
         let long = list(&report, &["word ".repeat(40).as_str()]).unwrap();
         assert!(long.lines().all(|line| line.len() <= WIDTH) && long.lines().count() == 2, "{long}");
@@ -131,7 +146,7 @@ mod tests {
 
     #[test]
     fn bars_are_met_or_not() {
-        let report = json!({"parts": [{"part": "sim", "seeds": 10}]});
+        let report = json!({"runs": [{"figures": [{"part": "sim", "seeds": 10}]}]});
         assert!(print_bars(&report, &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")], &[]));
         assert!(!print_bars(&report, &[("sim", "seeds", 11, "runs")], &[]));
         assert!(print_bars(&report, &[], &[("sim", "seeds", 10, "runs")]));
