@@ -12,7 +12,7 @@ use crate::servers;
 use crate::sim;
 use crate::test;
 
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(900);
 
 /// What has to find a bug.
 #[derive(Debug, Clone, PartialEq, Eq)]
