@@ -763,11 +763,16 @@ impl Engine {
     pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
+        self.remember_dead(id, key, lock, not_after);
+        self.drop_hold(id);
+        self.send_cleanup(id);
+    }
+
+    /// The name is not tried again before a release of this id is on its way.
+    pub(super) fn remember_dead(&mut self, id: u64, key: u64, lock: LockName, not_after: ServerTime) {
         if let Some(name) = self.names.get_mut(&key) {
             name.dead.push(id);
         }
         self.cleanup.add(id, key, lock, not_after);
-        self.drop_hold(id);
-        self.send_cleanup(id);
     }
 }

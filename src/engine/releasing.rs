@@ -300,11 +300,8 @@ impl Engine {
         if !over || self.cleanup.get(id).is_some() {
             return;
         }
-        if let Some(name) = self.names.get_mut(&key) {
-            name.dead.push(id);
-        }
         // Nothing of it is on its way, so that one answer is enough.
-        self.cleanup.add(id, key, lock.clone(), ServerTime(0));
+        self.remember_dead(id, key, lock.clone(), ServerTime(0));
         self.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
         self.send_cleanup(id);
     }

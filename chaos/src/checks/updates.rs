@@ -91,27 +91,27 @@ mod tests {
         assert_eq!(made.verdict().lost_updates, 1);
     }
 
-    #[test]
-    fn a_write_after_valid_until_may_be_lost_or_harm_others() {
-        let mut made = two();
-        made.history.accesses = vec![
+    /// The first holder writes over what the second has written, after its own time.
+    fn late_write() -> Vec<Access> {
+        vec![
             access("a:1", 20, 1, None, 0),
             access("b:1", 130, 2, None, 0),
             access("b:1", 131, 2, Some(0), 0),
             access("a:1", 132, 1, Some(0), 1),
-        ];
+        ]
+    }
+
+    #[test]
+    fn a_write_after_valid_until_may_be_lost_or_harm_others() {
+        let mut made = two();
+        made.history.accesses = late_write();
         assert_eq!((made.wrong(), made.verdict().lost_updates), (vec![], 1));
     }
 
     #[test]
     fn where_tokens_are_checked_nothing_excuses_a_lost_update() {
         let mut made = two();
-        made.history.accesses = vec![
-            access("a:1", 20, 1, None, 0),
-            access("b:1", 130, 2, None, 0),
-            access("b:1", 131, 2, Some(0), 0),
-            access("a:1", 132, 1, Some(0), 1),
-        ];
+        made.history.accesses = late_write();
         for access in &mut made.history.accesses {
             access.which = Which::Fenced;
         }
