@@ -50,7 +50,10 @@ async fn load<S: Service>(service: Arc<S>, guards: Arc<Guards<S>>, command: Valu
         }
         "queue" => crowd::queue(&*service, &name, number("tasks")).await,
         "turns" => turns::run(&*service, &name, number("count"), length("hold_us"), length("pause_us")).await,
-        "hold" => wide::hold(&service, &guards, &name, number("count")).await,
+        "hold" => {
+            let at_once = command["at_once"].as_u64().unwrap_or(64);
+            wide::hold(&service, &guards, &name, number("count"), at_once).await
+        }
         "drop" => wide::drop_all::<S>(&guards),
         "release" => wide::release_all::<S>(&guards).await,
         other => json!({ "error": format!("no such load: {other}") }),

@@ -16,17 +16,18 @@ use crate::now;
 
 pub(crate) type Guards<S> = Mutex<Vec<<<S as Service>::Lock as Lock>::Guard>>;
 
-/// Takes `count` locks, 64 at a time, and keeps them.
+/// Takes `count` locks, so many at once, and keeps them.
 pub(crate) async fn hold<S: Service>(
     service: &Arc<S>,
     guards: &Arc<Guards<S>>,
     name: &str,
     count: u64,
+    at_once: u64,
 ) -> Value {
     let begin = now();
     let next = Arc::new(AtomicU64::new(0));
     let mut takers = JoinSet::new();
-    for _ in 0..64.min(count) {
+    for _ in 0..at_once.min(count) {
         let (service, guards, next) = (Arc::clone(service), Arc::clone(guards), Arc::clone(&next));
         let name = name.to_owned();
         takers.spawn(async move {

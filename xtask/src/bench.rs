@@ -8,8 +8,10 @@ mod figures;
 pub(crate) mod fleet;
 mod loads;
 mod plots;
+mod programs;
 mod redis_benchmark;
 mod report;
+mod server_time;
 mod wide;
 
 use std::path::PathBuf;
@@ -18,8 +20,9 @@ use crate::root;
 use crate::servers;
 use crate::servers::Server;
 
-use fleet::Programs;
+use programs::Programs;
 use report::Report;
+use report::Row;
 
 /// What is measured, and how long.
 pub(crate) struct Plan {
@@ -60,10 +63,28 @@ impl Plan {
         self.only.is_empty() || self.only.iter().any(|only| only == load)
     }
 
-    /// Those of `kinds` that are wanted and there.
-    fn kinds(&self, programs: &Programs, kinds: &[&'static str]) -> Vec<&'static str> {
+    /// Those of `kinds` that are wanted.
+    fn wanted(&self, kinds: &[&'static str]) -> Vec<&'static str> {
         let wanted = |kind: &str| self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind);
-        kinds.iter().copied().filter(|kind| wanted(kind) && programs.has(kind)).collect()
+        kinds.iter().copied().filter(|kind| wanted(kind)).collect()
+    }
+
+    /// Those of `kinds` that are wanted and there; those that are wanted only are put into the report of `load`.
+    fn kinds(
+        &self,
+        load: &str,
+        programs: &Programs,
+        kinds: &[&'static str],
+        report: &mut Report,
+    ) -> Vec<&'static str> {
+        let mut there = Vec::new();
+        for kind in self.wanted(kinds) {
+            match programs.absent(kind) {
+                Some(reason) => report.add(Row::absent(load, kind, reason)),
+                None => there.push(kind),
+            }
+        }
+        there
     }
 }
 

@@ -1,16 +1,17 @@
-//! The bars, and whether what was measured is above them.
+//! The bars, and whether what was measured reaches them.
 
 use super::report::Report;
 use super::report::Row;
 
 pub(crate) struct Bar {
     pub(crate) what: String,
+    /// Not a number where a kind that it takes was not run.
     pub(crate) measured: f64,
     pub(crate) wanted: String,
-    pub(crate) holds: bool,
+    pub(crate) holds: Option<bool>,
 }
 
-/// Those for which there is a measurement.
+/// All of them.
 pub(crate) fn judge(report: &Report) -> Vec<Bar> {
     let mut judge = Judge { report, bars: Vec::new() };
     judge.uncontended();
@@ -34,18 +35,21 @@ impl Judge<'_> {
         for peer in ["rlock", "rueidislock"] {
             self.ratio_at_most("uncontended", "current", peer, 1.0);
         }
-        if let (Some(check), Some(floor)) =
-            (self.report.noted("redis-benchmark"), self.report.row("uncontended", "floor-current"))
-        {
-            self.at_most("floor-current / redis-benchmark -c 1", floor.median() / check, 2.0);
+        let floor = self.report.row("uncontended", "floor-current").map_or(f64::NAN, Row::median);
+        let check = self.report.noted("redis-benchmark").unwrap_or(f64::NAN);
+        self.at_most("floor-current / redis-benchmark -c 1", floor / check, 2.0);
+        for own in ["current", "thread"] {
+            self.ratio_at_most("acquire-script", own, "redisson", 2.0);
         }
     }
 
     fn hand_over(&mut self) {
         for (own, floor) in [("current", "floor-current"), ("thread", "floor-thread")] {
             self.ratio_at_most("hand-over", own, floor, 1.2);
-            self.of("hand-over", own, floor, |own, floor| own.get("p99") / floor.get("p99"), "p99", 2.0);
+            let p99 = self.of("hand-over", own, floor, |own, floor| own.get("p99") / floor.get("p99"));
+            self.at_most(&format!("hand-over p99: {own} / {floor}"), p99, 2.0);
             self.ratio_at_most("hand-over", own, "rueidislock", 1.0);
+            self.ratio_at_most("hand-over", own, "redisson", 0.25);
         }
     }
 
@@ -57,6 +61,8 @@ impl Judge<'_> {
             self.figure_at_most("one-name-64", own, "evalsha/grant", 1.15);
             self.figure_at_most("one-name-64", own, "max/mean", 3.0);
             self.ratio_at_least("one-name-64", own, "rueidislock", 2.0);
+            self.ratio_at_least("one-name-64", own, "redisson", 10.0);
+            self.ratio_at_least("processes-4x16", own, "redisson", 10.0);
             self.figure_at_least("processes-4x16", own, "least share", 0.5);
             self.figure_at_most("processes-4x16", own, "most share", 2.0);
         }
@@ -78,41 +84,30 @@ impl Judge<'_> {
     }
 
     fn ratio_at_most(&mut self, load: &str, own: &str, other: &str, limit: f64) {
-        self.of(load, own, other, Row::ratio_to, "", limit);
+        let ratio = self.of(load, own, other, Row::ratio_to);
+        self.at_most(&format!("{load}: {own} / {other}"), ratio, limit);
     }
 
     fn ratio_at_least(&mut self, load: &str, own: &str, other: &str, limit: f64) {
-        let rows = (self.report.row(load, own), self.report.row(load, other));
-        if let (Some(own_row), Some(other_row)) = rows {
-            self.at_least(&format!("{load}: {own} / {other}"), own_row.ratio_to(other_row), limit);
-        }
+        let ratio = self.of(load, own, other, Row::ratio_to);
+        self.at_least(&format!("{load}: {own} / {other}"), ratio, limit);
     }
 
-    fn of(
-        &mut self,
-        load: &str,
-        own: &str,
-        other: &str,
-        value: impl FnOnce(&Row, &Row) -> f64,
-        what: &str,
-        limit: f64,
-    ) {
-        let rows = (self.report.row(load, own), self.report.row(load, other));
-        if let (Some(own_row), Some(other_row)) = rows {
-            self.at_most(&format!("{load} {what}: {own} / {other}"), value(own_row, other_row), limit);
-        }
+    fn of(&self, load: &str, own: &str, other: &str, value: impl FnOnce(&Row, &Row) -> f64) -> f64 {
+        let rows = self.report.row(load, own).zip(self.report.row(load, other));
+        rows.map_or(f64::NAN, |(own, other)| value(own, other))
     }
 
     fn figure_at_most(&mut self, load: &str, own: &str, figure: &str, limit: f64) {
-        if let Some(row) = self.report.row(load, own) {
-            self.at_most(&format!("{load}: {own}, {figure}"), row.get(figure), limit);
-        }
+        self.at_most(&format!("{load}: {own}, {figure}"), self.figure(load, own, figure), limit);
     }
 
     fn figure_at_least(&mut self, load: &str, own: &str, figure: &str, limit: f64) {
-        if let Some(row) = self.report.row(load, own) {
-            self.at_least(&format!("{load}: {own}, {figure}"), row.get(figure), limit);
-        }
+        self.at_least(&format!("{load}: {own}, {figure}"), self.figure(load, own, figure), limit);
+    }
+
+    fn figure(&self, load: &str, own: &str, figure: &str) -> f64 {
+        self.report.row(load, own).map_or(f64::NAN, |row| row.get(figure))
     }
 
     fn at_most(&mut self, what: &str, measured: f64, limit: f64) {
@@ -124,8 +119,27 @@ impl Judge<'_> {
     }
 
     fn push(&mut self, what: &str, measured: f64, wanted: String, holds: bool) {
-        if !measured.is_nan() {
-            self.bars.push(Bar { what: what.to_owned(), measured, wanted, holds });
-        }
+        let holds = (!measured.is_nan()).then_some(holds);
+        self.bars.push(Bar { what: what.to_owned(), measured, wanted, holds });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_needs_both_that_it_compares() {
+        let mut report = Report::empty();
+        report.add(Row::new("uncontended", "current", vec![2.0, 2.0]));
+        report.add(Row::new("uncontended", "rlock", vec![4.0, 1.0]));
+        report.add(Row::new("hand-over", "current", vec![1.0]));
+        report.add(Row::new("hand-over", "redisson", vec![8.0]));
+        report.add(Row::absent("uncontended", "rueidislock", "go is missing"));
+        let bars = judge(&report);
+        let of = |what: &str| bars.iter().find(|bar| bar.what == what).map(|bar| bar.holds);
+        assert_eq!(of("uncontended: current / rlock"), Some(Some(false)));
+        assert_eq!(of("hand-over: current / redisson"), Some(Some(true)));
+        assert_eq!(of("uncontended: current / rueidislock"), Some(None));
     }
 }

@@ -11,13 +11,15 @@ use super::figures::median;
 use super::figures::number;
 use super::figures::numbers;
 use super::figures::percentile;
-use super::fleet::OWN;
-use super::fleet::Programs;
 use super::fleet::Worker;
-use super::fleet::everybody;
+use super::programs::OWN;
+use super::programs::Programs;
+use super::programs::everybody;
 use super::redis_benchmark;
 use super::report::Report;
 use super::report::Row;
+use super::report::State;
+use super::server_time;
 
 /// What one kind did in one block.
 struct Block {
@@ -38,6 +40,7 @@ pub(crate) fn all(
     let mut bench = Bench { plan, programs, server, report };
     if plan.wants("uncontended") {
         bench.uncontended()?;
+        server_time::all(plan, programs, server, bench.report)?;
     }
     if plan.wants("hand-over") {
         bench.hand_over()?;
@@ -66,9 +69,13 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    fn kinds(&mut self, load: &str, kinds: &[&'static str]) -> Vec<&'static str> {
+        self.plan.kinds(load, self.programs, kinds, self.report)
+    }
+
     fn uncontended(&mut self) -> Result<(), String> {
         let pairs = if self.plan.quick { 100 } else { 300 };
-        let kinds = self.plan.kinds(self.programs, &everybody());
+        let kinds = self.kinds("uncontended", &everybody());
         self.alternate("uncontended", &kinds, 1, &mut |workers| {
             let load = json!({ "do": "pairs", "name": format!("pairs:{}", workers[0].pid), "count": pairs });
             let times = micros(&numbers(&workers[0].ask(&load)?, "ns"));
@@ -82,7 +89,7 @@ impl Bench<'_> {
 
     fn hand_over(&mut self) -> Result<(), String> {
         let turns = if self.plan.quick { 15 } else { 40 };
-        let kinds = self.plan.kinds(self.programs, &everybody());
+        let kinds = self.kinds("hand-over", &everybody());
         self.alternate("hand-over", &kinds, 2, &mut |workers| {
             let name = format!("turns:{}", workers[0].pid);
             let load =
@@ -98,7 +105,7 @@ impl Bench<'_> {
         if processes > 1 {
             wanted.push("thread-no-hand-off");
         }
-        let kinds = self.plan.kinds(self.programs, &wanted);
+        let kinds = self.kinds(load, &wanted);
         let name = load.to_owned();
         self.alternate(load, &kinds, processes, &mut |workers| {
             let name = format!("{name}:{}", workers[0].pid);
@@ -166,7 +173,10 @@ fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<Stri
     let mains: Vec<f64> = blocks.iter().map(|block| block.main).collect();
     let samples: Vec<f64> = blocks.iter().flat_map(|block| block.samples.iter().copied()).collect();
     let grants: f64 = blocks.iter().map(|block| block.grants).sum();
-    let mut row = Row::new(load, kind, mains, failed);
+    let mut row = Row::new(load, kind, mains);
+    if let Some(reason) = failed {
+        row.state = State::Stalled(reason);
+    }
     if !samples.is_empty() {
         for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)] {
             row.figure(name, percentile(&samples, share));

@@ -59,7 +59,7 @@ fn against(report: &Report, series: &str, figure: impl Fn(&Row) -> f64) -> Vec<L
     for row in &report.rows {
         let Some(x) = row.load.strip_prefix(series).and_then(|x| x.parse::<f64>().ok()) else { continue };
         let y = figure(row);
-        if row.failed.is_some() || y.is_nan() {
+        if !row.measured() || y.is_nan() {
             continue;
         }
         match lines.iter_mut().find(|line| line.kind == row.kind) {

@@ -12,6 +12,32 @@ use super::bars;
 use super::figures::median;
 use super::plots;
 
+/// What became of a kind under a load.
+pub(crate) enum State {
+    Measured,
+    /// Did not come to its end, and how.
+    Stalled(String),
+    /// Could not be run here, and why.
+    NotPresent(String),
+}
+
+impl State {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Stalled(_) => "stalled",
+            Self::NotPresent(_) => "not present",
+        }
+    }
+
+    fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Measured => None,
+            Self::Stalled(reason) | Self::NotPresent(reason) => Some(reason),
+        }
+    }
+}
+
 /// One kind under one load.
 pub(crate) struct Row {
     pub(crate) load: String,
@@ -21,13 +47,21 @@ pub(crate) struct Row {
     pub(crate) figures: Vec<(String, f64)>,
     /// Of the single times, from the 0th to the 100th percentile.
     pub(crate) quantiles: Vec<f64>,
-    pub(crate) failed: Option<String>,
+    pub(crate) state: State,
 }
 
 impl Row {
-    pub(crate) fn new(load: &str, kind: &str, blocks: Vec<f64>, failed: Option<String>) -> Self {
+    pub(crate) fn new(load: &str, kind: &str, blocks: Vec<f64>) -> Self {
         let (load, kind) = (load.to_owned(), kind.to_owned());
-        Self { load, kind, blocks, figures: Vec::new(), quantiles: Vec::new(), failed }
+        Self { load, kind, blocks, figures: Vec::new(), quantiles: Vec::new(), state: State::Measured }
+    }
+
+    pub(crate) fn absent(load: &str, kind: &str, reason: &str) -> Self {
+        Self { state: State::NotPresent(reason.to_owned()), ..Self::new(load, kind, Vec::new()) }
+    }
+
+    pub(crate) fn measured(&self) -> bool {
+        matches!(self.state, State::Measured)
     }
 
     pub(crate) fn figure(&mut self, name: &str, value: f64) {
@@ -75,6 +109,12 @@ impl Report {
         Ok(Self { rows: Vec::new(), notes: Vec::new(), machine })
     }
 
+    /// Of nothing yet, and no machine.
+    #[cfg(test)]
+    pub(crate) fn empty() -> Self {
+        Self { rows: Vec::new(), notes: Vec::new(), machine: Vec::new() }
+    }
+
     pub(crate) fn add(&mut self, row: Row) {
         self.rows.push(row);
     }
@@ -118,7 +158,11 @@ impl Report {
         }
         text.push_str("\n## bars\n\n| bar | measured | wanted | |\n|---|---|---|---|\n");
         for bar in bars::judge(self) {
-            let verdict = if bar.holds { "holds" } else { "MISSED" };
+            let verdict = match bar.holds {
+                Some(true) => "holds",
+                Some(false) => "MISSED",
+                None => "not measured",
+            };
             text.push_str(&format!(
                 "| {} | {} | {} | {verdict} |\n",
                 bar.what,
@@ -141,10 +185,7 @@ impl Report {
         text.push_str(&format!("|---|{}\n", "---:|".repeat(names.len() + 1)));
         for row in rows {
             let figures: Vec<String> = names.iter().map(|name| short(row.get(name))).collect();
-            let main = match &row.failed {
-                Some(_) => "stalled".to_owned(),
-                None => short(row.median()),
-            };
+            let main = if row.measured() { short(row.median()) } else { row.state.word().to_owned() };
             text.push_str(&format!("| {} | {main} | {} |\n", row.kind, figures.join(" | ")));
         }
         text
@@ -171,7 +212,7 @@ impl Report {
                     row.figures.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
                 json!({
                     "load": row.load, "kind": row.kind, "unit": unit(&row.load), "median": row.median(),
-                    "blocks": row.blocks, "figures": figures, "quantiles": row.quantiles, "failed": row.failed,
+                    "blocks": row.blocks, "figures": figures, "quantiles": row.quantiles, "state": row.state.word(), "reason": row.state.reason(),
                 })
             })
             .collect();
@@ -190,6 +231,7 @@ impl Report {
 fn unit(load: &str) -> &'static str {
     match load {
         "uncontended" | "hand-over" => "us",
+        "acquire-script" => "us at the server",
         "drops" => "ms until all are free",
         "holds" => "% of a core",
         _ => "grants/s",
@@ -221,4 +263,20 @@ fn processor() -> String {
 fn load_average() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().unwrap_or("?").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_there_is_told() {
+        let mut report = Report::empty();
+        report.add(Row::new("uncontended", "current", vec![2.0]));
+        report.add(Row::absent("uncontended", "rueidislock", "go is missing"));
+        assert!(report.text().contains("| rueidislock | not present |"), "{}", report.text());
+        let rows = report.json()["rows"].clone();
+        assert_eq!(rows[1]["reason"], "go is missing");
+        assert_eq!(rows[0]["state"], "measured");
+    }
 }

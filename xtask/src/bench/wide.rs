@@ -1,4 +1,4 @@
-//! What is measured of this crate alone: long queues, many holds, many drops.
+//! Long queues; and of this crate and some that can do it: many holds, many drops.
 
 use std::thread;
 use std::time::Duration;
@@ -12,15 +12,19 @@ use crate::servers::Server;
 use super::Plan;
 use super::figures::Sent;
 use super::figures::number;
-use super::fleet::OWN;
-use super::fleet::Programs;
 use super::fleet::Worker;
 use super::fleet::cpu_of;
 use super::fleet::memory_of;
+use super::programs::OWN;
+use super::programs::Programs;
+use super::programs::everybody;
 use super::report::Report;
 use super::report::Row;
+use super::report::State;
 
 const PROCESSES: usize = 4;
+/// Long enough for the slowest to have all its waiters there.
+const QUEUES_UP: Duration = Duration::from_secs(1);
 
 pub(crate) fn all(
     plan: &Plan,
@@ -28,40 +32,55 @@ pub(crate) fn all(
     server: &Server,
     report: &mut Report,
 ) -> Result<(), String> {
-    let kinds = plan.kinds(programs, &[OWN[0], OWN[1], "rlock", "async-redis-lock"]);
-    let own = plan.kinds(programs, &[OWN[0], OWN[1], "floor-thread"]);
     if plan.wants("queue") {
-        for kind in own {
-            for waiters in [4, 100, 1_000] {
-                report.add(queue(programs, server, kind, waiters)?);
+        for waiters in [4, 100, 1_000] {
+            let load = format!("queue-{waiters}");
+            for kind in plan.kinds(&load, programs, &everybody(), report) {
+                println!("{load}: {kind}");
+                match queue(programs, server, kind, &load, waiters) {
+                    Ok(row) => report.add(row),
+                    Err(reason) if OWN.contains(&kind) => return Err(reason),
+                    // Some peers stall; that is a result, too.
+                    Err(reason) => {
+                        println!("  {reason}");
+                        report
+                            .add(Row { state: State::Stalled(reason), ..Row::new(&load, kind, Vec::new()) });
+                    }
+                }
             }
         }
     }
-    for kind in kinds {
-        if plan.wants("drops") {
-            report.add(drops(plan, programs, server, kind)?);
-        }
-        if plan.wants("holds") {
-            report.add(holds(plan, programs, server, kind)?);
+    let kinds = [OWN[0], OWN[1], "rlock", "async-redis-lock"];
+    type Measure = fn(&Plan, &Programs, &Server, &'static str) -> Result<Row, String>;
+    for (load, measure) in [("drops", drops as Measure), ("holds", holds)] {
+        if plan.wants(load) {
+            for kind in plan.kinds(load, programs, &kinds, report) {
+                report.add(measure(plan, programs, server, kind)?);
+            }
         }
     }
     Ok(())
 }
 
 /// Waiters in four processes, who all wait before the lock is released, and get it once each.
-fn queue(programs: &Programs, server: &Server, kind: &'static str, waiters: u64) -> Result<Row, String> {
-    println!("queue-{waiters}: {kind}");
+fn queue(
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+    load: &str,
+    waiters: u64,
+) -> Result<Row, String> {
     let mut holder = Worker::start(programs, kind, server)?;
     let start = |_| Worker::start(programs, kind, server);
     let mut workers: Vec<Worker> = (0..PROCESSES).map(start).collect::<Result<_, _>>()?;
     let name = format!("queue:{}", holder.pid);
     holder.ask(&json!({ "do": "hold", "name": name, "count": 1 }))?;
     // What `hold` took has a number at its end.
-    let load = json!({ "do": "queue", "name": format!("{name}:0"), "tasks": waiters / 4 });
+    let wait = json!({ "do": "queue", "name": format!("{name}:0"), "tasks": waiters / 4 });
     for worker in &mut workers {
-        worker.tell(&load)?;
+        worker.tell(&wait)?;
     }
-    thread::sleep(Duration::from_millis(500));
+    thread::sleep(QUEUES_UP);
     let mut connection = connect(server)?;
     let before = sent(&mut connection)?;
     let release = holder.ask(&json!({ "do": "release" }))?;
@@ -72,7 +91,7 @@ fn queue(programs: &Programs, server: &Server, kind: &'static str, waiters: u64)
     let spent = sent(&mut connection)?.since(before);
     let grants = f64::from(u32::try_from(waiters).unwrap_or(u32::MAX));
     let rate = grants / ((end - number(&release, "begin")) / 1e9);
-    let mut row = Row::new(&format!("queue-{waiters}"), kind, vec![rate], None);
+    let mut row = Row::new(load, kind, vec![rate]);
     row.figure("grants", grants);
     row.figure("evalsha/grant", spent.scripts / grants);
     row.figure("sub/grant", spent.subscriptions / grants);
@@ -99,7 +118,7 @@ fn drops(plan: &Plan, programs: &Programs, server: &Server, kind: &'static str) 
         left += keys_with_ttl(&mut connection)?;
         flush(&mut connection)?;
     }
-    let mut row = Row::new("drops", kind, times.clone(), None);
+    let mut row = Row::new("drops", kind, times.clone());
     row.figure("max ms", times.iter().copied().fold(0.0, f64::max));
     row.figure("drop calls ms", super::figures::median(&dropping));
     row.figure("left", left);
@@ -124,7 +143,7 @@ fn holds(plan: &Plan, programs: &Programs, server: &Server, kind: &'static str) 
         (sent(&mut connection)?.since(before), worker.cpu() - cpu, cpu_of(server.pid) - server_cpu);
     #[expect(clippy::cast_precision_loss, reason = "seconds")]
     let seconds = seconds as f64;
-    let mut row = Row::new("holds", kind, vec![100.0 * cpu / seconds], None);
+    let mut row = Row::new("holds", kind, vec![100.0 * cpu / seconds]);
     row.figure("client cpu %", 100.0 * cpu / seconds);
     row.figure("server cpu %", 100.0 * server_cpu / seconds);
     row.figure("bytes/hold", grown / f64::from(count));

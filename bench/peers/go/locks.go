@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/go-redsync/redsync/v4"
+	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+// A service waits until the lock is held; what it returns gives the lock up and waits for the confirmation.
+type service func(name string) (release func())
+
+func connect(kind, url string) service {
+	switch kind {
+	case "rueidislock":
+		return connectRueidislock(url)
+	case "redsync":
+		return connectRedsync(url)
+	default:
+		panic("no such kind: " + kind)
+	}
+}
+
+// One key for a lock, as the others have it: all else is left at its default.
+func connectRueidislock(url string) service {
+	option, err := rueidis.ParseURL(url)
+	must(err)
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: option, KeyMajority: 1})
+	must(err)
+	return func(name string) func() {
+		_, cancel, err := locker.WithContext(context.Background(), name)
+		must(err)
+		return cancel
+	}
+}
+
+func connectRedsync(url string) service {
+	options, err := redis.ParseURL(url)
+	must(err)
+	locks := redsync.New(goredis.NewPool(redis.NewClient(options)))
+	return func(name string) func() {
+		mutex := locks.NewMutex(name)
+		// Gives up after 32 attempts by itself.
+		for err := mutex.Lock(); err != nil; err = mutex.Lock() {
+			if !errors.Is(err, redsync.ErrFailed) && !taken(err) {
+				panic(err)
+			}
+		}
+		return func() {
+			_, err := mutex.Unlock()
+			must(err)
+		}
+	}
+}
+
+func taken(err error) bool {
+	var taken *redsync.ErrTaken
+	return errors.As(err, &taken)
+}

@@ -1,0 +1,117 @@
+//! The programs that workers run. Those of peers are built where their toolchains are; where not, that is told.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::driver;
+use crate::process;
+use crate::process::Echo;
+use crate::process::cargo;
+use crate::root;
+
+use super::Plan;
+
+const BUILD_LIMIT: Duration = Duration::from_secs(1_800);
+
+pub(crate) const OWN: [&str; 2] = ["thread", "current"];
+pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
+const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
+const GO: [&str; 2] = ["rueidislock", "redsync"];
+
+/// Own kinds and their floors first, so that a table reads that way.
+pub(crate) fn everybody() -> Vec<&'static str> {
+    let own = [FLOORS[1], OWN[1], FLOORS[0], OWN[0]];
+    own.into_iter().chain(RUST).chain(GO).collect()
+}
+
+/// A program, and the words before those that every worker gets.
+type Words = Vec<OsString>;
+
+/// Which program is which kind of lock.
+pub(crate) struct Programs {
+    of: BTreeMap<&'static str, Words>,
+    /// Wanted kinds that are not there, and why.
+    absent: BTreeMap<&'static str, String>,
+    threads: String,
+}
+
+impl Programs {
+    /// Builds what is there to build; peers that do not build are named and left out.
+    pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
+        let own = rust("this crate", "bench", &["-p", "bench"])?;
+        let no_hand_off = ["thread-no-hand-off"];
+        let kinds = OWN.into_iter().chain(FLOORS).chain(no_hand_off);
+        let of = kinds.map(|kind| (kind, own.clone())).collect();
+        let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
+        programs.peers(plan, &RUST, rust_peers);
+        programs.peers(plan, &GO, go_peers);
+        Ok(programs)
+    }
+
+    fn peers(&mut self, plan: &Plan, kinds: &[&'static str], build: impl FnOnce() -> Result<Words, String>) {
+        let wanted = plan.wanted(kinds);
+        if wanted.is_empty() {
+            return;
+        }
+        match build() {
+            Ok(words) => self.of.extend(wanted.into_iter().map(|kind| (kind, words.clone()))),
+            Err(reason) => {
+                println!("without {}: {reason}", wanted.join(", "));
+                self.absent.extend(wanted.into_iter().map(|kind| (kind, reason.clone())));
+            }
+        }
+    }
+
+    /// Why a kind is not there, if so.
+    pub(crate) fn absent(&self, kind: &str) -> Option<&str> {
+        self.absent.get(kind).map(String::as_str)
+    }
+
+    pub(crate) fn command(&self, kind: &str, url: &str) -> Result<Command, String> {
+        let words = self.of.get(kind).ok_or_else(|| format!("no program for {kind}"))?;
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args([kind, url, &self.threads]);
+        Ok(command)
+    }
+}
+
+fn rust(what: &str, program: &str, package: &[&str]) -> Result<Words, String> {
+    println!("building {what}");
+    let mut command = cargo(&["build", "--release", "--message-format=json-render-diagnostics"]);
+    command.args(package);
+    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(format!("{what} does not build:\n{}", built.output));
+    }
+    Ok(vec![driver::executable(&built.output, program)?.into()])
+}
+
+fn rust_peers() -> Result<Words, String> {
+    let manifest = ["--manifest-path", "bench/peers/rust/Cargo.toml", "--target-dir", "target/peers"];
+    rust("the peers in Rust", "peers", &manifest)
+}
+
+fn go_peers() -> Result<Words, String> {
+    let program = root().join("target/peers/go");
+    let mut command = tool("go")?;
+    command.args(["build", "-o"]).arg(&program).arg(".").current_dir(root().join("bench/peers/go"));
+    build("the peers in Go", command)?;
+    Ok(vec![program.into()])
+}
+
+fn tool(name: &str) -> Result<Command, String> {
+    find(name).map(Command::new)
+}
+
+fn find(name: &str) -> Result<PathBuf, String> {
+    process::find_program(name).ok_or_else(|| format!("{name} is missing"))
+}
+
+fn build(what: &str, command: Command) -> Result<(), String> {
+    println!("building {what}");
+    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+    if built.success { Ok(()) } else { Err(format!("{what} do not build:\n{}", built.output.trim_end())) }
+}
