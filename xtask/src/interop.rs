@@ -2,7 +2,7 @@
 
 mod client;
 mod contention;
-mod java;
+pub(crate) mod java;
 mod keys;
 mod losses;
 mod redis;

@@ -1,5 +1,8 @@
 //! The loads that all kinds can be put under.
 
+use std::time::Duration;
+use std::time::Instant;
+
 use serde_json::Value;
 use serde_json::json;
 
@@ -20,6 +23,9 @@ use super::report::Report;
 use super::report::Row;
 use super::report::State;
 use super::server_time;
+
+/// For all the blocks of a peer under one load.
+const ENOUGH: Duration = Duration::from_secs(120);
 
 /// What one kind did in one block.
 struct Block {
@@ -135,6 +141,7 @@ impl Bench<'_> {
         }
         let mut done: Vec<(Vec<Block>, Sent)> = kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
         let mut failed: Vec<Option<String>> = vec![None; kinds.len()];
+        let mut took = vec![Duration::ZERO; kinds.len()];
         let mut connection = self.server.connect().map_err(|error| error.to_string())?;
         for round in 0..=self.plan.blocks {
             for turn in 0..kinds.len() {
@@ -144,13 +151,16 @@ impl Bench<'_> {
                     continue;
                 }
                 let before = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
+                let started = Instant::now();
                 let result = block(&mut fleet[at]);
+                took[at] += started.elapsed();
                 let after = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
                 match result {
                     Ok(_) if round == 0 => {}
                     Ok(result) => {
                         done[at].0.push(result);
                         done[at].1.add(after.since(before));
+                        failed[at] = too_slow(kinds[at], took[at]);
                     }
                     Err(reason) if OWN.contains(&kinds[at]) => return Err(reason),
                     // Some peers stall; that is a result, too.
@@ -167,6 +177,15 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// Ends what would take hours because of waiters that are woken by nothing but an expiry.
+fn too_slow(kind: &str, took: Duration) -> Option<String> {
+    (took > ENOUGH && !OWN.contains(&kind)).then(|| {
+        let reason = format!("{kind} has taken {} s for its blocks so far", took.as_secs());
+        println!("  {reason}");
+        reason
+    })
 }
 
 fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<String>) -> Row {

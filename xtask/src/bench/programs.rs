@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::driver;
+use crate::interop::java::Java;
 use crate::process;
 use crate::process::Echo;
 use crate::process::cargo;
@@ -20,11 +21,12 @@ pub(crate) const OWN: [&str; 2] = ["thread", "current"];
 pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
 const GO: [&str; 2] = ["rueidislock", "redsync"];
+const JAVA: [&str; 1] = ["redisson"];
 
 /// Own kinds and their floors first, so that a table reads that way.
 pub(crate) fn everybody() -> Vec<&'static str> {
     let own = [FLOORS[1], OWN[1], FLOORS[0], OWN[0]];
-    own.into_iter().chain(RUST).chain(GO).collect()
+    own.into_iter().chain(RUST).chain(GO).chain(JAVA).collect()
 }
 
 /// A program, and the words before those that every worker gets.
@@ -48,6 +50,7 @@ impl Programs {
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
         programs.peers(plan, &RUST, rust_peers);
         programs.peers(plan, &GO, go_peers);
+        programs.peers(plan, &JAVA, java_peers);
         Ok(programs)
     }
 
@@ -100,6 +103,15 @@ fn go_peers() -> Result<Words, String> {
     command.args(["build", "-o"]).arg(&program).arg(".").current_dir(root().join("bench/peers/go"));
     build("the peers in Go", command)?;
     Ok(vec![program.into()])
+}
+
+fn java_peers() -> Result<Words, String> {
+    let java = Java::find(false)?;
+    println!("building the peers in Java");
+    java.package(&root().join("bench/peers/java"), &[])?;
+    let target = root().join("target/peers/java");
+    let class_path = format!("{0}/classes:{0}/lib/*", target.display());
+    Ok(vec![java.program().into(), "-cp".into(), class_path.into(), "peers.Peers".into()])
 }
 
 fn tool(name: &str) -> Result<Command, String> {

@@ -185,7 +185,13 @@ impl Report {
         text.push_str(&format!("|---|{}\n", "---:|".repeat(names.len() + 1)));
         for row in rows {
             let figures: Vec<String> = names.iter().map(|name| short(row.get(name))).collect();
-            let main = if row.measured() { short(row.median()) } else { row.state.word().to_owned() };
+            let main = match &row.state {
+                State::Measured => short(row.median()),
+                State::Stalled(_) if !row.blocks.is_empty() => {
+                    format!("{} in {} blocks, then stalled", short(row.median()), row.blocks.len())
+                }
+                state => state.word().to_owned(),
+            };
             text.push_str(&format!("| {} | {main} | {} |\n", row.kind, figures.join(" | ")));
         }
         text

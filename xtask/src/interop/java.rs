@@ -62,16 +62,27 @@ impl Java {
         }
     }
 
+    /// Builds what is in a folder.
+    pub(crate) fn package(&self, project: &Path, options: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(&self.maven);
+        command.current_dir(project).args(["-q", "-B", "package"]).args(options);
+        let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
+        if built.success {
+            return Ok(());
+        }
+        let output = built.output.trim_end();
+        Err(format!("the Java program in {} does not build:\n{output}", project.display()))
+    }
+
+    /// The program that runs what was built.
+    pub(crate) fn program(&self) -> &Path {
+        &self.java
+    }
+
     /// Builds the driver with a version of Redisson, and gives what runs it.
     pub(crate) fn build(&self, redisson: &Redisson) -> Result<JavaDriver, String> {
         let project = crate::root().join("tests/interop");
-        let mut command = Command::new(&self.maven);
-        command.current_dir(&project).args(["-q", "-B", "package"]);
-        command.arg(format!("-Dredisson.version={}", redisson.version));
-        let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
-        if !built.success {
-            return Err(format!("the Java driver does not build:\n{}", built.output.trim_end()));
-        }
+        self.package(&project, &[&format!("-Dredisson.version={}", redisson.version)])?;
         let target = project.join("target").join(redisson.version);
         let class_path = format!("{0}/classes:{0}/lib/*", target.display());
         Ok(JavaDriver { java: self.java.clone(), class_path, log: target.join("driver.log") })
