@@ -328,7 +328,10 @@ impl Engine {
             Op::HandOff { from, to, lease } => {
                 self.on_hand_off_reply(from, to, lease, answered, outcome);
             }
-            Op::Renew(holds) => self.on_renew_reply(holds, server, sent, outcome),
+            Op::Renew(holds) => {
+                self.renewals.answered(to, holds.len());
+                self.on_renew_reply(holds, server, sent, outcome);
+            }
             Op::Cleanup { id } => self.on_cleanup_reply(id, outcome),
             Op::Query { request } => self.on_query_reply(request, outcome),
         }

@@ -1,12 +1,17 @@
 //! The registry of what to renew when.
 
+use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::collections::HashMap;
 
+use crate::backend::ServerId;
 use crate::clock::Moment;
 
 /// Most holds in one renewal script: it takes a third of a millisecond on the server.
 pub(crate) const BATCH: usize = 100;
+/// Most holds whose renewals are on their way to one server. If all were, a server or a machine that is too slow for
+/// one command timeout would answer all of them too late, again and again.
+pub(crate) const WINDOW: usize = 8 * BATCH;
 
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
@@ -14,6 +19,17 @@ pub(crate) struct Renewals {
     at: HashMap<u64, Moment>,
     /// Due, but their server cannot be asked.
     parked: BTreeSet<u64>,
+    lines: BTreeMap<ServerId, Line>,
+    /// Where in which line.
+    in_line: HashMap<u64, (ServerId, Moment)>,
+}
+
+/// Renewals of one server.
+#[derive(Debug, Default)]
+struct Line {
+    /// Due. Those that run out first go first.
+    waiting: BTreeSet<(Moment, u64)>,
+    on_their_way: usize,
 }
 
 impl Renewals {
@@ -29,10 +45,15 @@ impl Renewals {
         if let Some(at) = self.at.remove(&hold) {
             self.due.remove(&(at, hold));
         }
+        if let Some((server, runs_out)) = self.in_line.remove(&hold)
+            && let Some(line) = self.lines.get_mut(&server)
+        {
+            line.waiting.remove(&(runs_out, hold));
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.at.len() + self.parked.len()
+        self.at.len() + self.parked.len() + self.in_line.len()
     }
 
     /// Keeps a hold until its server can be asked.
@@ -63,6 +84,41 @@ impl Renewals {
             taken.push(hold);
         }
         taken
+    }
+
+    /// Puts a hold in the line of its server.
+    pub(crate) fn line_up(&mut self, hold: u64, server: ServerId, runs_out: Moment) {
+        self.remove(hold);
+        self.in_line.insert(hold, (server, runs_out));
+        self.lines.entry(server).or_default().waiting.insert((runs_out, hold));
+    }
+
+    /// Takes those whose turn it is at one server, if any has room.
+    pub(crate) fn take_turn(&mut self) -> Option<Vec<u64>> {
+        let can = |line: &&mut Line| !line.waiting.is_empty() && line.on_their_way < WINDOW;
+        let line = self.lines.values_mut().find(can)?;
+        let room = WINDOW - line.on_their_way;
+        let mut taken = Vec::new();
+        while taken.len() < room
+            && let Some((_, hold)) = line.waiting.pop_first()
+        {
+            self.in_line.remove(&hold);
+            taken.push(hold);
+        }
+        Some(taken)
+    }
+
+    pub(crate) fn sent(&mut self, server: ServerId, holds: usize) {
+        self.lines.entry(server).or_default().on_their_way += holds;
+    }
+
+    /// In whatever way.
+    pub(crate) fn answered(&mut self, server: ServerId, holds: usize) {
+        let Some(line) = self.lines.get_mut(&server) else { return };
+        line.on_their_way = line.on_their_way.saturating_sub(holds);
+        if line.on_their_way == 0 && line.waiting.is_empty() {
+            self.lines.remove(&server);
+        }
     }
 }
 

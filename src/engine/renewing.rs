@@ -70,15 +70,24 @@ impl Engine {
         }
     }
 
-    /// Sends the renewals that are due, in batches; those due soon go along.
+    /// Sends the renewals that are due, in batches; those due soon go along. If there are too many for a server, those
+    /// that run out first.
     pub(super) fn renew_due(&mut self) {
-        if self.renewals.next().is_none_or(|at| at > self.now) {
-            return;
-        }
         let soon = self.now.plus(self.config.lease.duration() / 60);
+        for id in self.renewals.take_due(self.now, soon) {
+            if let Some(hold) = self.holds.get(&id) {
+                self.renewals.line_up(id, self.servers.id_of(&hold.lock), hold.valid_until());
+            }
+        }
+        while let Some(holds) = self.renewals.take_turn() {
+            self.send_renewals(holds);
+        }
+    }
+
+    fn send_renewals(&mut self, ids: Vec<u64>) {
         let mut batches: BTreeMap<(ServerId, u16, u32), Vec<u64>> = BTreeMap::new();
         let mut alone = Vec::new();
-        for id in self.renewals.take_due(self.now, soon) {
+        for id in ids {
             let Some(hold) = self.holds.get(&id) else { continue };
             if !hold.state.is_live() || hold.renewal.is_some() {
                 continue;
@@ -149,6 +158,7 @@ impl Engine {
         let sent: Vec<u64> = renewing.iter().map(|one| one.hold).collect();
         let command = Command::Renew { holds: items, not_after };
         let to = self.servers.id_of(&lock);
+        self.renewals.sent(to, sent.len());
         let op = self.send(Op::Renew(renewing), to, command, deadline, not_after);
         for id in sent {
             if let Some(hold) = self.holds.get_mut(&id) {

@@ -1,6 +1,7 @@
 //! Limits: of a hold's time, of what an old clock is good for, of how long a verification is tried.
 
 use super::*;
+use crate::engine::renewals::WINDOW;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -159,6 +160,38 @@ fn a_hold_that_was_refused_with_others_goes_along_again() {
     }
     hand.pass(LEASE / 3);
     assert_eq!(hand.batches(), [(2, SECOND)]);
+}
+
+#[test]
+fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
+    let mut hand = Hand::new();
+    hand.engine.config.max_waiters = 2 * WINDOW;
+    let cells: Vec<_> =
+        (0..WINDOW + 300).map(|number| hand.taken_named(&format!("n{number}"), watched(), None)).collect();
+    hand.pass(SECOND);
+    let brief = LeaseMs::checked("lease", 3 * SECOND).unwrap();
+    hand.taken_named("brief", Lease::Fixed(brief), None);
+    // All of them are asked about: the last that was granted runs out first.
+    hand.event(Event::Lagged);
+    let sizes = |hand: &Hand| hand.batches().iter().map(|(holds, _)| holds).sum::<usize>();
+    assert_eq!(sizes(&hand), WINDOW);
+    let renews = |command: &Command, name: &str| {
+        matches!(command, Command::Renew { holds, .. } if holds.iter().any(|one| one.name.as_str() == name))
+    };
+    assert!(hand.sent.iter().any(|(_, command)| renews(command, "brief")));
+    assert_eq!(hand.counters.snapshot().registered_renewals, 301, "those that wait");
+    // Each answer, of whatever kind, makes room for as many.
+    let (op, _) = hand.sent.remove(0);
+    hand.unknown(op);
+    assert_eq!(sizes(&hand), WINDOW);
+    while !hand.sent.is_empty() {
+        let (op, command) = hand.sent.remove(0);
+        let Command::Renew { holds, .. } = command else { continue };
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
+    }
+    let open = hand.counters.snapshot().registered_renewals as usize;
+    assert_eq!(open, cells.len() + 1, "what was asked about in vain is asked again");
+    assert!(cells.iter().all(|cell| cell.is_held(hand.now)));
 }
 
 // ---- verification
