@@ -49,6 +49,8 @@ pub(crate) struct Counts {
     pub(crate) sentinel_failovers: u64,
     pub(crate) cluster_failovers: u64,
     pub(crate) slot_moves: u64,
+    /// Histories in which servers failed over that nobody had harmed.
+    pub(crate) own_failovers: u64,
 }
 
 impl Counts {
@@ -62,6 +64,7 @@ impl Counts {
         self.sentinel_failovers += other.sentinel_failovers;
         self.cluster_failovers += other.cluster_failovers;
         self.slot_moves += other.slot_moves;
+        self.own_failovers += other.own_failovers;
     }
 }
 
@@ -132,7 +135,6 @@ impl<'a> Nemesis<'a> {
         for worker in 0..WORKERS {
             self.start_worker(worker)?;
         }
-        self.note_primaries();
         let started = Instant::now();
         // What takes long puts off all that follows, or it would be over as soon as it begins.
         let mut late = Duration::ZERO;
@@ -375,7 +377,6 @@ impl<'a> Nemesis<'a> {
             }
         }
         self.say("all workers have ended".to_owned());
-        self.declare_failovers_of_their_own();
         Ok(())
     }
 }

@@ -187,7 +187,18 @@ pub(crate) fn lock_keys(connection: &mut Connection) -> RedisResult<Vec<Key>> {
     Ok(keys.into_iter().map(|(name, left, fields)| Key { name, left, fields }).collect())
 }
 
-/// As a server says of itself.
-pub(crate) fn is_primary(connection: &mut Connection) -> RedisResult<bool> {
-    Ok(ask::<String>(connection, &["INFO", "replication"])?.contains("role:master"))
+/// What a server says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Role {
+    pub(crate) primary: bool,
+    /// Another one with each failover.
+    pub(crate) history: String,
+}
+
+impl Role {
+    pub(crate) fn ask(connection: &mut Connection) -> RedisResult<Self> {
+        let text: String = ask(connection, &["INFO", "replication"])?;
+        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        Ok(Self { primary: field("role:") == "master", history: field("master_replid:").to_owned() })
+    }
 }

@@ -24,6 +24,7 @@ use crate::nemesis::Counts;
 use crate::nemesis::Nemesis;
 use crate::place::Kind;
 use crate::place::Place;
+use crate::place::Servers;
 use crate::plan::Plan;
 use crate::plan::WORKERS;
 use crate::store::Store;
@@ -204,7 +205,11 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
     let run = nemesis.run();
     let mut seen = watch.end();
     let _ = fs::remove_file(&socket);
+    if let Servers::Many(topology) = &nemesis.place.servers {
+        topology.keep_logs(directory);
+    }
     run?;
+    declare_failovers_of_their_own(&mut nemesis, &seen);
     nothing_is_left(&nemesis.place, plan.lease, &mut seen);
     let mut history = History {
         accesses: store.seen(),
@@ -227,6 +232,18 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
     let accesses: String = history.accesses.iter().map(|access| format!("{access:?}\n")).collect();
     let _ = fs::write(directory.join("harm"), harm).and(fs::write(directory.join("accesses"), accesses));
     Ok(Done { history, verdict, counts: nemesis.counts, keys: seen.keys })
+}
+
+fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
+    if nemesis.place.kind.is_one() {
+        return;
+    }
+    let Some((breach, turnovers)) = seen.of_their_own(&nemesis.breaches) else { return };
+    let told = turnovers.iter().map(|turnover| (turnover.to, format!("of their own: {}", turnover.what)));
+    nemesis.harm.extend(told);
+    nemesis.harm.sort();
+    nemesis.breaches.push(breach);
+    nemesis.counts.own_failovers += 1;
 }
 
 /// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is left.
@@ -295,6 +312,7 @@ impl Totals {
             "sentinel_failovers": counts.sentinel_failovers,
             "cluster_failovers": counts.cluster_failovers,
             "slot_moves": counts.slot_moves,
+            "histories_with_failovers_of_their_own": counts.own_failovers,
             "breaches": self.breaches,
             "overlaps_in_breaches": verdict.overlaps,
             "writes": verdict.writes,

@@ -1,4 +1,5 @@
-//! Looks at all keys again and again: none may be locked for ever, or for longer than a lease.
+//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease; and who is a primary
+//! is seen, whatever made it one.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,11 +9,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::event::now;
+use crate::history::Breach;
 use crate::history::Sample;
 use crate::history::Violation;
 use crate::place::Key;
+use crate::place::Role;
 use crate::place::connect;
-use crate::place::is_primary;
 use crate::place::lock_keys;
 
 const EVERY: Duration = Duration::from_millis(25);
@@ -28,6 +30,15 @@ pub(crate) struct Seen {
     /// How many keys were looked at.
     pub(crate) keys: u64,
     pub(crate) samples: Vec<Sample>,
+    pub(crate) turnovers: Vec<Turnover>,
+}
+
+/// Between these two times a server became a primary, or was one no more, or one of another history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Turnover {
+    pub(crate) from: u64,
+    pub(crate) to: u64,
+    pub(crate) what: String,
 }
 
 impl Watch {
@@ -48,6 +59,7 @@ impl Watch {
             all.violations.extend(seen.violations);
             all.keys += seen.keys;
             all.samples.extend(seen.samples);
+            all.turnovers.extend(seen.turnovers);
         }
         all
     }
@@ -55,7 +67,7 @@ impl Watch {
 
 fn look(url: &str, lease: Duration, stop: &AtomicBool) -> Seen {
     let mut seen = Seen::default();
-    let mut connection = None;
+    let (mut connection, mut known) = (None, None);
     while !stop.load(Ordering::Relaxed) {
         thread::sleep(EVERY);
         if connection.is_none() {
@@ -63,10 +75,11 @@ fn look(url: &str, lease: Duration, stop: &AtomicBool) -> Seen {
         }
         let Some(open) = &mut connection else { continue };
         let from = now();
-        match is_primary(open).and_then(|primary| Ok((primary, lock_keys(open)?))) {
-            Ok((primary, keys)) => {
-                seen.note(from, if primary { &keys } else { &[] });
+        match Role::ask(open).and_then(|role| Ok((role, lock_keys(open)?))) {
+            Ok((role, keys)) => {
+                seen.note(from, if role.primary { &keys } else { &[] });
                 seen.take(&keys, lease);
+                seen.turn(url, known.replace((role.clone(), from)), &role);
             }
             Err(_) => connection = None,
         }
@@ -90,6 +103,26 @@ impl Seen {
         }
     }
 
+    /// `before` is what was seen at the last look, and when that was.
+    fn turn(&mut self, url: &str, before: Option<(Role, u64)>, role: &Role) {
+        let Some((before, from)) = before.filter(|(before, _)| before != role) else { return };
+        if before.primary || role.primary {
+            let what = format!("{url}: {before:?} became {role:?}");
+            self.turnovers.push(Turnover { from, to: now(), what });
+        }
+    }
+
+    /// On a machine that is too busy a server may seem dead to the others: what nobody ordered, as one breach.
+    pub(crate) fn of_their_own(&self, ordered: &[Breach]) -> Option<(Breach, Vec<&Turnover>)> {
+        let expected = |turnover: &&Turnover| {
+            ordered.iter().any(|one| one.two_servers && one.from <= turnover.to && turnover.from <= one.to)
+        };
+        let own: Vec<&Turnover> = self.turnovers.iter().filter(|turnover| !expected(turnover)).collect();
+        let from = own.iter().map(|turnover| turnover.from).min()?;
+        let to = own.iter().map(|turnover| turnover.to).max()?;
+        Some((Breach { from, to, two_servers: true, names: Vec::new() }, own))
+    }
+
     fn note(&mut self, from: u64, keys: &[Key]) {
         let to = now();
         for Key { name, left, fields } in keys {
@@ -102,6 +135,29 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_failover_that_nobody_ordered_is_a_breach() {
+        let role = |primary, history: &str| Role { primary, history: history.to_owned() };
+        let mut seen = Seen::default();
+        for (before, after) in [(role(true, "1"), role(true, "1")), (role(false, "1"), role(false, "2"))] {
+            seen.turn("a", Some((before, 5)), &after);
+        }
+        seen.turn("a", None, &role(true, "1"));
+        assert!(seen.of_their_own(&[]).is_none(), "{seen:?}");
+        for (at, before, after) in [
+            (10, role(false, "1"), role(true, "2")),
+            (20, role(true, "1"), role(false, "2")),
+            (30, role(true, "1"), role(true, "2")),
+        ] {
+            seen.turn("a", Some((before, at)), &after);
+        }
+        let mut ordered = Breach { from: 0, to: 9, two_servers: true, names: Vec::new() };
+        let (breach, own) = seen.of_their_own(std::slice::from_ref(&ordered)).unwrap();
+        assert_eq!((breach.from, breach.two_servers, own.len()), (10, true, 3));
+        ordered.to = u64::MAX;
+        assert!(seen.of_their_own(&[ordered]).is_none());
+    }
 
     #[test]
     fn keys_without_an_end_those_beyond_a_lease_and_those_of_two_are_found() {

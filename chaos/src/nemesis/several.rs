@@ -13,8 +13,6 @@ const FAILED_OVER: usize = 0;
 
 #[derive(Debug, Default)]
 pub(super) struct Several {
-    /// Whoever is a primary now, as far as is known here.
-    primaries: Vec<usize>,
     failover: Option<Running>,
     /// A slot, from whom, to whom.
     moving: Option<(u16, usize, usize)>,
@@ -36,13 +34,6 @@ impl Nemesis<'_> {
             Servers::Many(topology) => Some(topology),
             Servers::One(_) => None,
         }
-    }
-
-    pub(super) fn note_primaries(&mut self) {
-        let nodes = if self.place.kind == Kind::Sentinel { 0..3 } else { 0..6 };
-        let Some(topology) = self.topology() else { return };
-        let primaries = nodes.filter(|node| topology.is_primary(*node)).collect();
-        self.several.primaries = primaries;
     }
 
     // ---- failovers
@@ -91,17 +82,6 @@ impl Nemesis<'_> {
             _ => self.counts.cluster_failovers += 1,
         }
         self.say(format!("failover to node {new} is over"));
-        self.note_primaries();
-    }
-
-    /// On a machine that is too busy a server may seem dead to the others.
-    pub(super) fn declare_failovers_of_their_own(&mut self) {
-        let before = self.several.primaries.clone();
-        self.note_primaries();
-        if before != self.several.primaries {
-            self.say(format!("a failover of their own: {before:?} became {:?}", self.several.primaries));
-            self.breaches.push(Breach { from: 0, to: now(), two_servers: true, names: Vec::new() });
-        }
     }
 
     // ---- slots

@@ -175,9 +175,7 @@ fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
     hand.event(Event::Lagged);
     let sizes = |hand: &Hand| hand.batches().iter().map(|(holds, _)| holds).sum::<usize>();
     assert_eq!(sizes(&hand), WINDOW);
-    let renews = |command: &Command, name: &str| {
-        matches!(command, Command::Renew { holds, .. } if holds.iter().any(|one| one.name.as_str() == name))
-    };
+    let renews = |command: &Command, name: &str| matches!(command, Command::Renew { holds, .. } if holds.iter().any(|one| one.name.as_str() == name));
     assert!(hand.sent.iter().any(|(_, command)| renews(command, "brief")));
     assert_eq!(hand.counters.snapshot().registered_renewals, 301, "those that wait");
     // Each answer, of whatever kind, makes room for as many.

@@ -4,6 +4,7 @@ use std::fs;
 use std::fs::File;
 use std::net::TcpListener;
 use std::net::TcpStream;
+use std::path::Path;
 use std::path::PathBuf;
 use std::process::Child;
 use std::process::Command;
@@ -145,6 +146,15 @@ impl Topology {
             }
         }
         assert!(self.spawn(node), "node {node} does not start again");
+    }
+
+    /// Copies what the servers have said into a directory that outlives them.
+    #[allow(dead_code, reason = "chaos does")]
+    pub(crate) fn keep_logs(&self, to: &Path) {
+        for node in 0..self.nodes.len() {
+            let name = format!("{node}.log");
+            let _ = fs::copy(self.directory.join(&name), to.join(&name));
+        }
     }
 
     fn signal(&self, node: usize, signal: Signal) {
