@@ -238,12 +238,13 @@ fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
     if nemesis.place.kind.is_one() {
         return;
     }
-    let Some((breach, turnovers)) = seen.of_their_own(&nemesis.breaches) else { return };
-    let told = turnovers.iter().map(|turnover| (turnover.to, format!("of their own: {}", turnover.what)));
-    nemesis.harm.extend(told);
+    let own = seen.of_their_own(&nemesis.breaches);
+    nemesis.counts.own_failovers += u64::from(!own.is_empty());
+    for (breach, turnover) in own {
+        nemesis.breaches.push(breach);
+        nemesis.harm.push((turnover.to, format!("of their own: {turnover:?}")));
+    }
     nemesis.harm.sort();
-    nemesis.breaches.push(breach);
-    nemesis.counts.own_failovers += 1;
 }
 
 /// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is left.

@@ -1,6 +1,7 @@
 //! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease; and who is a primary
 //! is seen, whatever made it one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
@@ -18,6 +19,8 @@ use crate::place::connect;
 use crate::place::lock_keys;
 
 const EVERY: Duration = Duration::from_millis(25);
+/// So much later than the end of a failover, in ns, what it did may be seen.
+const SEEN_LATE: u64 = 500_000_000;
 
 pub(crate) struct Watch {
     stop: Arc<AtomicBool>,
@@ -30,7 +33,9 @@ pub(crate) struct Seen {
     /// How many keys were looked at.
     pub(crate) keys: u64,
     pub(crate) samples: Vec<Sample>,
-    pub(crate) turnovers: Vec<Turnover>,
+    turnovers: Vec<Turnover>,
+    /// When a primary was last seen, by its history.
+    primaries: BTreeMap<String, u64>,
 }
 
 /// Between these two times a server became a primary, or was one no more, or one of another history.
@@ -38,7 +43,9 @@ pub(crate) struct Seen {
 pub(crate) struct Turnover {
     pub(crate) from: u64,
     pub(crate) to: u64,
-    pub(crate) what: String,
+    pub(crate) url: String,
+    pub(crate) before: Role,
+    pub(crate) after: Role,
 }
 
 impl Watch {
@@ -60,6 +67,10 @@ impl Watch {
             all.keys += seen.keys;
             all.samples.extend(seen.samples);
             all.turnovers.extend(seen.turnovers);
+            for (history, at) in seen.primaries {
+                let last = all.primaries.entry(history).or_default();
+                *last = at.max(*last);
+            }
         }
         all
     }
@@ -105,22 +116,30 @@ impl Seen {
 
     /// `before` is what was seen at the last look, and when that was.
     fn turn(&mut self, url: &str, before: Option<(Role, u64)>, role: &Role) {
+        let to = now();
+        let primaries = before.iter().map(|(before, _)| before).chain([role]).filter(|role| role.primary);
+        for primary in primaries {
+            self.primaries.insert(primary.history.clone(), to);
+        }
         let Some((before, from)) = before.filter(|(before, _)| before != role) else { return };
         if before.primary || role.primary {
-            let what = format!("{url}: {before:?} became {role:?}");
-            self.turnovers.push(Turnover { from, to: now(), what });
+            self.turnovers.push(Turnover { from, to, url: url.to_owned(), before, after: role.clone() });
         }
     }
 
-    /// On a machine that is too busy a server may seem dead to the others: what nobody ordered, as one breach.
-    pub(crate) fn of_their_own(&self, ordered: &[Breach]) -> Option<(Breach, Vec<&Turnover>)> {
-        let expected = |turnover: &&Turnover| {
-            ordered.iter().any(|one| one.two_servers && one.from <= turnover.to && turnover.from <= one.to)
+    /// On a machine that is too busy a server may seem dead to the others: what nobody ordered, and when it was over.
+    pub(crate) fn of_their_own(&self, ordered: &[Breach]) -> Vec<(Breach, &Turnover)> {
+        let breaches = self.turnovers.iter().map(|turnover| {
+            // Clients may be with the old primary for as long as that one does not know.
+            let old = self.primaries.get(&turnover.before.history).copied().unwrap_or(0);
+            let (from, to) = (turnover.from, turnover.to.max(old));
+            (Breach { from, to, two_servers: true, names: Vec::new() }, turnover)
+        });
+        let expected = |breach: &Breach| {
+            let inside = |one: &Breach| one.from <= breach.to && breach.to <= one.to + SEEN_LATE;
+            ordered.iter().any(|one| one.two_servers && inside(one))
         };
-        let own: Vec<&Turnover> = self.turnovers.iter().filter(|turnover| !expected(turnover)).collect();
-        let from = own.iter().map(|turnover| turnover.from).min()?;
-        let to = own.iter().map(|turnover| turnover.to).max()?;
-        Some((Breach { from, to, two_servers: true, names: Vec::new() }, own))
+        breaches.filter(|(breach, _)| !expected(breach)).collect()
     }
 
     fn note(&mut self, from: u64, keys: &[Key]) {
@@ -136,27 +155,30 @@ impl Seen {
 mod tests {
     use super::*;
 
+    fn role(primary: bool, history: &str) -> Role {
+        Role { primary, history: history.to_owned() }
+    }
+
     #[test]
-    fn a_failover_that_nobody_ordered_is_a_breach() {
-        let role = |primary, history: &str| Role { primary, history: history.to_owned() };
+    fn who_stays_what_it_is_and_a_replica_of_another_are_no_failover() {
         let mut seen = Seen::default();
-        for (before, after) in [(role(true, "1"), role(true, "1")), (role(false, "1"), role(false, "2"))] {
-            seen.turn("a", Some((before, 5)), &after);
-        }
         seen.turn("a", None, &role(true, "1"));
-        assert!(seen.of_their_own(&[]).is_none(), "{seen:?}");
-        for (at, before, after) in [
-            (10, role(false, "1"), role(true, "2")),
-            (20, role(true, "1"), role(false, "2")),
-            (30, role(true, "1"), role(true, "2")),
-        ] {
-            seen.turn("a", Some((before, at)), &after);
-        }
-        let mut ordered = Breach { from: 0, to: 9, two_servers: true, names: Vec::new() };
-        let (breach, own) = seen.of_their_own(std::slice::from_ref(&ordered)).unwrap();
-        assert_eq!((breach.from, breach.two_servers, own.len()), (10, true, 3));
-        ordered.to = u64::MAX;
-        assert!(seen.of_their_own(&[ordered]).is_none());
+        seen.turn("a", Some((role(true, "1"), 5)), &role(true, "1"));
+        seen.turn("b", Some((role(false, "1"), 5)), &role(false, "2"));
+        assert!(seen.of_their_own(&[]).is_empty(), "{seen:?}");
+    }
+
+    #[test]
+    fn a_failover_that_nobody_ordered_is_a_breach_until_the_old_primary_knows() {
+        let mut seen = Seen::default();
+        seen.turn("b", Some((role(false, "1"), 10)), &role(true, "2"));
+        seen.turn("a", Some((role(true, "1"), 20)), &role(false, "2"));
+        let knows = seen.turnovers[1].to;
+        let own = seen.of_their_own(&[]);
+        assert_eq!((own[0].0.from, own[0].0.to, own.len()), (10, knows, 2));
+        let ordered = |to| Breach { from: 0, to, two_servers: true, names: Vec::new() };
+        assert!(seen.of_their_own(&[ordered(knows)]).is_empty());
+        assert_eq!(seen.of_their_own(&[ordered(knows - SEEN_LATE - 1)]).len(), 2);
     }
 
     #[test]
