@@ -9,6 +9,7 @@ mod cleanup;
 mod compose;
 mod demo;
 mod driver;
+mod instructions;
 mod interop;
 mod lab;
 mod load;
@@ -58,6 +59,7 @@ cargo xtask <command>
                            the README quotes into it. --only runs some parts anew and leaves the others as they were
   soak --for TIME          what draws by seed, for hours, with other seeds (90m, 8h), after what needs tools of its own;
                            a later call goes on where it ended
+  instructions [--write]   counts what the engine takes for a lock and an unlock, and compares it with the record; needs valgrind
   coverage                 the lines of the core that tests run; needs rustup's llvm-tools
   rust-mutants --minutes N changes the core's code, mutant by mutant, for so long; needs cargo-mutants
   random-scripts [--sequences N] [--steps N] [--seed N]
@@ -116,6 +118,8 @@ fn main() -> ExitCode {
             Err(_) => Err(format!("fuzz wants a number of seconds, not `{seconds}`")),
         },
         ["coverage"] => tools::coverage(),
+        ["instructions"] => instructions::run(false),
+        ["instructions", "--write"] => instructions::run(true),
         ["rust-mutants", "--minutes", minutes] => match minutes.parse() {
             Ok(minutes) if minutes <= 100_000 => tools::rust_mutants(minutes),
             _ => Err(format!("rust-mutants wants a number of minutes, not `{minutes}`")),
