@@ -12,14 +12,19 @@ use crate::Lock;
 use crate::Service;
 use crate::now;
 
+/// What a crowd does.
+pub(crate) struct Crowd {
+    pub(crate) tasks: u64,
+    /// Each on its own name.
+    pub(crate) distinct: bool,
+    /// Tells each wait.
+    pub(crate) each: bool,
+    pub(crate) length: Duration,
+}
+
 /// Each task locks and unlocks for `length`, with nothing in between.
-pub(crate) async fn run<S: Service>(
-    service: &S,
-    name: &str,
-    tasks: u64,
-    distinct: bool,
-    length: Duration,
-) -> Value {
+pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Value {
+    let Crowd { tasks, distinct, each, length } = crowd;
     let start = Arc::new(Barrier::new(usize::try_from(tasks).unwrap_or(usize::MAX)));
     let mut crowd = JoinSet::new();
     for task in 0..tasks {
@@ -41,10 +46,14 @@ pub(crate) async fn run<S: Service>(
     waits.sort_unstable();
     let at = |share: usize| waits.get((waits.len().max(1) - 1) * share / 100).copied().unwrap_or(0);
     let mean = waits.iter().sum::<u64>() / u64::try_from(waits.len().max(1)).unwrap_or(1);
-    json!({
+    let mut answer = json!({
         "grants": waits.len(), "ns": took, "mean": mean, "p50": at(50), "p95": at(95), "p99": at(99), "max": at(100),
         "least": grants.iter().min(), "most": grants.iter().max(),
-    })
+    });
+    if each {
+        answer["waits"] = json!(waits);
+    }
+    answer
 }
 
 async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration) -> Vec<u64> {

@@ -6,6 +6,7 @@ use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Mutex;
+use redis_reentrant_lock::WireProfile;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
 
@@ -13,11 +14,17 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [kind, url, threads] = args.as_slice() else { panic!("bench KIND URL THREADS") };
     let runtime = runtime(threads.parse().expect("a number of threads"));
-    let own = |keeper, hand_off| runtime.block_on(async { Own::connect(url, keeper, hand_off).await });
+    let own = |keeper, hand_off, profile| {
+        runtime.block_on(async { Own::connect(url, keeper, hand_off, profile).await })
+    };
     match kind.as_str() {
-        "thread" => bench::serve(&runtime, own(Keeper::Thread, true)),
-        "current" => bench::serve(&runtime, own(Keeper::Current, true)),
-        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false)),
+        "thread" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Default)),
+        "current" => bench::serve(&runtime, own(Keeper::Current, true, WireProfile::Default)),
+        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Default)),
+        "redisson-profile" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Redisson)),
+        "redisson-profile-no-hand-off" => {
+            bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Redisson));
+        }
         "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
         "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
         other => panic!("no such kind: {other}"),
@@ -32,8 +39,8 @@ fn runtime(threads: usize) -> Runtime {
 struct Own(LockClient);
 
 impl Own {
-    async fn connect(url: &str, keeper: Keeper, hand_off: bool) -> Self {
-        let builder = LockClient::builder().url(url).keeper(keeper).hand_off(hand_off);
+    async fn connect(url: &str, keeper: Keeper, hand_off: bool, profile: WireProfile) -> Self {
+        let builder = LockClient::builder().url(url).keeper(keeper).hand_off(hand_off).profile(profile);
         Self(builder.connect().await.expect("connected"))
     }
 }

@@ -11,6 +11,7 @@ use tokio::runtime::Runtime;
 
 use crate::Service;
 use crate::crowd;
+use crate::crowd::Crowd;
 use crate::pairs;
 use crate::turns;
 use crate::wide;
@@ -45,8 +46,10 @@ async fn load<S: Service>(service: Arc<S>, guards: Arc<Guards<S>>, command: Valu
     match command["do"].as_str().unwrap_or_default() {
         "pairs" => pairs::run(&*service, &name, number("count")).await,
         "crowd" => {
-            let distinct = command["distinct"].as_bool().unwrap_or(false);
-            crowd::run(&*service, &name, number("tasks"), distinct, length("us")).await
+            let said = |field: &str| command[field].as_bool().unwrap_or(false);
+            let (tasks, length) = (number("tasks"), length("us"));
+            let crowd = Crowd { tasks, distinct: said("distinct"), each: said("each"), length };
+            crowd::run(&*service, &name, crowd).await
         }
         "queue" => crowd::queue(&*service, &name, number("tasks")).await,
         "turns" => turns::run(&*service, &name, number("count"), length("hold_us"), length("pause_us")).await,

@@ -6,6 +6,7 @@
 mod bars;
 mod figures;
 pub(crate) mod fleet;
+mod hand_off;
 mod loads;
 mod plots;
 mod programs;
@@ -33,13 +34,22 @@ pub(crate) struct Plan {
     /// Of each worker's runtime: as many as Tokio would have on a machine with two cores, or one.
     threads: String,
     out: PathBuf,
+    /// Where the plots go once more.
+    plots: Option<PathBuf>,
 }
 
 impl Plan {
     fn read(options: &[&str]) -> Result<Self, String> {
         let out = root().join("target/bench-report");
-        let mut plan =
-            Self { only: Vec::new(), kinds: Vec::new(), blocks: 30, quick: false, threads: "2".into(), out };
+        let mut plan = Self {
+            only: Vec::new(),
+            kinds: Vec::new(),
+            blocks: 30,
+            quick: false,
+            threads: "2".into(),
+            out,
+            plots: None,
+        };
         let mut options = options.iter();
         while let Some(option) = options.next() {
             let mut value = || options.next().copied().ok_or_else(|| format!("{option} wants a value"));
@@ -53,6 +63,7 @@ impl Plan {
                 }
                 "--threads" => plan.threads = value()?.to_owned(),
                 "--out" => plan.out = value()?.into(),
+                "--plots" => plan.plots = Some(value()?.into()),
                 other => return Err(format!("bench does not know {other}")),
             }
         }
@@ -95,9 +106,16 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
     let server = Server::start(&program)?;
     let mut report = Report::new(&server, options)?;
     loads::all(&plan, &programs, &server, &mut report)?;
+    if plan.wants("hand-off") {
+        hand_off::all(&plan, &programs, &server, &mut report)?;
+    }
     wide::all(&plan, &programs, &server, &mut report)?;
     report.print();
     report.write(&plan.out)?;
     println!("written to {}", plan.out.display());
+    if let Some(folder) = &plan.plots {
+        report.write_plots(folder)?;
+        println!("plots written to {}", folder.display());
+    }
     Ok(true)
 }

@@ -39,8 +39,10 @@ cargo xtask <command>
   examples                 runs every example
   repeat N                 runs the integration tests N times
   bench [OPTION…]          this crate, the floors and other locks side by side, on one private server: table, JSON, plots.
-                           --quick; --only uncontended,hand-over,one-name,processes,distinct,queue,drops,holds;
-                           --kinds current,floor-current,rlock,… ; --blocks N (30); --threads N (2); --out DIR (target/bench-report)
+                           --quick; --only uncontended,hand-over,one-name,processes,distinct,hand-off,queue,drops,holds;
+                           --kinds current,floor-current,rlock,rueidislock,redisson,node-redisson,… ; those in Go, Java and
+                           of npm where go, java (17) with mvn, node (20) with npm are; --blocks N (30); --threads N (2);
+                           --out DIR (target/bench-report); --plots DIR: the plots there, too
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
                            --sections N (10000), --repeat N (1), --only SCENARIO, --require java: installs it

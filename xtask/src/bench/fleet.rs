@@ -8,6 +8,7 @@ use std::process::ChildStdin;
 use std::process::Stdio;
 use std::sync::mpsc;
 use std::sync::mpsc::Receiver;
+use std::sync::mpsc::RecvTimeoutError;
 use std::thread;
 use std::time::Duration;
 
@@ -65,7 +66,10 @@ impl Worker {
 
     pub(crate) fn answer(&self) -> Result<Value, String> {
         let line = self.answers.recv_timeout(PATIENCE);
-        let line = line.map_err(|_| format!("{} has not answered for {PATIENCE:?}", self.kind))?;
+        let line = line.map_err(|why| match why {
+            RecvTimeoutError::Timeout => format!("{} has not answered for {PATIENCE:?}", self.kind),
+            RecvTimeoutError::Disconnected => format!("{} has ended", self.kind),
+        })?;
         let answer: Value = serde_json::from_str(&line).map_err(|error| format!("{}: {error}", self.kind))?;
         match answer["error"].as_str() {
             Some(error) => Err(format!("{}: {error}", self.kind)),

@@ -136,11 +136,14 @@ impl Bench<'_> {
         let start = |kind| -> Group {
             (0..processes).map(|_| Worker::start(self.programs, kind, self.server)).collect()
         };
-        for kind in kinds {
-            fleet.push(start(kind)?);
-        }
         let mut done: Vec<(Vec<Block>, Sent)> = kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
         let mut failed: Vec<Option<String>> = vec![None; kinds.len()];
+        for (at, kind) in kinds.iter().enumerate() {
+            fleet.push(
+                start(kind)
+                    .or_else(|reason| peer_failed(kind, reason, &mut failed[at]).map(|()| Vec::new()))?,
+            );
+        }
         let mut took = vec![Duration::ZERO; kinds.len()];
         let mut connection = self.server.connect().map_err(|error| error.to_string())?;
         for round in 0..=self.plan.blocks {
@@ -162,12 +165,9 @@ impl Bench<'_> {
                         done[at].1.add(after.since(before));
                         failed[at] = too_slow(kinds[at], took[at]);
                     }
-                    Err(reason) if OWN.contains(&kinds[at]) => return Err(reason),
-                    // Some peers stall; that is a result, too.
                     Err(reason) => {
-                        println!("  {reason}");
+                        peer_failed(kinds[at], reason, &mut failed[at])?;
                         fleet[at].clear();
-                        failed[at] = Some(reason);
                     }
                 }
             }
@@ -177,6 +177,16 @@ impl Bench<'_> {
         }
         Ok(())
     }
+}
+
+/// Some peers stall; that is a result, too. Not so with this crate.
+fn peer_failed(kind: &str, reason: String, failed: &mut Option<String>) -> Result<(), String> {
+    if OWN.contains(&kind) {
+        return Err(reason);
+    }
+    println!("  {reason}");
+    *failed = Some(reason);
+    Ok(())
 }
 
 /// Ends what would take hours because of waiters that are woken by nothing but an expiry.

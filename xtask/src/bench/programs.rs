@@ -14,6 +14,7 @@ use crate::process::cargo;
 use crate::root;
 
 use super::Plan;
+use super::hand_off;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1_800);
 
@@ -22,11 +23,12 @@ pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
 const GO: [&str; 2] = ["rueidislock", "redsync"];
 const JAVA: [&str; 1] = ["redisson"];
+const NPM: [&str; 2] = ["node-redisson", "redis-semaphore"];
 
 /// Own kinds and their floors first, so that a table reads that way.
 pub(crate) fn everybody() -> Vec<&'static str> {
     let own = [FLOORS[1], OWN[1], FLOORS[0], OWN[0]];
-    own.into_iter().chain(RUST).chain(GO).chain(JAVA).collect()
+    own.into_iter().chain(RUST).chain(GO).chain(JAVA).chain(NPM).collect()
 }
 
 /// A program, and the words before those that every worker gets.
@@ -45,12 +47,13 @@ impl Programs {
     pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
         let own = rust("this crate", "bench", &["-p", "bench"])?;
         let no_hand_off = ["thread-no-hand-off"];
-        let kinds = OWN.into_iter().chain(FLOORS).chain(no_hand_off);
+        let kinds = OWN.into_iter().chain(FLOORS).chain(no_hand_off).chain(hand_off::KINDS);
         let of = kinds.map(|kind| (kind, own.clone())).collect();
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
         programs.peers(plan, &RUST, rust_peers);
         programs.peers(plan, &GO, go_peers);
         programs.peers(plan, &JAVA, java_peers);
+        programs.peers(plan, &NPM, npm_peers);
         Ok(programs)
     }
 
@@ -112,6 +115,15 @@ fn java_peers() -> Result<Words, String> {
     let target = root().join("target/peers/java");
     let class_path = format!("{0}/classes:{0}/lib/*", target.display());
     Ok(vec![java.program().into(), "-cp".into(), class_path.into(), "peers.Peers".into()])
+}
+
+fn npm_peers() -> Result<Words, String> {
+    let node = find("node")?;
+    let project = root().join("bench/peers/npm");
+    let mut command = tool("npm")?;
+    command.args(["ci", "--no-audit", "--no-fund"]).current_dir(&project);
+    build("the peers of npm", command)?;
+    Ok(vec![node.into(), project.join("peers.js").into()])
 }
 
 fn tool(name: &str) -> Result<Command, String> {

@@ -60,6 +60,10 @@ impl Row {
         Self { state: State::NotPresent(reason.to_owned()), ..Self::new(load, kind, Vec::new()) }
     }
 
+    pub(crate) fn stalled(load: &str, kind: &str, reason: String) -> Self {
+        Self { state: State::Stalled(reason), ..Self::new(load, kind, Vec::new()) }
+    }
+
     pub(crate) fn measured(&self) -> bool {
         matches!(self.state, State::Measured)
     }
@@ -203,6 +207,12 @@ impl Report {
         std::fs::write(folder.join("report.md"), self.text()).map_err(failed)?;
         let json = serde_json::to_string_pretty(&self.json()).map_err(|error| error.to_string())?;
         std::fs::write(folder.join("report.json"), json).map_err(failed)?;
+        self.write_plots(folder)
+    }
+
+    pub(crate) fn write_plots(&self, folder: &Path) -> Result<(), String> {
+        let failed = |error: std::io::Error| format!("{}: {error}", folder.display());
+        std::fs::create_dir_all(folder).map_err(failed)?;
         for (name, svg) in plots::all(self) {
             std::fs::write(folder.join(name), svg).map_err(failed)?;
         }
@@ -237,6 +247,7 @@ impl Report {
 fn unit(load: &str) -> &'static str {
     match load {
         "uncontended" | "hand-over" => "us",
+        "hand-off-on" | "hand-off-off" => "us of waiting",
         "acquire-script" => "us at the server",
         "drops" => "ms until all are free",
         "holds" => "% of a core",

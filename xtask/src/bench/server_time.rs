@@ -25,10 +25,15 @@ pub(crate) fn all(
 ) -> Result<(), String> {
     let kinds = plan.kinds(LOAD, programs, &everybody(), report);
     println!("{LOAD}: {}", kinds.join(", "));
-    let start = |kind: &&'static str| Worker::start(programs, kind, server);
-    let mut fleet: Vec<Worker> = kinds.iter().map(start).collect::<Result<_, _>>()?;
     let mut connection = server.connect().map_err(|error| error.to_string())?;
-    let mut done: Vec<Vec<Sent>> = kinds.iter().map(|_| Vec::new()).collect();
+    let mut fleet = Vec::new();
+    for kind in kinds {
+        match Worker::start(programs, kind, server) {
+            Ok(worker) => fleet.push(worker),
+            Err(reason) => report.add(Row::stalled(LOAD, kind, reason)),
+        }
+    }
+    let mut done: Vec<Vec<Sent>> = fleet.iter().map(|_| Vec::new()).collect();
     for round in 0..=plan.blocks {
         for turn in 0..fleet.len() {
             let at = (turn + round) % fleet.len();
@@ -38,8 +43,8 @@ pub(crate) fn all(
             }
         }
     }
-    for (kind, blocks) in kinds.into_iter().zip(done) {
-        report.add(row(kind, &blocks));
+    for (worker, blocks) in fleet.iter().zip(done) {
+        report.add(row(worker.kind, &blocks));
     }
     Ok(())
 }

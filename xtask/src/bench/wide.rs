@@ -20,7 +20,6 @@ use super::programs::Programs;
 use super::programs::everybody;
 use super::report::Report;
 use super::report::Row;
-use super::report::State;
 
 const PROCESSES: usize = 4;
 /// Long enough for the slowest to have all its waiters there.
@@ -43,8 +42,7 @@ pub(crate) fn all(
                     // Some peers stall; that is a result, too.
                     Err(reason) => {
                         println!("  {reason}");
-                        report
-                            .add(Row { state: State::Stalled(reason), ..Row::new(&load, kind, Vec::new()) });
+                        report.add(Row::stalled(&load, kind, reason));
                     }
                 }
             }

@@ -1,0 +1,37 @@
+import { Redis } from 'ioredis';
+import nodeRedisson from 'node-redisson';
+import { Mutex } from 'redis-semaphore';
+
+/** What makes locks: `acquire` waits until it is held, `release` gives it up and waits for the confirmation. */
+export function connect(kind, url) {
+  switch (kind) {
+    case 'node-redisson':
+      return connectNodeRedisson(url);
+    case 'redis-semaphore':
+      return connectRedisSemaphore(url);
+    default:
+      throw new Error(`no such kind: ${kind}`);
+  }
+}
+
+/** The owner is the object, so each task has its own. */
+function connectNodeRedisson(url) {
+  const { hostname: host, port } = new URL(url);
+  const redisson = new nodeRedisson.Redisson({ redis: { options: { host, port: Number(port) } } });
+  return (name) => {
+    const lock = redisson.getLock(name);
+    return { acquire: () => lock.lock(), release: () => lock.unlock() };
+  };
+}
+
+function connectRedisSemaphore(url) {
+  const redis = new Redis(url);
+  return (name) => {
+    const mutex = new Mutex(redis, name);
+    const acquire = async () => {
+      // Gives up after ten seconds by itself.
+      while (!(await mutex.tryAcquire())) {}
+    };
+    return { acquire, release: () => mutex.release() };
+  };
+}
