@@ -123,7 +123,7 @@ fn npm_peers() -> Result<Words, String> {
     let mut command = tool("npm")?;
     command.args(["ci", "--no-audit", "--no-fund"]).current_dir(&project);
     build("the peers of npm", command)?;
-    Ok(vec![node.into(), project.join("peers.js").into()])
+    Ok(vec![node.into(), "--no-warnings".into(), project.join("peers.js").into()])
 }
 
 fn tool(name: &str) -> Result<Command, String> {
