@@ -45,10 +45,8 @@ impl Renewals {
         if let Some(at) = self.at.remove(&hold) {
             self.due.remove(&(at, hold));
         }
-        if let Some((server, runs_out)) = self.in_line.remove(&hold)
-            && let Some(line) = self.lines.get_mut(&server)
-        {
-            line.waiting.remove(&(runs_out, hold));
+        if let Some((server, runs_out)) = self.in_line.remove(&hold) {
+            self.lines.entry(server).or_default().waiting.remove(&(runs_out, hold));
         }
     }
 
@@ -99,9 +97,8 @@ impl Renewals {
         let line = self.lines.values_mut().find(can)?;
         let room = WINDOW - line.on_their_way;
         let mut taken = Vec::new();
-        while taken.len() < room
-            && let Some((_, hold)) = line.waiting.pop_first()
-        {
+        while taken.len() < room {
+            let Some((_, hold)) = line.waiting.pop_first() else { break };
             self.in_line.remove(&hold);
             taken.push(hold);
         }
