@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/go-redsync/redsync/v4"
 	"github.com/go-redsync/redsync/v4/redis/goredis/v9"
@@ -44,20 +43,12 @@ func connectRedsync(url string) service {
 	locks := redsync.New(goredis.NewPool(redis.NewClient(options)))
 	return func(name string) func() {
 		mutex := locks.NewMutex(name)
-		// Gives up after 32 attempts by itself.
-		for err := mutex.Lock(); err != nil; err = mutex.Lock() {
-			if !errors.Is(err, redsync.ErrFailed) && !taken(err) {
-				panic(err)
-			}
+		// Gives up after 32 attempts by itself, or when its pool has no connection in time.
+		for mutex.Lock() != nil {
 		}
 		return func() {
 			_, err := mutex.Unlock()
 			must(err)
 		}
 	}
-}
-
-func taken(err error) bool {
-	var taken *redsync.ErrTaken
-	return errors.As(err, &taken)
 }

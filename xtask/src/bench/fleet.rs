@@ -21,7 +21,7 @@ use crate::servers::Server;
 use super::programs::Programs;
 
 /// Longer than any load takes whose locks work.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process with locks of one kind. Killed when dropped.
 pub(crate) struct Worker {

@@ -206,6 +206,9 @@ fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<Stri
     if let Some(reason) = failed {
         row.state = State::Stalled(reason);
     }
+    if blocks.is_empty() {
+        return row;
+    }
     if !samples.is_empty() {
         for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)] {
             row.figure(name, percentile(&samples, share));

@@ -6,6 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 use serde_json::json;
 
+use crate::process;
 use crate::servers::Server;
 
 use super::bars;
@@ -101,7 +102,7 @@ impl Report {
         let redis = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?");
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let command = ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
-        let machine = vec![
+        let mut machine = vec![
             ("command", command),
             ("commit", said("git", &["rev-parse", "--short", "HEAD"])),
             ("cores", cores.to_string()),
@@ -110,6 +111,11 @@ impl Report {
             ("redis", redis.trim().to_owned()),
             ("rustc", said("rustc", &["--version"])),
         ];
+        for (what, option) in [("go", "version"), ("java", "--version"), ("node", "--version")] {
+            if process::find_program(what).is_some() {
+                machine.push((what, said(what, &[option])));
+            }
+        }
         Ok(Self { rows: Vec::new(), notes: Vec::new(), machine })
     }
 
@@ -178,7 +184,8 @@ impl Report {
     }
 
     fn table(&self, load: &str) -> String {
-        let rows: Vec<&Row> = self.rows.iter().filter(|row| row.load == load).collect();
+        let mut rows: Vec<&Row> = self.rows.iter().filter(|row| row.load == load).collect();
+        rows.sort_by_key(|row| matches!(row.state, State::NotPresent(_)));
         let unit = unit(load);
         let names: Vec<&str> = rows
             .iter()
@@ -267,7 +274,8 @@ pub(crate) fn short(value: f64) -> String {
 
 fn said(program: &str, args: &[&str]) -> String {
     let output = Command::new(program).args(args).current_dir(crate::root()).output();
-    output.map_or_else(|_| "?".to_owned(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    said.lines().next().unwrap_or("?").trim().to_owned()
 }
 
 fn processor() -> String {
