@@ -17,6 +17,7 @@ pub(crate) mod fuzzing;
 mod handshake;
 mod link;
 mod login;
+mod packed;
 mod pubsub;
 mod sentinel;
 #[cfg(test)]

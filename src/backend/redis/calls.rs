@@ -36,6 +36,7 @@ use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client::once_within;
 use crate::backend::redis::denied::name_permission;
+use crate::backend::redis::packed::packed;
 use crate::backend::redis::whereabouts::Mandate;
 
 /// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
@@ -232,16 +233,17 @@ impl Calls {
         let script: &'static Script = call.script;
         // Known from here on: the server reads this one before the next.
         let (command, text) = if self.known.insert(script.name) {
-            ("EVAL", script.source.into())
+            ("EVAL", script.source)
         } else {
             let digest =
                 self.digests.entry(script.name).or_insert_with(|| fred::util::sha1_hash(script.source));
-            ("EVALSHA", digest.as_str().into())
+            ("EVALSHA", digest.as_str())
         };
-        let mut args: Vec<FredValue> = Vec::with_capacity(2 + call.keys.len() + call.args.len());
-        args.push(text);
-        args.push(i64::try_from(call.keys.len()).unwrap_or(i64::MAX).into());
-        args.extend(call.keys.iter().chain(&call.args).map(|text| FredValue::from(text.as_str())));
+        let args = packed(|add| {
+            add(text);
+            add(&call.keys.len().to_string());
+            call.keys.iter().chain(&call.args).for_each(|text| add(text));
+        });
         (command, args)
     }
 
