@@ -10,6 +10,7 @@
 
 mod alarm;
 mod desk;
+mod seat;
 mod shared;
 mod start;
 mod task;

@@ -48,38 +48,39 @@ impl fmt::Debug for Short<'_> {
     }
 }
 
+/// No span is around it: which caller's would be, if any, is chance.
 pub(crate) fn report(report: Report) {
     match report {
         Report::Granted { name, hold, token, waited } => {
-            event!(name: "acquire", target: TARGET, Level::DEBUG, ?name, hold, token, ?waited, "granted");
+            event!(name: "acquire", target: TARGET, parent: None, Level::DEBUG, ?name, hold, token, ?waited, "granted");
         }
         Report::Waiting { name, holder, pttl } => {
             let holder = Short(&holder);
-            event!(name: "wait", target: TARGET, Level::DEBUG, ?name, %holder, pttl, "held by another");
+            event!(name: "wait", target: TARGET, parent: None, Level::DEBUG, ?name, %holder, pttl, "held by another");
         }
         Report::Renewed { holds } => {
-            event!(name: "renew", target: TARGET, Level::TRACE, holds, "renewed");
+            event!(name: "renew", target: TARGET, parent: None, Level::TRACE, holds, "renewed");
         }
         Report::RenewalFailed { holds, cause } => {
-            event!(name: "renew", target: TARGET, Level::WARN, holds, %cause, "renewal failed");
+            event!(name: "renew", target: TARGET, parent: None, Level::WARN, holds, %cause, "renewal failed");
         }
         Report::Released { name, hold } => {
-            event!(name: "release", target: TARGET, Level::DEBUG, ?name, hold, "released");
+            event!(name: "release", target: TARGET, parent: None, Level::DEBUG, ?name, hold, "released");
         }
         Report::ReleasedAgain { name, hold } => {
-            event!(name: "release", target: TARGET, Level::WARN, ?name, hold, "the server forgot this release: repeated");
+            event!(name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, "the server forgot this release: repeated");
         }
         Report::ReleaseFailed { name, hold, cause } => {
             event!(
-                name: "release", target: TARGET, Level::WARN, ?name, hold, %cause,
+                name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, %cause,
                 "a dropped guard's release could not be confirmed before its lease ended"
             );
         }
         Report::Suspect { name, hold } => {
-            event!(name: "renew", target: TARGET, Level::WARN, ?name, hold, "no renewal confirmed for a while");
+            event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, "no renewal confirmed for a while");
         }
         Report::Lost { name, hold, reason } => {
-            event!(name: "lost", target: TARGET, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
+            event!(name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
         }
         other => report_surroundings(other),
     }
@@ -90,30 +91,30 @@ fn report_surroundings(report: Report) {
     match report {
         Report::WaitingOnSelf { name, hold } => {
             event!(
-                name: "wait", target: TARGET, Level::WARN, ?name, hold,
+                name: "wait", target: TARGET, parent: None, Level::WARN, ?name, hold,
                 "waiting for 10 s for a hold of this same client: does a task wait for one that it blocks?"
             );
         }
         Report::WakeUpsMissing { name, in_a_row } => {
             event!(
-                name: "wait", target: TARGET, Level::WARN, ?name, in_a_row,
+                name: "wait", target: TARGET, parent: None, Level::WARN, ?name, in_a_row,
                 "several grants in a row without a wake-up: do all clients use the same wire profile and sharding?"
             );
         }
         Report::PublishRefused { name } => {
             event!(
-                name: "release", target: TARGET, Level::WARN, ?name,
+                name: "release", target: TARGET, parent: None, Level::WARN, ?name,
                 "freed, but Redis refused to publish it: waiters learn of it late"
             );
         }
         Report::ClockJump => {
-            event!(name: "renew", target: TARGET, Level::WARN, "the server's clock jumped");
+            event!(name: "renew", target: TARGET, parent: None, Level::WARN, "the server's clock jumped");
         }
         Report::LinkUp { address, version } => {
-            event!(name: "link", target: TARGET, Level::INFO, %address, %version, "connected");
+            event!(name: "link", target: TARGET, parent: None, Level::INFO, %address, %version, "connected");
         }
         Report::LinkDown { cause } => {
-            event!(name: "link", target: TARGET, Level::WARN, %cause, "disconnected");
+            event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "disconnected");
         }
         _ => {}
     }
@@ -122,6 +123,35 @@ fn report_surroundings(report: Report) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::Ordering;
+
+    use tracing::Event;
+    use tracing::Subscriber;
+    use tracing_subscriber::layer::Context;
+    use tracing_subscriber::layer::Layer;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    /// Whether an event came that belongs to no span.
+    struct OfNoSpan(Arc<AtomicBool>);
+
+    impl<S: Subscriber> Layer<S> for OfNoSpan {
+        fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
+            self.0.store(event.is_root(), Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_report_is_not_told_as_a_part_of_the_call_during_which_it_comes() {
+        let seen = Arc::<AtomicBool>::default();
+        let subscriber = tracing_subscriber::registry().with(OfNoSpan(Arc::clone(&seen)));
+        tracing::subscriber::with_default(subscriber, || {
+            release_span(&LockName::new("orders:42").unwrap()).in_scope(|| report(Report::ClockJump));
+        });
+        assert!(seen.load(Ordering::SeqCst));
+    }
 
     #[test]
     fn client_ids_are_shortened() {

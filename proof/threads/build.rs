@@ -19,7 +19,7 @@ struct Broken {
 include!("broken.rs");
 
 /// From each file what threads share, without its tests.
-const FILES: [&str; 4] = ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/shared.rs"];
+const FILES: [&str; 5] = ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/seat.rs", "keeper/shared.rs"];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
 const SEEN: [(&str, &str); 8] = [
@@ -80,7 +80,8 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
         }
         _ => text,
     };
-    let [cell, slot, desk, shared] = FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
+    let [cell, slot, desk, seat, shared] =
+        FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
     let keeper = prepared(&message(&changed("keeper.rs", read(&src.join("keeper.rs")))), name);
     let ending = prepared(&ending(&changed("keeper/task.rs", read(&src.join("keeper/task.rs")))), name);
     let models = if name == "good" {
@@ -95,6 +96,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
          pub(crate) mod {name} {{\n\
          pub(crate) mod cell {{\n{cell}\n}}\npub(crate) mod slot {{\n{slot}\n}}\n\
          pub(crate) mod keeper {{\n{keeper}\npub(crate) mod desk {{\n{desk}\n}}\n\
+         pub(crate) mod seat {{\n{seat}\n}}\n\
          pub(crate) mod shared {{\n{shared}\n}}\npub(crate) mod ending {{\n{ending}\n}}\n}}\n{models}}}\n"
     );
     if on_shuttle { shuttle(&text) } else { text }

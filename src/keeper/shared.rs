@@ -39,6 +39,9 @@ const LAST_RELEASES: Duration = Duration::from_millis(200);
 /// The locks that a keeper left to their leases. Empty while it lives.
 pub(super) type Left = OnceLock<Vec<LockName>>;
 
+/// Has the keeper take a message here and now, if it can.
+pub(super) type AtOnce = Box<dyn Fn(&mut Option<Message>) + Send + Sync>;
+
 /// One for each client. Client, locks, guards and pending futures hold it; the keeper does not, so that dropping
 /// the last of them ends the keeper.
 pub(crate) struct Shared {
@@ -50,6 +53,8 @@ pub(crate) struct Shared {
     pub(super) left: Arc<Left>,
     /// The keeper's thread, when it has one of its own.
     pub(super) thread: Option<ThreadId>,
+    /// When it is a task on its callers' runtime.
+    pub(super) at_once: Option<AtOnce>,
     next_request: AtomicU64,
 }
 
@@ -63,7 +68,13 @@ impl Shared {
         left: Arc<Left>,
         thread: Option<ThreadId>,
     ) -> Self {
-        Self { mailbox, clock, config, directory, counters, left, thread, next_request: AtomicU64::new(1) }
+        let next_request = AtomicU64::new(1);
+        Self { mailbox, clock, config, directory, counters, left, thread, at_once: None, next_request }
+    }
+
+    pub(super) fn with(mut self, at_once: Option<AtOnce>) -> Self {
+        self.at_once = at_once;
+        self
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -130,8 +141,14 @@ impl Shared {
     ) -> Asked {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();
-        // A keeper that is gone gives the message back; the ticket dropped with it answers `Closed`.
-        let _ = self.mailbox.send(message(request, ticket));
+        let mut message = Some(message(request, ticket));
+        if let Some(at_once) = &self.at_once {
+            at_once(&mut message);
+        }
+        if let Some(message) = message {
+            // A keeper that is gone gives the message back; the ticket dropped with it answers `Closed`.
+            let _ = self.mailbox.send(message);
+        }
         Asked { request, slot, cancellable, shared: Arc::clone(self) }
     }
 }

@@ -1,6 +1,9 @@
 //! Bringing a keeper to life, on a thread of its own or on the caller's runtime.
 
 use std::fmt;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -16,7 +19,10 @@ use crate::config::Keeper;
 use crate::error::Error;
 use crate::stats::Counters;
 
+use super::Message;
 use super::Shared;
+use super::seat::Seat;
+use super::shared::AtOnce;
 use super::task::Task;
 
 /// Makes the backend; called where the keeper runs, inside its runtime.
@@ -46,24 +52,64 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let left = Arc::default();
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let make = move || Task::new(setup, messages, holds, numbers, unreleased);
-    let thread = match keeper {
-        Keeper::Thread => Some(on_a_thread(make)?),
-        Keeper::Current => {
-            on_this_runtime(make)?;
-            None
-        }
+    let (thread, at_once) = match keeper {
+        Keeper::Thread => (Some(on_a_thread(make)?), None),
+        Keeper::Current => (None, on_this_runtime(make, clock)?),
     };
-    Ok(Arc::new(Shared::new(mailbox, clock, config, directory, counters, left, thread)))
+    let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
+    Ok(Arc::new(shared.with(at_once)))
 }
 
-fn on_this_runtime(make: impl FnOnce() -> Task + Send + 'static) -> Result<(), Error> {
+fn on_this_runtime(
+    make: impl FnOnce() -> Task + Send + 'static,
+    clock: Clock,
+) -> Result<Option<AtOnce>, Error> {
     let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
         option: "keeper",
         given: "Keeper::Current outside a Tokio runtime".to_owned(),
         allowed: "Keeper::Thread there".to_owned(),
     })?;
-    runtime.spawn(async move { make().run().await.deliver() });
-    Ok(())
+    if !matches!(clock, Clock::Boot) {
+        // In memory nothing is gained, and the order in which tasks run stays the one that tests are used to.
+        runtime.spawn(async move { make().run().await.deliver() });
+        return Ok(None);
+    }
+    let seat = Arc::new(Seat::new());
+    runtime.spawn(Seated(Arc::clone(&seat)).run(make));
+    Ok(Some(Box::new(move |message| poll_at_once(&seat, &runtime, message))))
+}
+
+/// The future of a task that callers may poll, too.
+struct Seated(Arc<Seat<Task>>);
+
+impl Seated {
+    async fn run(self, make: impl FnOnce() -> Task) {
+        self.0.sit(make());
+        let task = poll_fn(|cx| self.0.poll(cx, Task::poll)).await;
+        // Without it: it has panicked.
+        if let Some(task) = task {
+            task.end().await.deliver();
+        }
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// On the caller's thread. Leaves the message where the mailbox is the way to go.
+fn poll_at_once(seat: &Seat<Task>, runtime: &Handle, message: &mut Option<Message>) {
+    if Handle::try_current().is_err() {
+        // No thread of a runtime: nothing would be gained, and a thread that ends cannot enter one.
+        return;
+    }
+    // A bug of the keeper's is the keeper's end, as in its own future, and not the caller's.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        let _runtime = runtime.enter();
+        seat.poll_for_it(|task, cx| task.poll_with(message, cx));
+    }));
 }
 
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thread::ThreadId, Error> {

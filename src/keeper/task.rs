@@ -139,16 +139,34 @@ impl Task {
 
     pub(super) async fn run(mut self) -> Farewell {
         poll_fn(|cx| self.poll(cx)).await;
+        self.end().await
+    }
+
+    /// What is left to do after the last poll.
+    pub(super) async fn end(mut self) -> Farewell {
         self.last_words = None;
         self.turn_callers_away().await;
         self.close_backend().await;
         std::mem::take(&mut self.farewell)
     }
 
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Takes a message without the mailbox, and does what follows. Leaves it where others wait in the mailbox: they
+    /// were sent before.
+    pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.messages.is_empty() {
+            return Poll::Pending;
+        }
+        if let Some(message) = message.take() {
+            self.on_message(message);
+        }
+        self.poll(cx)
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
-            let mut idle = self.take_events(cx);
-            idle &= self.take_messages(cx);
+            // Messages first: what they send wakes nobody until the backend has been polled.
+            let mut idle = self.take_messages(cx);
+            idle &= self.take_events(cx);
             idle &= self.look_at_clock(cx);
             if self.life == Life::Finished {
                 return Poll::Ready(());
@@ -164,21 +182,21 @@ impl Task {
     // ---- what comes in; true: nothing more for now
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
-        for taken in 0..BATCH {
+        for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
-                Poll::Pending => return taken == 0,
+                Poll::Pending => return true,
             }
         }
         false
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
-        for taken in 0..BATCH {
+        for _ in 0..BATCH {
             match self.messages.poll_recv(cx) {
                 Poll::Ready(Some(message)) => self.on_message(message),
                 // Without handles there was a `LastHandle` before.
-                Poll::Ready(None) | Poll::Pending => return taken == 0,
+                Poll::Ready(None) | Poll::Pending => return true,
             }
         }
         false

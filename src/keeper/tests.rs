@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
 use std::task::Poll;
@@ -19,7 +20,9 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
+use crate::cell::HoldCell;
 use crate::clock::Clock;
+use crate::clock::Moment;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::config::Sharding;
@@ -27,19 +30,24 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
+use crate::error::LossReason;
 use crate::lease::LeaseMs;
+use crate::name::LockName;
 use crate::name::WireProfile;
+use crate::owner::OwnerKey;
 
 use super::Message;
 use super::Setup;
 use super::Shared;
+use super::shared::Asked;
 use super::start;
 
 /// No server is there, and none will be.
 #[derive(Default)]
 struct Nowhere {
     failed: Option<Failure>,
-    panics: bool,
+    panics: Arc<AtomicBool>,
+    polls: Arc<AtomicUsize>,
     closes: bool,
     closing: bool,
     gone: Option<Gone>,
@@ -62,7 +70,10 @@ impl Backend for Nowhere {
     fn unsubscribe(&mut self, _: Arc<str>, _: bool) {}
 
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<BackendEvent> {
-        assert!(!self.panics, "a bug");
+        // What a backend may do only with its runtime around it.
+        drop(tokio::time::sleep(Duration::ZERO));
+        self.polls.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics.load(Ordering::SeqCst), "a bug");
         match self.failed.take() {
             Some(failure) => Poll::Ready(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }),
             None if self.closing && self.closes => Poll::Ready(BackendEvent::Closed),
@@ -105,7 +116,8 @@ fn closing() -> Nowhere {
 
 #[test]
 fn callers_of_a_keeper_that_panicked_hear_that_it_is_closed() {
-    let shared = keeper(Keeper::Thread, Nowhere { panics: true, ..Nowhere::default() });
+    let shared =
+        keeper(Keeper::Thread, Nowhere { panics: Arc::new(AtomicBool::new(true)), ..Nowhere::default() });
     for _ in 0..3 {
         let answer = futures::executor::block_on(shared.ask(|request| Event::Ping { request }));
         assert!(matches!(answer, Answer::Failed(Error::Closed)), "{answer:?}");
@@ -167,6 +179,95 @@ async fn dropping_the_last_handle_ends_the_keeper() {
         };
         tokio::time::timeout(Duration::from_secs(10), ended).await.expect("the keeper lives on");
     }
+}
+
+fn ping(shared: &Arc<Shared>) -> Asked {
+    shared.ask(|request| Event::Ping { request })
+}
+
+/// Gives every task of this runtime its turn.
+async fn settle() {
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_caller_on_the_keepers_runtime_polls_it_and_wakes_no_task() {
+    let polls = Arc::<AtomicUsize>::default();
+    let shared = keeper(Keeper::Current, Nowhere { polls: Arc::clone(&polls), ..closing() });
+    let early = ping(&shared);
+    assert_eq!(polls.load(Ordering::SeqCst), 0, "the keeper has no waker yet");
+    settle().await;
+    let before = polls.load(Ordering::SeqCst);
+    assert!(before > 0);
+    let asked = ping(&shared);
+    let at_once = polls.load(Ordering::SeqCst);
+    assert!(at_once > before);
+    settle().await;
+    assert_eq!(polls.load(Ordering::SeqCst), at_once, "its task was woken as well");
+    drop((early, asked));
+}
+
+#[tokio::test]
+async fn what_is_in_the_mailbox_goes_first() {
+    let polls = Arc::<AtomicUsize>::default();
+    let shared = keeper(Keeper::Current, Nowhere { polls: Arc::clone(&polls), ..closing() });
+    settle().await;
+    let before = polls.load(Ordering::SeqCst);
+    shared.release(1, RequestId(1));
+    let asked = ping(&shared);
+    assert_eq!(polls.load(Ordering::SeqCst), before, "overtaken");
+    settle().await;
+    assert!(polls.load(Ordering::SeqCst) > before);
+    drop(asked);
+}
+
+#[tokio::test]
+async fn a_keeper_that_panics_while_a_caller_polls_it_ends_alone() {
+    let (panics, dropped) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
+    let gone = Some(Gone(Arc::clone(&dropped)));
+    let shared = keeper(Keeper::Current, Nowhere { panics: Arc::clone(&panics), gone, ..closing() });
+    settle().await;
+    let waiting = ping(&shared);
+    let cell = Arc::new(HoldCell::new(LockName::new("held").unwrap(), 1, 1, Moment::NEVER));
+    shared.directory().insert((cell.name.clone(), OwnerKey::unique()), Arc::clone(&cell));
+    panics.store(true, Ordering::SeqCst);
+    let asked = ping(&shared);
+    assert!(dropped.load(Ordering::SeqCst), "it lives on");
+    assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
+    assert!(shared.left.get().is_some());
+    for asked in [waiting, asked, ping(&shared), shared.ask_shutdown(Duration::from_secs(5))] {
+        assert!(matches!(asked.await, Answer::Failed(Error::Closed)));
+    }
+}
+
+#[test]
+fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
+    let (polls, dropped) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());
+    let gone = Some(Gone(Arc::clone(&dropped)));
+    let backend = Nowhere { polls: Arc::clone(&polls), gone, ..closing() };
+    let own = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let shared = own.block_on(async {
+        let shared = keeper(Keeper::Current, backend);
+        settle().await;
+        shared
+    });
+    // Without timers: the backend needs those of the keeper's runtime.
+    let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let before = polls.load(Ordering::SeqCst);
+    let inside = other.enter();
+    let from_other = ping(&shared);
+    drop(inside);
+    assert!(polls.load(Ordering::SeqCst) > before);
+    let from_none = ping(&shared);
+    drop(own);
+    assert!(dropped.load(Ordering::SeqCst), "it outlives its runtime");
+    for asked in [from_other, from_none, ping(&shared)] {
+        assert!(matches!(other.block_on(asked), Answer::Failed(Error::Closed)));
+    }
+    let late = other.block_on(async { ping(&shared).await });
+    assert!(matches!(late, Answer::Failed(Error::Closed)));
 }
 
 /// What handles without a keeper behind them have sent.

@@ -1,5 +1,6 @@
 //! Two or three threads each, doing to the shipped code what callers and the keeper do to it.
 
+use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -20,9 +21,11 @@ use crate::good::keeper::Message;
 use crate::good::keeper::desk::Desk;
 use crate::good::keeper::ending::Ending;
 use crate::good::keeper::ending::Farewell;
+use crate::good::keeper::seat::Seat;
 use crate::good::keeper::shared::Shared;
 use crate::good::slot::slot;
 use crate::name::LockName;
+use crate::sync::Mutex;
 use crate::sync::block_on;
 use crate::sync::thread;
 use crate::sync::unbounded_channel;
@@ -227,6 +230,76 @@ pub(crate) fn check_outcomes() {
     assert!(seen == 0 || seen == 3, "only one of both outcomes: {seen}");
 }
 
+/// A keeper's task: what there is to do, and whom to tell that there is more.
+struct Worker {
+    todo: Arc<Todo>,
+    done: u32,
+    all: u32,
+}
+
+type Todo = Mutex<(u32, Option<Waker>)>;
+
+impl Worker {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut todo = self.todo.lock().unwrap();
+        self.done += std::mem::take(&mut todo.0);
+        todo.1 = Some(cx.waker().clone());
+        if self.done == self.all { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+/// As `Shared` does it: at once if that goes, else left there, and whoever waits for it woken.
+fn hand_over(seat: &Seat<Worker>, todo: &Todo) {
+    let mut taken = false;
+    seat.poll_for_it(|worker, cx| {
+        worker.done += 1;
+        taken = true;
+        worker.poll(cx)
+    });
+    if !taken {
+        let mut todo = todo.lock().unwrap();
+        todo.0 += 1;
+        let waker = todo.1.take();
+        drop(todo);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// Two callers and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
+pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
+    let seat = Arc::new(Seat::new());
+    let todo = Arc::new(Mutex::new((0, None)));
+    let callers: Vec<_> = (0..2)
+        .map(|_| {
+            let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
+            thread::spawn(move || hand_over(&seat, &todo))
+        })
+        .collect();
+    seat.sit(Worker { todo, done: 0, all: 2 });
+    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
+    assert_eq!(ended.map(|worker| worker.done), Some(2));
+    for caller in callers {
+        caller.join().unwrap();
+    }
+}
+
+/// Its own future is dropped while a caller polls the task.
+pub(crate) fn a_task_goes_with_its_future() {
+    let seat = Arc::new(Seat::new());
+    let todo = Arc::new(Mutex::new((0, None)));
+    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 9 });
+    assert!(seat.poll(&mut Context::from_waker(Waker::noop()), Worker::poll).is_pending());
+    let caller = {
+        let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
+        thread::spawn(move || hand_over(&seat, &todo))
+    };
+    seat.close();
+    caller.join().unwrap();
+    assert_eq!(Arc::strong_count(&todo), 1, "it lives on");
+}
+
 /// Every model.
 pub(crate) const MODELS: &[(&str, fn())] = &[
     ("what_ran_out_is_not_revived", what_ran_out_is_not_revived),
@@ -237,5 +310,7 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_grant_is_withdrawn_or_taken", a_grant_is_withdrawn_or_taken),
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
     ("a_keeper_that_ends_answers_everybody", a_keeper_that_ends_answers_everybody),
+    ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
+    ("a_task_goes_with_its_future", a_task_goes_with_its_future),
     ("a_shutdown_that_was_taken_is_told_the_outcome", a_shutdown_that_was_taken_is_told_the_outcome),
 ];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::HashSet;
 use std::collections::VecDeque;
+use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
@@ -80,6 +81,17 @@ struct Ticket {
 type Finished = (u64, Result<FredValue, FredError>);
 type Running = Pin<Box<dyn Future<Output = Finished> + Send>>;
 
+struct AllRunning(FuturesUnordered<Running>);
+
+impl Default for AllRunning {
+    /// With one that never ends: having polled every future it has, `FuturesUnordered` wakes its own task, which
+    /// with a single call would be after each sending.
+    fn default() -> Self {
+        let never: Running = Box::pin(pending());
+        Self(std::iter::once(never).collect())
+    }
+}
+
 /// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
 /// be sent again still goes before what was submitted after it.
 #[derive(Default)]
@@ -96,7 +108,7 @@ pub(crate) struct Calls {
     /// That of the connection whose answers are awaited.
     mandate: Mandate,
     /// Every ticket in flight has its future here.
-    running: FuturesUnordered<Running>,
+    running: AllRunning,
     in_flight: BTreeMap<u64, Ticket>,
     last_number: u64,
     answers: VecDeque<(OpId, Outcome<Value>)>,
@@ -130,10 +142,10 @@ impl Calls {
     /// Answers whatever is left: its connection is gone, with fred's task, so nothing can be sent any more.
     pub(crate) fn disconnected(&mut self, cause: &str) {
         self.connection = None;
-        while let Some(Some((number, result))) = self.running.next().now_or_never() {
+        while let Some(Some((number, result))) = self.running.0.next().now_or_never() {
             self.settle(number, result);
         }
-        self.running = FuturesUnordered::new();
+        self.running = AllRunning::default();
         for ticket in std::mem::take(&mut self.in_flight).into_values() {
             self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
         }
@@ -180,7 +192,7 @@ impl Calls {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(answer);
             }
-            match self.running.poll_next_unpin(cx) {
+            match self.running.0.poll_next_unpin(cx) {
                 Poll::Ready(Some((number, result))) => self.settle(number, result),
                 Poll::Ready(None) | Poll::Pending => return Poll::Pending,
             }
@@ -218,7 +230,7 @@ impl Calls {
         // fred sends a command when its future is first polled: here, so that the order is that of the calls.
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready((number, result)) => self.settle(number, result),
-            Poll::Pending => self.running.push(future),
+            Poll::Pending => self.running.0.push(future),
         }
     }
 
@@ -374,5 +386,39 @@ pub(crate) fn convert(value: FredValue) -> Value {
         FredValue::Bytes(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
         FredValue::Array(items) => Value::List(items.into_iter().map(convert).collect()),
         other => Value::Text(other.as_string().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+
+    use futures::task::ArcWake;
+    use futures::task::waker_ref;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl ArcWake for Woken {
+        fn wake_by_ref(woken: &Arc<Self>) {
+            woken.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_call_in_flight_wakes_nobody_before_its_answer() {
+        let (mut running, woken) = (AllRunning::default(), Arc::<Woken>::default());
+        let mut poll = |running: &mut AllRunning| {
+            running.0.poll_next_unpin(&mut Context::from_waker(&waker_ref(&woken))).is_pending()
+        };
+        // The one that never ends is polled once, too.
+        assert!(poll(&mut running));
+        let before = woken.0.load(Ordering::SeqCst);
+        running.0.push(Box::pin(pending()));
+        assert!(poll(&mut running));
+        assert_eq!(woken.0.load(Ordering::SeqCst), before);
     }
 }
