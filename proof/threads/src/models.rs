@@ -267,22 +267,21 @@ fn hand_over(seat: &Seat<Worker>, todo: &Todo) {
     }
 }
 
-/// Two callers and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
+/// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
 pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
     let seat = Arc::new(Seat::new());
     let todo = Arc::new(Mutex::new((0, None)));
-    let callers: Vec<_> = (0..2)
-        .map(|_| {
-            let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
-            thread::spawn(move || hand_over(&seat, &todo))
+    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 2 });
+    let caller = {
+        let seat = Arc::clone(&seat);
+        thread::spawn(move || {
+            hand_over(&seat, &todo);
+            hand_over(&seat, &todo);
         })
-        .collect();
-    seat.sit(Worker { todo, done: 0, all: 2 });
+    };
     let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
     assert_eq!(ended.map(|worker| worker.done), Some(2));
-    for caller in callers {
-        caller.join().unwrap();
-    }
+    caller.join().unwrap();
 }
 
 /// Its own future is dropped while a caller polls the task.

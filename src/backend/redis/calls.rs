@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn a_call_in_flight_wakes_nobody_before_its_answer() {
         let (mut running, woken) = (AllRunning::default(), Arc::<Woken>::default());
-        let mut poll = |running: &mut AllRunning| {
+        let poll = |running: &mut AllRunning| {
             running.0.poll_next_unpin(&mut Context::from_waker(&waker_ref(&woken))).is_pending()
         };
         // The one that never ends is polled once, too.
