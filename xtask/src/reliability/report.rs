@@ -157,4 +157,19 @@ mod tests {
     fn numbers_are_grouped() {
         assert_eq!([grouped(1_234_567), grouped(123), grouped(1_000)], ["1,234,567", "123", "1,000"]);
     }
+
+    #[test]
+    fn the_readme_says_what_the_report_says_and_every_bar_is_met() {
+        let report = json!({ "runs": read(&crate::root().join(super::super::REPORT)).unwrap() });
+        let readme = std::fs::read_to_string(crate::root().join("README.md")).unwrap();
+        let list = list(&report, super::super::SENTENCES).unwrap();
+        assert_eq!(&readme[quoted(&readme).unwrap()], list, "cargo xtask reliability writes it");
+        let bars = [super::super::BARS, super::super::LIMITS];
+        for (part, field, ..) in bars.into_iter().flatten() {
+            assert!(figure(&report, part, field).is_some(), "{part}.{field} was not run");
+        }
+        assert!(print_bars(&report, super::super::BARS, super::super::LIMITS));
+        let failed = report["runs"].as_array().into_iter().flatten().find(|run| run["passed"] != true);
+        assert_eq!(failed, None);
+    }
 }
