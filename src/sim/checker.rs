@@ -53,6 +53,8 @@ struct Hold {
     name: Option<LockName>,
     cell: Option<Arc<HoldCell>>,
     owner: Option<OwnerKey>,
+    /// When its first level was.
+    granted_at: Option<Moment>,
     /// Granted and not given up: the owner's count.
     levels: Vec<RequestId>,
     /// Since when nobody has a guard, or the holder knows better.
@@ -335,7 +337,7 @@ impl Checker {
                 Ok(())
             }
             Answer::Failed(error) if self.plan.calm && ask.is_some_and(|ask| ask.lock.is_some()) => {
-                self.on_failed_in_calm(ask, error)
+                self.on_failed_in_calm(now, client, ask, error)
             }
             _ => Ok(()),
         }
@@ -368,9 +370,23 @@ impl Checker {
         Err(format!("P11: client {client} {request:?} is told None, and nobody said that {lock} is held"))
     }
 
-    /// Without any fault only a wait too short for one round trip may end without an answer.
-    fn on_failed_in_calm(&self, ask: Option<&Ask>, error: &Error) -> Result<(), String> {
+    /// Without any fault only a wait too short for one round trip may end without an answer; or one whose owner got the
+    /// lock elsewhere so shortly before its end that too little was left for a re-entry.
+    fn on_failed_in_calm(
+        &self,
+        now: Moment,
+        client: usize,
+        ask: Option<&Ask>,
+        error: &Error,
+    ) -> Result<(), String> {
         let long = self.plan.command_timeout.max(Duration::from_micros(100_000 + 8 * self.plan.latency));
+        let just_granted = |ask: &Ask| {
+            let of_client = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+            of_client.filter(|hold| hold.owner == ask.owner).any(|hold| {
+                hold.cell.as_ref().is_some_and(|cell| Some(&cell.name) == ask.lock.as_ref())
+                    && hold.granted_at.is_some_and(|at| now.since(at) < long)
+            })
+        };
         match (error, ask.and_then(|ask| ask.wait)) {
             (
                 Error::HoldCountLimit { .. }
@@ -381,6 +397,7 @@ impl Checker {
             )
             | (Error::Unavailable { .. }, Some(Wait::Once)) => Ok(()),
             (Error::Unavailable { .. }, Some(Wait::For(wait))) if wait < long => Ok(()),
+            (Error::Unavailable { .. }, Some(Wait::For(_))) if ask.is_some_and(just_granted) => Ok(()),
             _ => Err(format!("P11: {ask:?} failed without any fault: {error}")),
         }
     }
@@ -416,6 +433,7 @@ impl Checker {
             ));
         }
         hold.owner = owner;
+        hold.granted_at.get_or_insert(now);
         hold.token = Some(token);
         hold.cell = Some(Arc::clone(cell));
         hold.levels.push(request);
