@@ -80,6 +80,11 @@ impl Plan {
         kinds.iter().copied().filter(|kind| wanted(kind)).collect()
     }
 
+    /// Rounds of blocks, the first of which does not count, and whose block is next: another one begins each round.
+    fn turns(&self, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
+        (0..=self.blocks).flat_map(move |round| (0..count).map(move |turn| (round, (turn + round) % count)))
+    }
+
     /// Those of `kinds` that are wanted and there; those that are wanted only are put into the report of `load`.
     fn kinds(
         &self,

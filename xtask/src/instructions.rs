@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::driver;
 use crate::process;
 use crate::process::Echo;
 use crate::test;
@@ -27,7 +28,7 @@ pub(crate) fn run(write: bool) -> Result<bool, String> {
         return Ok(true);
     }
     let count = count()?;
-    let compiler = compiler()?;
+    let compiler = process::first_line(Command::new("rustc").arg("--version"));
     let path = crate::root().join(RECORD);
     println!("{{\"part\":\"instructions\",\"engine_pair\":{count},\"rustc\":\"{compiler}\"}}");
     if write {
@@ -58,13 +59,14 @@ fn judge(record: &str, compiler: &str, count: u64) -> bool {
 }
 
 fn count() -> Result<u64, String> {
-    let built =
-        process::run(process::cargo(&["test", test::FEATURES, "--lib", "--no-run"]), LIMIT, Echo::Off)?;
-    let program = built.output.lines().find_map(|line| {
-        let (_, path) = line.trim().strip_prefix("Executable ")?.split_once('(')?;
-        Some(crate::root().join(path.trim_end_matches(')')))
-    });
-    let program = program.filter(|_| built.success).ok_or(built.output)?;
+    let mut command =
+        process::cargo(&["test", "--lib", "--no-run", "--message-format=json-render-diagnostics"]);
+    command.arg(test::FEATURES);
+    let built = process::run(command, LIMIT, Echo::Off)?;
+    if !built.success {
+        return Err(built.output);
+    }
+    let program = driver::executable(&built.output, "redis_reentrant_lock")?;
     let out: PathBuf = crate::root().join("target/callgrind.out");
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", &format!("--toggle-collect={COUNTED}")]);
@@ -77,13 +79,6 @@ fn count() -> Result<u64, String> {
         return Err(format!("nothing was counted: {}", done.output));
     }
     Ok(all / PAIRS)
-}
-
-fn compiler() -> Result<String, String> {
-    let mut command = Command::new("rustc");
-    command.arg("--version");
-    let done = process::run(command, LIMIT, Echo::Off)?;
-    Ok(done.output.lines().next().unwrap_or_default().to_owned())
 }
 
 #[cfg(test)]

@@ -122,6 +122,13 @@ pub(crate) fn kill_group(group: u32) {
     }
 }
 
+/// The first line that a program says; empty if it says nothing, or is not there.
+pub(crate) fn first_line(command: &mut Command) -> String {
+    let done = command.output();
+    let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or_default().trim().to_owned()
+}
+
 /// Looks a program up as a shell would.
 pub(crate) fn find_program(name: &str) -> Option<PathBuf> {
     if name.contains('/') {

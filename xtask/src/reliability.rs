@@ -149,8 +149,8 @@ fn run_part(words: &[&str]) -> Result<Value, String> {
         "passed": done.success,
         "seconds": done.took.as_secs(),
         "commit": commit,
-        "redis": version(Command::new(servers::find_or_install()?).arg("--version")),
-        "rustc": version(Command::new("rustc").arg("--version")),
+        "redis": process::first_line(Command::new(servers::find_or_install()?).arg("--version")),
+        "rustc": process::first_line(Command::new("rustc").arg("--version")),
         "figures": figures(&done.output),
     }))
 }
@@ -179,16 +179,10 @@ pub(crate) fn pairs<'a>(args: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, Str
 
 /// Of what was run, and whether there were changes that are not in it.
 fn commit() -> String {
-    let git = |words: &[&str]| version(Command::new("git").args(words).current_dir(crate::root()));
+    let git =
+        |words: &[&str]| process::first_line(Command::new("git").args(words).current_dir(crate::root()));
     let changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
     git(&["rev-parse", "HEAD"]) + if changed { ", with changes" } else { "" }
-}
-
-/// The first line that a program says.
-fn version(command: &mut Command) -> String {
-    let done = command.output();
-    let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
-    text.lines().next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

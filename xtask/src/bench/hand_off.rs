@@ -47,13 +47,10 @@ pub(crate) fn all(
         parties.push(Party { members, answers: Vec::new() });
     }
     let length = if plan.quick { 500_000 } else { 1_000_000 };
-    for round in 0..=plan.blocks {
-        for turn in 0..parties.len() {
-            let party = &mut parties[(turn + round) % LOADS.len()];
-            let answers = party.block(length)?;
-            if round > 0 {
-                party.answers.push(answers);
-            }
+    for (round, at) in plan.turns(parties.len()) {
+        let answers = parties[at].block(length)?;
+        if round > 0 {
+            parties[at].answers.push(answers);
         }
     }
     for (load, party) in LOADS.into_iter().zip(&parties) {

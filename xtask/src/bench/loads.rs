@@ -146,29 +146,25 @@ impl Bench<'_> {
         }
         let mut took = vec![Duration::ZERO; kinds.len()];
         let mut connection = self.server.connect().map_err(|error| error.to_string())?;
-        for round in 0..=self.plan.blocks {
-            for turn in 0..kinds.len() {
-                // Another kind begins each round.
-                let at = (turn + round) % kinds.len();
-                if failed[at].is_some() {
-                    continue;
+        for (round, at) in self.plan.turns(kinds.len()) {
+            if failed[at].is_some() {
+                continue;
+            }
+            let before = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
+            let started = Instant::now();
+            let result = block(&mut fleet[at]);
+            took[at] += started.elapsed();
+            let after = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
+            match result {
+                Ok(_) if round == 0 => {}
+                Ok(result) => {
+                    done[at].0.push(result);
+                    done[at].1.add(after.since(before));
+                    failed[at] = too_slow(kinds[at], took[at]);
                 }
-                let before = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
-                let started = Instant::now();
-                let result = block(&mut fleet[at]);
-                took[at] += started.elapsed();
-                let after = Sent::so_far(&mut connection).map_err(|error| error.to_string())?;
-                match result {
-                    Ok(_) if round == 0 => {}
-                    Ok(result) => {
-                        done[at].0.push(result);
-                        done[at].1.add(after.since(before));
-                        failed[at] = too_slow(kinds[at], took[at]);
-                    }
-                    Err(reason) => {
-                        peer_failed(kinds[at], reason, &mut failed[at])?;
-                        fleet[at].clear();
-                    }
+                Err(reason) => {
+                    peer_failed(kinds[at], reason, &mut failed[at])?;
+                    fleet[at].clear();
                 }
             }
         }

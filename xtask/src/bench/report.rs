@@ -273,9 +273,8 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 fn said(program: &str, args: &[&str]) -> String {
-    let output = Command::new(program).args(args).current_dir(crate::root()).output();
-    let said = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    said.lines().next().unwrap_or("?").trim().to_owned()
+    let line = process::first_line(Command::new(program).args(args).current_dir(crate::root()));
+    if line.is_empty() { "?".to_owned() } else { line }
 }
 
 fn processor() -> String {

@@ -34,13 +34,10 @@ pub(crate) fn all(
         }
     }
     let mut done: Vec<Vec<Sent>> = fleet.iter().map(|_| Vec::new()).collect();
-    for round in 0..=plan.blocks {
-        for turn in 0..fleet.len() {
-            let at = (turn + round) % fleet.len();
-            let sent = block(&mut fleet[at], &mut connection, round)?;
-            if round > 0 {
-                done[at].push(sent);
-            }
+    for (round, at) in plan.turns(fleet.len()) {
+        let sent = block(&mut fleet[at], &mut connection, round)?;
+        if round > 0 {
+            done[at].push(sent);
         }
     }
     for (worker, blocks) in fleet.iter().zip(done) {
