@@ -3,6 +3,8 @@
 #[cfg(feature = "in-memory")]
 pub(crate) mod memory;
 pub(crate) mod redis;
+#[cfg(test)]
+pub(crate) mod woken;
 
 use std::fmt;
 use std::sync::Arc;

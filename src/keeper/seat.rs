@@ -155,24 +155,12 @@ impl<T> fmt::Debug for Seat<T> {
 mod tests {
     use super::*;
 
+    use futures::task::noop_waker_ref;
     use std::panic::AssertUnwindSafe;
     use std::panic::catch_unwind;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering;
 
-    use futures::task::ArcWake;
-    use futures::task::noop_waker_ref;
-    use futures::task::waker;
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl ArcWake for Woken {
-        fn wake_by_ref(woken: &Arc<Self>) {
-            woken.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    use crate::backend::woken::Woken;
 
     /// Kept by somebody else as well, who sees when it is dropped.
     #[expect(dead_code, reason = "only counted")]
@@ -187,7 +175,7 @@ mod tests {
     }
 
     fn poll(seat: &Seat<Task>, woken: &Arc<Woken>) -> Poll<Option<Box<Task>>> {
-        seat.poll(&mut Context::from_waker(&waker(Arc::clone(woken))), |_, _| Poll::Pending)
+        seat.poll(&mut Context::from_waker(&Arc::clone(woken).into()), |_, _| Poll::Pending)
     }
 
     fn polls_for_it(seat: &Seat<Task>) -> bool {
@@ -211,7 +199,7 @@ mod tests {
             cx.waker().wake_by_ref();
             Poll::Pending
         });
-        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert_eq!(woken.times(), 1);
     }
 
     #[test]
@@ -221,13 +209,13 @@ mod tests {
             assert!(!polls_for_it(&seat));
             Poll::Pending
         });
-        assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+        assert_eq!(woken.times(), 0);
         seat.poll_for_it(|_, _| {
             assert!(poll(&seat, &woken).is_pending());
-            assert_eq!(woken.0.load(Ordering::SeqCst), 0, "it would come in vain again");
+            assert_eq!(woken.times(), 0, "it would come in vain again");
             Poll::Pending
         });
-        assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+        assert_eq!(woken.times(), 1);
         let mut meanwhile = false;
         let _ = seat.poll(&mut Context::from_waker(noop_waker_ref()), |_, _| {
             meanwhile = polls_for_it(&seat);
@@ -243,7 +231,7 @@ mod tests {
             let ended = if by_a_caller {
                 seat.poll_for_it(|_, _| Poll::Ready(()));
                 assert!(!polls_for_it(&seat), "polled after its end");
-                assert_eq!(woken.0.load(Ordering::SeqCst), 1);
+                assert_eq!(woken.times(), 1);
                 poll(&seat, &woken)
             } else {
                 seat.poll(&mut Context::from_waker(noop_waker_ref()), |_, _| Poll::Ready(()))
@@ -261,7 +249,7 @@ mod tests {
         let polled = catch_unwind(AssertUnwindSafe(|| seat.poll_for_it(|_, _| panic!("a bug"))));
         assert!(polled.is_err());
         assert_eq!(Arc::strong_count(&task), 1);
-        assert_eq!(woken.0.load(Ordering::SeqCst), 1, "its own future does not know");
+        assert_eq!(woken.times(), 1, "its own future does not know");
         assert!(!polls_for_it(&seat));
         assert!(matches!(poll(&seat, &woken), Poll::Ready(None)));
     }

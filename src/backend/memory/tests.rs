@@ -1,6 +1,5 @@
 use crate::backend::ServerId;
 use std::future::poll_fn;
-use std::task::Wake;
 
 use super::*;
 use crate::backend::FailureKind;
@@ -9,6 +8,7 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
+use crate::backend::woken::Woken;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -223,25 +223,19 @@ fn a_client_on_another_thread_is_woken() {
 
 #[test]
 fn nobody_is_woken_for_nothing() {
-    struct Count(std::sync::atomic::AtomicUsize);
-    impl Wake for Count {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-        }
-    }
     let server = InMemoryServer::new();
     let mut backend = MemoryBackend::new(&server);
-    let count = Arc::new(Count(0.into()));
+    let count = Arc::<Woken>::default();
     let waker = Waker::from(Arc::clone(&count));
     let mut cx = Context::from_waker(&waker);
     let mut events = 0;
-    while count.0.swap(0, std::sync::atomic::Ordering::SeqCst) > 0 || events < 2 {
+    while count.take() > 0 || events < 2 {
         events += usize::from(backend.poll_event(&mut cx).is_ready());
     }
     assert!(backend.poll_event(&mut cx).is_pending());
     let mut other = MemoryBackend::new(&server);
     other.submit(OpId(1), ServerId::ONLY, Call::Ping, TIMEOUT);
-    assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 0);
+    assert_eq!(count.times(), 0);
     server.disconnect_all();
-    assert_eq!(count.0.load(std::sync::atomic::Ordering::SeqCst), 1);
+    assert_eq!(count.times(), 1);
 }

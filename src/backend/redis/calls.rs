@@ -393,32 +393,19 @@ pub(crate) fn convert(value: FredValue) -> Value {
 mod tests {
     use super::*;
 
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering;
-
-    use futures::task::ArcWake;
-    use futures::task::waker_ref;
-
-    #[derive(Default)]
-    struct Woken(AtomicUsize);
-
-    impl ArcWake for Woken {
-        fn wake_by_ref(woken: &Arc<Self>) {
-            woken.0.fetch_add(1, Ordering::SeqCst);
-        }
-    }
+    use crate::backend::woken::Woken;
 
     #[test]
     fn a_call_in_flight_wakes_nobody_before_its_answer() {
         let (mut running, woken) = (AllRunning::default(), Arc::<Woken>::default());
         let poll = |running: &mut AllRunning| {
-            running.0.poll_next_unpin(&mut Context::from_waker(&waker_ref(&woken))).is_pending()
+            running.0.poll_next_unpin(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending()
         };
         // The one that never ends is polled once, too.
         assert!(poll(&mut running));
-        let before = woken.0.load(Ordering::SeqCst);
+        let before = woken.times();
         running.0.push(Box::pin(pending()));
         assert!(poll(&mut running));
-        assert_eq!(woken.0.load(Ordering::SeqCst), before);
+        assert_eq!(woken.times(), before);
     }
 }
