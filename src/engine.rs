@@ -34,7 +34,6 @@ mod wakeups;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,6 +66,7 @@ use crate::engine::timers::Timers;
 use crate::engine::wakeups::Wakeups;
 use crate::error::Error;
 use crate::lease::LeaseMs;
+use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::Command;
@@ -84,18 +84,18 @@ pub(crate) struct Engine {
     now: Moment,
     effects: Vec<Effect>,
 
-    names: BTreeMap<u64, Name>,
-    keys: HashMap<LockName, u64>,
-    holds: BTreeMap<u64, Hold>,
+    names: BTreeMap<u64, Box<Name>>,
+    keys: Map<LockName, u64>,
+    holds: BTreeMap<u64, Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
     unsent: BTreeSet<u64>,
     waiters: BTreeMap<RequestId, Waiter>,
     /// Answered with a grant, not known to be picked up.
-    granted: HashMap<RequestId, Waiter>,
+    granted: Map<RequestId, Waiter>,
     queries: BTreeMap<RequestId, Query>,
     verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
-    ops: HashMap<OpId, InFlight>,
+    ops: Map<OpId, InFlight>,
     /// Names to look at before `handle` returns.
     touched: BTreeSet<u64>,
     next_id: u64,
@@ -183,15 +183,15 @@ impl Engine {
             now: Moment::ZERO,
             effects: Vec::new(),
             names: BTreeMap::new(),
-            keys: HashMap::new(),
+            keys: Map::default(),
             holds: BTreeMap::new(),
             unsent: BTreeSet::new(),
             waiters: BTreeMap::new(),
-            granted: HashMap::new(),
+            granted: Map::default(),
             queries: BTreeMap::new(),
             verifications: BTreeMap::new(),
             ready: Vec::new(),
-            ops: HashMap::new(),
+            ops: Map::default(),
             touched: BTreeSet::new(),
             next_id: 0,
             servers: Servers::default(),
@@ -427,7 +427,8 @@ impl Engine {
         }
         let key = self.fresh_id();
         self.keys.insert(lock.clone(), key);
-        self.names.insert(key, Name::new(lock.clone(), lock.channel(self.config.profile)));
+        let name = Name::new(lock.clone(), lock.channel(self.config.profile));
+        self.names.insert(key, Box::new(name));
         key
     }
 

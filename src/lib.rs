@@ -247,6 +247,7 @@ mod guard;
 mod keeper;
 mod lease;
 mod lock;
+mod map;
 mod mutex;
 mod name;
 mod owner;

@@ -278,7 +278,7 @@ impl Engine {
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.taker = Some(request);
         self.unsent.insert(id);
-        self.holds.insert(id, hold);
+        self.holds.insert(id, Box::new(hold));
         id
     }
 

@@ -2,13 +2,13 @@
 //! passes on with everything that is pending when it leaves.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
 use crate::lease::Lease;
+use crate::map::Map;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 
@@ -82,7 +82,7 @@ pub(crate) struct Name {
     queue: BTreeMap<u64, RequestId>,
     next_ticket: u64,
     /// How many of the queue an owner has: most often one, and then nobody is looked for.
-    owners: HashMap<OwnerKey, usize>,
+    owners: Map<OwnerKey, usize>,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
     /// Holds of this name that are not gone.
@@ -131,7 +131,7 @@ impl Name {
             channel,
             queue: BTreeMap::new(),
             next_ticket: 0,
-            owners: HashMap::new(),
+            owners: Map::default(),
             once: 0,
             answered_at: Moment::ZERO,
             holds: Vec::new(),

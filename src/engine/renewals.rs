@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
-use std::collections::HashMap;
 
 use crate::backend::ServerId;
 use crate::clock::Moment;
+use crate::map::Map;
 
 /// Most holds in one renewal script: it takes a third of a millisecond on the server.
 pub(crate) const BATCH: usize = 100;
@@ -16,12 +16,12 @@ pub(crate) const WINDOW: usize = 8 * BATCH;
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     due: BTreeSet<(Moment, u64)>,
-    at: HashMap<u64, Moment>,
+    at: Map<u64, Moment>,
     /// Due, but their server cannot be asked.
     parked: BTreeSet<u64>,
     lines: BTreeMap<ServerId, Line>,
     /// Where in which line.
-    in_line: HashMap<u64, (ServerId, Moment)>,
+    in_line: Map<u64, (ServerId, Moment)>,
 }
 
 /// Renewals of one server.

@@ -135,7 +135,7 @@ impl Engine {
             return;
         };
         let round_trip = self.servers.round_trip(&lock);
-        let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(Hold::valid_until).min();
+        let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(|hold| hold.valid_until()).min();
         let mut deadline = self.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
         let mut end = Moment::NEVER;
         let (mut items, mut renewing) = (Vec::new(), Vec::new());

@@ -1,11 +1,11 @@
 //! When to look again, and at what.
 
 use std::collections::BTreeSet;
-use std::collections::HashMap;
 
 use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
+use crate::map::Map;
 
 /// What a timer is for. One timer of a kind and subject; setting it again moves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,16 +41,18 @@ pub(crate) enum TimerKey {
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     due: BTreeSet<(Moment, TimerKey)>,
-    at: HashMap<TimerKey, Moment>,
+    at: Map<TimerKey, Moment>,
 }
 
 impl Timers {
     pub(crate) fn set(&mut self, key: TimerKey, at: Moment) {
-        self.clear(key);
-        if at < Moment::NEVER {
-            self.at.insert(key, at);
-            self.due.insert((at, key));
+        if at == Moment::NEVER {
+            return self.clear(key);
         }
+        if let Some(before) = self.at.insert(key, at) {
+            self.due.remove(&(before, key));
+        }
+        self.due.insert((at, key));
     }
 
     pub(crate) fn clear(&mut self, key: TimerKey) {

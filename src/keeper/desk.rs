@@ -1,17 +1,16 @@
 //! The tickets of callers who wait for an answer, or may still have to give one back.
 
-use std::collections::HashMap;
-
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
+use crate::map::Map;
 use crate::slot::Put;
 use crate::slot::Ticket;
 use crate::slot::Withdrawal;
 
 /// A ticket stays here until its answer cannot come back: a grant's until it was picked up, cancelled or released.
 #[derive(Debug, Default)]
-pub(crate) struct Desk(HashMap<RequestId, Ticket>);
+pub(crate) struct Desk(Map<RequestId, Ticket>);
 
 impl Desk {
     pub(crate) fn open(&mut self, request: RequestId, ticket: Ticket) {

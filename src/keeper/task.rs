@@ -1,6 +1,5 @@
 //! The keeper's loop.
 
-use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
@@ -25,6 +24,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::error::LossReason;
+use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Command;
 use crate::slot::Ticket;
@@ -61,7 +61,7 @@ pub(super) struct Task {
     left: Arc<Left>,
     desk: Desk,
     /// What the replies that are still to come answer.
-    sent: HashMap<OpId, Command>,
+    sent: Map<OpId, Command>,
     alarm: Alarm,
     /// Kept for its memory; empty between two events.
     effects: Vec<Effect>,
@@ -126,7 +126,7 @@ impl Task {
             directory,
             left,
             desk: Desk::default(),
-            sent: HashMap::new(),
+            sent: Map::default(),
             alarm: Alarm::new(),
             effects: Vec::new(),
             connecting: None,
