@@ -14,6 +14,7 @@
 
 mod acquiring;
 mod cleanup;
+mod drops;
 pub(crate) mod event;
 mod hold;
 mod holding;
@@ -46,6 +47,7 @@ use crate::cell::Directory;
 use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::cleanup::Cleanup;
+use crate::engine::drops::Drops;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
@@ -104,6 +106,7 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     renewals: Renewals,
     cleanup: Cleanup,
+    drops: Drops,
     patience: Patience,
     timers: Timers,
     /// Grants in a row that only the fallback poll won, for names where that happened.
@@ -150,6 +153,7 @@ enum Op {
     Release {
         hold: u64,
     },
+    ReleaseMany(Vec<u64>),
     HandOff {
         from: u64,
         to: u64,
@@ -198,6 +202,7 @@ impl Engine {
             wakeups: Wakeups::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
+            drops: Drops::default(),
             patience: Patience::default(),
             timers: Timers::default(),
             fallback_streaks: BTreeMap::new(),
@@ -222,6 +227,7 @@ impl Engine {
         if !self.is_finished() {
             self.on(event);
             self.drive_touched();
+            self.release_queued();
             self.renew_due();
             self.finish_if_done();
         }
@@ -254,6 +260,7 @@ impl Engine {
             && self.verifications.is_empty()
             && self.unsent.is_empty()
             && self.ops.is_empty()
+            && self.drops.is_empty()
     }
 
     fn on(&mut self, event: Event) {
@@ -325,6 +332,7 @@ impl Engine {
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),
+            Op::ReleaseMany(holds) => self.on_release_many_reply(&holds, outcome),
             Op::HandOff { from, to, lease } => {
                 self.on_hand_off_reply(from, to, lease, answered, outcome);
             }

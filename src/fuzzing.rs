@@ -12,6 +12,7 @@ use crate::scripts::reentrant::ALL;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::ServerTime;
 use crate::scripts::reentrant::is_holder_field;
@@ -85,6 +86,7 @@ fn commands() -> Vec<Command> {
     let not_after = ServerTime(1);
     let announce = Announce { channel: "channel".into(), sharded: false };
     let field = || "field".to_owned();
+    let released = ReleaseItem { name: name.clone(), field: field(), announce: announce.clone() };
     let item = RenewItem { name: name.clone(), field: field(), lease };
     vec![
         Command::Time,
@@ -93,6 +95,7 @@ fn commands() -> Vec<Command> {
         Command::Permissions(vec![("get", "lock".to_owned()); 2]),
         Command::Acquire { name: name.clone(), field: field(), count: 1, lease, not_after },
         Command::Release { name: name.clone(), field: field(), count: 0, announce: announce.clone() },
+        Command::ReleaseMany(vec![released; 3]),
         Command::Renew { holds: vec![item; 3], not_after },
         Command::HandOff {
             name: name.clone(),

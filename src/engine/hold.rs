@@ -114,6 +114,8 @@ pub(crate) struct Release {
     pub(crate) may_be_done: bool,
     /// A dropped guard's: nobody hears of a failure but the counters.
     pub(crate) background: bool,
+    /// It was not done together with others: now by itself.
+    pub(crate) alone: bool,
     pub(crate) last_failure: Option<String>,
 }
 

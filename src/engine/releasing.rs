@@ -101,7 +101,7 @@ impl Engine {
                 return;
             }
         }
-        self.send_plain_release(id);
+        if self.may_go_together(id) { self.queue_release(id) } else { self.send_plain_release(id) }
     }
 
     /// The waiter that a hand-off may grant to.
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    fn count_freed(&mut self, key: u64) {
+    pub(super) fn count_freed(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
             name.start_counting();
         }

@@ -192,6 +192,11 @@ impl Servers {
         matches!(&self.routes, Routes::Slots { servers, .. } if servers.contains(&ServerId::ONLY))
     }
 
+    /// Whether one server has everything.
+    pub(crate) fn is_one(&self) -> bool {
+        matches!(self.routes, Routes::One)
+    }
+
     /// The renewals of one script: in a cluster its keys must be of one slot.
     pub(crate) fn script_group(&self, lock: &LockName) -> u16 {
         match self.routes {

@@ -4,6 +4,7 @@
 mod allocations;
 mod corners;
 mod details;
+mod drops;
 mod limits;
 mod servers;
 

@@ -22,6 +22,7 @@ macro_rules! script {
 
 pub(crate) static ACQUIRE: Script = script!("reentrant/acquire");
 pub(crate) static RELEASE: Script = script!("reentrant/release");
+pub(crate) static RELEASE_MANY: Script = script!("reentrant/release_many");
 pub(crate) static RENEW: Script = script!("reentrant/renew");
 pub(crate) static HAND_OFF: Script = script!("reentrant/hand_off");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
@@ -31,7 +32,8 @@ pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
 pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");
 
 /// Every script, for preloading and for tests.
-pub(crate) static ALL: [&Script; 6] = [&ACQUIRE, &RELEASE, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
+pub(crate) static ALL: [&Script; 7] =
+    [&ACQUIRE, &RELEASE, &RELEASE_MANY, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
 
 /// A command of the engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,6 +57,8 @@ pub(crate) enum Command {
         count: u32,
         announce: Announce,
     },
+    /// The last releases of many holds.
+    ReleaseMany(Vec<ReleaseItem>),
     Renew {
         holds: Vec<RenewItem>,
         not_after: ServerTime,
@@ -88,6 +92,7 @@ impl Command {
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
             | Self::ForceRelease { name, .. } => Some(name.slot()),
+            Self::ReleaseMany(holds) => holds.first().map(|hold| hold.name.slot()),
             Self::Renew { holds, .. } => holds.first().map(|hold| hold.name.slot()),
             Self::Time | Self::Ping | Self::Info | Self::Permissions(_) => None,
         }
@@ -105,6 +110,14 @@ impl Announce {
     fn verb(&self) -> String {
         if self.sharded { "SPUBLISH" } else { "PUBLISH" }.to_owned()
     }
+}
+
+/// One hold of many that are released.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReleaseItem {
+    pub(crate) name: LockName,
+    pub(crate) field: String,
+    pub(crate) announce: Announce,
 }
 
 /// One hold of a renewal.
@@ -132,6 +145,8 @@ pub(crate) enum Body {
     Permissions(Option<Vec<bool>>),
     Acquire(Acquired),
     Release(Released),
+    /// One entry for each hold. `None`: not done.
+    ReleaseMany(Vec<Option<Released>>),
     /// One entry for each hold, or `None`: late.
     Renew(Option<Vec<Renewed>>),
     HandOff(HandedOff),
@@ -242,6 +257,12 @@ impl Command {
                 vec![name.as_str().to_owned()],
                 vec![field.clone(), count.to_string(), announce.channel.to_string(), announce.verb()],
             ),
+            Self::ReleaseMany(holds) => {
+                let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
+                let of_each = |hold: &ReleaseItem| [hold.field.clone(), hold.announce.channel.to_string()];
+                let args = std::iter::once(verb).chain(holds.iter().flat_map(of_each)).collect();
+                script(&RELEASE_MANY, holds.iter().map(|hold| hold.name.as_str().to_owned()).collect(), args)
+            }
             Self::Renew { holds, not_after } => {
                 let mut args = Vec::with_capacity(1 + 2 * holds.len());
                 args.push(not_after.0.to_string());
@@ -300,6 +321,7 @@ impl Command {
             Self::Permissions(_) => "permissions",
             Self::Acquire { .. } => "acquire",
             Self::Release { .. } => "release",
+            Self::ReleaseMany(_) => "release_many",
             Self::Renew { .. } => "renew",
             Self::HandOff { .. } => "hand_off",
             Self::Inspect { .. } => "inspect",
@@ -338,6 +360,10 @@ impl Command {
                 2 => Released::CountSet,
                 0 => Released::Gone,
                 -3 => Released::Foreign,
+                _ => return None,
+            }),
+            Self::ReleaseMany(holds) => Body::ReleaseMany(match code {
+                1 => holds.iter().map(|_| Some(released(fields.int()?))).collect::<Option<_>>()?,
                 _ => return None,
             }),
             Self::Renew { holds, .. } => Body::Renew(match code {
@@ -395,6 +421,14 @@ fn conflict(what: i64) -> Option<&'static str> {
         5 => "a fence counter that is not a number",
         _ => return None,
     })
+}
+
+/// Of one hold of many.
+fn released(answer: i64) -> Option<Released> {
+    match answer {
+        -5 => None,
+        receivers => Some(Released::Freed { receivers: receivers.try_into().ok() }),
+    }
 }
 
 fn renewed(code: i64) -> Option<Renewed> {

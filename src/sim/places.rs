@@ -108,6 +108,9 @@ fn keys_of(command: &Command) -> (Option<&LockName>, Vec<String>) {
         Command::Release { name, .. } | Command::Inspect { name } | Command::ForceRelease { name, .. } => {
             (Some(name), vec![name.to_string()])
         }
+        Command::ReleaseMany(holds) => {
+            (holds.first().map(|item| &item.name), holds.iter().map(|item| item.name.to_string()).collect())
+        }
         Command::Renew { holds, .. } => {
             (holds.first().map(|item| &item.name), holds.iter().map(|item| item.name.to_string()).collect())
         }

@@ -136,6 +136,11 @@ fn words(command: &Command) -> String {
             format!("acquire {name} {field} count {count} lease {} ms", lease.millis())
         }
         Command::Release { name, field, count, .. } => format!("release {name} {field} count {count}"),
+        Command::ReleaseMany(holds) => {
+            let holds: Vec<String> =
+                holds.iter().map(|item| format!("{} {}", item.name, item.field)).collect();
+            format!("release_many {}", holds.join(", "))
+        }
         Command::Renew { holds, .. } => {
             let holds: Vec<String> = holds
                 .iter()

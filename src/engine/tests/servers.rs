@@ -54,7 +54,7 @@ fn routes(elsewhere: &[(&str, ServerId)]) -> Routes {
 
 impl Hand {
     /// "a" at one server, "b" at the other.
-    fn two() -> Self {
+    pub(super) fn two() -> Self {
         let mut hand = Self::unconnected();
         hand.event(Event::PubSubUp);
         hand.event(Event::Routes(routes(&[("b", B)])));
@@ -78,7 +78,7 @@ impl Hand {
         self.event(Event::Down { server, cause: "cut".to_owned() });
     }
 
-    fn done_by(&mut self, op: OpId, body: Body) {
+    pub(super) fn done_by(&mut self, op: OpId, body: Body) {
         let reply = Reply { time: Some(self.server_time()), body };
         let server = self.targets[&op];
         self.event(Event::Replied { op, server, outcome: Outcome::Done(reply) });
@@ -90,7 +90,7 @@ impl Hand {
         self.event(Event::Replied { op, server, outcome: Outcome::NotExecuted(failure) });
     }
 
-    fn ask_for(&mut self, lock: &str) -> RequestId {
+    pub(super) fn ask_for(&mut self, lock: &str) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
         self.event(Event::Acquire(Acquire {

@@ -55,7 +55,7 @@ impl Checker {
             }
             _ => {}
         }
-        if let Command::Release { field, count: 0, .. } | Command::HandOff { from: field, .. } = command {
+        for field in released_by(command) {
             if let Some(hold) = self.hold_of(field) {
                 hold.release_sent = true;
             }
@@ -130,6 +130,11 @@ impl Checker {
                 _ if *count == 0 => self.note_released(now, client, field),
                 _ => {}
             },
+            (Command::ReleaseMany(holds), Body::ReleaseMany(answers)) => {
+                for (item, _) in holds.iter().zip(answers).filter(|(_, answer)| answer.is_some()) {
+                    self.note_released(now, client, &item.field);
+                }
+            }
             (Command::Renew { holds, .. }, Body::Renew(Some(answers))) => {
                 for (item, answer) in holds.iter().zip(answers) {
                     match answer {
@@ -241,10 +246,11 @@ impl Checker {
             _ => return,
         };
         let Outcome::Done(reply) = reply else { return };
-        let receivers = match reply.body {
+        let receivers = match &reply.body {
             Body::Release(Released::Freed { receivers })
             | Body::HandOff(HandedOff::ReleasedOnly { receivers, .. })
-            | Body::Force(Forced::Freed { receivers }) => receivers,
+            | Body::Force(Forced::Freed { receivers }) => *receivers,
+            Body::ReleaseMany(each) => released_of_many(command, each, &was.name),
             _ => None,
         };
         if matches!(command, Command::ForceRelease { .. }) {
@@ -345,11 +351,31 @@ fn on_late(time: i64, command: &Command, reply: &Reply) -> Result<(), String> {
     Ok(())
 }
 
+/// The holds whose last release this is.
+fn released_by(command: &Command) -> Vec<&str> {
+    match command {
+        Command::Release { field, count: 0, .. } | Command::HandOff { from: field, .. } => vec![field],
+        Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Who was told that one of many was freed.
+fn released_of_many(command: &Command, each: &[Option<Released>], name: &str) -> Option<u64> {
+    let Command::ReleaseMany(holds) = command else { return None };
+    let (_, released) = holds.iter().zip(each).find(|(item, _)| item.name.as_str() == name)?;
+    match released {
+        Some(Released::Freed { receivers }) => *receivers,
+        _ => None,
+    }
+}
+
 /// The holds that a command may touch.
 fn own_fields(command: &Command) -> Vec<&str> {
     match command {
         Command::Acquire { field, .. } | Command::Release { field, .. } => vec![field],
         Command::HandOff { from, to, .. } => vec![from, to],
+        Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::ForceRelease { expected, .. } => vec![expected],
         Command::Time | Command::Ping | Command::Info | Command::Permissions(_) | Command::Inspect { .. } => {

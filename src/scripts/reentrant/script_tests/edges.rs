@@ -36,6 +36,11 @@ const REFUSALS: &[Refusal] = &[
     ("lock={a:1}@5", "release a 0 ch PUBLISH", 2, "! NOPERM no (HGET)", "=", ""),
     ("lock=text@5", "release a 0 ch PUBLISH", 2, "-3 T", "=", ""),
     ("lock={a:1}@5", "release a 0 ch PUBLISH", 4, "1 T -1", "", ""),
+    ("lock={a:1}@5", "release_many PUBLISH a ch", 2, "1 T -5", "=", ""),
+    ("lock={a:1}@5", "release_many PUBLISH a ch", 3, "1 T -5", "=", ""),
+    ("lock={a:1}@5", "release_many PUBLISH a ch", 4, "1 T -1", "", ""),
+    ("lock1={a:1}@5 lock2={b:1}@5", "release_many PUBLISH a ch b ch", 3, "1 T -5 1", "lock1={a:1}@5", "ch=0"),
+    ("lock1={a:1}@5 lock2={b:1}@5", "release_many PUBLISH a ch b ch", 5, "1 T 1 -5", "lock2={b:1}@5", "ch=0"),
     ("lock={a:1}@5", "renew soon a 9M", 2, "! NOPERM no (HGET)", "=", ""),
     ("lock=text@5", "renew soon a 9M", 2, "1 T -3", "=", ""),
     ("lock={a:1}@5", "renew soon a 9M", 4, "! NOPERM no (PEXPIRE)", "=", ""),
@@ -114,9 +119,11 @@ fn check_limits(memory: &mut Memory) {
     memory.plant("lock", &Stored::Hash(vec![("a".to_owned(), "1".to_owned())]), Some(2));
     let seen = observe(memory, &parse_call("acquire a 2 9M soon"), &mut Times::default());
     assert_eq!((&*seen.reply, &*seen.keys), ("1 T 0", "lock={a:2}@9"));
-    // Nothing to renew is a mistake of the caller's.
-    let call = ScriptCall { keys: Vec::new(), ..parse_call("renew soon") };
-    assert_eq!(observe(memory, &call, &mut Times::default()).reply, "-9 T 1");
+    // No hold at all is a mistake of the caller's.
+    for call in ["renew soon", "release_many PUBLISH"] {
+        let call = ScriptCall { keys: Vec::new(), ..parse_call(call) };
+        assert_eq!(observe(memory, &call, &mut Times::default()).reply, "-9 T 1");
+    }
 }
 
 /// The last token may be of this very microsecond.

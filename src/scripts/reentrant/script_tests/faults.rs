@@ -8,8 +8,8 @@ use crate::scripts::reentrant::script_tests::set_up;
 use crate::scripts::reentrant::script_tests::tables;
 use crate::scripts::reentrant::script_tests::text::parse_call;
 
-/// No script runs more commands on one key.
-const COMMANDS: u32 = 14;
+/// No row of the tables runs more commands.
+const COMMANDS: u32 = 16;
 const ERROR: &str = "NOPERM this user has no permissions to run the command";
 
 #[test]
@@ -21,6 +21,7 @@ pub(super) fn check(server: &mut Memory) {
     let all = [
         tables::ACQUIRE,
         tables::RELEASE,
+        tables::RELEASE_MANY,
         tables::RENEW,
         tables::HAND_OFF,
         tables::INSPECT,

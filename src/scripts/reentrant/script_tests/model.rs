@@ -125,6 +125,11 @@ impl Model {
             Request::Release { lock, field, count, channel, sharded } => {
                 self.release(lock, field, count, channel, sharded)
             }
+            Request::ReleaseMany { holds, sharded } => {
+                let each =
+                    holds.iter().map(|&(lock, field, channel)| self.give_up(lock, field, channel, sharded));
+                answer(1, &each.collect::<Vec<_>>())
+            }
             Request::Renew { holds, .. } => {
                 let each = holds.iter().map(|&(lock, field, lease)| self.renew(lock, field, lease));
                 answer(1, &each.collect::<Vec<_>>())
@@ -177,6 +182,14 @@ impl Model {
                 self.set_count(lock, field, count);
                 answer(2, &[])
             }
+        }
+    }
+
+    /// One of many releases: done, or as if it had not been asked for.
+    fn give_up(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
+        match self.find(lock, field) {
+            Found::Own => self.free(lock, channel, sharded),
+            Found::Nothing | Found::Other | Found::NotAHash => -5,
         }
     }
 

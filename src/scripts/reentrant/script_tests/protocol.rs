@@ -18,6 +18,7 @@ use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::Reply;
@@ -103,7 +104,8 @@ impl Lives<'_> {
         let any = self.pick_hold(|_| true);
         match (self.random.below(16), held, dead, any) {
             (4 | 5, Some(at), ..) => self.nest(at),
-            (6, Some(at), ..) => self.release(at),
+            (6, Some(at), ..) if self.random.below(2) == 0 => self.release(at),
+            (6, Some(at), ..) => self.release_many(at),
             (7 | 8, Some(at), ..) => self.hand_off(at),
             (9, _, Some(at), _) => self.clean_up(at),
             (10, ..) if !self.on_the_way.is_empty() => self.arrive(),
@@ -176,6 +178,28 @@ impl Lives<'_> {
             self.send(&command);
         }
         self.holds[at].state = State::Over;
+    }
+
+    /// All that this client holds in that slot.
+    fn release_many(&mut self, at: usize) {
+        let Hold { client, name, .. } = self.holds[at].clone();
+        let goes = |hold: &&mut Hold| {
+            hold.client == client && hold.state == State::Held && (hold.name > 0) == (name > 0)
+        };
+        let mut going = Vec::new();
+        for hold in self.holds.iter_mut().filter(goes) {
+            hold.state = State::Over;
+            going.push(hold.clone());
+        }
+        let item = |hold: &Hold| ReleaseItem {
+            name: self.names[hold.name].clone(),
+            field: hold.field.clone(),
+            announce: self.announce(hold),
+        };
+        let command = Command::ReleaseMany(going.iter().map(item).collect());
+        for _ in 0..=self.random.below(2) {
+            self.send(&command);
+        }
     }
 
     fn release_of(&self, hold: &Hold) -> Command {

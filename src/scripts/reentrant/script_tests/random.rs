@@ -72,7 +72,7 @@ impl Random {
         let field = self.pick(FIELDS);
         let (lease, deadline) = (self.pick(LEASES), self.pick(DEADLINES));
         let (channel, verb) = (self.pick(CHANNELS), self.pick(VERBS));
-        match self.below(10) {
+        match self.below(11) {
             0..=2 => format!("acquire {field} {} {lease} {deadline}", self.pick(COUNTS)),
             3 | 4 => format!("release {field} {} {channel} {verb}", self.pick(&["0", "0", "1", "2", "-1"])),
             5 if self.below(3) == 0 => {
@@ -82,8 +82,12 @@ impl Random {
             5 => format!("renew {deadline} {field} {lease}"),
             6 | 7 => format!("hand_off {field} {} {lease} {deadline} {channel} {verb}", self.pick(FIELDS)),
             8 => "inspect".to_owned(),
-            _ => {
+            9 => {
                 format!("force_release {field} {deadline} {channel} {verb} {}", self.pick(CLIENT_CHANNELS))
+            }
+            _ => {
+                let second = (self.pick(FIELDS), self.pick(&["ch", "client", "~", ""]));
+                format!("release_many {verb} {field} {channel} {} {}", second.0, second.1)
             }
         }
     }
@@ -145,6 +149,8 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("release", "if not mine then", "if false then"),
     ("release", "if count > 0 then", "if count > 1 then"),
     ("release", r#"local receivers = redis.pcall(verb, channel, "0")"#, "local receivers = 1"),
+    ("release_many", r#"~= "string" then return -5"#, r#"== "table" then return -5"#),
+    ("release_many", r#"redis.pcall(verb, channel, "0")"#, "1"),
     ("renew", r#"lease > 1 and redis.call("PTTL", lock) < lease"#, "lease > 1"),
     ("renew", "if now > not_after then", "if false then"),
     ("hand_off", "local late = now > not_after", "local late = false"),

@@ -105,6 +105,22 @@ pub(super) const RELEASE: &[Row] = &[
     ("lock={a:3}", "release a 1 ch PUBLISH", "2 T", "lock={a:1}", ""),
 ];
 
+pub(super) const RELEASE_MANY: &[Row] = &[
+    ("", "release_many PUBLISH a ch", "1 T -5", "=", ""),
+    ("fence=7 lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "fence=7", "ch=0"),
+    ("lock={a:1}", "release_many SPUBLISH a ch", "1 T 1", "", "ch=0 sharded"),
+    ("lock={a:1,b:1}@5", "release_many PUBLISH a nobody", "1 T 0", "", ""),
+    ("lock={b:1}@5", "release_many PUBLISH a ch", "1 T -5", "=", ""),
+    // Each key by itself, announced on its own channel.
+    (
+        "lock1={a:1}@5 lock2={b:1}@5 lock4=text lock5={e:2}@5 lock6={f:1}@5",
+        "release_many PUBLISH a ch x ch c ch d ch e client f nobody",
+        "1 T 1 -5 -5 -5 1 0",
+        "lock2={b:1}@5 lock4=text",
+        "ch=0 client=0",
+    ),
+];
+
 pub(super) const RENEW: &[Row] = &[
     ("", "renew soon a 3M", "1 T 0", "=", ""),
     ("lock={a:1}@5", "renew soon a 9M", "1 T 1", "lock={a:1}@9", ""),
@@ -196,6 +212,8 @@ const BAD: &[(&str, &[&[&str]])] = &[
         &[&["~"], &["0", "-1", "65536", "1.5", "x", "~", "nan", "inf"], LEASES, DEADLINES],
     ),
     ("release a 0 ch PUBLISH", &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS]),
+    ("release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
+    ("release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
     ("renew soon a 9M", &[DEADLINES, &["~"], LEASES]),
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
     ("hand_off a b 9M soon ch PUBLISH", &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS]),
@@ -233,6 +251,7 @@ fn check_foreign(server: &mut dyn Server) {
     let calls = [
         ("release a 0 ch PUBLISH", "-3 T"),
         ("release a 2 ch PUBLISH", "-3 T"),
+        ("release_many PUBLISH a ch", "1 T -5"),
         ("renew soon a 9M", "1 T -3"),
         ("hand_off a d 9M soon ch PUBLISH", "-3 T"),
         ("hand_off a d 9M late ch PUBLISH", "-3 T"),
@@ -267,16 +286,24 @@ fn check_bad_arguments(server: &mut dyn Server) {
                 words[index + 1] = word;
                 rows.push((words.join(" "), index + 1));
             }
-            if !good.starts_with("renew") {
+            if !good.starts_with("renew") && !good.starts_with("release_many") {
                 rows.push((words[..=index].join(" "), index + 1));
             }
         }
     }
     // The number of arguments goes with that of the keys.
     rows.extend(
-        [("renew soon", 1), ("renew soon a", 2), ("renew soon a 9M b", 4)].map(|(c, n)| (c.to_owned(), n)),
+        [
+            ("renew soon", 1),
+            ("renew soon a", 2),
+            ("renew soon a 9M b", 4),
+            ("release_many PUBLISH", 1),
+            ("release_many PUBLISH a", 2),
+            ("release_many PUBLISH a ch b", 4),
+        ]
+        .map(|(c, n)| (c.to_owned(), n)),
     );
-    rows.push(("renew".to_owned(), 1));
+    rows.extend(["renew", "release_many"].map(|call| (call.to_owned(), 1)));
     let states = ["", "fence=7 lock={a:1}@5", "lock=text", "lock1={a:1}@5 lock2={b:1}@5"];
     check(
         server,
@@ -336,6 +363,7 @@ fn check_out_of_memory(server: &mut dyn Server) {
         ("fence=7 lock={a:1}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 1", "fence=7", "ch=0"),
         ("lock={a:3}@5", "release a 2 ch PUBLISH", OOM, "=", ""),
         ("fence=7 lock={a:3}@5", "release a 0 ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
+        ("lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "", "ch=0"),
         ("lock={a:3}@5", "renew soon a 9M", "1 T 1", "lock={a:3}@9", ""),
         ("lock={a:3}@5", "inspect", "1 T @5 1 a 3", "=", ""),
         ("lock={a:3}@5", "force_release a soon ch PUBLISH client", "1 T 1", "", "ch=0 client=lock"),
@@ -394,6 +422,7 @@ macro_rules! on_both {
 on_both! {
     acquire: |server: &mut dyn Server| check_table(server, ACQUIRE);
     release: |server: &mut dyn Server| check_table(server, RELEASE);
+    release_many: |server: &mut dyn Server| check_table(server, RELEASE_MANY);
     renew: |server: &mut dyn Server| check_table(server, RENEW);
     hand_off: |server: &mut dyn Server| check_table(server, HAND_OFF);
     inspect: |server: &mut dyn Server| check_table(server, INSPECT);

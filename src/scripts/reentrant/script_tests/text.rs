@@ -38,7 +38,9 @@ pub(super) fn parse_call(text: &str) -> ScriptCall {
     let args: Vec<String> = words.map(argument).collect();
     let keys = match name {
         "acquire" | "hand_off" => vec!["lock".to_owned(), "fence".to_owned()],
-        "renew" if args.len() > 3 => (1..=args.len() / 2).map(|number| format!("lock{number}")).collect(),
+        "renew" | "release_many" if args.len() > 3 => {
+            (1..=args.len() / 2).map(|number| format!("lock{number}")).collect()
+        }
         _ => vec!["lock".to_owned()],
     };
     ScriptCall { script, keys, args }

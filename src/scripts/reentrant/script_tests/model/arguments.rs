@@ -23,6 +23,10 @@ pub(super) enum Request<'a> {
         channel: &'a str,
         sharded: bool,
     },
+    ReleaseMany {
+        holds: Vec<(&'a str, &'a str, &'a str)>,
+        sharded: bool,
+    },
     Renew {
         holds: Vec<(&'a str, &'a str, i64)>,
         not_after: i64,
@@ -57,7 +61,7 @@ impl Request<'_> {
             | Self::Renew { not_after, .. }
             | Self::HandOff { not_after, .. }
             | Self::Force { not_after, .. } => Some(*not_after),
-            Self::Release { .. } | Self::Inspect { .. } => None,
+            Self::Release { .. } | Self::ReleaseMany { .. } | Self::Inspect { .. } => None,
         }
     }
 }
@@ -125,6 +129,17 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             channel: args.text(3)?,
             sharded: args.sharded(4)?,
         },
+        "release_many" => {
+            let sharded = args.sharded(1)?;
+            if call.args.len() != 1 + 2 * keys.len() {
+                return Err(as_place(call.args.len()));
+            }
+            let hold = |(at, key): (usize, &'a String)| {
+                Ok((key.as_str(), args.text(2 * at + 2)?, args.text(2 * at + 3)?))
+            };
+            let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
+            Request::ReleaseMany { holds, sharded }
+        }
         "renew" => {
             let not_after = args.not_after(1)?;
             if call.args.len() != 1 + 2 * keys.len() {

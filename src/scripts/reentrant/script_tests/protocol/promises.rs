@@ -99,6 +99,7 @@ fn meant(command: &Command, holder: &str) -> bool {
     match command {
         Command::Acquire { field, .. } | Command::Release { field, .. } => field == holder,
         Command::HandOff { from, to, .. } => from == holder || to == holder,
+        Command::ReleaseMany(holds) => holds.iter().any(|hold| hold.field == holder),
         Command::Renew { holds, .. } => holds.iter().any(|hold| hold.field == holder),
         Command::ForceRelease { expected, .. } => expected == holder,
         _ => false,

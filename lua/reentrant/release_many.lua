@@ -1,0 +1,38 @@
+--[[
+  Gives up many holds at once, whatever their counts.
+
+  KEYS[i]      lock     hash: hold field -> hold count
+  ARGV[1]      verb     PUBLISH or SPUBLISH
+  ARGV[2i]     field    "<client uuid>:<hold id>" of KEYS[i]
+  ARGV[2i+1]   channel  where the freed KEYS[i] is announced
+
+  Returns {code, time in us, ...}
+    {1, time, r1, r2, ...}  for each key: receivers when it was freed and published, -1 freed but publishing was
+                            refused, -5 nothing done: not this hold's, or Redis refused to touch it
+    {-9, time, n}           ARGV[n] not allowed
+]]
+local verb = ARGV[1]
+
+local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 1} end
+if #KEYS == 0 or #ARGV ~= 1 + 2 * #KEYS then return {-9, now, #ARGV} end
+for i = 1, #KEYS do
+  if #ARGV[2 * i] == 0 then return {-9, now, 2 * i} end
+  if #ARGV[2 * i + 1] == 0 then return {-9, now, 2 * i + 1} end
+end
+
+-- No error ends the script: other holds may have been given up before.
+local function release(lock, field, channel)
+  if type(redis.pcall("HGET", lock, field)) ~= "string" then return -5 end
+  if type(redis.pcall("DEL", lock)) == "table" then return -5 end
+  local receivers = redis.pcall(verb, channel, "0")
+  if type(receivers) == "table" then return -1 end
+  return receivers
+end
+
+local answer = {1, now}
+for i = 1, #KEYS do
+  answer[i + 2] = release(KEYS[i], ARGV[2 * i], ARGV[2 * i + 1])
+end
+return answer
