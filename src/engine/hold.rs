@@ -173,7 +173,8 @@ impl Hold {
             state: State::Acquiring,
             cell: None,
             taker: None,
-            levels: Vec::new(),
+            // Most have one; a first push would make room for four.
+            levels: Vec::with_capacity(1),
             op: None,
             renewal: None,
             todo: VecDeque::new(),

@@ -171,6 +171,11 @@ impl Name {
                 self.owners.remove(&waiter.owner);
             }
         }
+        if self.queue.is_empty() {
+            // Both keep memory when they are empty, and most names are held without anybody waiting.
+            self.queue = BTreeMap::new();
+            self.owners = Map::default();
+        }
     }
 
     /// The one waiter that talks to the server.
