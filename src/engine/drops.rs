@@ -63,11 +63,11 @@ impl Engine {
     }
 
     fn send_releases(&mut self, ids: Vec<u64>) {
-        let item = |id: &u64| {
-            let name = self.holds.get(id)?.lock.clone();
-            Some(ReleaseItem { field: self.field(*id), announce: self.announce(&name), name })
+        let item = |id: u64| {
+            let name = self.holds.get(&id)?.lock.clone();
+            Some((id, ReleaseItem { field: self.field(id), announce: self.announce(&name), name }))
         };
-        let items: Vec<ReleaseItem> = ids.iter().filter_map(item).collect();
+        let (ids, items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
         let Some(first) = items.first().cloned() else { return };
         let to = self.servers.id_of(&first.name);
         let command = if items.len() == 1 {

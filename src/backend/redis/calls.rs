@@ -1,7 +1,6 @@
 //! The calls of one backend: sent in order on the connection of the moment, each answered exactly once.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::HashSet;
 use std::collections::VecDeque;
 use std::future::pending;
@@ -39,6 +38,8 @@ use crate::backend::redis::client::once_within;
 use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::packed::packed;
 use crate::backend::redis::whereabouts::Mandate;
+use crate::map::Hasher;
+use crate::map::Map;
 
 /// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
 /// frozen server or a network that swallows everything does not close it.
@@ -113,8 +114,8 @@ pub(crate) struct Calls {
     last_number: u64,
     answers: VecDeque<(OpId, Outcome<Value>)>,
     reload: Option<Reload>,
-    known: HashSet<&'static str>,
-    digests: HashMap<&'static str, String>,
+    known: HashSet<&'static str, Hasher>,
+    digests: Map<&'static str, String>,
     silence: Option<Silence>,
 }
 
