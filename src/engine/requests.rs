@@ -327,9 +327,8 @@ impl Engine {
 
     /// The locks that a server may still have for this client.
     pub(crate) fn unreleased(&self) -> Vec<LockName> {
-        let ours =
-            |hold: &&Box<Hold>| !matches!(hold.state, State::Lost(_)) && !self.unsent.contains(&hold.id);
-        let held = self.holds.values().filter(ours).map(|hold| hold.lock.clone());
+        let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && !self.unsent.contains(&hold.id);
+        let held = self.holds.values().filter(|hold| ours(hold)).map(|hold| hold.lock.clone());
         let names: BTreeSet<LockName> =
             held.chain(self.cleanup.iter().map(|(_, dead)| dead.lock.clone())).collect();
         names.into_iter().collect()

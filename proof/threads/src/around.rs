@@ -96,3 +96,8 @@ pub(crate) mod engine {
         }
     }
 }
+
+pub(crate) mod map {
+    pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Hasher>;
+    pub(crate) type Hasher = std::hash::RandomState;
+}

@@ -16,6 +16,7 @@ use around::clock;
 use around::config;
 use around::engine;
 use around::error;
+use around::map;
 use around::name;
 use around::owner;
 use around::stats;
