@@ -92,8 +92,8 @@ pub(crate) struct Engine {
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
     unsent: BTreeSet<u64>,
     waiters: BTreeMap<RequestId, Waiter>,
-    /// Answered with a grant, not known to be picked up.
-    granted: Map<RequestId, Waiter>,
+    /// Answered with a grant of this hold, not known to be picked up.
+    granted: Map<RequestId, u64>,
     queries: BTreeMap<RequestId, Query>,
     verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,

@@ -469,7 +469,7 @@ impl Engine {
             // The hint was faster than the grant.
             self.verify_now(id);
         }
-        self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
+        self.granted.insert(request, id);
         self.advance(id);
     }
 
@@ -628,7 +628,6 @@ impl Engine {
                 self.abandon_attempt(request, &waiter);
             }
             Place::Reentering(hold) => self.abandon_reentry(hold, request),
-            Place::Granted(_) => {}
         }
         true
     }
@@ -673,8 +672,7 @@ impl Engine {
             return;
         }
         self.ready.retain(|other| *other != request);
-        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.get(&request) {
-            let hold = *hold;
+        if let Some(&hold) = self.granted.get(&request) {
             add(&self.counters.undone_grants, 1);
             self.on_release(hold, request, None);
         }
@@ -700,7 +698,7 @@ impl Engine {
 
     /// The caller had taken it: from now on it is a reason to renew.
     pub(super) fn on_picked_up(&mut self, request: RequestId) {
-        let Some(Waiter { place: Place::Granted(id), .. }) = self.granted.remove(&request) else { return };
+        let Some(id) = self.granted.remove(&request) else { return };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if let Some(level) = hold.levels.iter_mut().find(|level| level.request == request) {
             level.picked_up = true;
@@ -711,7 +709,7 @@ impl Engine {
 
     /// The grant is back; its caller asks again should it ever be polled.
     pub(super) fn on_withdrawn(&mut self, request: RequestId) {
-        if let Some(Waiter { place: Place::Granted(hold), .. }) = self.granted.remove(&request) {
+        if let Some(hold) = self.granted.remove(&request) {
             add(&self.counters.undone_grants, 1);
             self.on_release(hold, request, None);
         }

@@ -16,9 +16,7 @@ use crate::engine::hold::Level;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
-use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
-use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::error::LossReason;
@@ -262,7 +260,7 @@ impl Engine {
         self.note_max_hold(id);
         add(&self.counters.reentries, 1);
         self.answer(request, Answer::Granted(cell));
-        self.granted.insert(request, Waiter { place: Place::Granted(id), ..waiter });
+        self.granted.insert(request, id);
         self.set_offer_timer(id);
         self.arm_renewal(id);
         self.set_hold_clock(id);

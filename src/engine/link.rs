@@ -183,7 +183,6 @@ impl Engine {
         match waiter.place {
             Place::Queued => self.names.get(&waiter.name)?.trouble.as_ref(),
             Place::Reentering(hold) => self.holds.get(&hold)?.trouble.as_ref(),
-            Place::Granted(_) => None,
         }
     }
 

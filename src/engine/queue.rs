@@ -22,8 +22,6 @@ pub(crate) enum Place {
     Queued,
     /// Waiting to be a further level of this hold.
     Reentering(u64),
-    /// A level of this hold, answered; perhaps not picked up yet.
-    Granted(u64),
 }
 
 /// One acquisition.
