@@ -4,6 +4,7 @@
 //! `pubsub`). Calls are sent and awaited right here, in `submit` and `poll_event`, so that a lock costs no hop
 //! between tasks.
 
+mod bell;
 mod calls;
 pub(crate) mod classify;
 mod client;
@@ -51,6 +52,7 @@ use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
+use crate::backend::redis::bell::Bell;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::cluster::ClusterBackend;
 use crate::backend::redis::commands::CommandEvent;
@@ -83,6 +85,8 @@ pub(crate) struct RedisBackend {
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
     pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
     subscriptions: Option<Subscriptions>,
+    /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
+    others: Arc<Bell>,
     life: Life,
     /// What is polled first next time, so that no source starves another.
     turn: u8,
@@ -139,6 +143,7 @@ impl RedisBackend {
             command_events,
             pubsub_events,
             subscriptions: None,
+            others: Arc::default(),
             life: Life::Open { stop, links },
             turn: 0,
             waker: None,
@@ -160,13 +165,24 @@ impl RedisBackend {
         }
     }
 
-    fn poll_source(&mut self, source: u8, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        match source {
-            0 => self.poll_calls(cx),
-            1 => self.poll_messages(cx),
-            2 => self.poll_commands(cx),
-            _ => self.poll_pubsub(cx),
+    /// One after the other, each first in its turn.
+    fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        let bell = Waker::from(Arc::clone(&self.others));
+        let others = &mut Context::from_waker(&bell);
+        self.turn = (self.turn + 1) % 4;
+        for source in 0..4 {
+            let event = match (self.turn + source) % 4 {
+                0 => self.poll_calls(cx),
+                1 => self.poll_messages(others),
+                2 => self.poll_commands(cx, others),
+                _ => self.poll_pubsub(others),
+            };
+            if event.is_ready() {
+                self.others.ring_again();
+                return event;
+            }
         }
+        Poll::Pending
     }
 
     fn poll_calls(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
@@ -190,12 +206,12 @@ impl RedisBackend {
         }
     }
 
-    fn poll_commands(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+    fn poll_commands(&mut self, cx: &mut Context<'_>, others: &mut Context<'_>) -> Poll<BackendEvent> {
         // What the old connection brought comes before the new one: it may have been another server.
         if let Poll::Ready(answer) = self.poll_calls(cx) {
             return Poll::Ready(answer);
         }
-        let Poll::Ready(Some(event)) = self.command_events.poll_recv(cx) else { return Poll::Pending };
+        let Poll::Ready(Some(event)) = self.command_events.poll_recv(others) else { return Poll::Pending };
         Poll::Ready(match event {
             CommandEvent::Up(connection, server) => {
                 self.calls.connected(connection);
@@ -265,12 +281,10 @@ impl Backend for RedisBackend {
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        self.turn = (self.turn + 1) % 4;
-        for source in 0..4 {
-            let event = self.poll_source((self.turn + source) % 4, cx);
-            if event.is_ready() {
-                return event;
-            }
+        let rung = self.others.take(cx.waker());
+        let event = if rung { self.poll_all(cx) } else { self.poll_calls(cx) };
+        if event.is_ready() {
+            return event;
         }
         let event = self.poll_life(cx);
         if event.is_pending() {
