@@ -41,9 +41,16 @@ fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
     let (_, pubsub_events) = mpsc::unbounded_channel();
     let (stop, _) = Stop::pair();
     let life = Life::Open { stop, links: Vec::new() };
-    let calls = Calls::default();
-    let backend =
-        RedisBackend { calls, command_events, pubsub_events, subscriptions: None, life, turn, waker: None };
+    let backend = RedisBackend {
+        calls: Calls::default(),
+        command_events,
+        pubsub_events,
+        subscriptions: None,
+        others: Arc::default(),
+        life,
+        turn,
+        waker: None,
+    };
     (backend, events)
 }
 
