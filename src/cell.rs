@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 
 use crate::clock::Moment;
 use crate::error::LossReason;
-use crate::map::Hasher;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 
@@ -182,7 +181,7 @@ fn reason_of(code: u8) -> Option<LossReason> {
 }
 
 /// Which hold an owner has under a name. Kept by the engine, read by callers.
-pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>, Hasher>;
+pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
 
 #[cfg(test)]
 mod tests {

@@ -35,6 +35,7 @@ mod wakeups;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,7 +88,7 @@ pub(crate) struct Engine {
     effects: Vec<Effect>,
 
     names: BTreeMap<u64, Box<Name>>,
-    keys: Map<LockName, u64>,
+    keys: HashMap<LockName, u64>,
     holds: BTreeMap<u64, Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
     unsent: BTreeSet<u64>,
@@ -187,7 +188,7 @@ impl Engine {
             now: Moment::ZERO,
             effects: Vec::new(),
             names: BTreeMap::new(),
-            keys: Map::default(),
+            keys: HashMap::new(),
             holds: BTreeMap::new(),
             unsent: BTreeSet::new(),
             waiters: BTreeMap::new(),

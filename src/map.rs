@@ -1,10 +1,8 @@
-//! Hash maps for what is looked up several times in each operation.
+//! Hash maps with keys that this crate chooses. Those with lock names, which others may choose, keep std's hasher.
 
 use std::collections::HashMap;
 
-/// With a hasher that takes a fraction of std's time, seeded for each process: lock names come from users.
-///
-/// Nothing may depend on its order.
+/// With a hasher that takes a fraction of std's time. Nothing may depend on its order.
 pub(crate) type Map<K, V> = HashMap<K, V, Hasher>;
 
 pub(crate) type Hasher = foldhash::fast::RandomState;

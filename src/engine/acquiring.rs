@@ -70,7 +70,13 @@ impl Engine {
                 self.join_hold(id, request, waiter);
             }
             Some(id) if matches!(self.state_of(id), State::Lost(_)) => self.join_hold(id, request, waiter),
-            _ => self.enqueue(key, request, waiter),
+            _ => {
+                let waits = !waiter.once;
+                self.enqueue(key, request, waiter);
+                if waits {
+                    self.release_wanted(key);
+                }
+            }
         }
         self.touch(key);
     }

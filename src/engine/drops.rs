@@ -1,5 +1,5 @@
 //! Releases that nobody waits for: the first ones go at once, and those that come while these are on their way go
-//! together.
+//! together, a hundred at the latest.
 //!
 //! A hold in the queue counts as one whose release is on the wire: nothing else of it is sent.
 
@@ -18,13 +18,15 @@ use crate::scripts::reentrant::ServerTime;
 
 /// Most holds in one script: it takes a third of a millisecond on the server.
 const BATCH: usize = 100;
-/// Most scripts on their way.
+/// So many scripts are on their way before one that could take more holds waits for an answer.
 const AT_ONCE: usize = 4;
 
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     queued: VecDeque<u64>,
     on_their_way: usize,
+    /// A script of several was refused: this is a node of a cluster, perhaps, and would refuse every one.
+    apart: bool,
 }
 
 impl Drops {
@@ -38,11 +40,11 @@ impl Engine {
     /// Whether the last release of a hold may go with others. In a cluster, keys of one script must be of one slot, and
     /// few are.
     pub(super) fn may_go_together(&self, id: u64) -> bool {
-        self.servers.is_one()
-            && self.holds.get(&id).is_some_and(|hold| {
-                let release = &hold.release;
-                release.requests.is_empty() && release.last_failure.is_none() && !release.alone
-            })
+        let Some(hold) = self.holds.get(&id) else { return false };
+        let waited_for = !hold.release.requests.is_empty()
+            || self.names.get(&hold.name).is_some_and(|name| name.has_waiters());
+        let as_usual = hold.release.last_failure.is_none() && !hold.release.alone;
+        self.servers.is_one() && !self.drops.apart && !waited_for && as_usual
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {
@@ -54,12 +56,35 @@ impl Engine {
 
     /// Sends what has gathered. At the end of the client all of it: there may be no answer to wait for.
     pub(super) fn release_queued(&mut self) {
-        while !self.drops.queued.is_empty() && (self.drops.on_their_way < AT_ONCE || self.stopping.is_some())
-        {
-            let count = self.drops.queued.len().min(BATCH);
-            let ids: Vec<u64> = self.drops.queued.drain(..count).collect();
-            self.send_releases(ids);
+        let goes = |drops: &Drops| drops.on_their_way < AT_ONCE || drops.queued.len() >= BATCH;
+        while !self.drops.queued.is_empty() && (goes(&self.drops) || self.stopping.is_some()) {
+            self.send_some();
         }
+    }
+
+    /// Sends all that has gathered: what is asked next shall find it done.
+    pub(super) fn release_before(&mut self) {
+        while !self.drops.queued.is_empty() {
+            self.send_some();
+        }
+    }
+
+    /// Somebody waits for this name now: its release leaves the queue, and may become a hand-off.
+    pub(super) fn release_wanted(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let queued = |id: &u64| self.drops.queued.contains(id);
+        let Some(id) = name.holds.iter().copied().find(queued) else { return };
+        self.drops.queued.retain(|other| *other != id);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.op = None;
+        }
+        self.send_release(id);
+    }
+
+    fn send_some(&mut self) {
+        let count = self.drops.queued.len().min(BATCH);
+        let ids: Vec<u64> = self.drops.queued.drain(..count).collect();
+        self.send_releases(ids);
     }
 
     fn send_releases(&mut self, ids: Vec<u64>) {
@@ -67,13 +92,14 @@ impl Engine {
             let name = self.holds.get(&id)?.lock.clone();
             Some((id, ReleaseItem { field: self.field(id), announce: self.announce(&name), name }))
         };
-        let (ids, items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
-        let Some(first) = items.first().cloned() else { return };
-        let to = self.servers.id_of(&first.name);
-        let command = if items.len() == 1 {
-            let ReleaseItem { name, field, announce } = first;
+        let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
+        let Some(last) = items.pop() else { return };
+        let to = self.servers.id_of(&last.name);
+        let command = if items.is_empty() {
+            let ReleaseItem { name, field, announce } = last;
             Command::Release { name, field, count: 0, announce }
         } else {
+            items.push(last);
             Command::ReleaseMany(items)
         };
         for id in &ids {
@@ -103,6 +129,7 @@ impl Engine {
                 }
             }
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
+                self.drops.apart = true;
                 ids.iter().for_each(|id| self.release_alone(*id));
             }
             // What may have been done is repeated alone, too: it has failed once.
@@ -115,6 +142,9 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.op = None;
         hold.release.alone = true;
+        if self.now >= hold.key_end {
+            return self.on_not_ours(id, true);
+        }
         self.send_release(id);
     }
 }

@@ -237,7 +237,7 @@ impl Engine {
     }
 
     /// The key is gone or another's. After an unknown try that is what a release leaves behind.
-    fn on_not_ours(&mut self, id: u64, gone: bool) {
+    pub(super) fn on_not_ours(&mut self, id: u64, gone: bool) {
         let Some(hold) = self.holds.get(&id) else { return };
         let nobody_asks = hold.release.requests.is_empty() && !hold.release.background;
         if hold.release.may_be_done || nobody_asks {

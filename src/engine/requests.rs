@@ -101,6 +101,7 @@ impl Engine {
         };
         self.queries.insert(request, query);
         self.timers.set(TimerKey::Request(request), deadline);
+        self.release_before();
         self.send_query(request);
     }
 

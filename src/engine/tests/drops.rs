@@ -67,24 +67,30 @@ fn what_is_dropped_while_others_are_on_their_way_goes_in_one_script() {
 }
 
 #[test]
-fn a_script_takes_a_hundred() {
+fn a_script_takes_a_hundred_and_then_waits_for_nothing() {
     let mut hand = Hand::new();
     let holds = hand.holds(FIRST + 250);
     hand.drop_guards(&holds);
-    let first: Vec<OpId> = std::mem::take(&mut hand.sent).into_iter().map(|(op, _)| op).collect();
-    for op in first {
-        hand.done(op, freed());
+    let sent = std::mem::take(&mut hand.sent);
+    let sizes: Vec<usize> = sent.iter().map(|(_, command)| size(command)).collect();
+    assert_eq!(sizes, [1, 1, 1, 1, 100, 100], "however many are on their way");
+    for (op, command) in sent {
+        hand.nothing_sent();
+        match size(&command) {
+            1 => hand.done(op, freed()),
+            count => hand.done(op, all(count, FREED)),
+        }
+        if hand.labels() == ["release_many"] {
+            break;
+        }
     }
-    let sizes: Vec<usize> = hand.sent.iter().map(|(_, command)| size(command)).collect();
-    assert_eq!(sizes, [100, 100, 50]);
-    for (op, command) in std::mem::take(&mut hand.sent) {
-        hand.done(op, all(size(&command), FREED));
-    }
-    assert!(hand.engine.is_idle());
+    let (_, command) = hand.take("release_many");
+    assert_eq!(size(&command), 50);
 }
 
 fn size(command: &Command) -> usize {
     match command {
+        Command::Release { .. } => 1,
         Command::ReleaseMany(items) => items.len(),
         other => panic!("{other:?}"),
     }
@@ -168,22 +174,85 @@ fn releases_that_are_waited_for_go_at_once() {
 }
 
 #[test]
-fn who_wants_a_name_whose_release_is_queued_waits_for_it() {
+fn who_wants_a_name_whose_release_is_queued_is_handed_it() {
     let mut hand = Hand::new();
     let holds = hand.holds(6);
     hand.drop_guards(&holds);
-    let first: Vec<OpId> = std::mem::take(&mut hand.sent).into_iter().map(|(op, _)| op).collect();
-    let next = hand.ask_for("n5");
-    hand.nothing_sent();
-    for op in first {
-        hand.done(op, freed());
-    }
-    let (op, _) = hand.take("release_many");
-    hand.is_open(next);
-    hand.done(op, all(2, FREED));
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(2));
+    hand.sent.clear();
+    let next = hand.ask_for("n4");
+    let (op, command) = hand.take("hand_off");
+    assert!(
+        matches!(&command, Command::HandOff { from, .. } if from.ends_with(&format!(":{}", holds[4].cell.id)))
+    );
+    hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
     hand.granted(next);
+    // The other one is still queued.
+    hand.nothing_sent();
+}
+
+#[test]
+fn try_lock_says_no_while_a_release_is_queued() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(5);
+    hand.drop_guards(&holds);
+    hand.sent.clear();
+    let request = RequestId(1_000);
+    hand.event(Event::Acquire(Acquire {
+        request,
+        name: LockName::new("n4").unwrap(),
+        owner: OwnerKey::from_test(99),
+        lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
+        wait: Wait::Once,
+        max_hold: None,
+    }));
+    assert!(matches!(hand.answer(request), Answer::NotGranted));
+    hand.nothing_sent();
+}
+
+#[test]
+fn a_release_that_a_waiter_waits_for_is_not_held_back() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(5);
+    hand.ask_for("n4");
+    hand.nothing_sent();
+    // Too late for a hand-off.
+    hand.pass(Duration::from_millis(60));
+    hand.drop_guards(&holds);
+    assert_eq!(hand.labels(), ["release"; FIRST + 1]);
+}
+
+#[test]
+fn a_question_comes_after_what_was_dropped_before_it() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(6);
+    hand.drop_guards(&holds);
+    hand.sent.clear();
+    hand.event(Event::Inspect { name: LockName::new("n5").unwrap(), request: RequestId(1_000) });
+    assert_eq!(hand.labels(), ["release_many", "inspect"]);
+}
+
+#[test]
+fn where_several_keys_are_refused_each_goes_by_itself_from_then_on() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(12);
+    let (op, _) = hand.dropped(&holds[..6]);
+    hand.refused(op, FailureKind::Refused);
+    hand.sent.clear();
+    hand.drop_guards(&holds[6..]);
+    assert_eq!(hand.labels(), ["release"; 6]);
+}
+
+#[test]
+fn what_was_not_done_because_its_time_was_over_is_gone() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(6);
+    let (op, _) = hand.dropped(&holds);
+    hand.now = hand.now.plus(2 * LEASE);
+    hand.done(op, all(2, None));
+    hand.nothing_sent();
+    let removed = |report: &&Report| matches!(report, Report::Lost { reason: LossReason::Removed, .. });
+    assert_eq!(hand.reports.iter().filter(removed).count(), 2);
+    assert!(hand.engine.is_idle());
 }
 
 #[test]
