@@ -177,11 +177,13 @@ pub(crate) fn pairs<'a>(args: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, Str
     Ok(args.chunks(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// Of what was run, and whether there were changes that are not in it.
+/// Of what was run, and whether there were changes that are not in it. The report itself changes with each part.
 fn commit() -> String {
+    let not_the_report = format!(":!{REPORT}");
     let git =
         |words: &[&str]| process::first_line(Command::new("git").args(words).current_dir(crate::root()));
-    let changed = !git(&["status", "--porcelain", "--untracked-files=no"]).is_empty();
+    let changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", &not_the_report];
+    let changed = !git(&changed).is_empty();
     git(&["rev-parse", "HEAD"]) + if changed { ", with changes" } else { "" }
 }
 
