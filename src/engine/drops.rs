@@ -10,14 +10,13 @@ use crate::backend::Outcome;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::hold::Sending;
+use crate::engine::renewals::BATCH;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 
-/// Most holds in one script: it takes a third of a millisecond on the server.
-const BATCH: usize = 100;
 /// So many scripts are on their way before one that could take more holds waits for an answer.
 const AT_ONCE: usize = 4;
 

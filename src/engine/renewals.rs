@@ -7,7 +7,7 @@ use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::map::Map;
 
-/// Most holds in one renewal script: it takes a third of a millisecond on the server.
+/// Most holds in one script. A renewal of so many takes a third of a millisecond on the server.
 pub(crate) const BATCH: usize = 100;
 /// Most holds whose renewals are on their way to one server. If all were, a server or a machine that is too slow for
 /// one command timeout would answer all of them too late, again and again.

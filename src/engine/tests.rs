@@ -201,17 +201,7 @@ impl Hand {
     }
 
     fn ask(&mut self, owner: u64, wait: Wait) -> RequestId {
-        self.requests += 1;
-        let request = RequestId(self.requests);
-        self.event(Event::Acquire(Acquire {
-            request,
-            name: LockName::new("n").unwrap(),
-            owner: OwnerKey::from_test(owner),
-            lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
-            wait,
-            max_hold: None,
-        }));
-        request
+        self.want(owner, watched(), wait, None)
     }
 
     fn granted(&mut self, request: RequestId) -> Arc<HoldCell> {
@@ -260,6 +250,10 @@ impl Hand {
         self.event(Event::Release { hold: cell.id, level, request: Some(request) });
         request
     }
+}
+
+fn watched() -> Lease {
+    Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap())
 }
 
 fn grant(token: u64) -> Body {
@@ -581,16 +575,7 @@ fn a_local_loss_wakes_the_contender() {
 #[test]
 fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
     let mut hand = Hand::new();
-    hand.requests += 1;
-    let request = RequestId(hand.requests);
-    hand.event(Event::Acquire(Acquire {
-        request,
-        name: LockName::new("n").unwrap(),
-        owner: OwnerKey::from_test(1),
-        lease: Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()),
-        wait: Wait::Forever,
-        max_hold: None,
-    }));
+    let request = hand.want(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     let cell = hand.granted(request);

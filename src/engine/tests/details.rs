@@ -8,17 +8,13 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
-use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
 use crate::error::LossReason;
-use crate::lease::Lease;
 use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
@@ -33,6 +29,7 @@ use super::field;
 use super::freed;
 use super::grant;
 use super::held;
+use super::watched;
 
 impl Hand {
     /// A hold whose guard its owner has.
@@ -43,17 +40,7 @@ impl Hand {
     }
 
     fn ask_limited(&mut self, owner: u64, max_hold: Duration) -> RequestId {
-        self.requests += 1;
-        let request = RequestId(self.requests);
-        self.event(Event::Acquire(Acquire {
-            request,
-            name: LockName::new("n").unwrap(),
-            owner: OwnerKey::from_test(owner),
-            lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
-            wait: Wait::Forever,
-            max_hold: Some(max_hold),
-        }));
-        request
+        self.want(owner, watched(), Wait::Forever, Some(max_hold))
     }
 
     fn clean_ups(&self) -> u64 {

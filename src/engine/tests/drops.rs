@@ -196,15 +196,7 @@ fn try_lock_says_no_while_a_release_is_queued() {
     let holds = hand.holds(5);
     hand.drop_guards(&holds);
     hand.sent.clear();
-    let request = RequestId(1_000);
-    hand.event(Event::Acquire(Acquire {
-        request,
-        name: LockName::new("n4").unwrap(),
-        owner: OwnerKey::from_test(99),
-        lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
-        wait: Wait::Once,
-        max_hold: None,
-    }));
+    let request = hand.want_name("n4", 99, watched(), Wait::Once, None);
     assert!(matches!(hand.answer(request), Answer::NotGranted));
     hand.nothing_sent();
 }

@@ -5,10 +5,6 @@ use crate::engine::renewals::WINDOW;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-fn watched() -> Lease {
-    Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap())
-}
-
 impl Hand {
     /// A hold of `owner` whose caller has its guard.
     fn taken(&mut self, owner: u64, lease: Lease, max_hold: Option<Duration>) -> (RequestId, Arc<HoldCell>) {

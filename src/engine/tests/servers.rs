@@ -11,18 +11,14 @@ use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::cell::HoldCell;
-use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
 use crate::error::LossReason;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::name::SLOTS;
-use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -35,6 +31,7 @@ use super::Hand;
 use super::LEASE;
 use super::grant;
 use super::held;
+use super::watched;
 
 const A: ServerId = ServerId(1);
 const B: ServerId = ServerId(2);
@@ -91,17 +88,7 @@ impl Hand {
     }
 
     pub(super) fn ask_for(&mut self, lock: &str) -> RequestId {
-        self.requests += 1;
-        let request = RequestId(self.requests);
-        self.event(Event::Acquire(Acquire {
-            request,
-            name: name(lock),
-            owner: OwnerKey::from_test(self.requests),
-            lease: Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap()),
-            wait: Wait::Forever,
-            max_hold: None,
-        }));
-        request
+        self.want_name(lock, self.requests + 1, watched(), Wait::Forever, None)
     }
 
     fn hold_of(&mut self, lock: &str) -> Arc<HoldCell> {
