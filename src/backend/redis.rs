@@ -12,19 +12,21 @@ mod cluster;
 mod commands;
 mod config;
 mod denied;
+mod dial;
 mod exchange;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
 mod link;
 mod login;
-mod packed;
 mod pubsub;
+mod resp;
 mod sentinel;
 #[cfg(test)]
 pub(crate) mod tests;
 mod tls;
 mod whereabouts;
+mod wire;
 
 use std::sync::Arc;
 use std::task::Context;
@@ -139,7 +141,7 @@ impl RedisBackend {
         )));
         links.push(tokio::spawn(keep_connected(whereabouts, PubSub(pubsub_sender), stopped)));
         Self {
-            calls: Calls::default(),
+            calls: Calls::new(),
             command_events,
             pubsub_events,
             subscriptions: None,
@@ -213,6 +215,10 @@ impl RedisBackend {
         }
         let Poll::Ready(Some(event)) = self.command_events.poll_recv(others) else { return Poll::Pending };
         Poll::Ready(match event {
+            CommandEvent::LogIn(credentials, answer) => {
+                self.calls.log_in(&credentials, answer);
+                return self.poll_commands(cx, others);
+            }
             CommandEvent::Up(connection, server) => {
                 self.calls.connected(connection);
                 BackendEvent::Up(ServerId::ONLY, server)
@@ -247,6 +253,7 @@ impl RedisBackend {
         loop {
             self.life = match std::mem::replace(&mut self.life, Life::Closed) {
                 Life::Draining { stop, links } if self.calls.is_idle() => {
+                    self.calls.disconnected("closed");
                     let _ = stop.send(true);
                     Life::Ending { links }
                 }

@@ -3,26 +3,20 @@
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::collections::VecDeque;
-use std::future::pending;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
+use std::task::ready;
 use std::time::Duration;
 
-use fred::clients::Client;
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
-use fred::interfaces::ClientLike;
-use fred::types::CustomCommand;
-use fred::types::Value as FredValue;
-use futures::FutureExt;
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tokio::time::Sleep;
 
 use crate::backend::Call;
 use crate::backend::Failure;
@@ -34,10 +28,13 @@ use crate::backend::Value;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
-use crate::backend::redis::client::once_within;
+use crate::backend::redis::client::COMMAND_TIMEOUT;
 use crate::backend::redis::denied::name_permission;
-use crate::backend::redis::packed::packed;
+use crate::backend::redis::dial::auth;
+use crate::backend::redis::resp::Reply;
 use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::wire::Wire;
+use crate::credentials::Credentials;
 use crate::map::Hasher;
 use crate::map::Map;
 
@@ -46,13 +43,17 @@ use crate::map::Map;
 const SILENT_TIMEOUTS: u32 = 2;
 const SILENCE: Duration = Duration::from_secs(1);
 const DEPOSED: &str = "answered by a server that is no longer the primary";
+const UNWRITTEN: &str = "timed out before it was sent";
+const LATE: &str = "Request timed out.";
+/// For ever, and no overflow.
+const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// A connection that may be used.
 pub(crate) struct Connection {
-    pub(crate) client: Client,
-    /// Whether fred's task for it still runs.
-    pub(crate) router: AbortHandle,
-    /// Ends it.
+    pub(crate) wire: Wire,
+    /// Hears why it ended.
+    pub(crate) ended: oneshot::Sender<String>,
+    /// Has it ended.
     pub(crate) end: Arc<Notify>,
     /// Scripts that the server knows.
     pub(crate) loaded: Vec<&'static str>,
@@ -79,20 +80,6 @@ struct Ticket {
     deadline: Instant,
 }
 
-type Finished = (u64, Result<FredValue, FredError>);
-type Running = Pin<Box<dyn Future<Output = Finished> + Send>>;
-
-struct AllRunning(FuturesUnordered<Running>);
-
-impl Default for AllRunning {
-    /// With one that never ends: having polled every future it has, `FuturesUnordered` wakes its own task, which
-    /// with a single call would be after each sending.
-    fn default() -> Self {
-        let never: Running = Box::pin(pending());
-        Self(std::iter::once(never).collect())
-    }
-}
-
 /// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
 /// be sent again still goes before what was submitted after it.
 #[derive(Default)]
@@ -103,13 +90,11 @@ struct Reload {
     last_executed: Option<u64>,
 }
 
-#[derive(Default)]
 pub(crate) struct Calls {
     connection: Option<Connection>,
     /// That of the connection whose answers are awaited.
     mandate: Mandate,
-    /// Every ticket in flight has its future here.
-    running: AllRunning,
+    /// Every ticket that was sent, by its number on the connection.
     in_flight: BTreeMap<u64, Ticket>,
     last_number: u64,
     answers: VecDeque<(OpId, Outcome<Value>)>,
@@ -117,6 +102,8 @@ pub(crate) struct Calls {
     known: HashSet<&'static str, Hasher>,
     digests: Map<&'static str, String>,
     silence: Option<Silence>,
+    timer: Timer,
+    login: Option<NewLogin>,
 }
 
 /// Since when calls are in flight and nothing has come back.
@@ -131,7 +118,55 @@ impl Silence {
     }
 }
 
+/// Rings at the earliest deadline, or before it: most calls are answered in time, and a needless ring costs less than
+/// setting the timer anew for each.
+struct Timer {
+    sleep: Pin<Box<Sleep>>,
+    set_to: Option<Instant>,
+}
+
+impl Timer {
+    fn not_after(&mut self, at: Instant) {
+        if self.set_to.is_none_or(|set_to| at < set_to) {
+            self.sleep.as_mut().reset(at);
+            self.set_to = Some(at);
+        }
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.set_to.is_none() || self.sleep.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.set_to = None;
+        Poll::Ready(())
+    }
+}
+
+/// An AUTH on its way.
+struct NewLogin {
+    number: u64,
+    deadline: Instant,
+    answer: oneshot::Sender<Result<(), String>>,
+}
+
 impl Calls {
+    /// Must be called within the runtime that owns the connections.
+    pub(crate) fn new() -> Self {
+        Self {
+            connection: None,
+            mandate: Mandate::default(),
+            in_flight: BTreeMap::new(),
+            last_number: 0,
+            answers: VecDeque::new(),
+            reload: None,
+            known: HashSet::default(),
+            digests: Map::default(),
+            silence: None,
+            timer: Timer { sleep: Box::pin(tokio::time::sleep(LONGEST)), set_to: None },
+            login: None,
+        }
+    }
+
     /// Uses this connection from now on.
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = connection.loaded.iter().copied().collect();
@@ -140,13 +175,23 @@ impl Calls {
         self.connection = Some(connection);
     }
 
-    /// Answers whatever is left: its connection is gone, with fred's task, so nothing can be sent any more.
+    /// Answers whatever is left, and closes the connection if it is still there.
     pub(crate) fn disconnected(&mut self, cause: &str) {
-        self.connection = None;
-        while let Some(Some((number, result))) = self.running.0.next().now_or_never() {
-            self.settle(number, result);
+        if let Some(connection) = self.connection.take() {
+            let Connection { mut wire, ended, .. } = connection;
+            let unsent = wire.stop_writing();
+            while let Poll::Ready(Ok((number, reply))) =
+                wire.poll_reply(&mut Context::from_waker(Waker::noop()))
+            {
+                self.settle(number, reply);
+            }
+            for number in unsent {
+                if let Some(ticket) = self.in_flight.remove(&number) {
+                    self.refuse(ticket.op, FailureKind::Link, cause);
+                }
+            }
+            let _ = ended.send(cause.to_owned());
         }
-        self.running = AllRunning::default();
         for ticket in std::mem::take(&mut self.in_flight).into_values() {
             self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
         }
@@ -154,6 +199,7 @@ impl Calls {
         for ticket in reload.again.into_values().chain(reload.held) {
             self.refuse(ticket.op, FailureKind::Link, cause);
         }
+        self.login = None;
     }
 
     /// Whether nothing is left to answer.
@@ -169,18 +215,31 @@ impl Calls {
     }
 
     pub(crate) fn submit(&mut self, op: OpId, request: Request, timeout: Duration) {
-        let usable = self.connection.as_ref().is_some_and(|connection| !connection.router.is_finished());
-        if !usable || self.mandate.is_over() {
-            return self.refuse(op, FailureKind::Link, "not connected");
+        match &self.connection {
+            Some(connection) if !self.mandate.is_over() => {
+                if connection.wire.is_full() {
+                    return self.refuse(op, FailureKind::Busy, "too many commands wait to be written");
+                }
+            }
+            _ => return self.refuse(op, FailureKind::Link, "not connected"),
         }
         let now = Instant::now();
-        // A day is for ever here, and no overflow.
-        let deadline = now + timeout.min(Duration::from_secs(86_400));
-        let ticket = Ticket { op, request, deadline };
+        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
         match &mut self.reload {
             Some(reload) => reload.held.push_back(ticket),
             None => self.send(ticket, now),
         }
+    }
+
+    /// Logs in anew, in its turn among the calls.
+    pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
+        let Some(connection) = &mut self.connection else { return };
+        self.last_number += 1;
+        let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
+        let command = auth(credentials.user.as_deref(), &credentials.password);
+        connection.wire.send(Some(number), command.into_iter());
+        self.timer.not_after(deadline);
+        self.login = Some(NewLogin { number, deadline, answer });
     }
 
     /// Answers without sending.
@@ -193,76 +252,102 @@ impl Calls {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(answer);
             }
-            match self.running.0.poll_next_unpin(cx) {
-                Poll::Ready(Some((number, result))) => self.settle(number, result),
-                Poll::Ready(None) | Poll::Pending => return Poll::Pending,
+            if self.poll_wire(cx).is_pending() && self.poll_timer(cx).is_pending() {
+                return Poll::Pending;
             }
         }
     }
 
-    fn send(&mut self, ticket: Ticket, now: Instant) {
-        let left = ticket.deadline.saturating_duration_since(now);
-        if left.is_zero() {
-            return self.refuse(ticket.op, FailureKind::Link, "timed out before it was sent");
+    fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(connection) = &mut self.connection else { return Poll::Pending };
+        match ready!(connection.wire.poll_reply(cx)) {
+            Ok((number, reply)) => self.settle(number, reply),
+            Err(error) => self.disconnected(error.details()),
         }
-        let (command, args) = self.command(&ticket.request);
-        let asking = matches!(ticket.request, Request::Asking(_));
-        let Some(connection) = &self.connection else {
+        Poll::Ready(())
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        ready!(self.timer.poll(cx));
+        self.give_up(Instant::now());
+        let login = self.login.as_ref().map(|login| login.deadline);
+        let next = self.in_flight.values().map(|ticket| ticket.deadline).chain(login).min();
+        if let Some(next) = next {
+            self.timer.not_after(next);
+        }
+        Poll::Ready(())
+    }
+
+    /// What was not answered in time. Its reply may still come; what is not yet written never is.
+    fn give_up(&mut self, now: Instant) {
+        let late: Vec<u64> = self
+            .in_flight
+            .iter()
+            .filter(|(_, ticket)| ticket.deadline <= now)
+            .map(|(number, _)| *number)
+            .collect();
+        for number in late {
+            let withdrawn =
+                self.connection.as_mut().is_some_and(|connection| connection.wire.withdraw(number));
+            if withdrawn {
+                self.note_timeout();
+                let ticket = self.in_flight.remove(&number);
+                ticket.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
+            } else {
+                self.settle(number, Err(FredError::new(ErrorKind::Timeout, LATE)));
+            }
+        }
+        if let Some(login) = self.login.take_if(|login| login.deadline <= now) {
+            let _ = login.answer.send(Err(LATE.to_owned()));
+        }
+    }
+
+    fn send(&mut self, ticket: Ticket, now: Instant) {
+        if ticket.deadline <= now {
+            return self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+        }
+        let Some(connection) = &mut self.connection else {
             return self.refuse(ticket.op, FailureKind::Link, "not connected");
         };
-        let plain = connection.client.clone();
-        let client = plain.with_options(&once_within(left));
+        let wire = &mut connection.wire;
         self.last_number += 1;
-        let number = self.last_number;
-        let mut future: Running = if asking {
-            Box::pin(async move {
-                // In one write, so that no other command comes between the two and uses the ASKING up.
-                let answer = tokio::time::timeout(left, ask(&plain, command, args)).await;
-                let late = || FredError::new(ErrorKind::Timeout, "Request timed out.");
-                (number, answer.unwrap_or_else(|_| Err(late())))
-            })
-        } else {
-            Box::pin(async move {
-                (number, client.custom(CustomCommand::new_static(command, None, false), args).await)
-            })
+        let number = Some(self.last_number);
+        let call = match &ticket.request {
+            Request::Slots => None,
+            Request::Call(call) => Some(call),
+            Request::Asking(call) => {
+                // Together, so that no other command comes between the two and uses the ASKING up.
+                wire.send(None, ["ASKING"].into_iter());
+                Some(call)
+            }
         };
-        self.in_flight.insert(number, ticket);
-        self.silence.get_or_insert_with(Silence::begin);
-        // fred sends a command when its future is first polled: here, so that the order is that of the calls.
-        match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready((number, result)) => self.settle(number, result),
-            Poll::Pending => self.running.0.push(future),
+        match call {
+            None => wire.send(number, ["CLUSTER", "SLOTS"].into_iter()),
+            Some(Call::Time) => wire.send(number, ["TIME"].into_iter()),
+            Some(Call::Ping) => wire.send(number, ["PING"].into_iter()),
+            Some(Call::Info) => wire.send(number, ["INFO"].into_iter()),
+            Some(Call::Script(call)) => {
+                let script: &'static Script = call.script;
+                // Known from here on: the server reads this one before the next.
+                let head = if self.known.insert(script.name) {
+                    ["EVAL", script.source]
+                } else {
+                    let digest = self.digests.entry(script.name);
+                    ["EVALSHA", digest.or_insert_with(|| fred::util::sha1_hash(script.source)).as_str()]
+                };
+                let keys = itoa::Buffer::new().format(call.keys.len()).to_owned();
+                let texts = call.keys.iter().chain(&call.args).map(String::as_str);
+                wire.send(number, head.into_iter().chain([keys.as_str()]).chain(texts));
+            }
         }
+        self.timer.not_after(ticket.deadline);
+        self.in_flight.insert(self.last_number, ticket);
+        self.silence.get_or_insert_with(Silence::begin);
     }
 
-    fn command(&mut self, request: &Request) -> (&'static str, Vec<FredValue>) {
-        let call = match request {
-            Request::Slots => return ("CLUSTER", vec!["SLOTS".into()]),
-            Request::Call(Call::Time) | Request::Asking(Call::Time) => return ("TIME", Vec::new()),
-            Request::Call(Call::Ping) | Request::Asking(Call::Ping) => return ("PING", Vec::new()),
-            Request::Call(Call::Info) | Request::Asking(Call::Info) => return ("INFO", Vec::new()),
-            Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => call,
-        };
-        let script: &'static Script = call.script;
-        // Known from here on: the server reads this one before the next.
-        let (command, text) = if self.known.insert(script.name) {
-            ("EVAL", script.source)
-        } else {
-            let digest =
-                self.digests.entry(script.name).or_insert_with(|| fred::util::sha1_hash(script.source));
-            ("EVALSHA", digest.as_str())
-        };
-        let args = packed(|add| {
-            add(text);
-            add(&call.keys.len().to_string());
-            call.keys.iter().chain(&call.args).for_each(|text| add(text));
-        });
-        (command, args)
-    }
-
-    fn settle(&mut self, number: u64, result: Result<FredValue, FredError>) {
-        let Some(ticket) = self.in_flight.remove(&number) else { return };
-        match result {
+    fn settle(&mut self, number: u64, reply: Reply) {
+        let Some(ticket) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
+        match reply {
             Err(error) if is_no_script(&error) => {
                 self.known.clear();
                 self.heard();
@@ -282,6 +367,15 @@ impl Calls {
         }
     }
 
+    /// The reply to a new login, or to a call that was given up.
+    fn settle_other(&mut self, number: u64, reply: &Reply) {
+        self.heard();
+        if let Some(login) = self.login.take_if(|login| login.number == number) {
+            let answer = reply.as_ref().map(|_| ()).map_err(|error| error.details().to_owned());
+            let _ = login.answer.send(answer);
+        }
+    }
+
     fn finish_reload(&mut self) {
         let Some(reload) = self.reload.take() else { return };
         let now = Instant::now();
@@ -298,15 +392,15 @@ impl Calls {
         }
     }
 
-    fn judge(&mut self, request: &Request, result: Result<FredValue, FredError>) -> Outcome<Value> {
-        match result {
+    fn judge(&mut self, request: &Request, reply: Reply) -> Outcome<Value> {
+        match reply {
             Ok(value) => {
                 self.heard();
                 if self.mandate.is_over() {
                     // It has no say any more about who holds what.
                     return Outcome::Unknown(Failure::new(FailureKind::Link, DEPOSED));
                 }
-                Outcome::Done(reply(request, value))
+                Outcome::Done(in_shape(request, value))
             }
             Err(error) => {
                 self.note_error(&error);
@@ -337,11 +431,7 @@ impl Calls {
 
     fn note_error(&mut self, error: &FredError) {
         if *error.kind() == ErrorKind::Timeout {
-            let silence = self.silence.get_or_insert_with(Silence::begin);
-            silence.timeouts += 1;
-            if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
-                self.replace_connection();
-            }
+            self.note_timeout();
         } else if is_reply(error) {
             self.heard();
             if *error.kind() == ErrorKind::Auth {
@@ -349,64 +439,35 @@ impl Calls {
             }
         }
     }
+
+    fn note_timeout(&mut self) {
+        let silence = self.silence.get_or_insert_with(Silence::begin);
+        silence.timeouts += 1;
+        if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
+            self.replace_connection();
+        }
+    }
 }
 
-async fn ask(client: &Client, command: &'static str, args: Vec<FredValue>) -> Result<FredValue, FredError> {
-    let pipeline = client.pipeline();
-    let custom = |name| CustomCommand::new_static(name, None, false);
-    let _: FredValue = pipeline.custom(custom("ASKING"), Vec::<FredValue>::new()).await?;
-    let _: FredValue = pipeline.custom(custom(command), args).await?;
-    pipeline.last().await
-}
-
-fn reply(request: &Request, value: FredValue) -> Value {
+/// What the engine expects where that is not what the server says.
+fn in_shape(request: &Request, value: Value) -> Value {
     match request {
         Request::Call(Call::Time) | Request::Asking(Call::Time) => {
             Value::List(vec![Value::Int(micros(&value))])
         }
         Request::Call(Call::Ping) | Request::Asking(Call::Ping) => Value::List(Vec::new()),
-        Request::Call(Call::Info) | Request::Asking(Call::Info) => {
-            Value::List(vec![Value::Text(value.into_string().unwrap_or_default())])
-        }
-        Request::Call(Call::Script(_)) | Request::Asking(Call::Script(_)) | Request::Slots => convert(value),
+        Request::Call(Call::Info) | Request::Asking(Call::Info) => Value::List(vec![value]),
+        Request::Call(Call::Script(_)) | Request::Asking(Call::Script(_)) | Request::Slots => value,
     }
 }
 
 /// TIME answers seconds and microseconds.
-fn micros(value: &FredValue) -> i64 {
-    let FredValue::Array(parts) = value else { return 0 };
-    let number = |index: usize| parts.get(index).and_then(FredValue::as_i64).unwrap_or(0);
+fn micros(value: &Value) -> i64 {
+    let Value::List(parts) = value else { return 0 };
+    let number = |index: usize| match parts.get(index) {
+        Some(Value::Int(number)) => *number,
+        Some(Value::Text(text)) => text.parse().unwrap_or(0),
+        Some(Value::Nil | Value::List(_)) | None => 0,
+    };
     number(0).saturating_mul(1_000_000).saturating_add(number(1))
-}
-
-pub(crate) fn convert(value: FredValue) -> Value {
-    match value {
-        FredValue::Null => Value::Nil,
-        FredValue::Integer(number) => Value::Int(number),
-        FredValue::Boolean(yes) => Value::Int(i64::from(yes)),
-        FredValue::Bytes(bytes) => Value::Text(String::from_utf8_lossy(&bytes).into_owned()),
-        FredValue::Array(items) => Value::List(items.into_iter().map(convert).collect()),
-        other => Value::Text(other.as_string().unwrap_or_default()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    use crate::backend::woken::Woken;
-
-    #[test]
-    fn a_call_in_flight_wakes_nobody_before_its_answer() {
-        let (mut running, woken) = (AllRunning::default(), Arc::<Woken>::default());
-        let poll = |running: &mut AllRunning| {
-            running.0.poll_next_unpin(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending()
-        };
-        // The one that never ends is polled once, too.
-        assert!(poll(&mut running));
-        let before = woken.times();
-        running.0.push(Box::pin(pending()));
-        assert!(poll(&mut running));
-        assert_eq!(woken.times(), before);
-    }
 }

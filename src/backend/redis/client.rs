@@ -22,15 +22,13 @@ const COMMAND_BUFFER: usize = 10_000;
 const MESSAGE_BUFFER: usize = 16_384;
 /// What fred tells in its other seven channels is not listened to, or not for long.
 const EVENT_BUFFER: usize = 32;
+/// For a connection, TLS included.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// For every command without a timeout of its own: with fred's 0 some wait for ever.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// For scripts. One client lives for one connection.
-pub(crate) fn for_commands(config: &RedisConfig) -> Client {
-    client(config.fred())
-}
-
-/// For subscriptions: on a connection shared with commands a refused SUBSCRIBE shifts every reply after it.
+/// For subscriptions: on a connection shared with commands a refused SUBSCRIBE shifts every reply after it. One client
+/// lives for one connection.
 pub(crate) fn for_messages(config: &RedisConfig) -> Client {
     let client = client(config.fred());
     // fred has one setting for all its channels, and eight of this size take 10 MB. Before anybody listens its sender
@@ -67,7 +65,7 @@ fn client(config: FredConfig) -> Client {
 
 fn connection() -> ConnectionConfig {
     ConnectionConfig {
-        connection_timeout: Duration::from_secs(2),
+        connection_timeout: CONNECT_TIMEOUT,
         internal_command_timeout: Duration::from_secs(2),
         // With fred's 3 a script whose reply was lost runs again.
         max_command_attempts: 1,
@@ -75,19 +73,24 @@ fn connection() -> ConnectionConfig {
         // It would answer this one error to every call in flight; `calls` replaces the connection itself.
         reconnect_on_auth_error: false,
         disable_cluster_health_check: true,
-        tcp: TcpConfig {
-            nodelay: Some(true),
-            // What a network that swallows everything needs, beside the watchdogs of `calls` and `pubsub`.
-            keepalive: Some(
-                TcpKeepalive::new()
-                    .with_time(Duration::from_secs(5))
-                    .with_interval(Duration::from_secs(1))
-                    .with_retries(3),
-            ),
-            #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-            user_timeout: Some(Duration::from_secs(3)),
-            ..TcpConfig::default()
-        },
+        tcp: tcp(),
         ..ConnectionConfig::default()
+    }
+}
+
+/// For every socket.
+pub(crate) fn tcp() -> TcpConfig {
+    TcpConfig {
+        nodelay: Some(true),
+        // What a network that swallows everything needs, beside the watchdogs of `calls` and `pubsub`.
+        keepalive: Some(
+            TcpKeepalive::new()
+                .with_time(Duration::from_secs(5))
+                .with_interval(Duration::from_secs(1))
+                .with_retries(3),
+        ),
+        #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+        user_timeout: Some(Duration::from_secs(3)),
+        ..TcpConfig::default()
     }
 }

@@ -2,30 +2,36 @@
 
 use std::sync::Arc;
 
-use fred::clients::Client;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
 use crate::backend::redis::calls::Connection;
-use crate::backend::redis::client;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::dial::dial;
 use crate::backend::redis::handshake;
 use crate::backend::redis::handshake::Greeting;
-use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::login::LogsIn;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Whereabouts;
+use crate::backend::redis::wire::Wire;
+use crate::credentials::Credentials;
 
 /// What happened to the command connection.
 pub(crate) enum CommandEvent {
     Up(Connection, ServerInfo),
-    Down { cause: String },
+    Down {
+        cause: String,
+    },
     Failed(Failure),
+    /// Other credentials are to be used.
+    LogIn(Credentials, oneshot::Sender<Result<(), String>>),
 }
 
 /// Tells what happens to it.
@@ -37,40 +43,34 @@ impl Connects for Commands {
 
     async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> bool {
         let Found { config, renewal, mandate } = found;
-        let client = client::for_commands(&config);
-        let mut router = Router::start(&client);
-        let greeting = unless_stopped(stop, greet(&client, &config, &mut router, whereabouts)).await;
-        let usable = matches!(greeting, Some(Ok(_)));
+        let greeting = unless_stopped(stop, greet(&config, whereabouts)).await;
         if let Some(greeting) = &greeting {
             whereabouts.tried(greeting.as_ref().map(|_| ()));
         }
         match greeting {
-            Some(Ok(Greeting { server, loaded })) => {
-                let end = Arc::new(Notify::new());
-                let watcher = router.watcher();
-                let (end_of, logged_in) = (Arc::clone(&end), client.clone());
+            Some(Ok((wire, Greeting { server, loaded }))) => {
+                let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let asks_again = config.provider().is_some();
                 let connection =
-                    Connection { client, router: watcher, end: end_of, loaded, mandate, asks_again };
+                    Connection { wire, ended, end: Arc::clone(&end), loaded, mandate, asks_again };
                 let _ = self.0.send(CommandEvent::Up(connection, server));
                 let cause = tokio::select! {
-                    error = router.ended() => error.details().to_owned(),
+                    cause = &mut broken => cause.unwrap_or_else(|_| "closed".to_owned()),
                     moved = whereabouts.moved() => moved,
                     () = end.notified() => "replaced: it did not answer, or the server changed its role".to_owned(),
                     () = stop.wait() => "closed".to_owned(),
-                    never = renewal.keep_logged_in(&logged_in) => match never {},
+                    never = renewal.keep_logged_in(self) => match never {},
                 };
-                router.end().await;
                 let _ = self.0.send(CommandEvent::Down { cause });
+                true
             }
             Some(Err(failure)) => {
-                router.end().await;
                 let message = format!("{}: {}", config.address(), failure.message);
                 let _ = self.0.send(CommandEvent::Failed(Failure { message, ..failure }));
+                false
             }
-            None => router.end().await,
+            None => false,
         }
-        usable
     }
 
     fn failed(&self, failure: Failure) {
@@ -78,18 +78,19 @@ impl Connects for Commands {
     }
 }
 
-async fn greet(
-    client: &Client,
-    config: &RedisConfig,
-    router: &mut Router,
-    whereabouts: &mut Whereabouts,
-) -> Result<Greeting, Failure> {
+impl LogsIn for Commands {
+    async fn log_in(&self, credentials: &Credentials) -> Result<(), String> {
+        let (answer, answered) = oneshot::channel();
+        let _ = self.0.send(CommandEvent::LogIn(credentials.clone(), answer));
+        answered.await.unwrap_or_else(|_| Err("Connection closed.".to_owned()))
+    }
+}
+
+async fn greet(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<(Wire, Greeting), Failure> {
     let greeting = async {
-        router.connected().await.map_err(|error| handshake::explain(&error, config))?;
-        tokio::select! {
-            greeting = handshake::greet(client, config) => greeting,
-            error = router.ended() => Err(handshake::explain(&error, config)),
-        }
+        let mut wire = dial(config).await.map_err(|error| handshake::explain(&error, config))?;
+        let greeting = handshake::greet(&mut wire, config).await?;
+        Ok((wire, greeting))
     };
     tokio::select! {
         greeting = greeting => greeting,

@@ -13,6 +13,7 @@ use fred::types::config::Server;
 use fred::types::config::ServerConfig;
 
 use crate::backend::Script;
+use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
 use crate::config;
@@ -231,13 +232,7 @@ impl RedisConfig {
 
     /// For a client of fred: the server, or the first one of several.
     pub(crate) fn fred(&self) -> FredConfig {
-        match &self.topology {
-            Topology::One(place) => self.fred_in(place),
-            Topology::Sentinel { sentinels: known, .. } | Topology::Cluster { seeds: known } => {
-                let (host, port) = known.first().cloned().unwrap_or_default();
-                self.fred_at(&host, port)
-            }
-        }
+        self.fred_in(&self.place())
     }
 
     /// How the servers stand together.
@@ -267,8 +262,7 @@ impl RedisConfig {
             },
             username: self.login.user.clone(),
             password: self.login.password.clone(),
-            // Each node of a cluster has only 0, and knows no SELECT of another.
-            database: self.database.filter(|database| *database > 0),
+            database: self.database(),
             version: self.version.clone(),
             // One client of fred lives for one connection (see `link`): it shall report a failure, not retry.
             fail_fast: true,
@@ -276,6 +270,34 @@ impl RedisConfig {
             tls: self.tls.clone(),
             ..FredConfig::default()
         }
+    }
+
+    /// The server, or the first one of several.
+    pub(crate) fn place(&self) -> Place {
+        match &self.topology {
+            Topology::One(place) => place.clone(),
+            Topology::Sentinel { sentinels: known, .. } | Topology::Cluster { seeds: known } => {
+                let (host, port) = known.first().cloned().unwrap_or_default();
+                Place::Tcp { host: without_brackets(&host), port, certified: None }
+            }
+        }
+    }
+
+    pub(crate) fn login(&self) -> &Login {
+        &self.login
+    }
+
+    /// What is to be selected, if that is not 0: each node of a cluster has only that, and knows no SELECT of another.
+    pub(crate) fn database(&self) -> Option<u8> {
+        self.database.filter(|database| *database > 0)
+    }
+
+    pub(crate) fn protocol(&self) -> Protocol {
+        if self.version == RespVersion::RESP3 { Protocol::Resp3 } else { Protocol::Resp2 }
+    }
+
+    pub(crate) fn connector(&self) -> Option<&Connector> {
+        self.tls.as_ref()
     }
 
     /// Where logins come from, if not from here: see `login`.

@@ -1,19 +1,18 @@
 //! What a new connection is asked before it is used: is this a primary, is it new enough, which process is it.
 
-use fred::clients::Client;
 use fred::error::Error as FredError;
-use fred::interfaces::ClientLike;
-use fred::types::CustomCommand;
-use fred::types::Value;
-use futures::future::join_all;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
+use crate::backend::Value;
 use crate::backend::redis::classify::failure;
+use crate::backend::redis::client::COMMAND_TIMEOUT;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::dial::within;
 use crate::backend::redis::login;
 use crate::backend::redis::tls;
+use crate::backend::redis::wire::Wire;
 
 /// Older servers lack what the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
@@ -29,15 +28,13 @@ pub(crate) struct Greeting {
 ///
 /// INFO has to be answered: it says whether this is the primary, and which start of the server (`run_id`), without
 /// which lost data looks like a deleted key. A user who may not load scripts sends each in full once.
-pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greeting, Failure> {
-    let mut questions: Vec<(&'static str, Vec<Value>)> =
-        vec![("PING", vec![]), ("INFO", vec!["server".into()]), ("INFO", vec!["replication".into()])];
+pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greeting, Failure> {
+    let mut questions = vec![vec!["PING"], vec!["INFO", "server"], vec!["INFO", "replication"]];
     // Loaded now, a script is rarely unknown later, when a call would have to be sent a second time.
-    questions
-        .extend(config.scripts().iter().map(|script| ("SCRIPT", vec!["LOAD".into(), script.source.into()])));
-    let answers = join_all(questions.into_iter().map(|(command, args)| ask(client, command, args))).await;
-    let mut answers = answers.into_iter();
-    let mut next = || answers.next().unwrap_or(Ok(Value::Null));
+    questions.extend(config.scripts().iter().map(|script| vec!["SCRIPT", "LOAD", script.source]));
+    let answers = within(COMMAND_TIMEOUT, wire.ask(&questions)).await;
+    let mut answers = answers.map_err(|error| explain(&error, config))?.into_iter();
+    let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| failure(&error));
 
     next()?;
     let (server, replication) = (text(next()?), text(next()?));
@@ -58,17 +55,12 @@ pub(crate) async fn greet(client: &Client, config: &RedisConfig) -> Result<Greet
     Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, loaded })
 }
 
-async fn ask(client: &Client, command: &'static str, args: Vec<Value>) -> Result<Value, Failure> {
-    let command = CustomCommand::new_static(command, None, false);
-    client.custom::<Value, Value>(command, args).await.map_err(|error| failure(&error))
-}
-
 fn is_tolerated(failure: &Failure) -> bool {
     matches!(failure.kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
 }
 
 fn text(value: Value) -> String {
-    value.into_string().unwrap_or_default()
+    if let Value::Text(text) = value { text } else { String::new() }
 }
 
 /// A sentinel does not say `role`.

@@ -18,7 +18,6 @@ use fred::error::ErrorKind;
 use fred::interfaces::ClientLike;
 use fred::types::ConnectHandle;
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 use tokio::task::JoinError;
 
 /// fred's task for a connection, which owns its socket. Ends with this value at the latest.
@@ -50,11 +49,6 @@ impl Router {
     /// Waits for the end of the connection and says why it ended.
     pub(crate) async fn ended(&mut self) -> FredError {
         end_of((&mut self.task).await)
-    }
-
-    /// Tells whether the connection has ended.
-    pub(crate) fn watcher(&self) -> AbortHandle {
-        self.task.abort_handle()
     }
 
     /// Ends the connection. On return its socket is closed.

@@ -3,17 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::error::Error as FredError;
-use fred::interfaces::ClientLike;
-use fred::types::CustomCommand;
-use fred::types::Value;
 use tokio::task::JoinHandle;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::redis::client::COMMAND_TIMEOUT;
-use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::Login;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link::Pause;
@@ -44,6 +37,12 @@ pub(crate) fn judge(failure: Failure, config: &RedisConfig) -> Failure {
     Failure::new(FailureKind::Busy, refused(&failure.message))
 }
 
+/// A live connection.
+pub(crate) trait LogsIn: Sync {
+    /// Uses these credentials from now on. The error is what speaks against it.
+    fn log_in(&self, credentials: &Credentials) -> impl Future<Output = Result<(), String>> + Send;
+}
+
 /// What a connection's login was asked from, and for how long it is valid.
 pub(crate) struct Renewal {
     provider: Option<CredentialProvider>,
@@ -52,12 +51,12 @@ pub(crate) struct Renewal {
 
 impl Renewal {
     /// Logs in anew on the live connection, again and again; does not return.
-    pub(crate) async fn keep_logged_in(mut self, client: &Client) -> Infallible {
+    pub(crate) async fn keep_logged_in(mut self, connection: &impl LogsIn) -> Infallible {
         loop {
             let mut pause = Pause::new();
             let mut credentials = self.newer().await;
-            while let Err(error) = auth(client, &credentials).await {
-                report(&refused(error.details()));
+            while let Err(words) = connection.log_in(&credentials).await {
+                report(&refused(&words));
                 tokio::time::sleep(pause.next()).await;
                 credentials = self.ask_until_answered().await;
             }
@@ -118,14 +117,6 @@ impl<T> Drop for Ends<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
-}
-
-async fn auth(client: &Client, credentials: &Credentials) -> Result<(), FredError> {
-    let user = credentials.user.iter().map(String::as_str);
-    let args: Vec<Value> = user.chain([credentials.password.as_str()]).map(Value::from).collect();
-    let command = CustomCommand::new_static("AUTH", None, false);
-    let _: Value = client.with_options(&once_within(COMMAND_TIMEOUT)).custom(command, args).await?;
-    Ok(())
 }
 
 fn refused(words: &str) -> String {

@@ -1,13 +1,14 @@
 //! Connectors for TLS, and what its errors mean.
 //!
-//! fred opens the socket, takes the connector from its configuration and checks the host name itself; what it
-//! reports are the debug texts of the libraries, which `explain` turns into words.
+//! What goes wrong is reported by the debug texts of the libraries, which `explain` turns into words.
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
+use tokio::net::TcpStream;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::wire::Stream;
 use crate::error::Error;
 use crate::tls::Tls;
 
@@ -39,6 +40,34 @@ pub(crate) fn connector(tls: &Tls) -> Result<Connector, Error> {
 pub(crate) fn connector(_: &Tls) -> Result<Connector, Error> {
     let reason = "it asks for TLS, which needs the feature `rustls` or `native-tls` of redis-reentrant-lock";
     Err(Error::InvalidUrl { reason: reason.to_owned() })
+}
+
+/// The same socket with TLS on it, once the server's certificate was found to be good for this host.
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+pub(crate) async fn secure(
+    connector: &Connector,
+    host: &str,
+    socket: TcpStream,
+) -> Result<Box<dyn Stream>, FredError> {
+    use fred::types::config::TlsConnector;
+    match &connector.connector {
+        #[cfg(feature = "rustls")]
+        TlsConnector::Rustls(connector) => {
+            let name = ::rustls::pki_types::ServerName::try_from(host.to_owned())?;
+            Ok(Box::new(connector.connect(name, socket).await?))
+        }
+        #[cfg(feature = "native-tls")]
+        TlsConnector::Native(connector) => Ok(Box::new(connector.connect(host, socket).await?)),
+    }
+}
+
+#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
+pub(crate) async fn secure(
+    connector: &Connector,
+    _: &str,
+    _: TcpStream,
+) -> Result<Box<dyn Stream>, FredError> {
+    match *connector {}
 }
 
 #[cfg(any(feature = "rustls", feature = "native-tls"))]

@@ -3,9 +3,7 @@
 
 use std::time::Duration;
 
-use fred::interfaces::ClientLike;
-use fred::types::CustomCommand;
-use fred::types::Value as FredValue;
+use fred::error::Error as FredError;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
@@ -13,13 +11,11 @@ use super::slots::Address;
 use super::slots::SlotMap;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::redis::calls::convert;
+use crate::backend::Value;
 use crate::backend::redis::classify::failure;
-use crate::backend::redis::classify::is_reply;
-use crate::backend::redis::client;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::dial::dial;
 use crate::backend::redis::handshake;
-use crate::backend::redis::link::Router;
 use crate::backend::redis::login::log_in;
 
 /// One node may take this long to answer.
@@ -94,41 +90,25 @@ async fn ask_one(
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
-    let client = client::for_commands(config);
-    let mut router = Router::start(&client);
-    let connected = router.connected().await.map_err(|error| handshake::explain(&error, config));
-    let answer = match connected {
-        Ok(()) => tokio::select! {
-            answer = questions(&client, node, probe) => answer,
-            error = router.ended() => Err(handshake::explain(&error, config)),
-        },
-        Err(failure) => Err(failure),
-    };
-    router.end().await;
-    answer
-}
-
-async fn questions(
-    client: &fred::clients::Client,
-    node: &Address,
-    probe: bool,
-) -> Result<(SlotMap, Option<bool>), Failure> {
-    let command = |name| CustomCommand::new_static(name, None, false);
-    let slots: FredValue =
-        client.custom(command("CLUSTER"), vec!["SLOTS"]).await.map_err(|error| explain(failure(&error)))?;
-    let map = SlotMap::read(&convert(slots), node).ok_or_else(|| {
+    let broken = |error: FredError| handshake::explain(&error, config);
+    let mut wire = dial(config).await.map_err(broken)?;
+    let mut questions = vec![vec!["CLUSTER", "SLOTS"]];
+    if probe {
+        // Redisson's probe: both must decide alike to wake each other.
+        questions.push(vec!["PUBSUB", "SHARDNUMSUB"]);
+    }
+    let mut replies = wire.ask(&questions).await.map_err(broken)?.into_iter();
+    let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
+    let slots = next().map_err(|error| explain(failure(&error)))?;
+    let map = SlotMap::read(&slots, node).ok_or_else(|| {
         Failure::new(FailureKind::Unsupported, "its answer to CLUSTER SLOTS is not understood")
     })?;
     if !probe {
         return Ok((map, None));
     }
-    // Redisson's probe: both must decide alike to wake each other.
-    let known = client.custom::<FredValue, _>(command("PUBSUB"), vec!["SHARDNUMSUB"]).await;
-    match known {
+    match next() {
         Ok(_) => Ok((map, Some(true))),
-        Err(error) if is_reply(&error) && failure(&error).kind != FailureKind::Denied => {
-            Ok((map, Some(false)))
-        }
+        Err(error) if failure(&error).kind != FailureKind::Denied => Ok((map, Some(false))),
         Err(error) => Err(failure(&error)),
     }
 }

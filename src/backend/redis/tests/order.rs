@@ -4,8 +4,10 @@ use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -14,25 +16,26 @@ use crate::backend::OpId;
 use crate::backend::ServerInfo;
 use crate::backend::redis::Life;
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::RedisConfig;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
-use crate::backend::redis::client;
 use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::wire::Wire;
 
-fn connection() -> Connection {
-    let config = RedisConfig::parse("redis://127.0.0.1:1").unwrap();
-    let router = tokio::spawn(std::future::pending::<()>()).abort_handle();
-    Connection {
-        client: client::for_commands(&config),
-        router,
+/// A connection, and its other end.
+fn connection() -> (Connection, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(1);
+    let connection = Connection {
+        wire: Wire::new(Box::new(ours), Protocol::Resp2),
+        ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
         loaded: vec![],
         mandate: Mandate::default(),
         asks_again: false,
-    }
+    };
+    (connection, theirs)
 }
 
 /// A backend that hears of its connections from the sender.
@@ -42,7 +45,7 @@ fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
     let (stop, _) = Stop::pair();
     let life = Life::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
-        calls: Calls::default(),
+        calls: Calls::new(),
         command_events,
         pubsub_events,
         subscriptions: None,
@@ -59,13 +62,14 @@ fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
 async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
         let (mut backend, events) = backend(turn);
-        let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
+        let ((first, _open), (second, _open_too)) = (connection(), connection());
+        let _ = events.send(CommandEvent::Up(first, ServerInfo::default()));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
         for op in 0..5 {
             backend.submit(OpId(op), ServerId::ONLY, Call::Time, super::driver::SECOND);
         }
         let _ = events.send(CommandEvent::Down { cause: "cut".to_owned() });
-        let _ = events.send(CommandEvent::Up(connection(), ServerInfo::default()));
+        let _ = events.send(CommandEvent::Up(second, ServerInfo::default()));
         let mut answered = 0;
         loop {
             match poll_fn(|cx| backend.poll_event(cx)).await {

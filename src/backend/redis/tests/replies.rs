@@ -211,21 +211,18 @@ async fn too_many_calls_at_once_are_refused_and_never_sent() {
     let server = RedisServer::start();
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
-    // Submitted without letting fred write in between.
+    // Submitted without letting anything be written in between.
     let ops: Vec<OpId> = (0..12_000).map(|_| driver.submit_within(count("n"), 9 * SECOND)).collect();
-    let (mut done, mut refused) = (0, 0);
+    let mut done = 0;
     for op in ops {
         match driver.answer(op).await {
             Outcome::Done(_) => done += 1,
-            Outcome::NotExecuted(failure) => {
-                assert_eq!(failure.kind, FailureKind::Busy, "{failure}");
-                refused += 1;
-            }
+            Outcome::NotExecuted(failure) => assert_eq!(failure.kind, FailureKind::Busy, "{failure}"),
             Outcome::Unknown(failure) => panic!("{failure}"),
         }
     }
-    assert_eq!((done, refused), (10_000, 2_000));
-    assert_eq!(redis::cmd("GET").arg("n").query(&mut server.connection()), Ok(10_001));
+    assert!((10_000..12_000).contains(&done), "{done} done");
+    assert_eq!(redis::cmd("GET").arg("n").query(&mut server.connection()), Ok(done + 1));
 }
 
 #[tokio::test]

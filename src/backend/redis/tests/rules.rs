@@ -300,8 +300,7 @@ async fn rule_09_a_silent_pubsub_connection_is_replaced_without_any_traffic() {
 async fn rule_09_the_kernel_watches_the_sockets_too() {
     use fred::interfaces::ClientLike;
     let config = RedisConfig::parse("redis://127.0.0.1").expect("an address");
-    for client in [client::for_commands(&config), client::for_messages(&config)] {
-        let tcp = &client.connection_config().tcp;
+    for tcp in [&client::tcp(), &client::for_messages(&config).connection_config().tcp] {
         assert!(tcp.keepalive.is_some());
         assert_eq!(tcp.nodelay, Some(true));
         #[cfg(target_os = "linux")]

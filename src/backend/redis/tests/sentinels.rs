@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::sync::broadcast;
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
 use super::driver::Driver;
@@ -30,8 +31,7 @@ use crate::backend::redis::RedisConfig;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::calls::Request;
-use crate::backend::redis::client;
-use crate::backend::redis::link::Router;
+use crate::backend::redis::dial::dial;
 use crate::backend::redis::whereabouts::Mandate;
 
 /// Names what it is told to name; ends with the test's runtime.
@@ -223,14 +223,11 @@ async fn an_unknown_primary_is_named() {
 async fn what_a_deposed_primary_answers_is_no_answer() {
     let server = RedisServer::start();
     let config = RedisConfig::parse(&server.url()).unwrap();
-    let client = client::for_commands(&config);
-    let mut router = Router::start(&client);
-    router.connected().await.unwrap();
     let changes = Arc::new(AtomicU64::new(1));
-    let mut calls = Calls::default();
+    let mut calls = Calls::new();
     calls.connected(Connection {
-        client,
-        router: router.watcher(),
+        wire: dial(&config).await.unwrap(),
+        ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
         loaded: vec![],
         mandate: Mandate::now(&changes),
@@ -247,5 +244,4 @@ async fn what_a_deposed_primary_answers_is_no_answer() {
     calls.submit(OpId(3), Request::Call(count("n")), SECOND);
     let answer = std::future::poll_fn(|cx| calls.poll_answer(cx)).await;
     assert!(matches!(answer, (OpId(3), Outcome::NotExecuted(_))), "{answer:?}");
-    router.end().await;
 }

@@ -1,0 +1,124 @@
+//! From an address to a connection for commands that is logged in.
+
+use std::time::Duration;
+
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+use socket2::SockRef;
+use tokio::net::TcpStream;
+use tokio::net::UnixStream;
+
+use crate::backend::redis::client::COMMAND_TIMEOUT;
+use crate::backend::redis::client::CONNECT_TIMEOUT;
+use crate::backend::redis::client::tcp;
+use crate::backend::redis::config::Place;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::resp::Protocol;
+use crate::backend::redis::tls;
+use crate::backend::redis::wire::Stream;
+use crate::backend::redis::wire::Wire;
+
+/// Connects and logs in.
+pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
+    let stream = within(CONNECT_TIMEOUT, open(config)).await?;
+    let mut wire = Wire::new(stream, config.protocol());
+    within(COMMAND_TIMEOUT, log_in(&mut wire, config)).await?;
+    Ok(wire)
+}
+
+/// fred's words for what did not come in time.
+pub(crate) async fn within<T>(
+    time: Duration,
+    work: impl Future<Output = Result<T, FredError>>,
+) -> Result<T, FredError> {
+    let late = || Err(FredError::new(ErrorKind::Timeout, "Request timed out."));
+    tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
+}
+
+async fn open(config: &RedisConfig) -> Result<Box<dyn Stream>, FredError> {
+    match config.place() {
+        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Place::Tcp { host, port, certified } => {
+            let socket = connect(&host, port).await?;
+            match config.connector() {
+                None => Ok(Box::new(socket)),
+                Some(connector) => {
+                    tls::secure(connector, certified.as_deref().unwrap_or(&host), socket).await
+                }
+            }
+        }
+    }
+}
+
+/// The first of the host's addresses that can be reached.
+async fn connect(host: &str, port: u16) -> Result<TcpStream, FredError> {
+    let mut failed = FredError::new(ErrorKind::IO, "the host has no address");
+    for address in tokio::net::lookup_host((host, port)).await? {
+        match TcpStream::connect(address).await {
+            Ok(socket) => {
+                let (settings, options) = (tcp(), SockRef::from(&socket));
+                options.set_nodelay(settings.nodelay.unwrap_or_default())?;
+                if let Some(keepalive) = &settings.keepalive {
+                    options.set_tcp_keepalive(keepalive)?;
+                }
+                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+                options.set_tcp_user_timeout(settings.user_timeout)?;
+                return Ok(socket);
+            }
+            Err(error) => failed = error.into(),
+        }
+    }
+    Err(failed)
+}
+
+/// RESP3 begins with a HELLO; RESP2 needs none.
+async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), FredError> {
+    let login = config.login();
+    let password = login.password.as_deref();
+    let mut questions = Vec::new();
+    match (config.protocol(), password) {
+        (Protocol::Resp3, None) => questions.push(vec!["HELLO", "3"]),
+        (Protocol::Resp3, Some(password)) => {
+            questions.push(vec!["HELLO", "3", "AUTH", login.user.as_deref().unwrap_or("default"), password]);
+        }
+        (Protocol::Resp2, None) => {}
+        (Protocol::Resp2, Some(password)) => questions.push(auth(login.user.as_deref(), password)),
+    }
+    let database = config.database().map(|database| database.to_string());
+    if let Some(database) = &database {
+        questions.push(vec!["SELECT", database]);
+    }
+    for reply in wire.ask(&questions).await? {
+        reply?;
+    }
+    Ok(())
+}
+
+/// The command by which a login, or another one, is used.
+pub(crate) fn auth<'a>(user: Option<&'a str>, password: &'a str) -> Vec<&'a str> {
+    std::iter::once("AUTH").chain(user).chain([password]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_kernel_watches_the_socket_and_holds_nothing_back() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let socket = connect("localhost", port).await.expect("a connection");
+        let options = SockRef::from(&socket);
+        assert!(options.nodelay().expect("an option") && options.keepalive().expect("an option"));
+        #[cfg(target_os = "linux")]
+        assert!(
+            options.tcp_user_timeout().expect("an option").is_some_and(|time| time <= Duration::from_secs(5))
+        );
+    }
+
+    #[test]
+    fn a_login_names_its_user_only_if_there_is_one() {
+        assert_eq!(auth(None, "pw"), ["AUTH", "pw"]);
+        assert_eq!(auth(Some("ann"), "pw"), ["AUTH", "ann", "pw"]);
+    }
+}
