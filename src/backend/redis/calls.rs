@@ -471,3 +471,28 @@ fn micros(value: &Value) -> i64 {
     };
     number(0).saturating_mul(1_000_000).saturating_add(number(1))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use crate::backend::redis::resp::Protocol;
+    use crate::backend::woken::Woken;
+
+    #[tokio::test]
+    async fn a_call_in_flight_wakes_nobody_before_its_answer() {
+        let (ours, _theirs) = tokio::io::duplex(1_000);
+        let (ended, _) = oneshot::channel();
+        let (wire, end) = (Wire::new(Box::new(ours), Protocol::Resp2), Arc::new(Notify::new()));
+        let mut calls = Calls::new();
+        let mandate = Mandate::default();
+        calls.connected(Connection { wire, ended, end, loaded: vec![], mandate, asks_again: false });
+        let woken = Arc::<Woken>::default();
+        for number in 1..4 {
+            calls.submit(OpId(number), Request::Call(Call::Ping), Duration::from_secs(9));
+            let waker = Arc::clone(&woken).into();
+            assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_pending());
+            assert_eq!(woken.times(), 0);
+        }
+    }
+}

@@ -234,3 +234,170 @@ fn unasked(reply: Reply) -> FredError {
     // A server that turns a client away says why before it is asked anything.
     reply.err().unwrap_or_else(|| FredError::new(ErrorKind::Protocol, "a reply to no command"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+
+    use crate::backend::Value;
+
+    /// A connection with so much room in each direction, and the server's end.
+    fn wire(room: usize, protocol: Protocol) -> (Wire, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(room);
+        (Wire::new(Box::new(ours), protocol), theirs)
+    }
+
+    fn try_reply(wire: &mut Wire) -> Poll<Result<(u64, Reply), FredError>> {
+        wire.poll_reply(&mut Context::from_waker(std::task::Waker::noop()))
+    }
+
+    async fn reply(wire: &mut Wire) -> Result<(u64, Reply), FredError> {
+        poll_fn(|cx| wire.poll_reply(cx)).await
+    }
+
+    /// A number as the only argument of a command, and the replies to those that have been written.
+    fn echo(wire: &mut Wire, number: u64, padding: &str) {
+        let text = number.to_string();
+        wire.send(Some(number), ["ECHO", &text, padding].into_iter());
+    }
+
+    #[tokio::test]
+    async fn replies_belong_to_their_commands_however_the_bytes_are_cut() {
+        let resp2 = b":1\r\n-ERR no\r\n*3\r\n:7\r\n$2\r\nab\r\n$-1\r\n$-1\r\n+OK\r\n";
+        let resp3 = b":1\r\n-ERR no\r\n>2\r\n+message\r\n+x\r\n*3\r\n:7\r\n$2\r\nab\r\n_\r\n_\r\n+OK\r\n";
+        for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
+            for cut in 1..bytes.len() {
+                let (mut wire, mut server) = wire(4_096, protocol);
+                (1..=5).for_each(|number| wire.send(Some(number), ["X"].into_iter()));
+                let mut replies = Vec::new();
+                for part in bytes.chunks(cut) {
+                    server.write_all(part).await.expect("room");
+                    while let Poll::Ready(reply) = try_reply(&mut wire) {
+                        replies.push(reply.expect("a reply"));
+                    }
+                }
+                let words = |reply: Reply| reply.map_err(|error| error.details().to_owned());
+                let replies: Vec<_> =
+                    replies.into_iter().map(|(number, reply)| (number, words(reply))).collect();
+                let list = vec![Value::Int(7), Value::Text("ab".to_owned()), Value::Nil];
+                let expected = [
+                    (1, Ok(Value::Int(1))),
+                    (2, Err("ERR no".to_owned())),
+                    (3, Ok(Value::List(list))),
+                    (4, Ok(Value::Nil)),
+                    (5, Ok(Value::Text("OK".to_owned()))),
+                ];
+                assert_eq!(replies, expected, "{protocol:?} in parts of {cut}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn commands_are_bulk_strings_in_order_and_more_than_the_socket_takes() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        let padding = "x".repeat(3_000);
+        (1..=200).for_each(|number| echo(&mut wire, number, &padding));
+        let serve = async {
+            for number in 1..=200_u64 {
+                let text = number.to_string();
+                let expected =
+                    format!("*3\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n$3000\r\n{padding}\r\n", text.len());
+                let mut read = vec![0; expected.len()];
+                server.read_exact(&mut read).await.expect("a command");
+                assert_eq!(String::from_utf8(read).as_deref(), Ok(expected.as_str()));
+                server.write_all(format!(":{number}\r\n").as_bytes()).await.expect("room");
+            }
+        };
+        let answered = async {
+            for number in 1..=200 {
+                let (answered, reply) = reply(&mut wire).await.expect("a reply");
+                assert_eq!((answered, reply.ok()), (number, i64::try_from(number).ok().map(Value::Int)));
+            }
+        };
+        tokio::join!(serve, answered);
+        assert!(wire.out.is_empty() && wire.expected.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_not_begun_can_be_withdrawn_and_the_rest_cannot() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        let padding = "x".repeat(2 * AHEAD);
+        (1..=3).for_each(|number| echo(&mut wire, number, if number == 1 { &padding } else { "" }));
+        assert!(try_reply(&mut wire).is_pending());
+        assert!(!wire.withdraw(1), "it is half written");
+        assert!(wire.withdraw(2) && !wire.withdraw(2));
+        let mut read = Vec::new();
+        while !read.ends_with(b"$1\r\n3\r\n$0\r\n\r\n") {
+            // Without it Tokio has both ends wait for the test to pause.
+            tokio::task::yield_now().await;
+            assert!(try_reply(&mut wire).is_pending());
+            let mut part = [0; 1_000];
+            let count = server.read(&mut part).await.expect("a part");
+            read.extend_from_slice(&part[..count]);
+        }
+        assert!(!String::from_utf8_lossy(&read).contains("$1\r\n2\r\n"));
+        server.write_all(b":1\r\n:3\r\n").await.expect("room");
+        assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
+        assert_eq!(reply(&mut wire).await.expect("a reply").0, 3);
+    }
+
+    #[tokio::test]
+    async fn after_the_last_word_replies_are_still_read_and_nothing_is_written() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        echo(&mut wire, 1, "");
+        assert!(try_reply(&mut wire).is_pending());
+        let padding = "x".repeat(AHEAD);
+        (2..=4).for_each(|number| echo(&mut wire, number, &padding));
+        assert_eq!(wire.stop_writing(), [3, 4], "the second may have been begun");
+        server.write_all(b":1\r\n").await.expect("room");
+        assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
+        assert!(try_reply(&mut wire).is_pending());
+        drop(wire);
+        let mut read = String::new();
+        server.read_to_string(&mut read).await.expect("text");
+        assert_eq!(read, "*3\r\n$4\r\nECHO\r\n$1\r\n1\r\n$0\r\n\r\n");
+    }
+
+    #[tokio::test]
+    async fn the_end_is_told_after_the_last_reply_and_again_and_again() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        (1..=2).for_each(|number| echo(&mut wire, number, ""));
+        assert!(try_reply(&mut wire).is_pending());
+        server.write_all(b":1\r\n").await.expect("room");
+        drop(server);
+        assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
+        for _ in 0..3 {
+            let end = reply(&mut wire).await.expect_err("the end");
+            assert_eq!((end.kind(), end.details()), (&ErrorKind::IO, "Connection closed."));
+        }
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_understood_is_the_end() {
+        for (bytes, words) in [("what is this\r\n\r\n", "not understood"), (":1\r\n:2\r\n", "no command")] {
+            let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+            echo(&mut wire, 1, "");
+            server.write_all(bytes.as_bytes()).await.expect("room");
+            let end = loop {
+                match reply(&mut wire).await {
+                    Ok((1, _)) => {}
+                    Ok((number, _)) => panic!("{number} was not sent"),
+                    Err(end) => break end,
+                }
+            };
+            assert!(*end.kind() == ErrorKind::Protocol && end.details().contains(words), "{end}");
+        }
+    }
+
+    #[tokio::test]
+    async fn who_is_turned_away_hears_why() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        server.write_all(b"-ERR max number of clients reached\r\n").await.expect("room");
+        drop(server);
+        let end = wire.ask(&[vec!["PING"], vec!["INFO"]]).await.expect_err("the end");
+        assert_eq!(end.details(), "ERR max number of clients reached");
+    }
+}

@@ -207,6 +207,27 @@ async fn every_call_is_answered_in_time_whatever_the_server_does() {
 }
 
 #[tokio::test]
+async fn every_call_has_its_own_time_and_a_late_reply_is_nobody_else_s() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let mut driver = Driver::connected(&proxy.url()).await;
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
+    proxy.stall(Direction::Down, true);
+    let within = [900, 300, 600].map(Duration::from_millis);
+    let calls = within.map(|time| driver.submit_within(count("n"), time));
+    for call in [calls[1], calls[2], calls[0]] {
+        let outcome = driver.answer(call).await;
+        assert!(
+            matches!(&outcome, Outcome::Unknown(failure) if failure.kind == FailureKind::Link),
+            "{outcome:?}"
+        );
+    }
+    let next = driver.submit_within(count("n"), 9 * SECOND);
+    proxy.stall(Direction::Down, false);
+    assert_eq!(driver.answer(next).await, Outcome::Done(Value::Int(5)));
+}
+
+#[tokio::test]
 async fn too_many_calls_at_once_are_refused_and_never_sent() {
     let server = RedisServer::start();
     let mut driver = Driver::connected(&server.url()).await;
