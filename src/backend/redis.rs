@@ -1,8 +1,8 @@
-//! On fred: the only place that names it.
+//! On Redis and Valkey; the only place that names fred.
 //!
-//! Two connections, one for scripts and one for subscriptions, each kept by a task of its own (`commands`,
-//! `pubsub`). Calls are sent and awaited right here, in `submit` and `poll_event`, so that a lock costs no hop
-//! between tasks.
+//! Two connections, one of our own for scripts (`wire`) and one of fred's for subscriptions, each kept by a task of its
+//! own (`commands`, `pubsub`). Calls are written and read right here, in `poll_event`, so that a lock costs no hop between
+//! tasks.
 
 mod bell;
 mod calls;

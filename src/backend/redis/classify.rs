@@ -82,11 +82,8 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
     use FailureKind as F;
     let not_executed = |kind| Outcome::NotExecuted(Failure::new(kind, text));
     match text.split_whitespace().next().unwrap_or_default() {
-        // fred hands this one reply to every call in flight, executed or not.
-        "CLUSTERDOWN" => Outcome::Unknown(Failure::new(F::Busy, text)),
-        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "MISCONF" | "NOREPLICAS" => {
-            not_executed(F::Busy)
-        }
+        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MISCONF"
+        | "NOREPLICAS" => not_executed(F::Busy),
         "TRYAGAIN" => not_executed(F::SlotMoving),
         "OOM" => not_executed(F::OutOfMemory),
         "READONLY" => not_executed(F::ReadOnly),
@@ -241,7 +238,7 @@ mod tests {
             ("@user_script: 85: something else", "not executed", F::Refused),
             ("ERR max number of clients reached", "not executed", F::Busy),
             ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::SlotMoving),
-            ("CLUSTERDOWN Hash slot not served", "unknown", F::Busy),
+            ("CLUSTERDOWN Hash slot not served", "not executed", F::Busy),
             ("MOVED 1234 10.0.0.1:6379", "not executed", F::Redirected),
             ("ASK 1234 10.0.0.1:6379", "not executed", F::Redirected),
             ("CROSSSLOT Keys in request don't hash to the same slot", "not executed", F::Refused),

@@ -1,4 +1,4 @@
-//! One connection: from the first attempt to its end, and the pauses between attempts.
+//! One connection of fred's, from the first attempt to its end, and the pauses between attempts of any kind.
 //!
 //! A client of fred is used for one connection and thrown away. So nothing that was sent on one connection can
 //! show up on the next, a connection is checked before anything is sent on it, and ending fred's task ends its

@@ -1,4 +1,5 @@
-//! One test for each rule that using fred safely takes. Each fails when its rule is dropped.
+//! One test for each rule that using fred safely takes, and what takes its place for commands. Each fails when its rule is
+//! dropped.
 
 use std::fs;
 use std::path::Path;
@@ -76,7 +77,7 @@ async fn rule_03_a_call_that_timed_out_before_it_was_written_never_is() {
     let mut driver = Driver::connected(&proxy.url()).await;
     assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
     proxy.stall(Direction::Up, true);
-    // Fills every buffer on the way, so that what comes next stays with fred.
+    // Fills every buffer on the way, so that what comes next is not begun.
     let filler = "x".repeat(32 * 1024 * 1024);
     let big = driver.submit_within(script(&ECHO, &[], &[&filler]), 9 * SECOND);
     let late = driver.submit_within(count("counter"), Duration::from_millis(200));
