@@ -30,6 +30,7 @@ use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::client::COMMAND_TIMEOUT;
 use crate::backend::redis::denied::name_permission;
+use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::whereabouts::Mandate;
@@ -42,9 +43,8 @@ use crate::map::Map;
 /// frozen server or a network that swallows everything does not close it.
 const SILENT_TIMEOUTS: u32 = 2;
 const SILENCE: Duration = Duration::from_secs(1);
-const DEPOSED: &str = "answered by a server that is no longer the primary";
+const DEPOSED: &str = "the server is no longer the primary";
 const UNWRITTEN: &str = "timed out before it was sent";
-const LATE: &str = "Request timed out.";
 /// For ever, and no overflow.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
@@ -90,10 +90,27 @@ struct Reload {
     last_executed: Option<u64>,
 }
 
+impl Reload {
+    /// What was not sent in time.
+    fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
+        let late: Vec<u64> = self
+            .again
+            .iter()
+            .filter(|(_, ticket)| ticket.deadline <= now)
+            .map(|(number, _)| *number)
+            .collect();
+        let again: Vec<Ticket> = late.iter().filter_map(|number| self.again.remove(number)).collect();
+        let (late, held) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
+        self.held = held;
+        again.into_iter().chain::<VecDeque<Ticket>>(late).collect()
+    }
+}
+
 pub(crate) struct Calls {
     connection: Option<Connection>,
-    /// That of the connection whose answers are awaited.
+    /// These two are of the connection whose answers are awaited.
     mandate: Mandate,
+    asks_again: bool,
     /// Every ticket that was sent, by its number on the connection.
     in_flight: BTreeMap<u64, Ticket>,
     last_number: u64,
@@ -155,6 +172,7 @@ impl Calls {
         Self {
             connection: None,
             mandate: Mandate::default(),
+            asks_again: false,
             in_flight: BTreeMap::new(),
             last_number: 0,
             answers: VecDeque::new(),
@@ -172,6 +190,7 @@ impl Calls {
         self.known = connection.loaded.iter().copied().collect();
         self.silence = None;
         self.mandate = connection.mandate.clone();
+        self.asks_again = connection.asks_again;
         self.connection = Some(connection);
     }
 
@@ -216,7 +235,7 @@ impl Calls {
 
     pub(crate) fn submit(&mut self, op: OpId, request: Request, timeout: Duration) {
         match &self.connection {
-            Some(connection) if !self.mandate.is_over() => {
+            Some(connection) if !connection.wire.is_broken() && !self.mandate.is_over() => {
                 if connection.wire.is_full() {
                     return self.refuse(op, FailureKind::Busy, "too many commands wait to be written");
                 }
@@ -226,7 +245,10 @@ impl Calls {
         let now = Instant::now();
         let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
         match &mut self.reload {
-            Some(reload) => reload.held.push_back(ticket),
+            Some(reload) => {
+                self.timer.not_after(ticket.deadline);
+                reload.held.push_back(ticket);
+            }
             None => self.send(ticket, now),
         }
     }
@@ -237,7 +259,7 @@ impl Calls {
         self.last_number += 1;
         let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
         let command = auth(credentials.user.as_deref(), &credentials.password);
-        connection.wire.send(Some(number), command.into_iter());
+        connection.wire.send(number, command.into_iter());
         self.timer.not_after(deadline);
         self.login = Some(NewLogin { number, deadline, answer });
     }
@@ -260,6 +282,10 @@ impl Calls {
 
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
+        if self.mandate.is_over() {
+            self.disconnected(DEPOSED);
+            return Poll::Ready(());
+        }
         match ready!(connection.wire.poll_reply(cx)) {
             Ok((number, reply)) => self.settle(number, reply),
             Err(error) => self.disconnected(error.details()),
@@ -270,8 +296,9 @@ impl Calls {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.timer.poll(cx));
         self.give_up(Instant::now());
-        let login = self.login.as_ref().map(|login| login.deadline);
-        let next = self.in_flight.values().map(|ticket| ticket.deadline).chain(login).min();
+        let reload = self.reload.iter().flat_map(|reload| reload.again.values().chain(&reload.held));
+        let tickets = self.in_flight.values().chain(reload).map(|ticket| ticket.deadline);
+        let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).min();
         if let Some(next) = next {
             self.timer.not_after(next);
         }
@@ -300,33 +327,37 @@ impl Calls {
         if let Some(login) = self.login.take_if(|login| login.deadline <= now) {
             let _ = login.answer.send(Err(LATE.to_owned()));
         }
+        for ticket in self.reload.iter_mut().flat_map(|reload| reload.take_late(now)).collect::<Vec<_>>() {
+            self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+        }
+        self.finish_reload();
     }
 
     fn send(&mut self, ticket: Ticket, now: Instant) {
         if ticket.deadline <= now {
             return self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
         }
+        if self.mandate.is_over() {
+            return self.refuse(ticket.op, FailureKind::Link, DEPOSED);
+        }
         let Some(connection) = &mut self.connection else {
             return self.refuse(ticket.op, FailureKind::Link, "not connected");
         };
         let wire = &mut connection.wire;
         self.last_number += 1;
-        let number = Some(self.last_number);
-        let call = match &ticket.request {
-            Request::Slots => None,
-            Request::Call(call) => Some(call),
-            Request::Asking(call) => {
-                // Together, so that no other command comes between the two and uses the ASKING up.
-                wire.send(None, ["ASKING"].into_iter());
-                Some(call)
+        let number = self.last_number;
+        match &ticket.request {
+            Request::Slots => wire.send(number, ["CLUSTER", "SLOTS"].into_iter()),
+            Request::Call(Call::Time) | Request::Asking(Call::Time) => {
+                wire.send(number, ["TIME"].into_iter())
             }
-        };
-        match call {
-            None => wire.send(number, ["CLUSTER", "SLOTS"].into_iter()),
-            Some(Call::Time) => wire.send(number, ["TIME"].into_iter()),
-            Some(Call::Ping) => wire.send(number, ["PING"].into_iter()),
-            Some(Call::Info) => wire.send(number, ["INFO"].into_iter()),
-            Some(Call::Script(call)) => {
+            Request::Call(Call::Ping) | Request::Asking(Call::Ping) => {
+                wire.send(number, ["PING"].into_iter())
+            }
+            Request::Call(Call::Info) | Request::Asking(Call::Info) => {
+                wire.send(number, ["INFO"].into_iter())
+            }
+            Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => {
                 let script: &'static Script = call.script;
                 // Known from here on: the server reads this one before the next.
                 let head = if self.known.insert(script.name) {
@@ -337,7 +368,12 @@ impl Calls {
                 };
                 let keys = itoa::Buffer::new().format(call.keys.len()).to_owned();
                 let texts = call.keys.iter().chain(&call.args).map(String::as_str);
-                wire.send(number, head.into_iter().chain([keys.as_str()]).chain(texts));
+                let parts = head.into_iter().chain([keys.as_str()]).chain(texts);
+                if matches!(ticket.request, Request::Asking(_)) {
+                    wire.send_asking(number, parts);
+                } else {
+                    wire.send(number, parts);
+                }
             }
         }
         self.timer.not_after(ticket.deadline);
@@ -362,9 +398,7 @@ impl Calls {
                 self.answers.push_back((ticket.op, outcome));
             }
         }
-        if self.in_flight.is_empty() && self.connection.is_some() {
-            self.finish_reload();
-        }
+        self.finish_reload();
     }
 
     /// The reply to a new login, or to a call that was given up.
@@ -376,7 +410,11 @@ impl Calls {
         }
     }
 
+    /// Sends what was held back, once nothing is in flight any more.
     fn finish_reload(&mut self) {
+        if !self.in_flight.is_empty() || self.connection.is_none() {
+            return;
+        }
         let Some(reload) = self.reload.take() else { return };
         let now = Instant::now();
         for (number, ticket) in reload.again {
@@ -415,9 +453,8 @@ impl Calls {
 
     /// A refused login is not the last word of a provider.
     fn with_provider(&self, outcome: Outcome<Value>) -> Outcome<Value> {
-        let asks_again = self.connection.as_ref().is_some_and(|connection| connection.asks_again);
         match outcome {
-            Outcome::NotExecuted(failure) if asks_again && failure.kind == FailureKind::Auth => {
+            Outcome::NotExecuted(failure) if self.asks_again && failure.kind == FailureKind::Auth => {
                 Outcome::NotExecuted(Failure { kind: FailureKind::Busy, ..failure })
             }
             outcome => outcome,
@@ -476,17 +513,91 @@ fn micros(value: &Value) -> i64 {
 mod tests {
     use super::*;
 
+    use std::future::poll_fn;
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+
+    use crate::backend::ScriptCall;
     use crate::backend::redis::resp::Protocol;
     use crate::backend::woken::Woken;
 
-    #[tokio::test]
-    async fn a_call_in_flight_wakes_nobody_before_its_answer() {
-        let (ours, _theirs) = tokio::io::duplex(1_000);
+    /// A connection with so much room in each direction, and the server's end.
+    fn connected(room: usize) -> (Calls, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(room);
         let (ended, _) = oneshot::channel();
         let (wire, end) = (Wire::new(Box::new(ours), Protocol::Resp2), Arc::new(Notify::new()));
         let mut calls = Calls::new();
         let mandate = Mandate::default();
         calls.connected(Connection { wire, ended, end, loaded: vec![], mandate, asks_again: false });
+        (calls, theirs)
+    }
+
+    static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
+
+    fn echo(text: &str) -> Request {
+        let args = vec![text.to_owned()];
+        Request::Call(Call::Script(ScriptCall { script: &ECHO, keys: vec![], args }))
+    }
+
+    async fn answer(calls: &mut Calls) -> (u64, Outcome<Value>) {
+        let (op, outcome) = poll_fn(|cx| calls.poll_answer(cx)).await;
+        (op.0, outcome)
+    }
+
+    /// The last of those in flight is not begun when it times out.
+    #[tokio::test(start_paused = true)]
+    async fn calls_held_back_for_lost_scripts_are_sent_whatever_becomes_of_those_before() {
+        let (mut calls, mut server) = connected(1_000);
+        let seconds = |number| Duration::from_secs(number);
+        calls.submit(OpId(1), echo("1"), seconds(60));
+        calls.submit(OpId(2), echo(&"x".repeat(200_000)), seconds(1));
+        calls.submit(OpId(3), echo("3"), seconds(2));
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        calls.submit(OpId(4), echo("4"), seconds(60));
+        calls.submit(OpId(5), echo("5"), seconds(1));
+        let mut refused = Vec::new();
+        for _ in 0..4 {
+            let (op, outcome) = answer(&mut calls).await;
+            refused.push((op, matches!(outcome, Outcome::NotExecuted(_))));
+        }
+        refused.sort_unstable();
+        // The first must not come after the second, which may have been executed.
+        assert_eq!(refused, [(1, true), (2, false), (3, true), (5, true)]);
+        let serve = async {
+            let mut read = Vec::new();
+            while !read.ends_with(b"$1\r\n4\r\n") {
+                server.read_buf(&mut read).await.expect("a part");
+            }
+            server.write_all(b":2\r\n$1\r\n4\r\n").await.expect("room");
+        };
+        let ((), answered) = tokio::join!(serve, answer(&mut calls));
+        assert_eq!(answered, (4, Outcome::Done(Value::Text("4".to_owned()))));
+    }
+
+    #[tokio::test]
+    async fn nothing_is_written_to_a_server_once_it_is_deposed() {
+        let (mut calls, mut server) = connected(1_000);
+        let changes = Arc::new(AtomicU64::new(1));
+        calls.mandate = Mandate::now(&changes);
+        calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+        changes.fetch_add(1, Ordering::Release);
+        assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
+        calls.submit(OpId(2), echo("2"), Duration::from_secs(9));
+        assert!(matches!(answer(&mut calls).await, (2, Outcome::NotExecuted(_))));
+        let mut read = Vec::new();
+        server.read_to_end(&mut read).await.expect("the end");
+        assert!(read.is_empty(), "{read:?}");
+    }
+
+    #[tokio::test]
+    async fn a_call_in_flight_wakes_nobody_before_its_answer() {
+        let (mut calls, _server) = connected(1_000);
         let woken = Arc::<Woken>::default();
         for number in 1..4 {
             calls.submit(OpId(number), Request::Call(Call::Ping), Duration::from_secs(9));

@@ -1,4 +1,5 @@
-//! What an error of fred or an error reply of Redis says about the call: executed, not executed, or unknown.
+//! What an error of a connection, fred's or ours, or an error reply of Redis says about the call: executed, not executed,
+//! or unknown.
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
@@ -21,6 +22,11 @@ pub(crate) fn failure(error: &FredError) -> Failure {
         Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => failure,
         Outcome::Done(()) => Failure::new(FailureKind::Refused, error.details()),
     }
+}
+
+/// Redis repeats the arguments of a command that it does not know, which may be a password.
+pub(crate) fn without_arguments(words: &str) -> &str {
+    words.split_once(", with args beginning with").map_or(words, |(before, _)| before)
 }
 
 /// Whether a NOSCRIPT was answered.

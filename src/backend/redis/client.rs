@@ -67,10 +67,10 @@ fn connection() -> ConnectionConfig {
     ConnectionConfig {
         connection_timeout: CONNECT_TIMEOUT,
         internal_command_timeout: Duration::from_secs(2),
-        // With fred's 3 a script whose reply was lost runs again.
+        // With fred's 3 what lost its reply is sent again.
         max_command_attempts: 1,
         max_command_buffer_len: COMMAND_BUFFER,
-        // It would answer this one error to every call in flight; `calls` replaces the connection itself.
+        // It would answer this one error to everything in flight.
         reconnect_on_auth_error: false,
         disable_cluster_health_check: true,
         tcp: tcp(),

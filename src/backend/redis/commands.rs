@@ -55,8 +55,10 @@ impl Connects for Commands {
                     Connection { wire, ended, end: Arc::clone(&end), loaded, mandate, asks_again };
                 let _ = self.0.send(CommandEvent::Up(connection, server));
                 let cause = tokio::select! {
-                    cause = &mut broken => cause.unwrap_or_else(|_| "closed".to_owned()),
+                    // First, since it says more than that the connection has ended.
+                    biased;
                     moved = whereabouts.moved() => moved,
+                    cause = &mut broken => cause.unwrap_or_else(|_| "closed".to_owned()),
                     () = end.notified() => "replaced: it did not answer, or the server changed its role".to_owned(),
                     () = stop.wait() => "closed".to_owned(),
                     never = renewal.keep_logged_in(self) => match never {},

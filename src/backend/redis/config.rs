@@ -249,11 +249,6 @@ impl RedisConfig {
         self.database.is_some_and(|database| database != 0)
     }
 
-    /// For a client of fred on this server, with login, database and TLS.
-    pub(crate) fn fred_at(&self, host: &str, port: u16) -> FredConfig {
-        self.fred_in(&Place::Tcp { host: host.to_owned(), port, certified: None })
-    }
-
     fn fred_in(&self, place: &Place) -> FredConfig {
         FredConfig {
             server: match place {
@@ -403,7 +398,7 @@ mod tests {
     #[test]
     fn each_server_gets_the_login_that_is_meant_for_it() {
         let config = parsed("redis-sentinel://ann:pw@s1,s2/main/3?sentinel_user=sen&sentinel_password=spw");
-        let primary = config.fred_at("10.0.0.1", 6380);
+        let primary = config.at("10.0.0.1", 6380).fred();
         assert_eq!((primary.username.as_deref(), primary.password.as_deref()), (Some("ann"), Some("pw")));
         assert_eq!(primary.database, Some(3));
         let sentinel = config.at_sentinel("s2", 26379).fred();
@@ -419,7 +414,7 @@ mod tests {
         let cluster = parsed("redis-cluster://ann:pw@n1,n2?protocol=resp3");
         let node = cluster.at("::1", 7001);
         assert_eq!(node.address(), "[::1]:7001");
-        assert_eq!(node.fred(), cluster.fred_at("[::1]", 7001));
+        assert_eq!(node.fred(), cluster.at("[::1]", 7001).fred());
         assert_eq!(&*node.fred().server.hosts()[0].host, "[::1]", "fred joins it with the port");
         assert_eq!((node.fred().username.as_deref(), node.fred().version), (Some("ann"), RespVersion::RESP3));
     }

@@ -27,11 +27,14 @@ pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
 }
 
 /// fred's words for what did not come in time.
+pub(crate) const LATE: &str = "Request timed out.";
+
+/// Not longer than this.
 pub(crate) async fn within<T>(
     time: Duration,
     work: impl Future<Output = Result<T, FredError>>,
 ) -> Result<T, FredError> {
-    let late = || Err(FredError::new(ErrorKind::Timeout, "Request timed out."));
+    let late = || Err(FredError::new(ErrorKind::Timeout, LATE));
     tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
 }
 

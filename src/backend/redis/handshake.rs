@@ -7,6 +7,7 @@ use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::redis::classify::failure;
+use crate::backend::redis::classify::without_arguments;
 use crate::backend::redis::client::COMMAND_TIMEOUT;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::within;
@@ -116,6 +117,7 @@ pub(crate) fn explain(error: &FredError, config: &RedisConfig) -> Failure {
         return failure;
     }
     let mut failure = login::judge(failure(error), config);
+    failure.message.truncate(without_arguments(&failure.message).len());
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
         failure.message = format!("the database in the address does not exist there: {}", failure.message);
     }

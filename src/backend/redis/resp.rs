@@ -7,6 +7,7 @@ use redis_protocol::resp2;
 use redis_protocol::resp3;
 
 use crate::backend::Value;
+use crate::backend::redis::classify::without_arguments;
 
 /// What a server answered: a value, or an error in its own words.
 pub(crate) type Reply = Result<Value, FredError>;
@@ -114,10 +115,25 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 /// An error reply. A kind of fred's only where somebody looks at it.
-fn refusal(words: String) -> FredError {
+fn refusal(mut words: String) -> FredError {
+    words.truncate(without_arguments(&words).len());
     let kind = match words.split_whitespace().next() {
         Some("NOAUTH" | "WRONGPASS") => ErrorKind::Auth,
         _ => ErrorKind::Unknown,
     };
     FredError::new(kind, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_that_the_server_repeats_is_cut_off() {
+        let reply = b"-ERR unknown command 'AUTH', with args beginning with: 'ann' 'hunter2' \r\n";
+        let Ok(Some((Found::Reply(Err(error)), _))) = decode(Protocol::Resp2, reply) else {
+            panic!("no error")
+        };
+        assert_eq!(error.details(), "ERR unknown command 'AUTH'");
+    }
 }

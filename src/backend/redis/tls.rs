@@ -58,6 +58,12 @@ pub(crate) async fn secure(
         }
         #[cfg(feature = "native-tls")]
         TlsConnector::Native(connector) => Ok(Box::new(connector.connect(host, socket).await?)),
+        // fred has both as soon as any crate of the program asks it for them.
+        #[allow(unreachable_patterns, reason = "depends on the features of fred")]
+        _ => Err(FredError::new(
+            ErrorKind::Tls,
+            "the TLS library of the configuration is not switched on here",
+        )),
     }
 }
 

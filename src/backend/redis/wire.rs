@@ -33,6 +33,8 @@ const WAITING: usize = 10_000;
 const EAGER: usize = 4 * 1024;
 /// Room for reading.
 const READ: usize = 16 * 1024;
+/// Nothing that is asked here has an answer of this size.
+const LONGEST: usize = 64 * 1024 * 1024;
 /// Room that is kept; a single large reply does not hold its memory for ever.
 const KEPT: usize = 1024 * 1024;
 
@@ -49,14 +51,21 @@ pub(crate) struct Wire {
     out: Vec<u8>,
     written: usize,
     unflushed: bool,
-    /// Commands that were not begun.
-    waiting: VecDeque<(Option<u64>, Vec<u8>)>,
+    /// What was not begun.
+    waiting: VecDeque<Waiting>,
     /// Read, the first `decoded` bytes of which are understood.
     read: Vec<u8>,
     decoded: usize,
     /// Nothing more can be written. What was answered before is still read.
     broken: Option<FredError>,
     ended: bool,
+}
+
+/// A command, with an ASKING before it if it needs one: nothing may come between the two, and none goes without the other.
+struct Waiting {
+    number: u64,
+    asking: bool,
+    bytes: Vec<u8>,
 }
 
 impl fmt::Debug for Wire {
@@ -86,15 +95,29 @@ impl Wire {
     }
 
     /// Puts a command behind those before it. Whoever calls it polls afterwards: nothing is written before.
-    pub(crate) fn send<'a>(&mut self, number: Option<u64>, parts: impl Iterator<Item = &'a str> + Clone) {
+    pub(crate) fn send<'a>(&mut self, number: u64, parts: impl Iterator<Item = &'a str> + Clone) {
+        self.put(number, false, parts);
+    }
+
+    /// The same, with an ASKING before it.
+    pub(crate) fn send_asking<'a>(&mut self, number: u64, parts: impl Iterator<Item = &'a str> + Clone) {
+        self.put(number, true, parts);
+    }
+
+    fn put<'a>(&mut self, number: u64, asking: bool, parts: impl Iterator<Item = &'a str> + Clone) {
         if self.waiting.is_empty() && self.out.len() < AHEAD {
-            encode(&mut self.out, parts);
-            self.expected.push_back(number);
+            write_down(&mut self.out, asking, parts);
+            self.expect(number, asking);
         } else {
-            let mut command = Vec::new();
-            encode(&mut command, parts);
-            self.waiting.push_back((number, command));
+            let mut bytes = Vec::new();
+            write_down(&mut bytes, asking, parts);
+            self.waiting.push_back(Waiting { number, asking, bytes });
         }
+    }
+
+    fn expect(&mut self, number: u64, asking: bool) {
+        self.expected.extend(asking.then_some(None));
+        self.expected.push_back(Some(number));
     }
 
     /// Whether so much waits for the socket that no more should.
@@ -102,9 +125,14 @@ impl Wire {
         self.waiting.len() >= WAITING
     }
 
+    /// Whether nothing more can be written: its end is about to be told.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken.is_some()
+    }
+
     /// Takes back a command of which nothing was written, and says whether that is so.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        let place = self.waiting.iter().position(|(waiting, _)| *waiting == Some(number));
+        let place = self.waiting.iter().position(|waiting| waiting.number == number);
         place.and_then(|place| self.waiting.remove(place)).is_some()
     }
 
@@ -113,7 +141,7 @@ impl Wire {
         self.broken.get_or_insert_with(closed);
         self.out = Vec::new();
         self.written = 0;
-        std::mem::take(&mut self.waiting).into_iter().filter_map(|(number, _)| number).collect()
+        std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.number).collect()
     }
 
     /// Writes what is to be written; the next reply, with the number of its command. The error is the end of the
@@ -141,6 +169,9 @@ impl Wire {
                     None => return Poll::Ready(Err(unasked(reply))),
                 }
             }
+            if self.read.len() - self.decoded > LONGEST {
+                return Poll::Ready(Err(FredError::new(ErrorKind::Protocol, "an answer without an end")));
+            }
             self.write(cx);
             ready!(self.poll_read(cx))?;
         }
@@ -158,9 +189,9 @@ impl Wire {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FredError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
-                let Some((number, command)) = self.waiting.pop_front() else { break };
-                self.expected.push_back(number);
-                self.out.extend_from_slice(&command);
+                let Some(Waiting { number, asking, bytes }) = self.waiting.pop_front() else { break };
+                self.expect(number, asking);
+                self.out.extend_from_slice(&bytes);
             }
             if self.written == self.out.len() {
                 break;
@@ -212,7 +243,7 @@ impl Wire {
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
     pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, FredError> {
         for question in questions {
-            self.send(Some(0), question.iter().copied());
+            self.send(0, question.iter().copied());
         }
         let mut replies = Vec::new();
         while replies.len() < questions.len() {
@@ -224,6 +255,13 @@ impl Wire {
         }
         Ok(replies)
     }
+}
+
+fn write_down<'a>(out: &mut Vec<u8>, asking: bool, parts: impl Iterator<Item = &'a str> + Clone) {
+    if asking {
+        encode(out, ["ASKING"].into_iter());
+    }
+    encode(out, parts);
 }
 
 fn closed() -> FredError {
@@ -261,7 +299,7 @@ mod tests {
     /// A number as the only argument of a command, and the replies to those that have been written.
     fn echo(wire: &mut Wire, number: u64, padding: &str) {
         let text = number.to_string();
-        wire.send(Some(number), ["ECHO", &text, padding].into_iter());
+        wire.send(number, ["ECHO", &text, padding].into_iter());
     }
 
     #[tokio::test]
@@ -271,7 +309,7 @@ mod tests {
         for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
             for cut in 1..bytes.len() {
                 let (mut wire, mut server) = wire(4_096, protocol);
-                (1..=5).for_each(|number| wire.send(Some(number), ["X"].into_iter()));
+                (1..=5).for_each(|number| wire.send(number, ["X"].into_iter()));
                 let mut replies = Vec::new();
                 for part in bytes.chunks(cut) {
                     server.write_all(part).await.expect("room");
@@ -342,6 +380,51 @@ mod tests {
         server.write_all(b":1\r\n:3\r\n").await.expect("room");
         assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
         assert_eq!(reply(&mut wire).await.expect("a reply").0, 3);
+    }
+
+    #[tokio::test]
+    async fn an_asking_goes_with_its_command_or_not_at_all() {
+        let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
+        let padding = "x".repeat(2 * AHEAD);
+        echo(&mut wire, 1, &padding);
+        (2..=3).for_each(|number| wire.send_asking(number, ["X"].into_iter()));
+        assert!(try_reply(&mut wire).is_pending());
+        assert!(wire.withdraw(2));
+        let serve = async {
+            let mut read = Vec::new();
+            while !read.ends_with(b"*1\r\n$6\r\nASKING\r\n*1\r\n$1\r\nX\r\n") {
+                server.read_buf(&mut read).await.expect("a part");
+            }
+            server.write_all(b":1\r\n+OK\r\n:3\r\n").await.expect("room");
+            String::from_utf8(read).expect("text")
+        };
+        let answered = async {
+            assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
+            reply(&mut wire).await.expect("a reply")
+        };
+        let (read, (number, reply)) = tokio::join!(serve, answered);
+        assert_eq!((number, reply.ok()), (3, Some(Value::Int(3))));
+        assert_eq!(read.matches("ASKING").count(), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_not_read_for_ever() {
+        let (mut wire, mut server) = wire(1024 * 1024, Protocol::Resp2);
+        echo(&mut wire, 1, "");
+        let pour = async {
+            server.write_all(b"$9999999999\r\n").await?;
+            loop {
+                server.write_all(&[b'x'; 1024 * 1024]).await?;
+            }
+        };
+        let read = async {
+            let end = reply(&mut wire).await.expect_err("no answer");
+            drop(wire);
+            end
+        };
+        let (poured, end) = tokio::join!(pour, read);
+        let _: std::io::Result<()> = poured;
+        assert_eq!(*end.kind(), ErrorKind::Protocol);
     }
 
     #[tokio::test]
