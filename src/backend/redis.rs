@@ -220,7 +220,7 @@ impl RedisBackend {
                 return self.poll_commands(cx, others);
             }
             CommandEvent::Up(connection, server) => {
-                self.calls.connected(connection);
+                self.calls.connected(*connection);
                 BackendEvent::Up(ServerId::ONLY, server)
             }
             CommandEvent::Down { cause } => {

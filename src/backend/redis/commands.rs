@@ -25,7 +25,7 @@ use crate::credentials::Credentials;
 
 /// What happened to the command connection.
 pub(crate) enum CommandEvent {
-    Up(Connection, ServerInfo),
+    Up(Box<Connection>, ServerInfo),
     Down {
         cause: String,
     },
@@ -53,7 +53,7 @@ impl Connects for Commands {
                 let asks_again = config.provider().is_some();
                 let connection =
                     Connection { wire, ended, end: Arc::clone(&end), loaded, mandate, asks_again };
-                let _ = self.0.send(CommandEvent::Up(connection, server));
+                let _ = self.0.send(CommandEvent::Up(Box::new(connection), server));
                 let cause = tokio::select! {
                     // First, since it says more than that the connection has ended.
                     biased;

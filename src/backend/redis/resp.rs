@@ -100,13 +100,12 @@ fn value_of_resp3(frame: resp3::types::OwnedFrame) -> Value {
         | Frame::ChunkedString(data) => Value::Text(text(data)),
         Frame::SimpleError { data, .. } => Value::Text(data),
         Frame::Boolean { data, .. } => Value::Int(i64::from(data)),
-        Frame::Null => Value::Nil,
+        Frame::Null | Frame::Hello { .. } => Value::Nil,
         Frame::Number { data, .. } => Value::Int(data),
         Frame::Double { data, .. } => Value::Text(data.to_string()),
         Frame::Array { data, .. } | Frame::Push { data, .. } => list(data),
         Frame::Set { data, .. } => list(data.into_iter().collect()),
         Frame::Map { data, .. } => list(data.into_iter().flat_map(|(key, value)| [key, value]).collect()),
-        Frame::Hello { .. } => Value::Nil,
     }
 }
 

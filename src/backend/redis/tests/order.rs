@@ -63,13 +63,13 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
         let (mut backend, events) = backend(turn);
         let ((first, _open), (second, _open_too)) = (connection(), connection());
-        let _ = events.send(CommandEvent::Up(first, ServerInfo::default()));
+        let _ = events.send(CommandEvent::Up(Box::new(first), ServerInfo::default()));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
         for op in 0..5 {
             backend.submit(OpId(op), ServerId::ONLY, Call::Time, super::driver::SECOND);
         }
         let _ = events.send(CommandEvent::Down { cause: "cut".to_owned() });
-        let _ = events.send(CommandEvent::Up(second, ServerInfo::default()));
+        let _ = events.send(CommandEvent::Up(Box::new(second), ServerInfo::default()));
         let mut answered = 0;
         loop {
             match poll_fn(|cx| backend.poll_event(cx)).await {
