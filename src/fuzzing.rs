@@ -80,6 +80,11 @@ pub fn error(data: &[u8]) {
     crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data), &ALL);
 }
 
+/// What comes over a connection is one answer, the beginning of one, or none at all.
+pub fn bytes(data: &[u8]) {
+    crate::backend::redis::fuzzing::bytes(data);
+}
+
 fn commands() -> Vec<Command> {
     let name = LockName::new("lock").expect("a good name");
     let lease = LeaseMs::PROBE;
@@ -206,6 +211,11 @@ mod tests {
     #[test]
     fn any_url() {
         smoke("url", url);
+    }
+
+    #[test]
+    fn any_bytes() {
+        smoke("bytes", bytes);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::test;
 const LIMIT: Duration = Duration::from_secs(3_600);
 
 /// What `cargo fuzz` runs; the same functions have a smoke test among the unit tests.
-const TARGETS: [&str; 4] = ["name", "reply", "url", "error"];
+const TARGETS: [&str; 5] = ["name", "reply", "url", "error", "bytes"];
 
 /// The part of the crate whose lines have to be run by tests.
 const CORE: &[&str] =

@@ -11,6 +11,8 @@ use crate::backend::ScriptCall;
 use crate::backend::redis::classify;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied;
+use crate::backend::redis::resp::Protocol;
+use crate::backend::redis::resp::decode;
 
 const PASSWORD: &str = "pass-7c1f09-word";
 
@@ -56,5 +58,18 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
         let named = denied::name_channel("channel", failure.clone());
         assert!(named.kind == failure.kind && named.message.contains(failure.message.trim()));
         assert!(failure.kind != FailureKind::Redirected || !classify::is_no_script(&error));
+    }
+}
+
+/// An answer ends where it ends, however much follows, and no part of it is taken for all of it.
+pub(crate) fn bytes(data: &[u8]) {
+    for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let Ok(Some((_, length))) = decode(protocol, data) else { continue };
+        assert!((1..=data.len()).contains(&length), "{length} of {}", data.len());
+        let alone = decode(protocol, &data[..length]).expect("it was understood");
+        assert_eq!(alone.map(|(_, length)| length), Some(length));
+        for part in 0..length {
+            assert!(!matches!(decode(protocol, &data[..part]), Ok(Some(_))), "{part} of {length}");
+        }
     }
 }
