@@ -108,7 +108,7 @@ enum Heard {
 }
 
 enum Life {
-    /// Dropping the sender ends both tasks and their sockets.
+    /// Dropping the sender ends the tasks.
     Open {
         stop: watch::Sender<bool>,
         links: Vec<JoinHandle<()>>,
@@ -260,6 +260,9 @@ impl RedisBackend {
                 Life::Ending { mut links } => {
                     links.retain_mut(|link| link.poll_unpin(cx).is_pending());
                     if links.is_empty() {
+                        // Their last words, which may have a connection in them.
+                        self.command_events.close();
+                        while self.command_events.try_recv().is_ok() {}
                         return Poll::Ready(BackendEvent::Closed);
                     }
                     self.life = Life::Ending { links };

@@ -34,6 +34,7 @@ use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
 use crate::credentials::Credentials;
 use crate::map::Hasher;
@@ -53,7 +54,7 @@ pub(crate) struct Connection {
     pub(crate) wire: Wire,
     /// Hears why it ended.
     pub(crate) ended: oneshot::Sender<String>,
-    /// Has it ended.
+    /// Makes it end.
     pub(crate) end: Arc<Notify>,
     /// Scripts that the server knows.
     pub(crate) loaded: Vec<&'static str>,
@@ -71,6 +72,13 @@ pub(crate) enum Request {
     Asking(Call),
     /// CLUSTER SLOTS; answered as it is.
     Slots,
+}
+
+impl Request {
+    /// Whether its place among the others matters.
+    fn is_script(&self) -> bool {
+        matches!(self, Self::Call(Call::Script(_)) | Self::Asking(Call::Script(_)))
+    }
 }
 
 /// A call that has been submitted and not yet answered.
@@ -93,16 +101,11 @@ struct Reload {
 impl Reload {
     /// What was not sent in time.
     fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let late: Vec<u64> = self
-            .again
-            .iter()
-            .filter(|(_, ticket)| ticket.deadline <= now)
-            .map(|(number, _)| *number)
-            .collect();
-        let again: Vec<Ticket> = late.iter().filter_map(|number| self.again.remove(number)).collect();
-        let (late, held) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
-        self.held = held;
-        again.into_iter().chain::<VecDeque<Ticket>>(late).collect()
+        let (late, again): (BTreeMap<_, _>, _) =
+            std::mem::take(&mut self.again).into_iter().partition(|(_, ticket)| ticket.deadline <= now);
+        let (late_too, held): (Vec<_>, _) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
+        (self.again, self.held) = (again, held.into());
+        late.into_values().chain(late_too).collect()
     }
 }
 
@@ -111,9 +114,11 @@ pub(crate) struct Calls {
     /// These two are of the connection whose answers are awaited.
     mandate: Mandate,
     asks_again: bool,
-    /// Every ticket that was sent, by its number on the connection.
+    /// Every ticket that was given to a connection, by its number.
     in_flight: BTreeMap<u64, Ticket>,
     last_number: u64,
+    /// The last script of this connection that timed out and may have been executed, or yet be.
+    last_given_up: Option<u64>,
     answers: VecDeque<(OpId, Outcome<Value>)>,
     reload: Option<Reload>,
     known: HashSet<&'static str, Hasher>,
@@ -175,6 +180,7 @@ impl Calls {
             asks_again: false,
             in_flight: BTreeMap::new(),
             last_number: 0,
+            last_given_up: None,
             answers: VecDeque::new(),
             reload: None,
             known: HashSet::default(),
@@ -189,6 +195,7 @@ impl Calls {
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = connection.loaded.iter().copied().collect();
         self.silence = None;
+        self.last_given_up = None;
         self.mandate = connection.mandate.clone();
         self.asks_again = connection.asks_again;
         self.connection = Some(connection);
@@ -236,7 +243,8 @@ impl Calls {
     pub(crate) fn submit(&mut self, op: OpId, request: Request, timeout: Duration) {
         match &self.connection {
             Some(connection) if !connection.wire.is_broken() && !self.mandate.is_over() => {
-                if connection.wire.is_full() {
+                let held = self.reload.as_ref().map_or(0, |reload| reload.held.len());
+                if connection.wire.is_full() || held >= WAITING {
                     return self.refuse(op, FailureKind::Busy, "too many commands wait to be written");
                 }
             }
@@ -274,7 +282,8 @@ impl Calls {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(answer);
             }
-            if self.poll_wire(cx).is_pending() && self.poll_timer(cx).is_pending() {
+            // The timer first: a connection that always has something to say must not keep calls from their time.
+            if self.poll_timer(cx).is_pending() && self.poll_wire(cx).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -305,7 +314,7 @@ impl Calls {
         Poll::Ready(())
     }
 
-    /// What was not answered in time. Its reply may still come; what is not yet written never is.
+    /// What was not answered in time. Its reply may still come; what is not yet begun never is.
     fn give_up(&mut self, now: Instant) {
         let late: Vec<u64> = self
             .in_flight
@@ -321,6 +330,8 @@ impl Calls {
                 let ticket = self.in_flight.remove(&number);
                 ticket.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
             } else {
+                let ordered = self.in_flight.get(&number).is_some_and(|ticket| ticket.request.is_script());
+                self.last_given_up = self.last_given_up.max(ordered.then_some(number));
                 self.settle(number, Err(FredError::new(ErrorKind::Timeout, LATE)));
             }
         }
@@ -359,16 +370,17 @@ impl Calls {
             }
             Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => {
                 let script: &'static Script = call.script;
-                // Known from here on: the server reads this one before the next.
+                // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
                 let head = if self.known.insert(script.name) {
                     ["EVAL", script.source]
                 } else {
                     let digest = self.digests.entry(script.name);
                     ["EVALSHA", digest.or_insert_with(|| fred::util::sha1_hash(script.source)).as_str()]
                 };
-                let keys = itoa::Buffer::new().format(call.keys.len()).to_owned();
+                let mut digits = itoa::Buffer::new();
+                let keys = digits.format(call.keys.len());
                 let texts = call.keys.iter().chain(&call.args).map(String::as_str);
-                let parts = head.into_iter().chain([keys.as_str()]).chain(texts);
+                let parts = head.into_iter().chain([keys]).chain(texts);
                 if matches!(ticket.request, Request::Asking(_)) {
                     wire.send_asking(number, parts);
                 } else {
@@ -387,12 +399,14 @@ impl Calls {
             Err(error) if is_no_script(&error) => {
                 self.known.clear();
                 self.heard();
-                self.reload.get_or_insert_default().again.insert(number, ticket);
+                let last_executed = self.last_given_up;
+                let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
+                reload.again.insert(number, ticket);
             }
             result => {
                 let outcome = self.judge(&ticket.request, result);
-                if let (Some(reload), false) = (&mut self.reload, matches!(outcome, Outcome::NotExecuted(_)))
-                {
+                let counts = ticket.request.is_script() && !matches!(outcome, Outcome::NotExecuted(_));
+                if let (Some(reload), true) = (&mut self.reload, counts) {
                     reload.last_executed = reload.last_executed.max(Some(number));
                 }
                 self.answers.push_back((ticket.op, outcome));
@@ -578,6 +592,32 @@ mod tests {
         };
         let ((), answered) = tokio::join!(serve, answer(&mut calls));
         assert_eq!(answered, (4, Outcome::Done(Value::Text("4".to_owned()))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_again_behind_a_script_that_was_given_up() {
+        let (mut calls, mut server) = connected(1_000);
+        calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+        calls.submit(OpId(2), echo("2"), Duration::from_secs(1));
+        assert!(matches!(answer(&mut calls).await, (2, Outcome::Unknown(_))));
+        server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+        let (op, outcome) = answer(&mut calls).await;
+        let busy = matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
+        assert!(op == 1 && busy, "{outcome:?}");
+    }
+
+    /// Much is answered at once, all the time.
+    #[tokio::test(start_paused = true)]
+    async fn a_call_has_its_time_however_busy_the_connection_is() {
+        let (mut calls, mut server) = connected(100_000);
+        calls.submit(OpId(1), echo(&"x".repeat(200_000)), Duration::from_secs(600));
+        calls.submit(OpId(2), echo("late"), Duration::from_secs(1));
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        tokio::time::advance(Duration::from_secs(2)).await;
+        server.write_all(b":1\r\n").await.expect("room");
+        let (op, outcome) = answer(&mut calls).await;
+        assert!(op == 2 && matches!(outcome, Outcome::NotExecuted(_)), "{outcome:?}");
+        assert_eq!(answer(&mut calls).await, (1, Outcome::Done(Value::Int(1))));
     }
 
     #[tokio::test]

@@ -56,8 +56,11 @@ async fn open(config: &RedisConfig) -> Result<Box<dyn Stream>, FredError> {
 /// The first of the host's addresses that can be reached.
 async fn connect(host: &str, port: u16) -> Result<TcpStream, FredError> {
     let mut failed = FredError::new(ErrorKind::IO, "the host has no address");
-    for address in tokio::net::lookup_host((host, port)).await? {
-        match TcpStream::connect(address).await {
+    let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
+    // One that swallows everything leaves the others their time.
+    let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
+    for address in addresses {
+        match within(share, async { Ok(TcpStream::connect(address).await?) }).await {
             Ok(socket) => {
                 let (settings, options) = (tcp(), SockRef::from(&socket));
                 options.set_nodelay(settings.nodelay.unwrap_or_default())?;
@@ -68,7 +71,7 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, FredError> {
                 options.set_tcp_user_timeout(settings.user_timeout)?;
                 return Ok(socket);
             }
-            Err(error) => failed = error.into(),
+            Err(error) => failed = error,
         }
     }
     Err(failed)

@@ -11,6 +11,7 @@ use crate::backend::ScriptCall;
 use crate::backend::redis::classify;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied;
+use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::resp::decode;
 
@@ -64,7 +65,12 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
 /// An answer ends where it ends, however much follows, and no part of it is taken for all of it.
 pub(crate) fn bytes(data: &[u8]) {
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
+        let outline = Outline::default().follow(data);
         let Ok(Some((_, length))) = decode(protocol, data) else { continue };
+        assert!(
+            matches!(outline, Err(_) | Ok(None)) || matches!(outline, Ok(Some(end)) if end == length),
+            "{outline:?}"
+        );
         assert!((1..=data.len()).contains(&length), "{length} of {}", data.len());
         let alone = decode(protocol, &data[..length]).expect("it was understood");
         assert_eq!(alone.map(|(_, length)| length), Some(length));

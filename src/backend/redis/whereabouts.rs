@@ -142,7 +142,7 @@ pub(crate) trait Connects: Send {
     fn failed(&self, failure: Failure);
 }
 
-/// Keeps a connection until told to stop. On return its socket is closed.
+/// Keeps a connection until told to stop. On return nothing is done for it any more.
 pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, kind: C, mut stop: Stop) {
     let mut pause = Pause::new();
     let mut go_on = true;

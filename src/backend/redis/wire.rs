@@ -1,8 +1,8 @@
 //! One connection for commands: what is to be sent goes out in as few writes as possible, replies come in the order of
 //! their commands. It is polled where it is used, and is closed by dropping it.
 //!
-//! No client library's connection, since all of them hand a command from task to task, and fred writes each EVALSHA by
-//! itself: see docs/performance.md.
+//! No connection of fred's or redis-rs's, since both hand a command from task to task, and fred writes each EVALSHA by itself:
+//! see docs/performance.md.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -20,15 +20,17 @@ use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWrite;
 
 use crate::backend::redis::resp::Found;
+use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::resp::decode;
 use crate::backend::redis::resp::encode;
+use crate::backend::redis::resp::not_understood;
 
 /// Not more than this is handed over for writing beyond what the socket takes: what waits behind it can be withdrawn.
 const AHEAD: usize = 64 * 1024;
 /// Commands that may wait to be written; more are to be refused at once instead of filling the memory.
-const WAITING: usize = 10_000;
+pub(crate) const WAITING: usize = 10_000;
 /// So much is written before the next reply is looked at, so that the server has something to do meanwhile.
 const EAGER: usize = 4 * 1024;
 /// Room for reading.
@@ -45,17 +47,19 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     protocol: Protocol,
-    /// Commands that were begun, in order, without a reply so far. `None` where nobody wants it.
+    /// Commands that were begun, which is put into `out`, in order, without a reply so far. `None` where nobody wants it.
     expected: VecDeque<Option<u64>>,
     /// Being written, the first `written` bytes of which are.
     out: Vec<u8>,
     written: usize,
     unflushed: bool,
-    /// What was not begun.
+    /// What was not begun, by ascending numbers.
     waiting: VecDeque<Waiting>,
     /// Read, the first `decoded` bytes of which are understood.
     read: Vec<u8>,
     decoded: usize,
+    /// Of what follows.
+    outline: Outline,
     /// Nothing more can be written. What was answered before is still read.
     broken: Option<FredError>,
     ended: bool,
@@ -89,6 +93,7 @@ impl Wire {
             waiting: VecDeque::new(),
             read: Vec::new(),
             decoded: 0,
+            outline: Outline::default(),
             broken: None,
             ended: false,
         }
@@ -130,9 +135,9 @@ impl Wire {
         self.broken.is_some()
     }
 
-    /// Takes back a command of which nothing was written, and says whether that is so.
+    /// Takes back a command that was not begun, and says whether that is so.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
-        let place = self.waiting.iter().position(|waiting| waiting.number == number);
+        let place = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok();
         place.and_then(|place| self.waiting.remove(place)).is_some()
     }
 
@@ -160,8 +165,7 @@ impl Wire {
             self.write(cx);
         }
         loop {
-            while let Some((found, length)) = decode(self.protocol, &self.read[self.decoded..])? {
-                self.decoded += length;
+            while let Some(found) = self.next_found()? {
                 let Found::Reply(reply) = found else { continue };
                 match self.expected.pop_front() {
                     Some(Some(number)) => return Poll::Ready(Ok((number, reply))),
@@ -170,10 +174,24 @@ impl Wire {
                 }
             }
             if self.read.len() - self.decoded > LONGEST {
-                return Poll::Ready(Err(FredError::new(ErrorKind::Protocol, "an answer without an end")));
+                return Poll::Ready(Err(not_understood("it has no end")));
             }
             self.write(cx);
-            ready!(self.poll_read(cx))?;
+            if self.poll_read(cx)?.is_pending() {
+                // Nothing of what was asked is answered any more.
+                return self.broken.take().map_or(Poll::Pending, |broken| Poll::Ready(Err(broken)));
+            }
+        }
+    }
+
+    fn next_found(&mut self) -> Result<Option<Found>, FredError> {
+        let Some(length) = self.outline.follow(&self.read[self.decoded..])? else { return Ok(None) };
+        self.outline = Outline::default();
+        let reply = &self.read[self.decoded..self.decoded + length];
+        self.decoded += length;
+        match decode(self.protocol, reply)? {
+            Some((found, all)) if all == length => Ok(Some(found)),
+            _ => Err(not_understood("not an answer of this protocol")),
         }
     }
 
@@ -230,14 +248,12 @@ impl Wire {
         }
         self.read.reserve(READ);
         let count = ready!(pin!(self.stream.read_buf(&mut self.read)).poll(cx));
-        match (count, self.broken.take()) {
-            (Ok(0), broken) => Poll::Ready(Err(broken.unwrap_or_else(closed))),
-            (Ok(_), broken) => {
-                self.broken = broken;
-                Poll::Ready(Ok(()))
-            }
-            (Err(error), broken) => Poll::Ready(Err(broken.unwrap_or_else(|| error.into()))),
-        }
+        let end = match count {
+            Ok(0) => closed(),
+            Ok(_) => return Poll::Ready(Ok(())),
+            Err(error) => error.into(),
+        };
+        Poll::Ready(Err(self.broken.take().unwrap_or(end)))
     }
 
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
@@ -437,7 +453,7 @@ mod tests {
         assert_eq!(wire.stop_writing(), [3, 4], "the second may have been begun");
         server.write_all(b":1\r\n").await.expect("room");
         assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
-        assert!(try_reply(&mut wire).is_pending());
+        assert!(matches!(try_reply(&mut wire), Poll::Ready(Err(_))), "nobody writes what it would wait for");
         drop(wire);
         let mut read = String::new();
         server.read_to_string(&mut read).await.expect("text");
