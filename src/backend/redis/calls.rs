@@ -267,7 +267,7 @@ impl Calls {
         self.last_number += 1;
         let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
         let command = auth(credentials.user.as_deref(), &credentials.password);
-        connection.wire.send(number, command.into_iter());
+        connection.wire.send(number, false, command.into_iter());
         self.timer.not_after(deadline);
         self.login = Some(NewLogin { number, deadline, answer });
     }
@@ -357,18 +357,17 @@ impl Calls {
         let wire = &mut connection.wire;
         self.last_number += 1;
         let number = self.last_number;
-        match &ticket.request {
-            Request::Slots => wire.send(number, ["CLUSTER", "SLOTS"].into_iter()),
-            Request::Call(Call::Time) | Request::Asking(Call::Time) => {
-                wire.send(number, ["TIME"].into_iter())
-            }
-            Request::Call(Call::Ping) | Request::Asking(Call::Ping) => {
-                wire.send(number, ["PING"].into_iter())
-            }
-            Request::Call(Call::Info) | Request::Asking(Call::Info) => {
-                wire.send(number, ["INFO"].into_iter())
-            }
-            Request::Call(Call::Script(call)) | Request::Asking(Call::Script(call)) => {
+        let (call, asking) = match &ticket.request {
+            Request::Slots => (None, false),
+            Request::Call(call) => (Some(call), false),
+            Request::Asking(call) => (Some(call), true),
+        };
+        match call {
+            None => wire.send(number, asking, ["CLUSTER", "SLOTS"].into_iter()),
+            Some(Call::Time) => wire.send(number, asking, ["TIME"].into_iter()),
+            Some(Call::Ping) => wire.send(number, asking, ["PING"].into_iter()),
+            Some(Call::Info) => wire.send(number, asking, ["INFO"].into_iter()),
+            Some(Call::Script(call)) => {
                 let script: &'static Script = call.script;
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
                 let head = if self.known.insert(script.name) {
@@ -380,12 +379,7 @@ impl Calls {
                 let mut digits = itoa::Buffer::new();
                 let keys = digits.format(call.keys.len());
                 let texts = call.keys.iter().chain(&call.args).map(String::as_str);
-                let parts = head.into_iter().chain([keys]).chain(texts);
-                if matches!(ticket.request, Request::Asking(_)) {
-                    wire.send_asking(number, parts);
-                } else {
-                    wire.send(number, parts);
-                }
+                wire.send(number, asking, head.into_iter().chain([keys]).chain(texts));
             }
         }
         self.timer.not_after(ticket.deadline);
@@ -535,26 +529,21 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::io::DuplexStream;
 
-    use crate::backend::ScriptCall;
-    use crate::backend::redis::resp::Protocol;
+    use crate::backend::redis::tests::driver::ECHO;
+    use crate::backend::redis::tests::driver::connection;
+    use crate::backend::redis::tests::driver::script;
     use crate::backend::woken::Woken;
 
-    /// A connection with so much room in each direction, and the server's end.
+    /// With a connection of so much room in each direction, and the server's end of it.
     fn connected(room: usize) -> (Calls, DuplexStream) {
-        let (ours, theirs) = tokio::io::duplex(room);
-        let (ended, _) = oneshot::channel();
-        let (wire, end) = (Wire::new(Box::new(ours), Protocol::Resp2), Arc::new(Notify::new()));
+        let (connection, server) = connection(room);
         let mut calls = Calls::new();
-        let mandate = Mandate::default();
-        calls.connected(Connection { wire, ended, end, loaded: vec![], mandate, asks_again: false });
-        (calls, theirs)
+        calls.connected(connection);
+        (calls, server)
     }
 
-    static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
-
     fn echo(text: &str) -> Request {
-        let args = vec![text.to_owned()];
-        Request::Call(Call::Script(ScriptCall { script: &ECHO, keys: vec![], args }))
+        Request::Call(script(&ECHO, &[], &[text]))
     }
 
     async fn answer(calls: &mut Calls) -> (u64, Outcome<Value>) {

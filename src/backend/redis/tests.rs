@@ -1,7 +1,7 @@
 //! The backend against real servers. The rules are those of `link`, `client`, `calls` and `pubsub`; each of their
 //! tests fails when the rule is dropped.
 
-mod driver;
+pub(crate) mod driver;
 mod order;
 mod replies;
 mod rules;

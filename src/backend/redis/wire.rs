@@ -99,17 +99,14 @@ impl Wire {
         }
     }
 
-    /// Puts a command behind those before it. Whoever calls it polls afterwards: nothing is written before.
-    pub(crate) fn send<'a>(&mut self, number: u64, parts: impl Iterator<Item = &'a str> + Clone) {
-        self.put(number, false, parts);
-    }
-
-    /// The same, with an ASKING before it.
-    pub(crate) fn send_asking<'a>(&mut self, number: u64, parts: impl Iterator<Item = &'a str> + Clone) {
-        self.put(number, true, parts);
-    }
-
-    fn put<'a>(&mut self, number: u64, asking: bool, parts: impl Iterator<Item = &'a str> + Clone) {
+    /// Puts a command, if need be with an ASKING before it, behind those before it. Whoever calls it polls afterwards:
+    /// nothing is written before.
+    pub(crate) fn send<'a>(
+        &mut self,
+        number: u64,
+        asking: bool,
+        parts: impl Iterator<Item = &'a str> + Clone,
+    ) {
         if self.waiting.is_empty() && self.out.len() < AHEAD {
             write_down(&mut self.out, asking, parts);
             self.expect(number, asking);
@@ -259,7 +256,7 @@ impl Wire {
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
     pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, FredError> {
         for question in questions {
-            self.send(0, question.iter().copied());
+            self.send(0, false, question.iter().copied());
         }
         let mut replies = Vec::new();
         while replies.len() < questions.len() {
@@ -315,7 +312,7 @@ mod tests {
     /// A number as the only argument of a command, and the replies to those that have been written.
     fn echo(wire: &mut Wire, number: u64, padding: &str) {
         let text = number.to_string();
-        wire.send(number, ["ECHO", &text, padding].into_iter());
+        wire.send(number, false, ["ECHO", &text, padding].into_iter());
     }
 
     #[tokio::test]
@@ -325,7 +322,7 @@ mod tests {
         for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
             for cut in 1..bytes.len() {
                 let (mut wire, mut server) = wire(4_096, protocol);
-                (1..=5).for_each(|number| wire.send(number, ["X"].into_iter()));
+                (1..=5).for_each(|number| wire.send(number, false, ["X"].into_iter()));
                 let mut replies = Vec::new();
                 for part in bytes.chunks(cut) {
                     server.write_all(part).await.expect("room");
@@ -403,7 +400,7 @@ mod tests {
         let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
         let padding = "x".repeat(2 * AHEAD);
         echo(&mut wire, 1, &padding);
-        (2..=3).for_each(|number| wire.send_asking(number, ["X"].into_iter()));
+        (2..=3).for_each(|number| wire.send(number, true, ["X"].into_iter()));
         assert!(try_reply(&mut wire).is_pending());
         assert!(wire.withdraw(2));
         let serve = async {

@@ -7,6 +7,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::DuplexStream;
+use tokio::sync::Notify;
+use tokio::sync::oneshot;
+
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
@@ -19,6 +23,10 @@ use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::RedisConfig;
+use crate::backend::redis::calls::Connection;
+use crate::backend::redis::resp::Protocol;
+use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::wire::Wire;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 /// Nothing here takes so long, unless it never happens.
@@ -30,15 +38,29 @@ pub(super) static COUNT: Script = Script { name: "test/count", source: "return r
 pub(super) static APPEND: Script =
     Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };
 /// Gives its argument back.
-pub(super) static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
+pub(crate) static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
 
-pub(super) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> Call {
+pub(crate) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> Call {
     let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
     Call::Script(ScriptCall { script, keys: owned(keys), args: owned(args) })
 }
 
 pub(super) fn count(key: &str) -> Call {
     script(&COUNT, &[key], &[])
+}
+
+/// A connection with so much room in each direction, and the server's end.
+pub(crate) fn connection(room: usize) -> (Connection, DuplexStream) {
+    let (ours, theirs) = tokio::io::duplex(room);
+    let connection = Connection {
+        wire: Wire::new(Box::new(ours), Protocol::Resp2),
+        ended: oneshot::channel().0,
+        end: Arc::new(Notify::new()),
+        loaded: vec![],
+        mandate: Mandate::default(),
+        asks_again: false,
+    };
+    (connection, theirs)
 }
 
 fn parsed(url: &str) -> RedisConfig {

@@ -4,10 +4,7 @@ use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::sync::Arc;
 
-use tokio::io::DuplexStream;
-use tokio::sync::Notify;
 use tokio::sync::mpsc;
-use tokio::sync::oneshot;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -17,26 +14,9 @@ use crate::backend::ServerInfo;
 use crate::backend::redis::Life;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::calls::Calls;
-use crate::backend::redis::calls::Connection;
 use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::link::Stop;
-use crate::backend::redis::resp::Protocol;
-use crate::backend::redis::whereabouts::Mandate;
-use crate::backend::redis::wire::Wire;
-
-/// A connection, and its other end.
-fn connection() -> (Connection, DuplexStream) {
-    let (ours, theirs) = tokio::io::duplex(1);
-    let connection = Connection {
-        wire: Wire::new(Box::new(ours), Protocol::Resp2),
-        ended: oneshot::channel().0,
-        end: Arc::new(Notify::new()),
-        loaded: vec![],
-        mandate: Mandate::default(),
-        asks_again: false,
-    };
-    (connection, theirs)
-}
+use crate::backend::redis::tests::driver::connection;
 
 /// A backend that hears of its connections from the sender.
 fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
@@ -62,7 +42,7 @@ fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
 async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
         let (mut backend, events) = backend(turn);
-        let ((first, _open), (second, _open_too)) = (connection(), connection());
+        let ((first, _open), (second, _open_too)) = (connection(1), connection(1));
         let _ = events.send(CommandEvent::Up(Box::new(first), ServerInfo::default()));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
         for op in 0..5 {
