@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fred::clients::Client;
+use fred::error::Error as FredError;
 use fred::error::ErrorKind;
 use fred::interfaces::ClientLike;
 use fred::interfaces::EventInterface;
@@ -106,10 +107,8 @@ impl Connects for PubSub {
 /// which nobody would hear later that it was refused.
 async fn open(worker: &mut Worker<'_>, router: &mut Router, config: &RedisConfig) -> Result<(), Failure> {
     router.connected().await.map_err(|error| handshake::explain(&error, config))?;
-    let nonce = worker.next_nonce();
-    let nothing = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
     let answer = tokio::select! {
-        answer = exchange(worker.client, &nothing, &nonce) => answer,
+        answer = worker.end_nothing() => answer,
         error = router.ended() => Err(error),
     };
     match answer {
@@ -231,6 +230,21 @@ impl Worker<'_> {
             Ok(Answer::OutOfStep) | Err(_) => return Err(Broken),
         }
         Ok(())
+    }
+
+    /// Ends a subscription that nobody has.
+    async fn end_nothing(&mut self) -> Result<Answer, FredError> {
+        let nothing = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
+        let answer = exchange(self.client, &nothing, &self.next_nonce()).await?;
+        match answer {
+            // Valkey 8.0 has looked at the permission before it says that nothing is subscribed. The reply to the PING
+            // is still to come.
+            Answer::Refused(failure) if failure.message.starts_with("NOSUB ") => match self.step().await {
+                Ok(()) => Ok(Answer::Confirmed),
+                Err(Broken) => Ok(Answer::OutOfStep),
+            },
+            answer => Ok(answer),
+        }
     }
 
     /// Sends PINGs until one gets its own answer: then nothing else is on its way.

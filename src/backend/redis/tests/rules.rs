@@ -175,6 +175,29 @@ async fn rule_06_a_refused_subscription_fails_alone() {
     }
 }
 
+/// Valkey 8.0 refuses an UNSUBSCRIBE where nothing is subscribed; others confirm it.
+#[tokio::test]
+async fn rule_06_there_may_be_nothing_to_end() {
+    let (server, proxy) = behind_a_proxy();
+    let refusal = "-NOSUB 'unsubscribe' command executed not in subscribed mode\r\n";
+    for protocol in ["resp2", "resp3"] {
+        proxy.nth("UNSUBSCRIBE", 0, 100, Fault::Answer(refusal.into()));
+        let url = format!("{}?protocol={protocol}", proxy.url());
+        let connected = tokio::time::timeout(10 * SECOND, Driver::connected(&url)).await;
+        let mut driver = connected.expect("a pub/sub connection");
+        for generation in 1..=2 {
+            driver.backend.unsubscribe(Arc::from("none"), false);
+            driver.subscribe("news", generation);
+            assert_eq!(driver.subscribed("news", generation).await, Ok(()));
+            publish_text(&server, "0").await;
+            assert_eq!(driver.message().await, ("news".to_owned(), "0".to_owned()), "{protocol}");
+        }
+        assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
+        assert!(proxy.clear() > 0, "every UNSUBSCRIBE was refused");
+        driver.close().await;
+    }
+}
+
 #[tokio::test]
 async fn rule_06_refused_sharded_subscriptions_fail_alone() {
     let (server, url) = server_with_forbidden_channels();
