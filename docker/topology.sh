@@ -5,6 +5,7 @@
 #   topology.sh node KIND INDEX   becomes one of them, so that a test can kill, freeze and restart it
 #   topology.sh join KIND         once all of them run: makes one whole of them
 #   topology.sh ready KIND        whether they are ready for use; if not, says why
+#   topology.sh version KIND      what each of them says it is: "Redis 7.0.15", a line for each
 #
 # KIND, with the INDEX of each server:
 #   single     0  one server, no login
@@ -25,7 +26,7 @@
 #   TOPOLOGY_DOWN_AFTER, TOPOLOGY_NODE_TIMEOUT
 #                      after so many ms a silent node is failed over, in a sentinel set (default 1000) and a cluster (1000)
 #   REDIS_SERVER, REDIS_CLI
-#                      the programs
+#                      the programs: redis-server and redis-cli, or Valkey's. Without REDIS_CLI the one beside the server
 #
 # Runs in the image redis:7: bash, coreutils, redis-server and redis-cli are all that it needs.
 set -euo pipefail
@@ -36,8 +37,12 @@ dir=${TOPOLOGY_DIR:-.}
 bind=${TOPOLOGY_BIND:-127.0.0.1}
 certs=${TOPOLOGY_CERTS:-}
 server=${REDIS_SERVER:-redis-server}
-cli=${REDIS_CLI:-redis-cli}
-if [ -z "${REDIS_CLI:-}" ] && [ -x "${server%/*}/redis-cli" ]; then cli=${server%/*}/redis-cli; fi
+cli=${REDIS_CLI:-}
+# The client beside the server is of its version; valkey-server may have no redis-cli beside it.
+for beside in redis-cli valkey-cli; do
+  if [ -z "$cli" ] && [ "$server" != "${server%/*}" ] && [ -x "${server%/*}/$beside" ]; then cli=${server%/*}/$beside; fi
+done
+cli=${cli:-redis-cli}
 
 die() { echo "topology.sh: $*" >&2; exit 1; }
 
@@ -232,6 +237,17 @@ ready() {
   esac
 }
 
+# version KIND: by what INFO says of each. Valkey's redis_version is the Redis that it is compatible with.
+version() {
+  local index info name
+  for index in $(seq 0 $(($(servers "$1") - 1))); do
+    info=$(ask "$1" "$index" info server)
+    name=$(sed -n 's/^valkey_version:/Valkey /p' <<<"$info")
+    [ -n "$name" ] || name=$(sed -n 's/^redis_version:/Redis /p' <<<"$info")
+    echo "${name:-unknown}"
+  done
+}
+
 join() {
   [ "$1" = cluster ] || return 0
   ! has "$(ask cluster 0 cluster info)" cluster_slots_assigned:16384 || return 0
@@ -269,6 +285,7 @@ case ${1:-} in
   node) [ $# -eq 3 ] || die "usage: topology.sh node KIND INDEX"; node "$2" "$3" ;;
   join) [ $# -eq 2 ] || die "usage: topology.sh join KIND"; join "$2" ;;
   ready) [ $# -eq 2 ] || die "usage: topology.sh ready KIND"; ready "$2" ;;
+  version) [ $# -eq 2 ] || die "usage: topology.sh version KIND"; version "$2" ;;
   single | tls | sentinel | cluster) mkdir -p "$dir"; all "$1" ;;
-  *) die "usage: topology.sh single|tls|sentinel|cluster, or node|join|ready; see its head" ;;
+  *) die "usage: topology.sh single|tls|sentinel|cluster, or node|join|ready|version; see its head" ;;
 esac

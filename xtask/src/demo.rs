@@ -34,7 +34,7 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
     };
     let driver = driver::build()?;
     let mut stage = Stage::new(Server::start(&redis)?, driver)?;
-    println!("private redis-server {}, pid {}, {}\n", stage.version()?, stage.server.pid, stage.server.url());
+    println!("private {}, pid {}, {}\n", stage.server.version()?, stage.server.pid, stage.server.url());
     let mut failed = 0;
     for (title, scene) in scenes::ALL {
         stage.narrate(&format!("--- {title}"));
@@ -111,12 +111,6 @@ impl Stage {
         }
         self.narrate(&format!("  checked: {claim}"));
         Ok(())
-    }
-
-    fn version(&mut self) -> Result<String, String> {
-        let info = self.info("server")?;
-        let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
-        Ok(version.unwrap_or("of unknown version").to_owned())
     }
 
     fn info(&mut self, section: &str) -> Result<String, String> {

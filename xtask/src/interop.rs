@@ -100,7 +100,7 @@ fn scenarios(
     pub_sub: PubSub,
 ) -> Result<Row, String> {
     let place = format!("{} {}", servers.kind.name(), pub_sub.name());
-    println!("\n== Redisson {}, {place}", redisson.version);
+    println!("\n== Redisson {}, {place}: {}", redisson.version, servers.version());
     let started = Instant::now();
     let mut stage = Stage::new(redisson, programs, servers, pub_sub, options.sections)?;
     let mut row =

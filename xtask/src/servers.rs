@@ -177,8 +177,24 @@ impl Server {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// "Redis 7.0.15", "Valkey 8.0.1": what it says itself.
+    pub(crate) fn version(&self) -> Result<String, String> {
+        let info = self.connect().and_then(|mut connection| connection.text(&["INFO", "server"]));
+        info.map(|info| version(&info)).map_err(|error| format!("INFO: {error}"))
+    }
+
     pub(crate) fn connect(&self) -> std::io::Result<Connection> {
         Connection::open(&self.socket)
+    }
+}
+
+/// Valkey's `redis_version` is the Redis that it is compatible with.
+fn version(info: &str) -> String {
+    let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
+    match (field("valkey_version:"), field("redis_version:")) {
+        (Some(valkey), _) => format!("Valkey {}", valkey.trim()),
+        (None, Some(redis)) => format!("Redis {}", redis.trim()),
+        (None, None) => "of unknown version".to_owned(),
     }
 }
 
@@ -188,4 +204,17 @@ pub(crate) fn free_port() -> Result<u16, String> {
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
         .map_err(|error| format!("no free port on 127.0.0.1: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn valkey_is_called_by_its_own_version() {
+        let valkey = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n";
+        assert_eq!(version(valkey), "Valkey 8.0.1");
+        assert_eq!(version("# Server\r\nredis_version:6.2.16\r\n"), "Redis 6.2.16");
+        assert_eq!(version("# Server\r\n"), "of unknown version");
+    }
 }

@@ -53,6 +53,7 @@ struct Kind {
 pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let server = Server::start(&redis)?;
+    println!("server: {}", server.version()?);
     build(&["test", "--no-run"])?;
 
     let mut kinds = vec![cargo_test("unit", &["--lib"], &redis, &server)?];
@@ -85,8 +86,10 @@ fn all_endpoints(with_compose: bool, redis: &Path) -> Result<Vec<Kind>, String> 
     let certs = certificates()?;
     let mut kinds = Vec::new();
     for kind in DEPLOYMENTS {
-        let done = Private::start(kind, redis, &certs)
-            .and_then(|servers| endpoint("endpoint", kind, &servers.url(), redis, &certs));
+        let done = Private::start(kind, redis, &certs).and_then(|servers| {
+            println!("\nservers: {}", servers.version());
+            endpoint("endpoint", kind, &servers.url(), redis, &certs)
+        });
         kinds.push(done.unwrap_or_else(|reason| not_run("endpoint", kind, reason)));
     }
     if with_compose {
@@ -129,6 +132,7 @@ pub(crate) fn examples_only() -> Result<bool, String> {
 pub(crate) fn repeat(count: u32) -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let server = Server::start(&redis)?;
+    println!("server: {}", server.version()?);
     build(&["test", "--no-run", "--test", "it"])?;
     build(&["build", "--example", "driver"])?;
     let mut failed = 0;

@@ -82,6 +82,7 @@ impl Kind {
 pub(crate) struct Private {
     pub(crate) kind: Kind,
     port: u16,
+    version: String,
     _cleanup: Cleanup,
 }
 
@@ -110,11 +111,17 @@ impl Private {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
             format!("the servers of kind {} do not start: {reason}\n{}", kind.name(), log.trim_end())
         })?;
-        Ok(Self { kind, port, _cleanup: cleanup })
+        let version = script.version()?;
+        Ok(Self { kind, port, version, _cleanup: cleanup })
     }
 
     pub(crate) fn url(&self) -> String {
         self.kind.url(self.port)
+    }
+
+    /// What its servers say they are, as in "6 of Valkey 8.0.1"; all must be the same.
+    pub(crate) fn version(&self) -> &str {
+        &self.version
     }
 
     /// Where all its servers listen.
@@ -157,17 +164,48 @@ impl Script<'_> {
             thread::sleep(Duration::from_millis(100));
         }
     }
+
+    fn version(&self) -> Result<String, String> {
+        let command = self.command(&["version", self.kind.name()]);
+        let done = process::run(command, Duration::from_secs(10), Echo::Off)?;
+        let versions: Vec<&str> = done.output.lines().collect();
+        let all_same = versions.windows(2).all(|pair| pair[0] == pair[1]);
+        match versions.first() {
+            Some(version)
+                if done.success && all_same && versions.len() == usize::from(self.kind.servers()) =>
+            {
+                Ok(format!("{} of {version}", versions.len()))
+            }
+            _ => {
+                Err(format!("the servers of kind {} are not of one version: {versions:?}", self.kind.name()))
+            }
+        }
+    }
 }
 
-/// `redis-cli` beside the server, or the one on the path.
+/// The client beside the server, which is of its version, or the one on the path. Valkey's may be without the name
+/// that Redis gives it.
 fn cli_of(redis: &Path) -> PathBuf {
-    let beside = redis.with_file_name("redis-cli");
-    if beside.is_file() { beside } else { PathBuf::from("redis-cli") }
+    let beside = ["redis-cli", "valkey-cli"].map(|name| redis.with_file_name(name));
+    beside.into_iter().find(|cli| cli.is_file()).unwrap_or_else(|| PathBuf::from("redis-cli"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_client_is_the_one_beside_the_server() {
+        let dir = std::env::temp_dir().join(format!("xtask-cli-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let server = dir.join("valkey-server");
+        assert_eq!(cli_of(&server), Path::new("redis-cli"));
+        for name in ["valkey-cli", "redis-cli"] {
+            std::fs::write(dir.join(name), "").unwrap();
+            assert_eq!(cli_of(&server), dir.join(name));
+        }
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
 
     #[test]
     fn addresses_name_the_servers_that_clients_talk_to() {

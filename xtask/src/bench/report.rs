@@ -97,9 +97,6 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(server: &Server, options: &[&str]) -> Result<Self, String> {
-        let mut connection = server.connect().map_err(|error| error.to_string())?;
-        let info = connection.text(&["INFO", "server"]).map_err(|error| error.to_string())?;
-        let redis = info.lines().find_map(|line| line.strip_prefix("redis_version:")).unwrap_or("?");
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let command = ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
         let mut machine = vec![
@@ -108,7 +105,7 @@ impl Report {
             ("cores", cores.to_string()),
             ("processor", processor()),
             ("load at start", load_average()),
-            ("redis", redis.trim().to_owned()),
+            ("server", server.version()?),
             ("rustc", said("rustc", &["--version"])),
         ];
         for (what, option) in [("go", "version"), ("java", "--version"), ("node", "--version")] {
