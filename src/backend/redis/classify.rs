@@ -119,7 +119,11 @@ fn without_place(text: &str) -> Option<String> {
 fn judge_err<T>(text: &str) -> Outcome<T> {
     use FailureKind as F;
     let says = |words: &str| text.contains(words);
-    if says("The user executing the script can't") || says("can't publish to the channel") {
+    // Redis 7.0, then Redis 7.2 and Valkey.
+    if says("The user executing the script can't")
+        || says("can't publish to the channel")
+        || text.starts_with("ERR ACL failure in script: ")
+    {
         return Outcome::NotExecuted(Failure::new(F::Denied, text));
     }
     if says("max number of clients") {
@@ -228,6 +232,11 @@ mod tests {
             ),
             (
                 "NOPERM ACL failure in script: User u has no permissions to run the 'hget' command",
+                "not executed",
+                F::Denied,
+            ),
+            (
+                "ERR ACL failure in script: User u has no permissions to run the 'hget' command script: 6e7b, on @user_script:1.",
                 "not executed",
                 F::Denied,
             ),

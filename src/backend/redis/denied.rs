@@ -124,6 +124,16 @@ mod tests {
                 "the command hset",
             ),
             (
+                "ERR ACL failure in script: User u has no permissions to run the 'hget' command script: 6e7b, \
+                 on @user_script:2."
+                    .to_owned(),
+                "the command hget",
+            ),
+            (
+                "ERR ACL failure in script: User u has no permissions to run the 'get' command (GET)".to_owned(),
+                "the command get",
+            ),
+            (
                 "NOPERM this user has no permissions to run the 'evalsha' command or its subcommand".to_owned(),
                 "the command evalsha",
             ),
