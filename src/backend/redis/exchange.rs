@@ -41,17 +41,30 @@ pub(crate) enum Answer {
 /// Subscribes on a connection that is used for nothing else meanwhile. Says whether the server allows it.
 pub(crate) async fn subscribe_alone(client: &Client, channel: &str) -> Result<bool, FredError> {
     let request = Request { channel: Arc::from(channel), sharded: false, generation: Some(0) };
-    let answer = exchange(client, &request, "subscribed").await?;
-    if matches!(answer, Answer::Confirmed) {
-        return Ok(true);
-    }
+    let refusal = match exchange(client, &request, "subscribed").await? {
+        Answer::Confirmed => return Ok(true),
+        // A refused SUBSCRIBE would have been answered before.
+        Answer::Refused(failure) if takes_no_argument(&failure) => return Ok(true),
+        Answer::Refused(failure) => failure.message,
+        Answer::OutOfStep => String::new(),
+    };
     // The reply to the PING is still to come, and would be taken for the answer to what is asked next.
     for _ in 0..STRAYS {
-        if let Answer::Confirmed = read(client.ping(Some("in step".to_owned())).await, "in step")? {
-            return Ok(false);
+        match read(client.ping(Some("in step".to_owned())).await, "in step")? {
+            Answer::Confirmed => return Ok(false),
+            // No reply can be told from another one.
+            Answer::Refused(failure) if takes_no_argument(&failure) => {
+                return Err(FredError::new(ErrorKind::Unknown, refusal));
+            }
+            Answer::Refused(_) | Answer::OutOfStep => {}
         }
     }
     Err(FredError::new(ErrorKind::Protocol, "replies do not belong to their commands"))
+}
+
+/// The sentinels of Redis 6.2 answer a PING with an argument in no other way.
+fn takes_no_argument(failure: &Failure) -> bool {
+    failure.message.starts_with("ERR wrong number of arguments for 'ping'")
 }
 
 /// Sends one request and waits for the server's answer. The error is the connection's.

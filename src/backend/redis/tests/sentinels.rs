@@ -34,6 +34,9 @@ use crate::backend::redis::calls::Request;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::whereabouts::Mandate;
 
+/// A sentinel with this epoch takes no argument of PING.
+const OF_REDIS_6: u64 = 62;
+
 /// Names what it is told to name; ends with the test's runtime.
 struct Sentinel {
     port: u16,
@@ -125,6 +128,9 @@ fn answer(words: &[String], (primary, epoch): (u16, u64), asked: &AtomicU64) -> 
     match words.as_slice() {
         ["HELLO", ..] => "%1\r\n$5\r\nproto\r\n:3\r\n".to_owned(),
         ["SUBSCRIBE", channel] => format!(">3\r\n$9\r\nsubscribe\r\n{}:1\r\n", bulk(channel)),
+        ["PING", _] if epoch == OF_REDIS_6 => {
+            "-ERR wrong number of arguments for 'ping' command\r\n".to_owned()
+        }
         ["PING", text] => bulk(text),
         ["SENTINEL", "MASTER", "main"] => {
             asked.fetch_add(1, Ordering::Release);
@@ -205,6 +211,16 @@ async fn who_was_asked_is_said_when_none_answers() {
     for words in ["127.0.0.1:1 (", &format!("127.0.0.1:{} (", away.port), "\"main\""] {
         assert!(failure.message.contains(words), "{failure}");
     }
+    driver.close().await;
+}
+
+#[tokio::test]
+async fn a_sentinel_of_redis_6_takes_no_argument_of_ping() {
+    let server = RedisServer::start();
+    let sentinel = Sentinel::start(server.port(), OF_REDIS_6).await;
+    let mut driver = Driver::new(&url(&[&sentinel]));
+    let up = tokio::time::timeout(10 * SECOND, driver.both_up()).await;
+    assert_eq!(up.expect("named").address, server.address());
     driver.close().await;
 }
 
