@@ -11,11 +11,14 @@ use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Result;
+use redis_reentrant_lock::Sharding;
 use redis_reentrant_lock::WireProfile;
 use tokio::time::timeout;
 
 use crate::support::look;
 use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::has_redis_7;
+use crate::support::redis_server::version;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 use crate::support::topology::Topology;
@@ -232,6 +235,9 @@ fn set_on(topology: &Topology, nodes: Range<usize>, rules: &[String], without: &
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_line_for_a_cluster() {
+    if !has_redis_7("sharded pub/sub") {
+        return;
+    }
     let cluster = Topology::cluster();
     let acl = RequiredAcl::new(&["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
     let rules = acl.rules();
@@ -369,6 +375,8 @@ fn redis_takes_every_line() {
         {
             let acl = RequiredAcl::new(patterns).unwrap().topology(topology).with_optional(true);
             let acl = acl.other_database(true).user("some-user").unwrap();
+            // What a server does not know it does not take.
+            let acl = if version() < (7, 0) { acl.sharding(Sharding::Off) } else { acl };
             set_user(&mut connection, "some-user", &acl.rules());
             let line = acl.line();
             let words: Vec<&str> = line.split(' ').collect();

@@ -42,6 +42,7 @@ use crate::support::proxy::Direction;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
+use crate::support::redis_server::has_redis_7;
 use crate::support::topology::Topology;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -71,6 +72,9 @@ async fn holes_before_a_sentinel_set() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holes_before_a_cluster() {
+    if !has_redis_7("cluster-announce-port that may change") {
+        return;
+    }
     // That a primary is announced at another port has to get around.
     holes::all(Place::cluster_that_waits("4000")).await;
 }

@@ -13,6 +13,8 @@ use tokio::time::timeout;
 use crate::support::driver::Driver;
 use crate::support::look;
 use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::has_redis_7;
+use crate::support::redis_server::version;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
@@ -65,7 +67,9 @@ async fn nothing_is_said_against_a_good_server_and_nothing_is_left_there() {
             "channels",
             "key",
         ] {
-            assert!(report.about(topic).next().is_some(), "{topic}: {report}");
+            // Redis 6.2 cannot tell permissions.
+            let told = topic != "permissions" || version() >= (7, 0);
+            assert_eq!(report.about(topic).next().is_some(), told, "{topic}: {report}");
         }
     }
     assert!(look::lock_keys(&mut connection).is_empty());
@@ -163,6 +167,9 @@ async fn a_server_that_does_not_answer_is_a_finding() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_missing_permission_is_found_at_once() {
+    if !has_redis_7("redis.acl_check_cmd") {
+        return;
+    }
     let server = RedisServer::start();
     let mut connection = server.connection();
     let mut client_of = async |user: &str, pattern: &str, without: &[&str]| {

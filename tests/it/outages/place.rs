@@ -8,6 +8,7 @@ use redis_reentrant_lock::LockClientBuilder;
 
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
+use crate::support::redis_server::version;
 use crate::support::topology::Kind;
 use crate::support::topology::Plan;
 use crate::support::topology::Topology;
@@ -102,7 +103,8 @@ impl Place {
 
     /// Sends something on a lock's channel.
     pub(crate) fn publish(&self, name: &str, what: &str) {
-        let command = if matches!(self, Self::Cluster(_)) { "SPUBLISH" } else { "PUBLISH" };
+        let sharded = matches!(self, Self::Cluster(_)) && version() >= (7, 0);
+        let command = if sharded { "SPUBLISH" } else { "PUBLISH" };
         let _: u64 = self.ask(&[command, &format!("redisson_lock__channel__{{{name}}}"), what]);
     }
 

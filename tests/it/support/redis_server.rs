@@ -13,6 +13,7 @@ use std::process::Command;
 use std::process::Stdio;
 use std::sync::Condvar;
 use std::sync::Mutex;
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -122,6 +123,8 @@ impl RedisServer {
     pub(crate) fn restart_empty(&mut self) {
         self.stop();
         let _ = fs::remove_dir_all(self.directory.join("appendonlydir"));
+        // Of Redis 6.2.
+        let _ = fs::remove_file(self.directory.join("appendonly.aof"));
         self.restart();
     }
 
@@ -183,6 +186,33 @@ pub(crate) fn binary() -> PathBuf {
         .map(|directory| directory.join("redis-server"))
         .find(|file| Path::is_file(file))
         .expect("no redis-server in PATH: install Redis 6.2 or later, or set REDIS_SERVER to its binary")
+}
+
+/// Whether the servers are Redis 7.0 or later, or Valkey. If not, tells that the test that asks is not run, and why:
+/// past what captures its output, for `cargo xtask test` to count.
+#[allow(dead_code, reason = "chaos is not run with less")]
+pub(crate) fn has_redis_7(what: &str) -> bool {
+    let has = version() >= (7, 0);
+    if !has {
+        let test = std::thread::current().name().unwrap_or("a test").to_owned();
+        let (major, minor) = version();
+        let line = format!("NOT RUN: {test}: needs {what}, this is Redis {major}.{minor}\n");
+        io::stderr().write_all(line.as_bytes()).expect("standard error");
+    }
+    has
+}
+
+/// Of Redis or Valkey, whichever it is, as the program says it.
+#[allow(dead_code, reason = "chaos does not ask")]
+pub(crate) fn version() -> (u32, u32) {
+    static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
+    *VERSION.get_or_init(|| {
+        let said = Command::new(binary()).arg("--version").output().expect("a version").stdout;
+        let said = String::from_utf8_lossy(&said);
+        let version = said.split(' ').find_map(|word| word.strip_prefix("v=")).expect("v=7.0.15");
+        let mut numbers = version.split('.').map(|number| number.parse().expect("a number"));
+        (numbers.next().expect("a major version"), numbers.next().expect("a minor version"))
+    })
 }
 
 /// Asked over its unix socket: at the port another test's server might answer. An error reply, such as NOAUTH, is an

@@ -129,7 +129,7 @@ async fn a_lost_login_is_reported_and_made_again() {
 
 #[tokio::test]
 async fn a_busy_server_says_so() {
-    let server = RedisServer::with(&["--busy-reply-threshold", "50"]);
+    let server = RedisServer::with(&["--lua-time-limit", "50"]);
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
     let mut other = server.connection();

@@ -141,7 +141,7 @@ async fn an_unknown_host_is_said_in_words() {
 
 #[tokio::test]
 async fn a_replica_is_refused_until_it_is_promoted() {
-    let server = RedisServer::with(&["--replicaof", "127.0.0.1 1"]);
+    let server = RedisServer::with(&["--replicaof", "127.0.0.1", "1"]);
     let mut driver = Driver::new(&server.url());
     let failure = driver
         .until("the role's failure", |event| match event {

@@ -4,6 +4,8 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Stored;
+use crate::backend::redis::tests::redis_server::has_redis_7;
+use crate::backend::redis::tests::redis_server::version;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::memory::Memory;
 use crate::scripts::reentrant::script_tests::redis::Redis;
@@ -11,6 +13,9 @@ use crate::scripts::reentrant::script_tests::text::parse_call;
 use crate::scripts::reentrant::script_tests::text::parse_keys;
 
 const STATE: &str = "hash={f:1,g:2}@5 list=[x] text=word";
+
+/// No script of ours writes fractions. Since Redis 7.2 and in Valkey they have the fewest digits, before that 17.
+const FRACTION: &str = r#"redis.call("SET", "n", 0.1) return redis.call("GET", "n")"#;
 
 /// Run one after the other on the same keys.
 const SNIPPETS: &[&str] = &[
@@ -28,7 +33,7 @@ const SNIPPETS: &[&str] = &[
     // Numbers as arguments keep their digits.
     r#"redis.call("SET", "n", 1790000000000007) return redis.call("GET", "n")"#,
     r#"redis.call("SET", "n", 9007199254740991) return redis.call("GET", "n")"#,
-    r#"redis.call("SET", "n", 0.1) return redis.call("GET", "n")"#,
+    FRACTION,
     r#"redis.call("SET", "n", 1e20) return redis.call("GET", "n")"#,
     r#"redis.call("SET", "n", -0.5) return redis.call("GET", "n")"#,
     // Commands.
@@ -68,18 +73,26 @@ fn run(server: &mut dyn Server, source: &'static str) -> Result<Value, String> {
     let script: &'static Script = Box::leak(Box::new(Script { name: "snippet", source }));
     let keys = ["hash", "list", "text", "none", "n", "new", "kept"].map(str::to_owned).to_vec();
     let result = server.run(&ScriptCall { script, keys, args: vec!["one".to_owned()] });
-    result.map_err(|text| text.split(" script: ").next().unwrap().to_owned())
+    // Valkey does not name Redis there.
+    let words = |text: String| text.replace("ERR Unknown command called", "ERR Unknown Redis command called");
+    result.map_err(|text| words(text.split(" script: ").next().unwrap().to_owned()))
 }
 
 #[test]
 fn snippets_answer_the_same_in_memory_and_on_redis() {
+    if !has_redis_7("errors of scripts in the words of Redis 7") {
+        return;
+    }
     let (mut memory, mut redis) = (Memory::start(), Redis::start());
     for (key, value, pttl) in parse_keys(STATE) {
         memory.plant(&key, &value, pttl);
         redis.plant(&key, &value, pttl);
     }
     for source in SNIPPETS {
-        assert_eq!(run(&mut memory, source), run(&mut redis, source), "{source}");
+        let expected = run(&mut memory, source);
+        let fewest = *source == FRACTION && version() >= (7, 2);
+        let expected = if fewest { Ok(Value::Text("0.1".to_owned())) } else { expected };
+        assert_eq!(expected, run(&mut redis, source), "{source}");
     }
 }
 

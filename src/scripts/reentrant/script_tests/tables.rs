@@ -414,7 +414,11 @@ macro_rules! on_both {
         }
         mod on_redis {
             use super::*;
-            $(#[test] fn $name() { ($check)(&mut Redis::start()); })*
+            $(#[test] fn $name() {
+                if let Some(mut redis) = Redis::fit_for(stringify!($name)) {
+                    ($check)(&mut redis);
+                }
+            })*
         }
     };
 }
