@@ -38,6 +38,8 @@ pub(crate) struct Counts {
     pub(crate) failed: usize,
     pub(crate) ignored: usize,
     pub(crate) failures: Vec<String>,
+    /// What ended without a failure because the server cannot be put to it, with the reason: not passed.
+    pub(crate) not_run: Vec<String>,
 }
 
 /// The checks of histories. Built together with the crate, or its dependencies are built once more.
@@ -224,6 +226,10 @@ fn kind(name: &str, done: Finished) -> Kind {
 pub(crate) fn counts(output: &str) -> Counts {
     let mut counts = Counts::default();
     for line in output.lines() {
+        // Of a test, which may write it in the middle of another's line.
+        if let Some((_, test)) = line.split_once("NOT RUN: ") {
+            counts.not_run.push(test.to_owned());
+        }
         if let Some(rest) = line.strip_prefix("test result: ") {
             let number = |what: &str| {
                 let part = rest.split(['.', ';']).find_map(|part| part.trim().strip_suffix(what));
@@ -238,6 +244,7 @@ pub(crate) fn counts(output: &str) -> Counts {
             counts.failures.push(test.to_owned());
         }
     }
+    counts.passed = counts.passed.saturating_sub(counts.not_run.len());
     counts
 }
 
@@ -309,10 +316,14 @@ fn conclude(kinds: &[Kind]) -> bool {
 
 /// Prints the closing table. True if nothing failed and nothing was empty.
 fn print_table(kinds: &[Kind]) -> bool {
-    println!("\n{:<18} {:>7} {:>7} {:>8} {:>9}", "kind", "passed", "failed", "ignored", "time");
+    println!(
+        "\n{:<18} {:>7} {:>7} {:>8} {:>8} {:>9}",
+        "kind", "passed", "failed", "ignored", "not run", "time"
+    );
     for Kind { name, took, counts } in kinds {
-        let Counts { passed, failed, ignored, .. } = counts;
-        println!("{name:<18} {passed:>7} {failed:>7} {ignored:>8} {:>7.1} s", took.as_secs_f64());
+        let Counts { passed, failed, ignored, not_run, .. } = counts;
+        let (not_run, took) = (not_run.len(), took.as_secs_f64());
+        println!("{name:<18} {passed:>7} {failed:>7} {ignored:>8} {not_run:>8} {took:>7.1} s");
     }
     let mut failures = Vec::new();
     for Kind { name, counts, .. } in kinds {
@@ -321,12 +332,16 @@ fn print_table(kinds: &[Kind]) -> bool {
             failures.push(format!("{name}: there are no such tests"));
         }
     }
+    for Kind { name, counts, .. } in kinds {
+        counts.not_run.iter().for_each(|test| println!("NOT RUN {name}: {test}"));
+    }
     for failure in &failures {
         println!("FAILED {failure}");
     }
     let passed: usize = kinds.iter().map(|kind| kind.counts.passed).sum();
     let failed: usize = kinds.iter().map(|kind| kind.counts.failed).sum();
-    println!("\n{passed} passed, {failed} failed");
+    let not_run: usize = kinds.iter().map(|kind| kind.counts.not_run.len()).sum();
+    println!("\n{passed} passed, {failed} failed, {not_run} not run");
     failures.is_empty() && failed == 0
 }
 
@@ -353,7 +368,17 @@ mod tests {
             test result: FAILED. 1 passed; 1 failed; 3 ignored; 0 measured; 7 filtered out; finished in 0.00s\n\
             test result: ok. 20 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 1.20s\n";
         let failures = vec!["a::c".to_owned()];
-        assert_eq!(counts(output), Counts { passed: 21, failed: 1, ignored: 3, failures });
+        let expected = Counts { passed: 21, failed: 1, ignored: 3, failures, not_run: Vec::new() };
+        assert_eq!(counts(output), expected);
+    }
+
+    #[test]
+    fn what_was_not_run_has_not_passed() {
+        let output = "test a ... NOT RUN: a::b: needs sharded pub/sub, this is Redis 6.2.16\nok\ntest a::b ... ok\n\
+            test result: ok. 2 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s\n";
+        let counts = counts(output);
+        assert_eq!((counts.passed, counts.failed), (1, 0));
+        assert_eq!(counts.not_run, ["a::b: needs sharded pub/sub, this is Redis 6.2.16"]);
     }
 
     #[test]
