@@ -241,7 +241,7 @@ impl Worker<'_> {
             // is still to come.
             Answer::Refused(failure) if failure.message.starts_with("NOSUB ") => match self.step().await {
                 Ok(()) => Ok(Answer::Confirmed),
-                Err(Broken) => Ok(Answer::OutOfStep),
+                Err(Broken) => Err(FredError::new(ErrorKind::IO, "Connection closed.")),
             },
             answer => Ok(answer),
         }
