@@ -293,7 +293,9 @@ async fn the_lines_for_sentinels() {
             }
             Err(error) => {
                 assert!(matches!(error, Error::Denied { .. }), "without {without}: {error:?}");
-                assert!(!without.is_empty() && error.to_string().contains(&without[1..]), "{error}");
+                // Redis 6.2 names no subcommand.
+                let named = if version() < (7, 0) { "'sentinel'" } else { &without[1..] };
+                assert!(!without.is_empty() && error.to_string().contains(named), "{error}");
             }
         }
     }

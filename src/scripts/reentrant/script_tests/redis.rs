@@ -97,7 +97,7 @@ impl Redis {
 
     fn answer(&mut self) -> Result<Value, String> {
         let answer = self.connection.recv_response().map_err(|error| words(&error));
-        value(answer.map_err(|error| unwrapped(&error))?)
+        answer.and_then(value).map_err(|error| unwrapped(&error))
     }
 
     fn time(&mut self) -> i64 {

@@ -74,7 +74,10 @@ fn run(server: &mut dyn Server, source: &'static str) -> Result<Value, String> {
     let keys = ["hash", "list", "text", "none", "n", "new", "kept"].map(str::to_owned).to_vec();
     let result = server.run(&ScriptCall { script, keys, args: vec!["one".to_owned()] });
     // Valkey does not name Redis there.
-    let words = |text: String| text.replace("ERR Unknown command called", "ERR Unknown Redis command called");
+    let words = |text: String| {
+        let text = text.replace("ERR Unknown command called", "ERR Unknown Redis command called");
+        text.replace("args calling command from", "args calling Redis command from")
+    };
     result.map_err(|text| words(text.split(" script: ").next().unwrap().to_owned()))
 }
 
