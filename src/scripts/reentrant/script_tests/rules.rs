@@ -76,6 +76,9 @@ fn run(server: &mut dyn Server, source: &'static str) -> Result<Value, String> {
     // Valkey does not name Redis there.
     let words = |text: String| {
         let text = text.replace("ERR Unknown command called", "ERR Unknown Redis command called");
+        let text =
+            text.replace("ERR Command arguments must be", "ERR Lua redis lib command arguments must be");
+        let text = text.replace("one argument for this call", "one argument for this redis lib call");
         text.replace("args calling command from", "args calling Redis command from")
     };
     result.map_err(|text| words(text.split(" script: ").next().unwrap().to_owned()))
