@@ -41,16 +41,10 @@ const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
 const TO_DECIDE: &str = "pubsub|shardnumsub";
 const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
-const OPTIONAL: &[OptionalPermission] = &[
-    OptionalPermission {
-        rule: "+script|load",
-        without: "each new connection sends each script in full once, and ACL LOG notes a denial at every connect",
-    },
-    OptionalPermission {
-        rule: "+client|id",
-        without: "ACL LOG notes a denial at every connect; nothing else",
-    },
-];
+const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
+    rule: "+script|load",
+    without: "each new connection sends each script in full once, and ACL LOG notes a denial at every connect",
+}];
 
 /// The permissions that a client needs for the locks that match some name patterns, exactly.
 ///

@@ -105,8 +105,6 @@ pub(crate) enum BackendEvent {
     Message { channel: Arc<str>, payload: String },
     /// This subscription has ended although the pub/sub connection is up: its slot has moved.
     SubscriptionLost { channel: Arc<str> },
-    /// Messages may have been missed although the connection is up.
-    Lagged,
     /// After `close`: nothing is left.
     Closed,
 }

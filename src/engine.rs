@@ -292,7 +292,6 @@ impl Engine {
             }
             Event::SubscriptionLost { channel } => self.on_subscription_lost(&channel),
             Event::Message { channel, payload } => self.on_message(&channel, &payload),
-            Event::Lagged => self.on_lagged(),
             Event::Tick => {}
         }
     }

@@ -217,8 +217,7 @@
 //! | `link` | connected (`address`, `version`) | info |
 //! | | disconnected (`cause`); a newer login was not to be had (`cause`) | warn |
 //!
-//! No line contains a password. fred has a log of its own, through the crate `log`; with fred's feature `network-logs` it
-//! writes down all that is sent, the login included, so leave that off.
+//! No line contains a password.
 //!
 //! # Features
 //!

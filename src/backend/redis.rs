@@ -1,19 +1,17 @@
 //! On Redis and Valkey; the only place that names fred.
 //!
-//! Two connections, one of our own for scripts (`wire`) and one of fred's for subscriptions, each kept by a task of its
-//! own (`commands`, `pubsub`). Calls are written and read right here, in `poll_event`, so that a lock costs no hop between
-//! tasks.
+//! Two connections (`wire`), one for scripts and one for subscriptions: where they are shared, a slow reply holds up the
+//! wake-ups. Each is kept by a task of its own (`commands`, `pubsub`), and written and read right here, in `poll_event`, so
+//! that neither a lock nor a wake-up costs a hop between tasks.
 
 mod bell;
 mod calls;
 pub(crate) mod classify;
-mod client;
 mod cluster;
 mod commands;
 mod config;
 mod denied;
 mod dial;
-mod exchange;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
@@ -22,8 +20,10 @@ mod login;
 mod pubsub;
 mod resp;
 mod sentinel;
+mod subscriber;
 #[cfg(test)]
 pub(crate) mod tests;
+mod timer;
 mod tls;
 mod whereabouts;
 mod wire;
@@ -32,18 +32,12 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::Waker;
+use std::task::ready;
 use std::time::Duration;
 
-use fred::types::Message;
 #[cfg(feature = "fred-config")]
 pub(crate) use fred::types::config::Config as FredConfig;
 use futures::FutureExt;
-use futures::StreamExt;
-use futures::stream;
-use futures::stream::BoxStream;
-use tokio::sync::Notify;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -62,13 +56,14 @@ use crate::backend::redis::commands::Commands;
 pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::config::Topology;
-use crate::backend::redis::exchange::Request;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
-use crate::backend::redis::pubsub::Subscriber;
+use crate::backend::redis::pubsub::Subscriptions;
 use crate::backend::redis::sentinel::Listener;
 use crate::backend::redis::sentinel::Sentinels;
+use crate::backend::redis::subscriber::Heard;
+use crate::backend::redis::subscriber::Request;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::whereabouts::keep_connected;
 use crate::config::Sharding;
@@ -86,7 +81,7 @@ pub(crate) struct RedisBackend {
     calls: Calls,
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
     pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
-    subscriptions: Option<Subscriptions>,
+    subscriptions: Option<Box<Subscriptions>>,
     /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
     others: Arc<Bell>,
     life: Life,
@@ -94,17 +89,6 @@ pub(crate) struct RedisBackend {
     turn: u8,
     /// To be woken when `close` comes after the last poll.
     waker: Option<Waker>,
-}
-
-struct Subscriptions {
-    requests: mpsc::UnboundedSender<Request>,
-    messages: BoxStream<'static, Heard>,
-    end: Arc<Notify>,
-}
-
-enum Heard {
-    Message(Message),
-    Lagged,
 }
 
 enum Life {
@@ -160,10 +144,11 @@ impl RedisBackend {
         }
     }
 
-    fn request(&self, request: Request) {
+    fn request(&mut self, request: Request) {
         // While the connection is down there is nothing to do: the engine subscribes again after `PubSubUp`.
-        if let Some(subscriptions) = &self.subscriptions {
-            let _ = subscriptions.requests.send(request);
+        if let Some(subscriptions) = &mut self.subscriptions {
+            subscriptions.subscriber.request(request);
+            self.others.ring_again();
         }
     }
 
@@ -196,15 +181,25 @@ impl RedisBackend {
     }
 
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        let Some(subscriptions) = &mut self.subscriptions else { return Poll::Pending };
-        match subscriptions.messages.poll_next_unpin(cx) {
-            Poll::Ready(Some(Heard::Message(message))) => Poll::Ready(BackendEvent::Message {
-                channel: Arc::from(&*message.channel),
-                payload: message.value.into_string().unwrap_or_default(),
-            }),
-            Poll::Ready(Some(Heard::Lagged)) => Poll::Ready(BackendEvent::Lagged),
-            // The end of the connection is reported by its task.
-            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        loop {
+            let Some(subscriptions) = &mut self.subscriptions else { return Poll::Pending };
+            return Poll::Ready(match ready!(subscriptions.subscriber.poll(cx)) {
+                Ok(Heard::Message { channel, payload }) => BackendEvent::Message { channel, payload },
+                Ok(Heard::Answered {
+                    request: Request { channel, generation: Some(generation), .. },
+                    result,
+                }) => BackendEvent::Subscribed { channel, generation, result },
+                Ok(Heard::Lost { channel }) => BackendEvent::SubscriptionLost { channel },
+                // Of an UNSUBSCRIBE, or of a PING.
+                Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Told(_)) => continue,
+                // Its task reports the end.
+                Err(_) => {
+                    if let Some(subscriptions) = self.subscriptions.take() {
+                        let _ = subscriptions.ended.send(());
+                    }
+                    continue;
+                }
+            });
         }
     }
 
@@ -234,8 +229,8 @@ impl RedisBackend {
     fn poll_pubsub(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         let Poll::Ready(Some(event)) = self.pubsub_events.poll_recv(cx) else { return Poll::Pending };
         Poll::Ready(match event {
-            PubSubEvent::Up(Subscriber { requests, messages, end }) => {
-                self.subscriptions = Some(Subscriptions { requests, messages: hear(messages), end });
+            PubSubEvent::Up(subscriptions) => {
+                self.subscriptions = Some(subscriptions);
                 BackendEvent::PubSubUp
             }
             PubSubEvent::Down => {
@@ -243,9 +238,6 @@ impl RedisBackend {
                 BackendEvent::PubSubDown
             }
             PubSubEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
-            PubSubEvent::Subscribed { channel, generation, result } => {
-                BackendEvent::Subscribed { channel, generation, result }
-            }
         })
     }
 
@@ -263,6 +255,9 @@ impl RedisBackend {
                         // Their last words, which may have a connection in them.
                         self.command_events.close();
                         while self.command_events.try_recv().is_ok() {}
+                        self.pubsub_events.close();
+                        while self.pubsub_events.try_recv().is_ok() {}
+                        self.subscriptions = None;
                         return Poll::Ready(BackendEvent::Closed);
                     }
                     self.life = Life::Ending { links };
@@ -334,17 +329,4 @@ fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) 
         tokio::spawn(sentinel::listen(listener, stop.clone()))
     };
     (whereabouts, addresses.into_iter().enumerate().map(listen).collect())
-}
-
-/// Messages in the order in which they came, and where some were dropped because nobody read them in time.
-fn hear(messages: broadcast::Receiver<Message>) -> BoxStream<'static, Heard> {
-    stream::unfold(messages, |mut messages| async move {
-        match messages.recv().await {
-            Ok(message) => Some((Heard::Message(message), messages)),
-            Err(RecvError::Lagged(_)) => Some((Heard::Lagged, messages)),
-            Err(RecvError::Closed) => None,
-        }
-    })
-    .fuse()
-    .boxed()
 }

@@ -158,7 +158,6 @@ pub(crate) enum Event {
         channel: Arc<str>,
         payload: String,
     },
-    Lagged,
     // ---- time
     /// `Engine::next_timeout` has come.
     Tick,

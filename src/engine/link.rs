@@ -477,15 +477,6 @@ impl Engine {
         }
     }
 
-    /// Messages may be missing: every contender looks, and every hold is asked about.
-    pub(super) fn on_lagged(&mut self) {
-        let keys: Vec<u64> = self.names.keys().copied().collect();
-        for key in keys {
-            self.wake(key);
-        }
-        self.verify_all();
-    }
-
     /// A name without waiters: its subscription stays a little, then all of it goes.
     pub(super) fn settle(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };

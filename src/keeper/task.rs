@@ -297,7 +297,6 @@ impl Task {
             }
             BackendEvent::SubscriptionLost { channel } => Event::SubscriptionLost { channel },
             BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
-            BackendEvent::Lagged => Event::Lagged,
             BackendEvent::Closed => return,
         };
         self.handle(now, event);

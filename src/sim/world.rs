@@ -286,8 +286,10 @@ impl World {
             Happening::Learn(client) => self.learn(client),
             Happening::LagEnds(client) => {
                 self.clients[client].lagging = false;
+                // A server keeps so much for a client that does not read, and then hangs up.
+                let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
+                processes.into_iter().for_each(|process| self.cut_listening(client, process, false));
                 self.disturb(client, None);
-                self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::Lagged));
             }
             Happening::Thaw(client) => return self.thaw(client),
             Happening::MemoryIsBack(process) => {

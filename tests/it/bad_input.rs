@@ -1,7 +1,6 @@
 //! Input that is not allowed, and servers that are not what they should be: each has a typed error that says what was
 //! wrong and what is allowed, and nothing is changed or sent.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -425,38 +424,7 @@ impl Write for Log {
     }
 }
 
-thread_local! {
-    /// Where this thread's lines of the `log` crate go, which is what fred writes to.
-    static LOGGED: RefCell<Option<Log>> = const { RefCell::new(None) };
-}
-
-/// The one logger that `log` allows in a process.
-struct Logger;
-
-impl log::Log for Logger {
-    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
-        LOGGED.with_borrow(Option::is_some)
-    }
-
-    fn log(&self, record: &log::Record<'_>) {
-        if let Some(mut log) = LOGGED.with_borrow(Clone::clone) {
-            let _ = writeln!(log, "{} {} {}", record.level(), record.target(), record.args());
-        }
-    }
-
-    fn flush(&self) {}
-}
-
 impl Log {
-    /// From here on with what is said through `log` on this thread.
-    fn listen(&self) {
-        static LOGGER: Logger = Logger;
-        // An error says that another test was first.
-        let _ = log::set_logger(&LOGGER);
-        log::set_max_level(log::LevelFilter::Trace);
-        LOGGED.set(Some(self.clone()));
-    }
-
     fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + 'static {
         let log = self.clone();
         tracing_subscriber::fmt()
@@ -521,7 +489,6 @@ async fn the_password_is_nowhere_to_be_read() {
         }
     };
     let subscribed = hear(log.subscriber());
-    log.listen();
     work.await;
     drop(subscribed);
     for (what, text) in &shown {
@@ -529,7 +496,6 @@ async fn the_password_is_nowhere_to_be_read() {
     }
     let text = log.text();
     assert!(text.contains("granted") && text.contains("DEBUG"), "the log is on: {text}");
-    assert!(text.contains("TRACE fred::"), "fred's too: {text}");
     let line = text.lines().find(|line| line.contains(SECRET));
     assert!(line.is_none(), "{line:?}");
 }

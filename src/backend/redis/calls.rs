@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::collections::HashSet;
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
@@ -16,7 +15,6 @@ use fred::error::ErrorKind;
 use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tokio::time::Sleep;
 
 use crate::backend::Call;
 use crate::backend::Failure;
@@ -28,11 +26,12 @@ use crate::backend::Value;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
-use crate::backend::redis::client::COMMAND_TIMEOUT;
 use crate::backend::redis::denied::name_permission;
+use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::resp::Reply;
+use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
@@ -75,9 +74,16 @@ pub(crate) enum Request {
 }
 
 impl Request {
+    fn call(&self) -> Option<&Call> {
+        match self {
+            Self::Call(call) | Self::Asking(call) => Some(call),
+            Self::Slots => None,
+        }
+    }
+
     /// Whether its place among the others matters.
     fn is_script(&self) -> bool {
-        matches!(self, Self::Call(Call::Script(_)) | Self::Asking(Call::Script(_)))
+        matches!(self.call(), Some(Call::Script(_)))
     }
 }
 
@@ -140,30 +146,6 @@ impl Silence {
     }
 }
 
-/// Rings at the earliest deadline, or before it: most calls are answered in time, and a needless ring costs less than
-/// setting the timer anew for each.
-struct Timer {
-    sleep: Pin<Box<Sleep>>,
-    set_to: Option<Instant>,
-}
-
-impl Timer {
-    fn not_after(&mut self, at: Instant) {
-        if self.set_to.is_none_or(|set_to| at < set_to) {
-            self.sleep.as_mut().reset(at);
-            self.set_to = Some(at);
-        }
-    }
-
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.set_to.is_none() || self.sleep.as_mut().poll(cx).is_pending() {
-            return Poll::Pending;
-        }
-        self.set_to = None;
-        Poll::Ready(())
-    }
-}
-
 /// An AUTH on its way.
 struct NewLogin {
     number: u64,
@@ -186,7 +168,7 @@ impl Calls {
             known: HashSet::default(),
             digests: Map::default(),
             silence: None,
-            timer: Timer { sleep: Box::pin(tokio::time::sleep(LONGEST)), set_to: None },
+            timer: Timer::new(),
             login: None,
         }
     }
@@ -357,12 +339,8 @@ impl Calls {
         let wire = &mut connection.wire;
         self.last_number += 1;
         let number = self.last_number;
-        let (call, asking) = match &ticket.request {
-            Request::Slots => (None, false),
-            Request::Call(call) => (Some(call), false),
-            Request::Asking(call) => (Some(call), true),
-        };
-        match call {
+        let asking = matches!(ticket.request, Request::Asking(_));
+        match ticket.request.call() {
             None => wire.send(number, asking, ["CLUSTER", "SLOTS"].into_iter()),
             Some(Call::Time) => wire.send(number, asking, ["TIME"].into_iter()),
             Some(Call::Ping) => wire.send(number, asking, ["PING"].into_iter()),
@@ -383,7 +361,7 @@ impl Calls {
             }
         }
         self.timer.not_after(ticket.deadline);
-        self.in_flight.insert(self.last_number, ticket);
+        self.in_flight.insert(number, ticket);
         self.silence.get_or_insert_with(Silence::begin);
     }
 
@@ -450,11 +428,11 @@ impl Calls {
             }
             Err(error) => {
                 self.note_error(&error);
-                let outcome = match request {
-                    Request::Call(call) | Request::Asking(call) => name_permission(call, classify(&error)),
-                    Request::Slots => classify(&error),
-                };
-                self.with_provider(outcome)
+                let outcome = classify(&error);
+                self.with_provider(match request.call() {
+                    Some(call) => name_permission(call, outcome),
+                    None => outcome,
+                })
             }
         }
     }
@@ -496,13 +474,11 @@ impl Calls {
 
 /// What the engine expects where that is not what the server says.
 fn in_shape(request: &Request, value: Value) -> Value {
-    match request {
-        Request::Call(Call::Time) | Request::Asking(Call::Time) => {
-            Value::List(vec![Value::Int(micros(&value))])
-        }
-        Request::Call(Call::Ping) | Request::Asking(Call::Ping) => Value::List(Vec::new()),
-        Request::Call(Call::Info) | Request::Asking(Call::Info) => Value::List(vec![value]),
-        Request::Call(Call::Script(_)) | Request::Asking(Call::Script(_)) | Request::Slots => value,
+    match request.call() {
+        Some(Call::Time) => Value::List(vec![Value::Int(micros(&value))]),
+        Some(Call::Ping) => Value::List(Vec::new()),
+        Some(Call::Info) => Value::List(vec![value]),
+        Some(Call::Script(_)) | None => value,
     }
 }
 

@@ -1,5 +1,4 @@
-//! What an error of a connection, fred's or ours, or an error reply of Redis says about the call: executed, not executed,
-//! or unknown.
+//! What an error of a connection, or an error reply of Redis, says about the call: executed, not executed, or unknown.
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
@@ -36,46 +35,23 @@ pub(crate) fn is_no_script(error: &FredError) -> bool {
 
 /// Whether these are an error reply's words rather than the client's own.
 pub(crate) fn is_reply(error: &FredError) -> bool {
-    !is_local_kind(error.kind()) && local_words(error.details()).is_none()
+    !is_local(error.kind())
 }
 
-fn is_local_kind(kind: &ErrorKind) -> bool {
+fn is_local(kind: &ErrorKind) -> bool {
     use ErrorKind as K;
     #[cfg(any(feature = "rustls", feature = "native-tls"))]
     if *kind == K::Tls {
         return true;
     }
-    matches!(
-        kind,
-        K::IO | K::Timeout | K::Canceled | K::Backpressure | K::Protocol | K::Parse | K::Routing | K::Url
-    )
+    matches!(kind, K::IO | K::Timeout | K::Protocol)
 }
 
 fn judge<T>(kind: &ErrorKind, text: &str) -> Outcome<T> {
-    match kind {
-        // Refused by fred's bounded queue, before anything was written.
-        ErrorKind::Backpressure => return Outcome::NotExecuted(Failure::new(FailureKind::Busy, text)),
-        ErrorKind::Routing => return Outcome::NotExecuted(Failure::new(FailureKind::Link, text)),
-        kind if is_local_kind(kind) => return Outcome::Unknown(Failure::new(FailureKind::Link, text)),
-        _ => {}
-    }
-    if let Some(written) = local_words(text) {
-        let failure = Failure::new(FailureKind::Link, text);
-        return if written { Outcome::Unknown(failure) } else { Outcome::NotExecuted(failure) };
+    if is_local(kind) {
+        return Outcome::Unknown(Failure::new(FailureKind::Link, text));
     }
     judge_reply(text)
-}
-
-/// fred's own words of the kind `Unknown`, and whether the command may have been written.
-fn local_words(text: &str) -> Option<bool> {
-    match text {
-        "Failed to route command."
-        | "Client is not initialized."
-        | "Failed to send command to router."
-        | "Max attempts reached." => Some(false),
-        "Too many failed write attempts." | "channel closed" | "Missing response." => Some(true),
-        _ => None,
-    }
 }
 
 /// What an error reply with these words says about its call.
@@ -276,27 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn fred_s_own_errors() {
-        use FailureKind as F;
+    fn a_connection_that_ends_leaves_it_open() {
         let table = [
-            (ErrorKind::IO, "Connection closed.", "unknown", F::Link),
-            (ErrorKind::IO, "Unresponsive connection.", "unknown", F::Link),
-            (ErrorKind::IO, "Connection reset by peer (os error 104)", "unknown", F::Link),
-            (ErrorKind::Timeout, "Request timed out.", "unknown", F::Link),
-            (ErrorKind::Canceled, "Canceled.", "unknown", F::Link),
-            (ErrorKind::Canceled, "Connection closed unexpectedly.", "unknown", F::Link),
-            (ErrorKind::Unknown, "channel closed", "unknown", F::Link),
-            (ErrorKind::Unknown, "Too many failed write attempts.", "unknown", F::Link),
-            (ErrorKind::Protocol, "Invalid frame.", "unknown", F::Link),
-            (ErrorKind::Parse, "Could not convert.", "unknown", F::Link),
-            (ErrorKind::Backpressure, "Max command queue length exceeded.", "not executed", F::Busy),
-            (ErrorKind::Routing, "Max attempts reached.", "not executed", F::Link),
-            (ErrorKind::Unknown, "Failed to route command.", "not executed", F::Link),
-            (ErrorKind::Unknown, "Client is not initialized.", "not executed", F::Link),
-            (ErrorKind::Unknown, "Failed to send command to router.", "not executed", F::Link),
+            (ErrorKind::IO, "Connection closed."),
+            (ErrorKind::IO, "Connection reset by peer (os error 104)"),
+            (ErrorKind::Timeout, "Request timed out."),
+            (ErrorKind::Protocol, "its answer is not understood: not an answer"),
         ];
-        for (kind, text, executed, failure) in table {
-            assert_eq!(verdict(kind, text), (executed, failure), "{text}");
+        for (kind, text) in table {
+            assert_eq!(verdict(kind, text), ("unknown", FailureKind::Link), "{text}");
         }
     }
 

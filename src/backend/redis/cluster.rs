@@ -184,8 +184,9 @@ impl ClusterBackend {
                 self.on_pubsub_down(id);
                 self.nodes.remove(&id);
             }
-            BackendEvent::SubscriptionLost { .. } | BackendEvent::Routes(_) => {}
-            message @ (BackendEvent::Message { .. } | BackendEvent::Lagged) => self.ready.push_back(message),
+            BackendEvent::SubscriptionLost { channel } => self.on_subscription_lost(id, channel),
+            BackendEvent::Routes(_) => {}
+            message @ BackendEvent::Message { .. } => self.ready.push_back(message),
         }
     }
 

@@ -7,9 +7,11 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use fred::types::RespVersion;
+#[cfg(feature = "fred-config")]
 use fred::types::config::Config as FredConfig;
-#[cfg(any(feature = "rustls", feature = "native-tls", feature = "fred-config"))]
+#[cfg(feature = "fred-config")]
 use fred::types::config::Server;
+#[cfg(feature = "fred-config")]
 use fred::types::config::ServerConfig;
 
 use crate::backend::Script;
@@ -227,12 +229,9 @@ impl RedisConfig {
             Topology::One(_) | Topology::Cluster { .. } => Login::default(),
         };
         let tls = self.sentinel_tls.clone();
-        Self { login, database: None, tls, provider: None, ..self.at(host, port) }
-    }
-
-    /// For a client of fred: the server, or the first one of several.
-    pub(crate) fn fred(&self) -> FredConfig {
-        self.fred_in(&self.place())
+        // Questions are asked on the connection that listens.
+        let version = RespVersion::RESP3;
+        Self { login, database: None, version, tls, provider: None, ..self.at(host, port) }
     }
 
     /// How the servers stand together.
@@ -247,24 +246,6 @@ impl RedisConfig {
     /// Whether it asks for another database than 0.
     pub(crate) fn has_other_database(&self) -> bool {
         self.database.is_some_and(|database| database != 0)
-    }
-
-    fn fred_in(&self, place: &Place) -> FredConfig {
-        FredConfig {
-            server: match place {
-                Place::Tcp { host, port, certified } => server(host, *port, certified.as_deref()),
-                Place::Unix(path) => ServerConfig::new_unix_socket(path),
-            },
-            username: self.login.user.clone(),
-            password: self.login.password.clone(),
-            database: self.database(),
-            version: self.version.clone(),
-            // One client of fred lives for one connection (see `link`): it shall report a failure, not retry.
-            fail_fast: true,
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
-            tls: self.tls.clone(),
-            ..FredConfig::default()
-        }
     }
 
     /// The server, or the first one of several.
@@ -345,30 +326,6 @@ pub(crate) fn host_and_port(host: &str, port: u16) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-/// fred joins host and port with a colon, so that an IPv6 address needs brackets; no certificate has them.
-#[cfg(any(feature = "rustls", feature = "native-tls"))]
-fn server(host: &str, port: u16, certified: Option<&str>) -> ServerConfig {
-    let host = without_brackets(host);
-    let mut server = if host.parse::<Ipv6Addr>().is_ok() {
-        let mut server = Server::new(format!("[{host}]"), port);
-        server.tls_server_name = Some(host.into());
-        server
-    } else {
-        Server::new(host, port)
-    };
-    if let Some(name) = certified {
-        server.tls_server_name = Some(name.into());
-    }
-    ServerConfig::Centralized { server }
-}
-
-#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
-fn server(host: &str, port: u16, _certified: Option<&str>) -> ServerConfig {
-    let host = without_brackets(host);
-    let host = if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]") } else { host };
-    ServerConfig::new_centralized(host, port)
-}
-
 fn without_brackets(host: &str) -> String {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned()
 }
@@ -398,15 +355,19 @@ mod tests {
     #[test]
     fn each_server_gets_the_login_that_is_meant_for_it() {
         let config = parsed("redis-sentinel://ann:pw@s1,s2/main/3?sentinel_user=sen&sentinel_password=spw");
-        let primary = config.at("10.0.0.1", 6380).fred();
-        assert_eq!((primary.username.as_deref(), primary.password.as_deref()), (Some("ann"), Some("pw")));
-        assert_eq!(primary.database, Some(3));
-        let sentinel = config.at_sentinel("s2", 26379).fred();
-        assert_eq!((sentinel.username.as_deref(), sentinel.password.as_deref()), (Some("sen"), Some("spw")));
-        assert_eq!((sentinel.database, sentinel.server.hosts()[0].port), (None, 26379));
+        let login = |config: &RedisConfig| {
+            let Login { user, password } = config.login().clone();
+            (user.unwrap_or_default(), password.unwrap_or_default())
+        };
+        let of = |user: &str, password: &str| (user.to_owned(), password.to_owned());
+        let primary = config.at("10.0.0.1", 6380);
+        assert_eq!((login(&primary), primary.database()), (of("ann", "pw"), Some(3)));
+        let sentinel = config.at_sentinel("s2", 26379);
+        assert_eq!((login(&sentinel), sentinel.database()), (of("sen", "spw"), None));
+        assert_eq!((sentinel.address().as_str(), sentinel.protocol()), ("s2:26379", Protocol::Resp3));
 
-        let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379).fred();
-        assert_eq!((without.username, without.password), (None, None));
+        let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379);
+        assert_eq!(login(&without), of("", ""));
     }
 
     #[test]
@@ -414,9 +375,8 @@ mod tests {
         let cluster = parsed("redis-cluster://ann:pw@n1,n2?protocol=resp3");
         let node = cluster.at("::1", 7001);
         assert_eq!(node.address(), "[::1]:7001");
-        assert_eq!(node.fred(), cluster.at("[::1]", 7001).fred());
-        assert_eq!(&*node.fred().server.hosts()[0].host, "[::1]", "fred joins it with the port");
-        assert_eq!((node.fred().username.as_deref(), node.fred().version), (Some("ann"), RespVersion::RESP3));
+        assert_eq!(node.place(), cluster.at("[::1]", 7001).place());
+        assert_eq!((node.login().user.as_deref(), node.protocol()), (Some("ann"), Protocol::Resp3));
     }
 
     #[cfg(feature = "fred-config")]

@@ -1,22 +1,29 @@
-//! From an address to a connection for commands that is logged in.
+//! From an address to a connection that is logged in.
 
 use std::time::Duration;
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
 use socket2::SockRef;
+use socket2::TcpKeepalive;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
-use crate::backend::redis::client::COMMAND_TIMEOUT;
-use crate::backend::redis::client::CONNECT_TIMEOUT;
-use crate::backend::redis::client::tcp;
 use crate::backend::redis::config::Place;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Stream;
 use crate::backend::redis::wire::Wire;
+
+/// For a connection, TLS included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For every command without a timeout of its own.
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
+/// What has been sent is acknowledged by then, or the kernel ends the connection: what a network that swallows everything
+/// needs, beside the watchdogs of `calls` and `subscriber`.
+#[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+const USER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects and logs in.
 pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
@@ -26,7 +33,7 @@ pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
     Ok(wire)
 }
 
-/// fred's words for what did not come in time.
+/// What did not come in time.
 pub(crate) const LATE: &str = "Request timed out.";
 
 /// Not longer than this.
@@ -62,19 +69,23 @@ async fn connect(host: &str, port: u16) -> Result<TcpStream, FredError> {
     for address in addresses {
         match within(share, async { Ok(TcpStream::connect(address).await?) }).await {
             Ok(socket) => {
-                let (settings, options) = (tcp(), SockRef::from(&socket));
-                options.set_nodelay(settings.nodelay.unwrap_or_default())?;
-                if let Some(keepalive) = &settings.keepalive {
-                    options.set_tcp_keepalive(keepalive)?;
-                }
-                #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-                options.set_tcp_user_timeout(settings.user_timeout)?;
+                set_up(SockRef::from(&socket))?;
                 return Ok(socket);
             }
             Err(error) => failed = error,
         }
     }
     Err(failed)
+}
+
+fn set_up(socket: SockRef<'_>) -> Result<(), FredError> {
+    let second = Duration::from_secs(1);
+    let keepalive = TcpKeepalive::new().with_time(5 * second).with_interval(second).with_retries(3);
+    socket.set_nodelay(true)?;
+    socket.set_tcp_keepalive(&keepalive)?;
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(())
 }
 
 /// RESP3 begins with a HELLO; RESP2 needs none.

@@ -1,78 +1,11 @@
-//! One connection of fred's, from the first attempt to its end, and the pauses between attempts of any kind.
-//!
-//! A client of fred is used for one connection and thrown away. So nothing that was sent on one connection can
-//! show up on the next, a connection is checked before anything is sent on it, and ending fred's task ends its
-//! socket, whatever state it is in.
+//! What all connections have in common: how they are told to end, and the pauses between attempts.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::pin::pin;
-use std::task::Context;
 use std::task::Poll;
-use std::task::Waker;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
-use fred::interfaces::ClientLike;
-use fred::types::ConnectHandle;
 use tokio::sync::watch;
-use tokio::task::JoinError;
-
-/// fred's task for a connection, which owns its socket. Ends with this value at the latest.
-pub(crate) struct Router {
-    task: ConnectHandle,
-    connected: Pin<Box<dyn Future<Output = Result<(), FredError>> + Send>>,
-}
-
-impl Router {
-    /// Starts to connect.
-    pub(crate) fn start(client: &Client) -> Self {
-        let waiting = client.clone();
-        let mut connected: Pin<Box<dyn Future<Output = _> + Send>> =
-            Box::pin(async move { waiting.wait_for_connect().await });
-        // The first poll begins to listen; after `connect` it could be too late.
-        let _ = connected.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        Self { task: client.connect(), connected }
-    }
-
-    /// Waits until the connection is there, or says why it is not.
-    pub(crate) async fn connected(&mut self) -> Result<(), FredError> {
-        tokio::select! {
-            biased;
-            result = &mut self.task => Err(end_of(result)),
-            result = &mut self.connected => result,
-        }
-    }
-
-    /// Waits for the end of the connection and says why it ended.
-    pub(crate) async fn ended(&mut self) -> FredError {
-        end_of((&mut self.task).await)
-    }
-
-    /// Ends the connection. On return its socket is closed.
-    pub(crate) async fn end(mut self) {
-        if !self.task.is_finished() {
-            self.task.abort();
-            let _ = self.ended().await;
-        }
-    }
-}
-
-impl Drop for Router {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-fn end_of(result: Result<Result<(), FredError>, JoinError>) -> FredError {
-    match result {
-        Ok(Err(error)) => error,
-        Ok(Ok(())) => FredError::new(ErrorKind::IO, "Connection closed."),
-        Err(error) => FredError::new(ErrorKind::IO, error.to_string()),
-    }
-}
 
 /// Ends a link when its backend closes or is dropped.
 #[derive(Clone)]

@@ -107,7 +107,7 @@ fn number(digits: &[u8]) -> Result<Option<u64>, FredError> {
 pub(crate) enum Found {
     Reply(Reply),
     /// Nobody has asked for it.
-    Push,
+    Push(Value),
 }
 
 /// Adds a command to `out`: an array of bulk strings.
@@ -167,7 +167,7 @@ fn of_resp3(frame: resp3::types::OwnedFrame) -> Found {
     match frame {
         Frame::SimpleError { data, .. } => Found::Reply(Err(refusal(data))),
         Frame::BlobError { data, .. } => Found::Reply(Err(refusal(text(data)))),
-        Frame::Push { .. } => Found::Push,
+        frame @ Frame::Push { .. } => Found::Push(value_of_resp3(frame)),
         frame => Found::Reply(Ok(value_of_resp3(frame))),
     }
 }

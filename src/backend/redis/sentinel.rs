@@ -4,36 +4,32 @@
 
 pub(crate) mod knowledge;
 
-use std::collections::HashMap;
+use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::clients::Client;
-use fred::interfaces::ClientLike;
-use fred::interfaces::EventInterface;
-use fred::types::CustomCommand;
-use fred::types::Message;
-use fred::types::Value;
+use fred::error::Error as FredError;
 use tokio::sync::Notify;
-use tokio::sync::broadcast;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::Value;
 use crate::backend::redis::classify::failure;
-use crate::backend::redis::classify::is_reply;
-use crate::backend::redis::client;
-use crate::backend::redis::client::once_within;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::exchange;
+use crate::backend::redis::dial::dial;
+use crate::backend::redis::dial::within;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
-use crate::backend::redis::link::Router;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::resp::Reply;
 use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
+use crate::backend::redis::subscriber::Heard;
+use crate::backend::redis::subscriber::Request;
+use crate::backend::redis::subscriber::Subscriber;
 
 const CHANGES: &str = "+switch-master";
 /// A sentinel is asked again this often, in case that it, or its message, was lost.
@@ -73,12 +69,8 @@ pub(crate) struct Listener {
 pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
     let mut pause = Pause::new();
     loop {
-        let client = client::for_sentinel(&listener.config);
-        let mut router = Router::start(&client);
-        let mut connection = Connection { listener: &listener, client: &client, answered: false };
-        let end = unless_stopped(&mut stop, connection.live(&mut router)).await;
-        let answered = connection.answered;
-        router.end().await;
+        let mut answered = false;
+        let end = unless_stopped(&mut stop, live(&listener, &mut answered)).await;
         let Some(failure) = end else { return };
         listener.sentinels.knowledge.send_modify(|known| known.silent(listener.number, failure));
         if answered {
@@ -92,97 +84,90 @@ pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
     }
 }
 
+/// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`.
+async fn live(listener: &Listener, answered: &mut bool) -> Failure {
+    let lived = async {
+        let subscriber = Subscriber::new(dial(&listener.config).await?);
+        Connection { listener, subscriber, announced: false }.serve(answered).await
+    };
+    match lived.await {
+        Err(error) if *answered => failure(&error),
+        Err(error) => handshake::explain(&error, &listener.config),
+        Ok(never) => match never {},
+    }
+}
+
 struct Connection<'a> {
     listener: &'a Listener,
-    client: &'a Client,
-    answered: bool,
+    subscriber: Subscriber,
+    /// The primary has changed since the sentinel was asked, by its own word.
+    announced: bool,
 }
 
 impl Connection<'_> {
-    /// From the first attempt to the end of the connection; says why it ended.
-    async fn live(&mut self, router: &mut Router) -> Failure {
-        if let Err(error) = router.connected().await {
-            return handshake::explain(&error, &self.listener.config);
-        }
-        tokio::select! {
-            failure = self.serve() => failure,
-            error = router.ended() => handshake::explain(&error, &self.listener.config),
-        }
-    }
-
-    async fn serve(&mut self) -> Failure {
-        let mut messages = self.client.message_rx();
+    async fn serve(&mut self, answered: &mut bool) -> Result<Infallible, FredError> {
         // First of all: what is asked afterwards cannot change unheard. Not being allowed to is no obstacle, since
         // every sentinel is asked at intervals.
-        if let Err(error) = exchange::subscribe_alone(self.client, CHANGES).await {
-            return handshake::explain(&error, &self.listener.config);
-        }
-        let mut announced = false;
+        self.subscriber.request(Request { channel: CHANGES.into(), sharded: false, generation: Some(0) });
         loop {
-            if let Err(failure) = self.ask(announced).await {
-                return failure;
-            }
-            announced = tokio::select! {
-                announced = self.announcement(&mut messages) => announced,
-                () = self.listener.sentinels.again.notified() => false,
-                () = tokio::time::sleep(HEARTBEAT) => false,
-            };
-        }
-    }
-
-    /// Returns when the primary has changed, as this sentinel announces; false when messages were missed.
-    async fn announcement(&self, messages: &mut broadcast::Receiver<Message>) -> bool {
-        loop {
-            let message = match messages.recv().await {
-                Ok(message) => message,
-                Err(RecvError::Lagged(_)) => return false,
-                // The end of the connection is noticed elsewhere.
-                Err(RecvError::Closed) => std::future::pending().await,
-            };
-            let text = message.value.into_string().unwrap_or_default();
-            if let Some((old, new)) = change(&text, &self.listener.primary_name) {
-                let heard = |known: &mut Knowledge| known.announced(&old, &new);
-                self.listener.sentinels.knowledge.send_modify(heard);
-                return true;
+            self.ask().await?;
+            *answered = true;
+            let again = Arc::clone(&self.listener.sentinels.again);
+            tokio::select! {
+                announced = self.announcement() => announced?,
+                () = again.notified() => {}
+                () = tokio::time::sleep(HEARTBEAT) => {}
             }
         }
     }
 
-    /// Asks who the primary is and by which epoch. The error is the end of the connection.
-    async fn ask(&mut self, announced: bool) -> Result<(), Failure> {
-        // In this order: at a failover between the two the address is newer than the epoch, and not the reverse.
-        let (details, address) =
-            futures::join!(self.question("MASTER"), self.question("GET-MASTER-ADDR-BY-NAME"));
-        let number = self.listener.number;
-        let knowledge = &self.listener.sentinels.knowledge;
-        let said = match address? {
-            Ok(value) => value
-                .convert::<Option<(String, u16)>>()
-                .ok()
-                .flatten()
-                .ok_or_else(|| unknown(&self.listener.primary_name)),
-            Err(refusal) => Err(refusal),
-        };
-        match said {
-            Ok(address) => {
-                let epoch = details?.ok().and_then(epoch);
-                knowledge.send_modify(|known| known.answered(number, &address, epoch, announced));
-            }
-            Err(failure) => knowledge.send_modify(|known| known.silent(number, failure)),
+    /// Returns when the primary has changed, as this sentinel announces.
+    async fn announcement(&mut self) -> Result<(), FredError> {
+        while !self.announced {
+            self.next().await?;
         }
-        self.answered = true;
         Ok(())
     }
 
-    /// The outer error is the connection's, the inner one the sentinel's refusal.
-    async fn question(&self, word: &'static str) -> Result<Result<Value, Failure>, Failure> {
-        let command = CustomCommand::new_static("SENTINEL", None, false);
-        let client = self.client.with_options(&once_within(ANSWER));
-        match client.custom::<Value, _>(command, vec![word, &self.listener.primary_name]).await {
-            Ok(value) => Ok(Ok(value)),
-            Err(error) if is_reply(&error) => Ok(Err(failure(&error))),
-            Err(error) => Err(failure(&error)),
+    /// Asks who the primary is and by which epoch.
+    async fn ask(&mut self) -> Result<(), FredError> {
+        let announced = std::mem::take(&mut self.announced);
+        // In this order: at a failover between the two the address is newer than the epoch, and not the reverse.
+        let words = ["MASTER", "GET-MASTER-ADDR-BY-NAME"];
+        words.iter().for_each(|word| self.subscriber.ask(&["SENTINEL", word, &self.listener.primary_name]));
+        let answers = async { Ok((self.told().await?, self.told().await?)) };
+        let (details, address) = within(ANSWER, answers).await?;
+        let said = match address {
+            Ok(value) => address_in(&value).ok_or_else(|| unknown(&self.listener.primary_name)),
+            Err(refusal) => Err(failure(&refusal)),
+        };
+        let number = self.listener.number;
+        self.listener.sentinels.knowledge.send_modify(|known| match said {
+            Ok(address) => {
+                known.answered(number, &address, details.ok().and_then(|details| epoch(&details)), announced);
+            }
+            Err(failure) => known.silent(number, failure),
+        });
+        Ok(())
+    }
+
+    async fn told(&mut self) -> Result<Reply, FredError> {
+        loop {
+            if let Heard::Told(reply) = self.next().await? {
+                return Ok(reply);
+            }
         }
+    }
+
+    /// Whatever the connection brings next. A new primary is made known.
+    async fn next(&mut self) -> Result<Heard, FredError> {
+        let heard = poll_fn(|cx| self.subscriber.poll(cx)).await?;
+        let Heard::Message { payload, .. } = &heard else { return Ok(heard) };
+        if let Some((old, new)) = change(payload, &self.listener.primary_name) {
+            self.listener.sentinels.knowledge.send_modify(|known| known.announced(&old, &new));
+            self.announced = true;
+        }
+        Ok(heard)
     }
 }
 
@@ -190,8 +175,22 @@ fn unknown(primary_name: &str) -> Failure {
     Failure::new(FailureKind::Unsupported, format!("knows no primary named {primary_name:?}"))
 }
 
-fn epoch(details: Value) -> Option<u64> {
-    details.convert::<HashMap<String, String>>().ok()?.get("config-epoch")?.parse().ok()
+/// Host and port.
+fn address_in(value: &Value) -> Option<Address> {
+    match texts(value)[..] {
+        [host, port] => Some((host.to_owned(), port.parse().ok()?)),
+        _ => None,
+    }
+}
+
+/// Of what is said about a primary, in pairs of a word and a text.
+fn epoch(details: &Value) -> Option<u64> {
+    texts(details).chunks(2).find(|pair| pair[0] == "config-epoch")?.get(1)?.parse().ok()
+}
+
+fn texts(value: &Value) -> Vec<&str> {
+    let Value::List(items) = value else { return Vec::new() };
+    items.iter().map(|item| if let Value::Text(text) = item { text.as_str() } else { "" }).collect()
 }
 
 /// `<primary name> <old host> <old port> <new host> <new port>`

@@ -22,7 +22,7 @@ use self::native::build;
 #[cfg(feature = "rustls")]
 use self::rustls::build;
 
-/// For fred's configuration.
+/// As fred has it, so that one of its configurations may bring it.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
 pub(crate) type Connector = fred::types::config::TlsConfig;
 /// There is none without a TLS library.

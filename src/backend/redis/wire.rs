@@ -1,7 +1,7 @@
-//! One connection for commands: what is to be sent goes out in as few writes as possible, replies come in the order of
-//! their commands. It is polled where it is used, and is closed by dropping it.
+//! One connection: what is to be sent goes out in as few writes as possible, replies come in the order of their commands.
+//! It is polled where it is used, and is closed by dropping it.
 //!
-//! No connection of fred's or redis-rs's, since both hand a command from task to task, and fred writes each EVALSHA by itself:
+//! Neither fred's nor redis-rs's, since both hand a command from task to task, and fred writes each EVALSHA by itself:
 //! see docs/performance.md.
 
 use std::collections::VecDeque;
@@ -149,6 +149,21 @@ impl Wire {
     /// Writes what is to be written; the next reply, with the number of its command. The error is the end of the
     /// connection.
     pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
+        loop {
+            let Found::Reply(reply) = ready!(self.poll_found(cx))? else { continue };
+            match self.expected.pop_front() {
+                Some(Some(number)) => return Poll::Ready(Ok((number, reply))),
+                Some(None) => {}
+                None => {
+                    self.ended = true;
+                    return Poll::Ready(Err(unasked(reply)));
+                }
+            }
+        }
+    }
+
+    /// The same for who knows better what belongs to which command: whatever comes next.
+    pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
         if self.ended {
             return Poll::Ready(Err(closed()));
         }
@@ -157,18 +172,18 @@ impl Wire {
         Poll::Ready(result)
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
+    /// The first command that was begun has its reply.
+    pub(crate) fn settle_first(&mut self) {
+        self.expected.pop_front();
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
         if self.out.len() - self.written >= EAGER {
             self.write(cx);
         }
         loop {
-            while let Some(found) = self.next_found()? {
-                let Found::Reply(reply) = found else { continue };
-                match self.expected.pop_front() {
-                    Some(Some(number)) => return Poll::Ready(Ok((number, reply))),
-                    Some(None) => {}
-                    None => return Poll::Ready(Err(unasked(reply))),
-                }
+            if let Some(found) = self.next_found()? {
+                return Poll::Ready(Ok(found));
             }
             if self.read.len() - self.decoded > LONGEST {
                 return Poll::Ready(Err(not_understood("it has no end")));

@@ -68,7 +68,7 @@ fn max_hold_verified_early_stays_renewed() {
     let cell = hand.granted(request);
     hand.event(Event::PickedUp { request });
     hand.pass(Duration::from_secs(1));
-    hand.event(Event::Lagged);
+    hand.resubscribe();
     let renewals = hand.live(Duration::from_secs(60));
     assert!(cell.is_held(hand.now), "{renewals} renewals, {:?}", cell.loss());
 }

@@ -111,7 +111,7 @@ fn an_end_far_away_keeps_nobody_out_of_a_batch_and_a_near_one_hurries_nobody() {
     let brief = LeaseMs::checked("lease", SECOND / 2).unwrap();
     hand.taken_named("near", Lease::Fixed(brief), None);
     // All of them are asked about.
-    hand.event(Event::Lagged);
+    hand.resubscribe();
     let mut batches = hand.batches();
     batches.sort_unstable();
     assert_eq!(batches, [(1, brief.validity()), (40, SECOND)]);
@@ -168,7 +168,7 @@ fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
     let brief = LeaseMs::checked("lease", 3 * SECOND).unwrap();
     hand.taken_named("brief", Lease::Fixed(brief), None);
     // All of them are asked about: the last that was granted runs out first.
-    hand.event(Event::Lagged);
+    hand.resubscribe();
     let sizes = |hand: &Hand| hand.batches().iter().map(|(holds, _)| holds).sum::<usize>();
     assert_eq!(sizes(&hand), WINDOW);
     let renews = |command: &Command, name: &str| matches!(command, Command::Renew { holds, .. } if holds.iter().any(|one| one.name.as_str() == name));

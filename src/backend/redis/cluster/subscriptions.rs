@@ -13,7 +13,7 @@ use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::name::slot_of;
 
-/// A sharded subscription ends without a word when its slot leaves; so each is made again this often.
+/// A sharded subscription ends when its slot leaves. Should the word of that be lost, each is made again this often.
 pub(super) const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
 
 /// A channel that the engine wants.
@@ -102,6 +102,17 @@ impl ClusterBackend {
             }
         }
         self.refresh_soon();
+    }
+
+    /// The node has given its slot away.
+    pub(super) fn on_subscription_lost(&mut self, id: ServerId, channel: Arc<str>) {
+        let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
+        if subscription.at == Some(id) {
+            subscription.at = None;
+            subscription.renewing = false;
+            self.ready.push_back(BackendEvent::SubscriptionLost { channel });
+            self.refresh_soon();
+        }
     }
 
     pub(super) fn on_subscribed(

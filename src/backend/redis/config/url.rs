@@ -341,7 +341,7 @@ mod tests {
             let config = parsed(&format!("{scheme}:///run/red%20is.sock?db=4&protocol=resp2"));
             assert_eq!(config.address(), "/run/red is.sock");
             assert_eq!(config.database, Some(4));
-            assert!(config.fred().server.is_unix_socket());
+            assert!(matches!(config.place(), Place::Unix(_)));
         }
         assert_eq!(parsed("unix://:secret@/run/redis.sock").login.password.as_deref(), Some("secret"));
     }

@@ -1,0 +1,597 @@
+//! One connection for subscriptions: each is confirmed in the server's own words, and messages come as they come. It is
+//! polled where it is used, and is closed by dropping it.
+//!
+//! The server answers commands in order: with an error, with a confirmation that names the channel, or with what a PING
+//! carries. Whatever does not fit the first command that waits is the end of the connection.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Duration;
+
+use fred::error::Error as FredError;
+use fred::error::ErrorKind;
+use tokio::time::Instant;
+
+use crate::backend::Failure;
+use crate::backend::Value;
+use crate::backend::redis::classify::failure;
+use crate::backend::redis::denied::name_channel;
+use crate::backend::redis::dial::COMMAND_TIMEOUT;
+use crate::backend::redis::dial::LATE;
+use crate::backend::redis::resp::Found;
+use crate::backend::redis::resp::Reply;
+use crate::backend::redis::timer::Timer;
+use crate::backend::redis::wire::Wire;
+
+/// The server is asked this often whether it is there, if it has nothing to answer anyway.
+const HEARTBEAT: Duration = Duration::from_millis(1_500);
+
+/// Before an answer that is late is given up.
+const SECOND_LOOK: Duration = Duration::from_millis(10);
+
+/// What to do with a channel.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) channel: Arc<str>,
+    pub(crate) sharded: bool,
+    /// `None` ends the subscription.
+    pub(crate) generation: Option<u64>,
+}
+
+impl Request {
+    /// The first word of its confirmation, too.
+    fn command(&self) -> &'static str {
+        match (self.generation, self.sharded) {
+            (Some(_), false) => "SUBSCRIBE",
+            (Some(_), true) => "SSUBSCRIBE",
+            (None, false) => "UNSUBSCRIBE",
+            (None, true) => SHARDED_END,
+        }
+    }
+}
+
+/// Also said by a server that gives a slot away, of every subscription in it.
+const SHARDED_END: &str = "SUNSUBSCRIBE";
+
+/// What the connection brings.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Message {
+        channel: Arc<str>,
+        payload: String,
+    },
+    Answered {
+        request: Request,
+        result: Result<(), Failure>,
+    },
+    /// The server has ended this sharded subscription by itself.
+    Lost {
+        channel: Arc<str>,
+    },
+    Told(Reply),
+    /// A PING was answered. Refused is answered, too: sentinels of Redis 6.2 take no argument of it.
+    Pong(Result<(), FredError>),
+}
+
+/// A command whose answer has not come.
+enum Awaited {
+    Request(Request),
+    Question,
+    Ping(u64),
+}
+
+pub(crate) struct Subscriber {
+    wire: Wire,
+    awaited: VecDeque<Awaited>,
+    /// When the last answer came, or what has waited longest was sent.
+    waits_since: Instant,
+    beat_at: Instant,
+    pings: u64,
+    timer: Timer,
+    /// An answer is late, as far as was read then.
+    late: bool,
+}
+
+impl Subscriber {
+    /// Must be called within a runtime.
+    pub(crate) fn new(wire: Wire) -> Self {
+        let now = Instant::now();
+        let mut timer = Timer::new();
+        timer.not_after(now + HEARTBEAT);
+        Self {
+            wire,
+            awaited: VecDeque::new(),
+            waits_since: now,
+            beat_at: now + HEARTBEAT,
+            pings: 0,
+            timer,
+            late: false,
+        }
+    }
+
+    /// Makes sure that the server answers what everything later depends on: a PING with what it carries. And takes an
+    /// UNSUBSCRIBE, of which nobody would hear later that it was refused.
+    pub(crate) async fn check(&mut self) -> Result<Result<(), Failure>, FredError> {
+        self.request(Request { channel: "redisson_lock__client".into(), sharded: false, generation: None });
+        self.ping();
+        loop {
+            match poll_fn(|cx| self.poll(cx)).await? {
+                Heard::Answered { result: Err(failure), .. } => return Ok(Err(failure)),
+                Heard::Pong(pong) => return pong.map(Ok),
+                Heard::Answered { .. } | Heard::Message { .. } | Heard::Lost { .. } | Heard::Told(_) => {}
+            }
+        }
+    }
+
+    /// Whoever calls it polls afterwards: nothing is written before.
+    pub(crate) fn request(&mut self, request: Request) {
+        let (channel, command) = (Arc::clone(&request.channel), request.command());
+        self.send(&[command, &channel], Awaited::Request(request));
+        if command == SHARDED_END {
+            // What else may be said of it has been said when this is answered: see `refused`.
+            self.ping();
+        }
+    }
+
+    /// Any other command, which only RESP3 allows beside subscriptions. Its reply comes as [`Heard::Told`].
+    pub(crate) fn ask(&mut self, words: &[&str]) {
+        self.send(words, Awaited::Question);
+    }
+
+    fn ping(&mut self) {
+        self.pings += 1;
+        self.send(&["PING", &self.pings.to_string()], Awaited::Ping(self.pings));
+    }
+
+    fn send(&mut self, words: &[&str], awaited: Awaited) {
+        if self.awaited.is_empty() {
+            self.waits_since = Instant::now();
+            self.timer.not_after(self.waits_since + COMMAND_TIMEOUT);
+        }
+        self.awaited.push_back(awaited);
+        self.wire.send(0, false, words.iter().copied());
+    }
+
+    /// The error is the end of the connection.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, FredError>> {
+        loop {
+            // What has come counts, however late somebody looks.
+            if let Poll::Ready(found) = self.wire.poll_found(cx) {
+                if let Some(heard) = self.understand(found?)? {
+                    return Poll::Ready(Ok(heard));
+                }
+                continue;
+            }
+            ready!(self.timer.poll(cx));
+            self.look_at_the_clock(Instant::now())?;
+        }
+    }
+
+    fn look_at_the_clock(&mut self, now: Instant) -> Result<(), FredError> {
+        let late_at = self.waits_since + COMMAND_TIMEOUT;
+        if !self.awaited.is_empty() && late_at <= now {
+            if self.late {
+                return Err(FredError::new(ErrorKind::Timeout, LATE));
+            }
+            // A process that was stopped hears of its timers before it hears of its sockets.
+            self.late = true;
+            self.timer.not_after(now + SECOND_LOOK);
+            return Ok(());
+        }
+        if self.beat_at <= now {
+            self.beat_at = now + HEARTBEAT;
+            if self.awaited.is_empty() {
+                self.ping();
+            }
+        }
+        let late_at = self.waits_since + COMMAND_TIMEOUT;
+        self.timer.not_after(if self.awaited.is_empty() { self.beat_at } else { self.beat_at.min(late_at) });
+        Ok(())
+    }
+
+    /// None: somebody else's business.
+    fn understand(&mut self, found: Found) -> Result<Option<Heard>, FredError> {
+        let (value, pushed) = match found {
+            Found::Reply(reply) if matches!(self.awaited.front(), Some(Awaited::Question)) => {
+                self.answered();
+                return Ok(Some(Heard::Told(reply)));
+            }
+            Found::Reply(Err(error)) => return self.refused(error),
+            Found::Reply(Ok(value)) => (value, false),
+            Found::Push(value) => (value, true),
+        };
+        match Notice::of(value) {
+            Notice::Message { channel, payload } => {
+                Ok(Some(Heard::Message { channel: channel.into(), payload }))
+            }
+            Notice::Confirmation { word, channel } => self.confirmed(&word, &channel).map(Some),
+            Notice::Echo(text) => self.echoed(&text).map(Some),
+            Notice::Other if pushed => Ok(None),
+            Notice::Other => Err(out_of_step()),
+        }
+    }
+
+    fn confirmed(&mut self, word: &str, channel: &str) -> Result<Heard, FredError> {
+        let fits =
+            |request: &Request| request.command().eq_ignore_ascii_case(word) && *request.channel == *channel;
+        match self.awaited.front() {
+            Some(Awaited::Request(request)) if fits(request) => self.request_answered(Ok(())),
+            _ if word.eq_ignore_ascii_case(SHARDED_END) => Ok(Heard::Lost { channel: channel.into() }),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn echoed(&mut self, text: &str) -> Result<Heard, FredError> {
+        match self.awaited.front() {
+            Some(Awaited::Ping(number)) if number.to_string() == text => {
+                self.answered();
+                Ok(Heard::Pong(Ok(())))
+            }
+            Some(Awaited::Ping(_)) => {
+                Err(FredError::new(ErrorKind::Protocol, "it does not echo PING's argument"))
+            }
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn refused(&mut self, error: FredError) -> Result<Option<Heard>, FredError> {
+        match self.awaited.front() {
+            // Valkey 8.0, once it has looked at the permission: there was nothing to end.
+            Some(Awaited::Request(request))
+                if request.generation.is_none() && error.details().starts_with("NOSUB") =>
+            {
+                self.request_answered(Ok(())).map(Some)
+            }
+            Some(Awaited::Request(request)) => {
+                let failure = name_channel(&request.channel, failure(&error));
+                self.request_answered(Err(failure)).map(Some)
+            }
+            // The end of a subscription that the server had ended by itself, which was taken for the answer.
+            Some(Awaited::Ping(_)) if is_about_a_slot(&error) => Ok(None),
+            Some(Awaited::Ping(_)) => {
+                self.answered();
+                Ok(Some(Heard::Pong(Err(error))))
+            }
+            // Who is turned away hears why.
+            Some(Awaited::Question) | None => Err(error),
+        }
+    }
+
+    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<Heard, FredError> {
+        match self.answered() {
+            Some(Awaited::Request(request)) => Ok(Heard::Answered { request, result }),
+            _ => Err(out_of_step()),
+        }
+    }
+
+    fn answered(&mut self) -> Option<Awaited> {
+        self.late = false;
+        self.wire.settle_first();
+        self.waits_since = Instant::now();
+        self.awaited.pop_front()
+    }
+}
+
+/// No PING is answered so.
+fn is_about_a_slot(error: &FredError) -> bool {
+    ["MOVED ", "CLUSTERDOWN "].iter().any(|word| error.details().starts_with(word))
+}
+
+fn out_of_step() -> FredError {
+    FredError::new(ErrorKind::Protocol, "an answer to another command")
+}
+
+/// What a server says on such a connection.
+enum Notice {
+    Message { channel: String, payload: String },
+    Confirmation { word: String, channel: String },
+    Echo(String),
+    Other,
+}
+
+impl Notice {
+    /// In RESP2 a PING is answered with `["pong", text]` while something is subscribed, and with the text otherwise.
+    fn of(value: Value) -> Self {
+        let items = match value {
+            Value::Text(text) => return Self::Echo(text),
+            Value::List(items) => items,
+            Value::Int(_) | Value::Nil => return Self::Other,
+        };
+        let mut texts = items.into_iter().map(|item| match item {
+            Value::Text(text) => Some(text),
+            Value::Int(_) | Value::Nil | Value::List(_) => None,
+        });
+        let mut next = || texts.next().flatten();
+        match (next(), next(), next()) {
+            (Some(word), Some(channel), payload) if word == "message" || word == "smessage" => {
+                Self::Message { channel, payload: payload.unwrap_or_default() }
+            }
+            (Some(word), Some(channel), _) if word.ends_with("subscribe") => {
+                Self::Confirmation { word, channel }
+            }
+            (Some(word), Some(text), _) if word == "pong" => Self::Echo(text),
+            _ => Self::Other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::task::Waker;
+
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::io::DuplexStream;
+
+    use crate::backend::FailureKind;
+    use crate::backend::redis::resp::Protocol;
+
+    fn connected(protocol: Protocol) -> (Subscriber, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(10_000);
+        (Subscriber::new(Wire::new(Box::new(ours), protocol)), theirs)
+    }
+
+    fn request(channel: &str, sharded: bool, generation: Option<u64>) -> Request {
+        Request { channel: channel.into(), sharded, generation }
+    }
+
+    fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<Heard, FredError>> {
+        subscriber.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    async fn hear(subscriber: &mut Subscriber) -> Result<Heard, FredError> {
+        poll_fn(|cx| subscriber.poll(cx)).await
+    }
+
+    /// In short.
+    fn shown(heard: Heard) -> String {
+        match heard {
+            Heard::Message { channel, payload } => format!("{channel}={payload}"),
+            Heard::Answered { request, result: Ok(()) } => {
+                format!("{} {}", request.command(), request.channel)
+            }
+            Heard::Answered { request, result: Err(failure) } => {
+                format!("{} {}: {:?}", request.command(), request.channel, failure.kind)
+            }
+            Heard::Lost { channel } => format!("lost {channel}"),
+            Heard::Told(reply) => format!("told {:?}", reply.map_err(|error| error.details().to_owned())),
+            Heard::Pong(pong) => if pong.is_ok() { "echo" } else { "no echo" }.to_owned(),
+        }
+    }
+
+    fn bulk(words: &[&str]) -> String {
+        words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect()
+    }
+
+    /// What the server says of a channel, as either protocol writes it.
+    fn said(mark: char, words: &[&str]) -> String {
+        format!("{mark}{}\r\n{}:1\r\n", words.len() + 1, bulk(words))
+    }
+
+    fn message(mark: char, kind: &str, channel: &str, payload: &str) -> String {
+        format!("{mark}3\r\n{}", bulk(&[kind, channel, payload]))
+    }
+
+    #[tokio::test]
+    async fn every_answer_finds_its_command_and_messages_come_between_however_the_bytes_are_cut() {
+        for (protocol, mark, pong) in [
+            (Protocol::Resp2, '*', format!("*2\r\n{}", bulk(&["pong", "1"]))),
+            (Protocol::Resp3, '>', bulk(&["1"])),
+        ] {
+            let bytes = [
+                said(mark, &["subscribe", "a"]),
+                message(mark, "message", "a", "0"),
+                "-NOPERM this user has no permissions to access one of the channels\r\n".to_owned(),
+                message(mark, "smessage", "s", "\u{e9}"),
+                said(mark, &["ssubscribe", "s"]),
+                said(mark, &["sunsubscribe", "other"]),
+                pong,
+                said(mark, &["unsubscribe", "a"]),
+                said(mark, &["sunsubscribe", "s"]),
+                bulk(&["2"]),
+            ]
+            .concat();
+            for cut in 1..bytes.len() {
+                let (mut subscriber, mut server) = connected(protocol);
+                subscriber.request(request("a", false, Some(1)));
+                subscriber.request(request("b", false, Some(2)));
+                subscriber.request(request("s", true, Some(3)));
+                subscriber.ping();
+                subscriber.request(request("a", false, None));
+                subscriber.request(request("s", true, None));
+                let mut heard = Vec::new();
+                for part in bytes.as_bytes().chunks(cut) {
+                    // Without it Tokio has both ends wait for the test to pause.
+                    tokio::task::yield_now().await;
+                    server.write_all(part).await.expect("room");
+                    while let Poll::Ready(one) = try_hear(&mut subscriber) {
+                        heard.push(shown(one.expect("no end")));
+                    }
+                }
+                let expected = "SUBSCRIBE a, a=0, SUBSCRIBE b: Denied, s=\u{e9}, SSUBSCRIBE s, lost other, echo, \
+                                UNSUBSCRIBE a, SUNSUBSCRIBE s, echo";
+                assert_eq!(heard.join(", "), expected, "{protocol:?}, cut at {cut}");
+                assert!(subscriber.awaited.is_empty());
+            }
+        }
+    }
+
+    /// The server gives the slot away while we end the subscription: it says both, the second time as a redirection.
+    #[tokio::test]
+    async fn the_end_of_a_subscription_that_has_ended_shifts_nothing() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp3);
+        subscriber.request(request("s", true, None));
+        subscriber.request(request("t", true, Some(1)));
+        let bytes = [
+            said('>', &["sunsubscribe", "s"]),
+            "-MOVED 1 127.0.0.1:1\r\n".to_owned(),
+            bulk(&["1"]),
+            said('>', &["ssubscribe", "t"]),
+        ];
+        server.write_all(bytes.concat().as_bytes()).await.expect("room");
+        let mut heard = Vec::new();
+        while let Poll::Ready(one) = try_hear(&mut subscriber) {
+            heard.push(shown(one.expect("no end")));
+        }
+        assert_eq!(heard, ["SUNSUBSCRIBE s", "echo", "SSUBSCRIBE t"]);
+        assert!(subscriber.awaited.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_asked_beside_subscriptions_is_told_in_turn() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp3);
+        subscriber.request(request("a", false, Some(1)));
+        subscriber.ask(&["X"]);
+        subscriber.ask(&["Y"]);
+        let bytes = format!(
+            "{}*1\r\n:7\r\n{}-ERR no\r\n",
+            said('>', &["subscribe", "a"]),
+            said('>', &["invalidate", "x"])
+        );
+        server.write_all(bytes.as_bytes()).await.expect("room");
+        let mut heard = Vec::new();
+        while let Poll::Ready(one) = try_hear(&mut subscriber) {
+            heard.push(shown(one.expect("no end")));
+        }
+        assert_eq!(heard, ["SUBSCRIBE a", "told Ok(List([Int(7)]))", "told Err(\"ERR no\")"]);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_fit_is_the_end() {
+        let wrong = [
+            said('*', &["subscribe", "b"]),
+            said('*', &["unsubscribe", "a"]),
+            format!("*2\r\n{}", bulk(&["pong", "1"])),
+            bulk(&["1"]),
+            ":1\r\n".to_owned(),
+            "what is this\r\n".to_owned(),
+            format!("{}{}", said('*', &["subscribe", "a"]), said('*', &["subscribe", "a"])),
+            format!("{}-ERR another\r\n", said('*', &["subscribe", "a"])),
+        ];
+        for bytes in wrong {
+            let (mut subscriber, mut server) = connected(Protocol::Resp2);
+            subscriber.request(request("a", false, Some(1)));
+            server.write_all(bytes.as_bytes()).await.expect("room");
+            let end = loop {
+                match try_hear(&mut subscriber) {
+                    Poll::Ready(Ok(_)) => {}
+                    Poll::Ready(Err(_)) => break true,
+                    Poll::Pending => break false,
+                }
+            };
+            assert!(end, "{bytes:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_server_is_taken_that_unsubscribes_and_echoes() {
+        let unsubscribed = said('*', &["unsubscribe", "redisson_lock__client"]);
+        let denied = "-NOPERM this user has no permissions to run the 'unsubscribe' command\r\n";
+        let nothing = "-NOSUB 'unsubscribe' command executed not in subscribed mode\r\n";
+        for (bytes, kind) in [
+            (format!("{unsubscribed}{}", bulk(&["1"])), None),
+            (format!("{nothing}{}", bulk(&["1"])), None),
+            (format!("{denied}{}", bulk(&["1"])), Some(FailureKind::Denied)),
+        ] {
+            let (mut subscriber, mut server) = connected(Protocol::Resp2);
+            server.write_all(bytes.as_bytes()).await.expect("room");
+            let checked = subscriber.check().await.expect("an answer");
+            assert_eq!(checked.err().map(|failure| failure.kind), kind);
+        }
+        for (pong, words) in
+            [("+PONG\r\n", "does not echo"), ("-ERR unknown command 'ping'\r\n", "unknown command")]
+        {
+            let (mut subscriber, mut server) = connected(Protocol::Resp2);
+            server.write_all(format!("{unsubscribed}{pong}").as_bytes()).await.expect("room");
+            let end = subscriber.check().await.expect_err("no answer");
+            assert!(end.details().contains(words), "{end}");
+        }
+        let (mut subscriber, mut server) = connected(Protocol::Resp2);
+        server.write_all(b"-ERR max number of clients reached\r\n").await.expect("room");
+        let turned_away = subscriber.check().await.expect("its words").expect_err("no room");
+        assert!(turned_away.message.contains("max number of clients"), "{turned_away}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_idle_server_is_asked_and_one_that_stays_silent_is_given_up() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp2);
+        let begin = Instant::now();
+        let serve = async {
+            for beat in 1..=3 {
+                let mut read = Vec::new();
+                while !read.ends_with(format!("${}\r\n{beat}\r\n", beat.to_string().len()).as_bytes()) {
+                    server.read_buf(&mut read).await.expect("a part");
+                }
+                // The third is not answered; messages alone prove nothing.
+                if beat < 3 {
+                    server.write_all(bulk(&[&beat.to_string()]).as_bytes()).await.expect("room");
+                }
+            }
+            loop {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+                let sent = server.write_all(message('*', "message", "a", "0").as_bytes()).await;
+                if sent.is_err() {
+                    return;
+                }
+            }
+        };
+        let listen = async {
+            let mut echoes = 0;
+            let end = loop {
+                match hear(&mut subscriber).await {
+                    Ok(heard) => echoes += u32::from(matches!(heard, Heard::Pong(Ok(())))),
+                    Err(end) => break end,
+                }
+            };
+            drop(subscriber);
+            (echoes, end, begin.elapsed())
+        };
+        let ((), (echoes, end, spent)) = tokio::join!(serve, listen);
+        assert_eq!((echoes, end.kind()), (2, &ErrorKind::Timeout));
+        // Three beats and the time for an answer.
+        assert_eq!(spent.as_millis() / 100, 65);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_has_come_counts_however_late_it_is_looked_at() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp2);
+        subscriber.request(request("a", false, Some(1)));
+        assert!(try_hear(&mut subscriber).is_pending());
+        server.write_all(said('*', &["subscribe", "a"]).as_bytes()).await.expect("room");
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert!(matches!(try_hear(&mut subscriber), Poll::Ready(Ok(Heard::Answered { .. }))));
+        assert!(try_hear(&mut subscriber).is_pending(), "it is asked whether it is there");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_requests_have_their_time_as_long_as_answers_come() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp2);
+        for _ in 0..5 {
+            subscriber.request(request("a", false, Some(1)));
+        }
+        for _ in 0..5 {
+            assert!(try_hear(&mut subscriber).is_pending());
+            tokio::time::advance(Duration::from_millis(1_900)).await;
+            server.write_all(said('*', &["subscribe", "a"]).as_bytes()).await.expect("room");
+            assert!(matches!(hear(&mut subscriber).await, Ok(Heard::Answered { .. })));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_ping_that_is_refused_is_an_answer() {
+        let (mut subscriber, mut server) = connected(Protocol::Resp2);
+        subscriber.ping();
+        server
+            .write_all(b"-NOPERM this user has no permissions to run the 'ping' command\r\n")
+            .await
+            .expect("room");
+        assert!(matches!(hear(&mut subscriber).await, Ok(Heard::Pong(Err(_)))));
+        assert!(try_hear(&mut subscriber).is_pending());
+    }
+}
