@@ -13,11 +13,6 @@ impl Woken {
     pub(crate) fn times(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
-
-    /// How often, and begins again.
-    pub(crate) fn take(&self) -> usize {
-        self.0.swap(0, Ordering::SeqCst)
-    }
 }
 
 impl Wake for Woken {

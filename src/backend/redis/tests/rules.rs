@@ -144,6 +144,21 @@ async fn rule_06_subscribed_is_what_the_server_says() {
     }
 }
 
+/// Not only when the server is asked whether it is still there: for this many that would take half a minute.
+#[tokio::test]
+async fn rule_06_a_subscription_is_asked_for_at_once() {
+    let server = RedisServer::start();
+    let mut driver = Driver::connected(&server.url()).await;
+    let subscribe = async {
+        for generation in 1..=20 {
+            driver.listen(Duration::ZERO).await;
+            driver.subscribe("channel", generation);
+            assert_eq!(driver.subscribed("channel", generation).await, Ok(()));
+        }
+    };
+    tokio::time::timeout(10 * SECOND, subscribe).await.expect("asked for at once");
+}
+
 #[tokio::test]
 async fn rule_06_a_refused_subscription_fails_alone() {
     let (server, url) = server_with_forbidden_channels();
