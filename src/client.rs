@@ -101,7 +101,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if none comes within the command timeout, [`Error::Closed`] after a shutdown.
+    /// [`Error::Unavailable`] if none comes within the command timeout; [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
+    /// [`Error::Unsupported`] and [`Error::Refused`] if the server refuses; [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///

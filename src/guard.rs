@@ -179,8 +179,9 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it is not, [`Error::Unavailable`] if no answer comes: then nobody knows, and the hold is valid
-    /// until [`valid_until`](Self::valid_until) as before. [`Error::Closed`] after a shutdown.
+    /// [`Error::Lost`] if it is not. [`Error::Unavailable`] if no answer comes, and [`Error::Auth`], [`Error::Denied`],
+    /// [`Error::Tls`], [`Error::Unsupported`] or [`Error::Refused`] if the server refuses to answer: then nobody knows,
+    /// and the hold is valid until [`valid_until`](Self::valid_until) as before. [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -208,8 +209,11 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm in time: the
-    /// release goes on in the background, at the latest the lease ends the hold. [`Error::Closed`] after a shutdown.
+    /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
+    /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
+    /// [`Error::Denied`] with PUBLISH in it: the lock is free, but waiters find that out by themselves.
+    /// [`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's refusals.
+    /// [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///

@@ -212,10 +212,15 @@
 //! | `renew` | renewed (`holds`) | trace |
 //! | | renewal failed (`holds`, `cause`); none confirmed for a while; clock jump | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
-//! | | a dropped guard's release failed; publishing was refused | warn |
+//! | | a dropped guard's release failed; publishing was refused; the server forgot a release | warn |
 //! | `lost` | (`name`, `hold`, `reason`) | warn |
 //! | `link` | connected (`address`, `version`) | info |
 //! | | disconnected (`cause`); a newer login was not to be had (`cause`) | warn |
+//! | none | the keeper panicked | error |
+//! | | the keeper's runtime has ended | warn |
+//! | | connections did not close in time | debug |
+//!
+//! `link` is about connections for commands; those for wake-ups and sentinels are not logged.
 //!
 //! No line contains a password.
 //!

@@ -52,15 +52,15 @@ impl LockOptions {
         self
     }
 
-    /// Wait at most this long. Zero makes one attempt, which the command timeout bounds; a wait shorter than a round trip
+    /// Wait at most this long. Zero waits for no holder, and for an answer as long as the command timeout; a wait shorter than a round trip
     /// to the server ends before any answer.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Hold at most this long, 10 ms to 24 h: then the guard is lost, up to a tenth early, since the server's key must
-    /// not outlive it. Counted from the first grant of the hold, on a nested level too: the whole hold ends by the
+    /// Hold at most this long, 10 ms to 24 h: then the guard is lost, early by up to a tenth, or by ten round trips where that is
+    /// more, at most by half, and by 1 % and 2 ms, since the server's key must not outlive it. Counted from the first grant of the hold, on a nested level too: the whole hold ends by the
     /// nearest end. A nested level that asks for less than the hold has lasted already is refused
     /// ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {

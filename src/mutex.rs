@@ -63,11 +63,12 @@ impl Mutex {
         self.0.lock(OwnerKey::unique()).await
     }
 
-    /// Acquires the lock if it is free, with one attempt. `None`: somebody holds it.
+    /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
+    /// now" is asked again, within the command timeout.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); `Unavailable` if the one attempt is not answered within the command timeout.
+    /// As [`lock`](Self::lock); `Unavailable` if there is no such answer within the command timeout.
     ///
     /// # Cancel safety
     ///
@@ -86,7 +87,7 @@ impl Mutex {
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Any length is
-    /// allowed. Zero is [`try_lock`](Self::try_lock): one attempt, as long as the command timeout. Anything longer is kept
+    /// allowed. Zero is [`try_lock`](Self::try_lock), as long as the command timeout. Anything longer is kept
     /// to, so a wait shorter than a round trip to the server can only end `Unavailable`.
     ///
     /// # Errors
@@ -140,7 +141,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Closed` after a shutdown.
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`, `Denied`, `Tls`, `Unsupported`
+    /// or `Refused` if the server refuses to answer, `Closed` after a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -205,7 +207,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked).
+    /// As [`is_locked`](Self::is_locked); `Denied` with PUBLISH in it: the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///

@@ -30,6 +30,7 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::Renewed;
@@ -219,6 +220,7 @@ impl Flight<'_> {
     fn steps(&self, name: &LockName, not_after: ServerTime, [a, b]: &[String; 2]) -> Result<Vec<Step>> {
         let lease = LeaseMs::checked("lease", LEASE)?;
         let announce = self.announce(name);
+        let channel = Arc::clone(&announce.channel);
         let acquire = |field: &String, count| Command::Acquire {
             name: name.clone(),
             field: field.clone(),
@@ -260,8 +262,21 @@ impl Flight<'_> {
             step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
             Step {
                 command: self.release(name, b, 0),
-                hears: Some(announce.channel),
+                hears: Some(Arc::clone(&channel)),
                 is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+            },
+            step(acquire(a, 1), granted),
+            Step {
+                command: Command::ReleaseMany(vec![ReleaseItem {
+                    name: name.clone(),
+                    field: a.clone(),
+                    announce,
+                }]),
+                hears: Some(channel),
+                is_right: |body| {
+                    let Body::ReleaseMany(released) = body else { return false };
+                    matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
+                },
             },
             step(acquire(a, 1), granted),
             Step {

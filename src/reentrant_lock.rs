@@ -69,11 +69,12 @@ impl ReentrantLock {
         self.0.lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock if it is free, with one attempt. `None`: somebody holds it.
+    /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
+    /// now" is asked again, within the command timeout.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); `Unavailable` if the one attempt is not answered within the command timeout.
+    /// As [`lock`](Self::lock); `Unavailable` if there is no such answer within the command timeout.
     ///
     /// # Cancel safety
     ///
@@ -92,7 +93,7 @@ impl ReentrantLock {
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Any length is
-    /// allowed. Zero is [`try_lock`](Self::try_lock): one attempt, as long as the command timeout. Anything longer is kept
+    /// allowed. Zero is [`try_lock`](Self::try_lock), as long as the command timeout. Anything longer is kept
     /// to, so a wait shorter than a round trip to the server can only end `Unavailable`.
     ///
     /// # Errors
@@ -146,7 +147,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Closed` after a shutdown.
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`, `Denied`, `Tls`, `Unsupported`
+    /// or `Refused` if the server refuses to answer, `Closed` after a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -211,7 +213,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked).
+    /// As [`is_locked`](Self::is_locked); `Denied` with PUBLISH in it: the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///

@@ -107,8 +107,8 @@ impl LockClientBuilder {
     /// `redis`, and `valkeys` of `rediss`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
     /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`.
     ///
-    /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`; for
-    /// sentinels `sentinel_user=…` and `sentinel_password=…`, their own login (without it they get none), and
+    /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
+    /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login (without it they get none), and
     /// `sentinel_tls=on` or `off`, where they differ from the servers.
     pub fn url(mut self, url: &str) -> Self {
         self.server = Some(Server::Url(url.to_owned()));
@@ -148,7 +148,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long one command may take. 10 ms to 1 min, default 1 s.
+    /// How long one command on a lock may take. 10 ms to 1 min, default 1 s. SUBSCRIBE, and the PING that finds out about
+    /// a silent connection, have 2 s whatever this says.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
         self
@@ -162,7 +163,7 @@ impl LockClientBuilder {
     }
 
     /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s. When it gives up, connections get up to
-    /// a second more to close.
+    /// a second more to close. Each attempt has 2 s to connect, TLS included, and 2 s each to log in and to greet.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -194,8 +195,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL. Its type is that
-    /// of the fred version this crate happens to use, so this method is outside semver.
+    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL, but for a host name
+    /// mapping of TLS, which is not used; sentinels get no login. Its type is that of the fred version this crate
+    /// happens to use, so this method is outside semver.
     #[cfg(feature = "fred-config")]
     pub fn fred_config(mut self, config: FredConfig) -> Self {
         self.server = Some(Server::Fred(Box::new(config)));
@@ -207,7 +209,7 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`],
-    /// [`Error::Tls`] and [`Error::Unsupported`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
+    /// [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
     /// error when the time is over. Nothing of the client is left then.
     ///
     /// # Cancel safety

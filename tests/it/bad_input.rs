@@ -399,7 +399,6 @@ async fn databases_roles_and_versions() {
     let proxy = FaultProxy::start(&server.address());
     let info = "# Server\r\nredis_version:6.0.16\r\nrun_id:0123\r\n";
     let forged = format!("${}\r\n{info}\r\n", info.len());
-    // The first INFO may be one of the Redis client's own.
     proxy.nth("INFO", 0, 100, Fault::Answer(forged.into_bytes()));
     let error = refused(&proxy.url()).await;
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");

@@ -1,5 +1,7 @@
 //! `preflight`: what it finds on good and on bad servers, and that it disturbs nobody.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use redis::Connection;
@@ -77,6 +79,26 @@ async fn nothing_is_said_against_a_good_server_and_nothing_is_left_there() {
     assert_eq!([stats.grants, stats.losses, stats.waits, stats.wake_ups], [0; 4], "nothing of it is counted");
     leaves_nothing(&server, &client).await;
     drop(replica);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_script_is_run() {
+    let server = RedisServer::start();
+    let client = LockClient::connect(&server.url()).await.unwrap();
+    let mut connection = server.connection();
+    redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
+    look_at(&client, NAME).await;
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua/reentrant");
+    for script in fs::read_dir(scripts).unwrap() {
+        let path = script.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut hash = redis::cmd("EVAL");
+        hash.arg("return redis.sha1hex(ARGV[1])").arg(0).arg(text);
+        let hash: String = hash.query(&mut connection).unwrap();
+        let known = redis::cmd("SCRIPT").arg("EXISTS").arg(hash).query(&mut connection);
+        assert_eq!(known, Ok(vec![true]), "{}", path.display());
+    }
+    client.shutdown(BOUND).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
