@@ -420,7 +420,8 @@ impl Engine {
     fn announce(&self, name: &LockName) -> Announce {
         // As a rule the name is in use, and its channel has been spelled out.
         let known = self.keys.get(name).and_then(|key| self.names.get(key));
-        let channel = known.map_or_else(|| name.channel(self.config.profile), |name| name.channel.clone());
+        let profile = self.config.profile;
+        let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce { channel, sharded: self.is_sharded() }
     }
 
@@ -435,7 +436,7 @@ impl Engine {
         }
         let key = self.fresh_id();
         self.keys.insert(lock.clone(), key);
-        let name = Name::new(lock.clone(), lock.channel(self.config.profile));
+        let name = Name::new(lock.clone());
         self.names.insert(key, Box::new(name));
         key
     }

@@ -129,6 +129,11 @@ impl Ticket {
         self.0.fill(answer)
     }
 
+    /// Whether the future has its answer.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(*self.0.lock(), State::Taken)
+    }
+
     /// Takes the answer back, if there is one that was not taken.
     pub(crate) fn withdraw(&self) -> Withdrawal {
         let mut state = self.0.lock();

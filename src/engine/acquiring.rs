@@ -124,7 +124,7 @@ impl Engine {
             let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
             return self.fail(request, Error::HoldCountLimit { name, limit });
         }
-        hold.todo.push_back(Todo::Reenter(request));
+        hold.errands().todo.push_back(Todo::Reenter(request));
         waiter.place = Place::Reentering(id);
         self.start_waiting(request, waiter);
         self.advance(id);
@@ -133,8 +133,8 @@ impl Engine {
     fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.names.get(&key) else { return };
         let blocked = self.live_hold_in_the_way(name).is_some();
-        if waiter.once && (blocked || (name.known_held && name.has_waiters()) || name.has_owner(waiter.owner))
-        {
+        let known_held = name.contest().known_held && name.has_waiters();
+        if waiter.once && (blocked || known_held || name.has_owner(waiter.owner)) {
             return self.answer(request, Answer::NotGranted);
         }
         if name.len() >= self.config.max_waiters {
@@ -143,13 +143,14 @@ impl Engine {
         }
         if let Some(name) = self.names.get_mut(&key) {
             let behind_others = name.has_waiters();
-            if blocked || (name.known_held && behind_others) {
-                name.answered_at = self.now;
+            let contest = name.contest_mut();
+            if blocked || (contest.known_held && behind_others) {
+                contest.answered_at = self.now;
             } else if !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
-                name.trouble = None;
-                name.known_held = false;
-                name.wake(Cause::Duty);
+                contest.trouble = None;
+                contest.known_held = false;
+                name.wake();
             }
             if blocked || (behind_others && !waiter.once) {
                 waiter.waited = true;
@@ -165,7 +166,7 @@ impl Engine {
     fn end_turn_for(&mut self, key: u64, request: RequestId) {
         if self.is_in_a_hurry(key, request) {
             if let Some(name) = self.names.get_mut(&key) {
-                name.others_turn = Moment::ZERO;
+                name.contest_mut().others_turn = Moment::ZERO;
             }
         }
     }
@@ -213,13 +214,13 @@ impl Engine {
     fn is_in_a_hurry(&self, key: u64, request: RequestId) -> bool {
         let name = &self.names[&key];
         let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
-        let latest = name.others_turn.plus(answer);
+        let latest = name.contest().others_turn.plus(answer);
         self.waiters
             .get(&request)
             .is_some_and(|waiter| waiter.once || waiter.deadline.is_some_and(|deadline| deadline <= latest))
     }
 
-    fn attempt_in_flight(&self, key: u64) -> bool {
+    pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
         self.names[&key].holds.iter().any(|id| {
             self.holds.get(id).is_some_and(|hold| hold.state == State::Acquiring && hold.op.is_some())
         })
@@ -229,7 +230,9 @@ impl Engine {
     /// Whatever is missing touches the name when it is there.
     fn may_try(&mut self, key: u64) -> bool {
         let name = &self.names[&key];
-        if !self.servers.is_up(&name.lock) || !name.dead.iter().all(|id| self.cleanup.is_under_way(*id)) {
+        if !self.servers.is_up(&name.lock)
+            || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id))
+        {
             return false;
         }
         if !self.servers.is_usable(&name.lock) {
@@ -261,8 +264,9 @@ impl Engine {
             hold.key_end = deadline.plus(lease.duration());
         }
         if let Some(name) = self.names.get_mut(&key) {
-            name.must_try = None;
-            name.trying_because = cause;
+            let contest = name.contest_mut();
+            contest.must_try = None;
+            contest.trying_because = cause;
         }
         self.timers.clear(TimerKey::Try(key));
     }
@@ -373,15 +377,15 @@ impl Engine {
     }
 
     fn forgive(&mut self, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
-            name.failures = 0;
-            name.trouble = None;
+        if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+            contest.failures = 0;
+            contest.trouble = None;
         }
     }
 
     pub(super) fn wake(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
-            name.wake(Cause::Duty);
+            name.wake();
         }
         self.touch(key);
     }
@@ -389,8 +393,8 @@ impl Engine {
     /// The first late answer brought the server's time; after more of them the line is too slow for the lease.
     fn wake_after_late(&mut self, key: u64) {
         match self.names.get_mut(&key) {
-            Some(name) if name.failures == 0 => {
-                name.failures = 1;
+            Some(name) if name.contest().failures == 0 => {
+                name.contest_mut().failures = 1;
                 self.wake(key);
             }
             _ => self.back_off_name(key, Some("every answer came too late for the lease".to_owned())),
@@ -399,7 +403,7 @@ impl Engine {
 
     /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
     fn words_of(&self, key: u64, failure: &Failure) -> String {
-        let before = self.names.get(&key).and_then(|name| name.trouble.as_ref());
+        let before = self.names.get(&key).and_then(|name| name.contest().trouble.as_ref());
         match before.filter(|_| failure.kind == FailureKind::Link) {
             Some(trouble) => trouble.words.clone(),
             None => failure.message.clone(),
@@ -410,12 +414,13 @@ impl Engine {
     fn back_off_name(&mut self, key: u64, trouble: Option<String>) {
         self.set_outage_timer();
         if let Some(name) = self.names.get_mut(&key) {
+            let contest = name.contest_mut();
             if let Some(words) = trouble {
-                Trouble::note(&mut name.trouble, self.now, words);
+                Trouble::note(&mut contest.trouble, self.now, words);
             }
-            name.not_before = self.now.plus(Self::back_off(name.failures));
-            name.failures += 1;
-            name.wake(Cause::Duty);
+            contest.not_before = self.now.plus(Self::back_off(contest.failures));
+            contest.failures += 1;
+            name.wake();
         }
     }
 
@@ -483,8 +488,9 @@ impl Engine {
     fn let_others_know(&mut self, key: u64, id: u64, request: RequestId, waiter: &Waiter) {
         let Some(name) = self.names.get_mut(&key) else { return };
         name.remove(waiter);
-        name.known_held = false;
-        name.answered_at = self.now;
+        let contest = name.contest_mut();
+        contest.known_held = false;
+        contest.answered_at = self.now;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
             let same: Vec<RequestId> =
@@ -510,7 +516,7 @@ impl Engine {
     /// Answers the `try_lock`s in a queue: somebody else has it.
     fn deny_try_locks(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        if name.once == 0 {
+        if name.contest().once == 0 {
             return;
         }
         let denied: Vec<RequestId> = name.waiters().filter(|request| self.waiters[request].once).collect();
@@ -527,9 +533,10 @@ impl Engine {
         let expiry = self.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
         let fallback = self.now.plus(self.fallback_of(&lock));
         let Some(name) = self.names.get_mut(&key) else { return };
-        name.known_held = true;
-        name.answered_at = self.now;
-        name.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
+        let contest = name.contest_mut();
+        contest.known_held = true;
+        contest.answered_at = self.now;
+        contest.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
         self.deny_try_locks(key);
         let Some(contender) = self.names.get(&key).and_then(|name| name.contender()) else { return };
         self.want_lock_channel(key);
@@ -570,7 +577,7 @@ impl Engine {
     fn note_fallback(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let lock = name.lock.clone();
-        match name.trying_because {
+        match name.contest().trying_because {
             Cause::Fallback => {
                 add(&self.counters.fallback_grants, 1);
                 if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
@@ -606,7 +613,8 @@ impl Engine {
         let answer = match (waiter.place, self.names.get(&waiter.name)) {
             (Place::Queued, Some(name)) => {
                 let blocked = self.live_hold_in_the_way(name).is_some();
-                if blocked || name.answered_at >= since && name.answered_at > Moment::ZERO {
+                let answered_at = name.contest().answered_at;
+                if blocked || answered_at >= since && answered_at > Moment::ZERO {
                     Answer::NotGranted
                 } else {
                     Answer::Failed(self.wait_failed(waiter))
@@ -709,6 +717,9 @@ impl Engine {
         if let Some(level) = hold.levels.iter_mut().find(|level| level.request == request) {
             level.picked_up = true;
         }
+        if !hold.has_unpicked_level() {
+            self.timers.clear(TimerKey::Offer(id));
+        }
         self.arm_renewal(id);
         self.set_hold_clock(id);
     }
@@ -775,7 +786,7 @@ impl Engine {
     /// The name is not tried again before a release of this id is on its way.
     pub(super) fn remember_dead(&mut self, id: u64, key: u64, lock: LockName, not_after: ServerTime) {
         if let Some(name) = self.names.get_mut(&key) {
-            name.dead.push(id);
+            name.contest_mut().dead.push(id);
         }
         self.cleanup.add(id, key, lock, not_after);
     }

@@ -40,9 +40,9 @@ impl Engine {
     /// few are.
     pub(super) fn may_go_together(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id) else { return false };
-        let waited_for = !hold.release.requests.is_empty()
+        let waited_for = !hold.release().requests.is_empty()
             || self.names.get(&hold.name).is_some_and(|name| name.has_waiters());
-        let as_usual = hold.release.last_failure.is_none() && !hold.release.alone;
+        let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
         self.servers.is_one() && !self.drops.apart && !waited_for && as_usual
     }
 
@@ -140,7 +140,7 @@ impl Engine {
     fn release_alone(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.op = None;
-        hold.release.alone = true;
+        hold.errands().release.alone = true;
         if self.now >= hold.key_end {
             return self.on_not_ours(id, true);
         }

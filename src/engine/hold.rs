@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::OpId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
@@ -106,7 +108,7 @@ pub(crate) enum Sending {
 }
 
 /// The last release of a hold.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Release {
     /// Who waits for it.
     pub(crate) requests: Vec<RequestId>,
@@ -117,6 +119,27 @@ pub(crate) struct Release {
     /// It was not done together with others: now by itself.
     pub(crate) alone: bool,
     pub(crate) last_failure: Option<String>,
+}
+
+static NO_RELEASE: Release =
+    Release { requests: Vec::new(), may_be_done: false, background: false, alone: false, last_failure: None };
+
+/// What a hold still has to do: most of its time nothing, and then it takes no memory.
+#[derive(Debug, Default)]
+pub(crate) struct Errands {
+    pub(crate) todo: VecDeque<Todo>,
+    /// Who waits to hear whether it is still there.
+    pub(crate) verifying: Vec<RequestId>,
+    pub(crate) release: Release,
+    /// What its re-entries have met since one was answered.
+    pub(crate) trouble: Option<Trouble>,
+}
+
+impl Errands {
+    fn is_empty(&self) -> bool {
+        let Self { todo, verifying, release, trouble } = self;
+        todo.is_empty() && verifying.is_empty() && trouble.is_none() && *release == NO_RELEASE
+    }
 }
 
 /// One acquisition of a lock by one owner.
@@ -130,12 +153,10 @@ pub(crate) struct Hold {
     pub(crate) cell: Option<Arc<HoldCell>>,
     /// Who gets the grant of an attempt; `None` once that caller has gone.
     pub(crate) taker: Option<RequestId>,
-    pub(crate) levels: Vec<Level>,
+    pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) op: Option<(OpId, Sending)>,
     pub(crate) renewal: Option<OpId>,
-    pub(crate) todo: VecDeque<Todo>,
-    pub(crate) verifying: Vec<RequestId>,
-    pub(crate) release: Release,
+    errands: Option<Box<Errands>>,
     pub(crate) granted_at: Moment,
     /// When the command that was granted was sent: `max_hold` counts from here.
     pub(crate) begun: Moment,
@@ -156,8 +177,6 @@ pub(crate) struct Hold {
     pub(crate) force_hint: bool,
     /// Failures in a row, for the back-off.
     pub(crate) failures: u32,
-    /// What its re-entries have met since one was answered.
-    pub(crate) trouble: Option<Trouble>,
     /// A batch with this hold was refused: renew it alone.
     pub(crate) renew_alone: bool,
     pub(crate) self_wait_reported: bool,
@@ -173,13 +192,10 @@ impl Hold {
             state: State::Acquiring,
             cell: None,
             taker: None,
-            // Most have one; a first push would make room for four.
-            levels: Vec::with_capacity(1),
+            levels: SmallVec::new(),
             op: None,
             renewal: None,
-            todo: VecDeque::new(),
-            verifying: Vec::new(),
-            release: Release::default(),
+            errands: None,
             granted_at: Moment::ZERO,
             begun: Moment::ZERO,
             confirmed_at: Moment::ZERO,
@@ -192,7 +208,6 @@ impl Hold {
             server_life: 0,
             force_hint: false,
             failures: 0,
-            trouble: None,
             renew_alone: false,
             self_wait_reported: false,
         }
@@ -210,6 +225,58 @@ impl Hold {
             }
             None => false,
         }
+    }
+
+    /// What it has to do, to be added to.
+    pub(crate) fn errands(&mut self) -> &mut Errands {
+        self.errands.get_or_insert_default()
+    }
+
+    /// What it has to do, if anything.
+    pub(crate) fn known_errands(&mut self) -> Option<&mut Errands> {
+        self.errands.as_deref_mut()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_calm(&self) -> bool {
+        self.errands.is_none()
+    }
+
+    /// Keeps no memory for errands when there are none.
+    pub(crate) fn tidy(&mut self) {
+        self.errands.take_if(|errands| errands.is_empty());
+    }
+
+    pub(crate) fn todo(&self) -> impl Iterator<Item = Todo> + '_ {
+        self.errands.iter().flat_map(|errands| errands.todo.iter().copied())
+    }
+
+    pub(crate) fn verifying(&self) -> &[RequestId] {
+        self.errands.as_ref().map_or(&[], |errands| &errands.verifying)
+    }
+
+    pub(crate) fn take_todo(&mut self) -> VecDeque<Todo> {
+        self.known_errands().map(|errands| std::mem::take(&mut errands.todo)).unwrap_or_default()
+    }
+
+    pub(crate) fn take_verifying(&mut self) -> Vec<RequestId> {
+        self.known_errands().map(|errands| std::mem::take(&mut errands.verifying)).unwrap_or_default()
+    }
+
+    pub(crate) fn add_verifying(&mut self, requests: impl Iterator<Item = RequestId>) {
+        let mut requests = requests.peekable();
+        if requests.peek().is_some() {
+            self.errands().verifying.extend(requests);
+        }
+    }
+
+    /// Its last release.
+    pub(crate) fn release(&self) -> &Release {
+        self.errands.as_ref().map_or(&NO_RELEASE, |errands| &errands.release)
+    }
+
+    pub(crate) fn trouble(&self) -> Option<&Trouble> {
+        self.errands.as_ref()?.trouble.as_ref()
     }
 
     /// Somebody has a guard that asked for renewals.
@@ -240,7 +307,7 @@ impl Hold {
     /// Re-entries granted or on their way.
     pub(crate) fn count_wanted(&self) -> usize {
         let on_the_wire = matches!(self.op, Some((_, Sending::Reenter { abandoned: false, .. })));
-        let queued = self.todo.iter().filter(|todo| matches!(todo, Todo::Reenter(_))).count();
+        let queued = self.todo().filter(|todo| matches!(todo, Todo::Reenter(_))).count();
         self.levels.len() + queued + usize::from(on_the_wire)
     }
 

@@ -44,7 +44,7 @@ impl Engine {
             return self.drop_if_lost(id);
         }
         if let Some(removed) = removed {
-            hold.todo.push_back(Todo::LowerCount(request));
+            hold.errands().todo.push_back(Todo::LowerCount(request));
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
@@ -91,13 +91,11 @@ impl Engine {
         if self.timers.is_set(TimerKey::HoldRetry(id)) || !self.servers.is_up(&hold.lock) {
             return;
         }
-        match hold.todo.front() {
-            Some(Todo::Reenter(request)) => {
-                let request = *request;
-                self.send_reentry(id, request);
-            }
+        let next = hold.todo().next();
+        match next {
+            Some(Todo::Reenter(request)) => self.send_reentry(id, request),
             Some(Todo::LowerCount(_)) => self.send_lower_count(id),
-            None => {}
+            None => hold.tidy(),
         }
     }
 
@@ -129,7 +127,7 @@ impl Engine {
         if !self.servers.is_usable(&hold.lock) {
             return self.ask_clock(to);
         }
-        hold.todo.pop_front();
+        hold.errands().todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
         if own_end.is_some_and(|end| end <= self.now) {
             let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.now.since(hold.begun));
@@ -154,8 +152,8 @@ impl Engine {
     }
 
     fn forget_todo(&mut self, id: u64, request: RequestId) {
-        if let Some(hold) = self.holds.get_mut(&id) {
-            hold.todo.retain(|todo| *todo != Todo::Reenter(request));
+        if let Some(errands) = self.holds.get_mut(&id).and_then(|hold| hold.known_errands()) {
+            errands.todo.retain(|todo| *todo != Todo::Reenter(request));
         }
     }
 
@@ -182,11 +180,11 @@ impl Engine {
             return self.drop_if_lost(id);
         }
         // Back in the line until it is answered: a loss ends everything that is in it.
-        hold.todo.push_front(Todo::Reenter(request));
+        hold.errands().todo.push_front(Todo::Reenter(request));
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
                 hold.failures = 0;
-                hold.trouble = None;
+                hold.errands().trouble = None;
                 self.on_level_granted(id, request, abandoned, lease, sent);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
@@ -211,7 +209,7 @@ impl Engine {
             }
             // The same command again: it says which count is wanted, not how much is to be added.
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                Trouble::note(&mut hold.trouble, self.now, failure.message);
+                Trouble::note(&mut hold.errands().trouble, self.now, failure.message);
                 self.set_outage_timer();
                 self.retry_hold(id);
             }
@@ -222,7 +220,7 @@ impl Engine {
     /// A count that nobody wants may be at the server.
     fn lower_count_later(&mut self, id: u64) {
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.todo.push_back(Todo::LowerCount(None));
+            hold.errands().todo.push_back(Todo::LowerCount(None));
         }
     }
 
@@ -276,7 +274,7 @@ impl Engine {
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let mut requests = Vec::new();
-        hold.todo.retain(|todo| match todo {
+        hold.errands().todo.retain(|todo| match todo {
             Todo::LowerCount(request) => {
                 requests.push(*request);
                 false
@@ -325,7 +323,7 @@ impl Engine {
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
-                hold.todo.extend(requests.iter().map(|request| Todo::LowerCount(*request)));
+                hold.errands().todo.extend(requests.iter().map(|request| Todo::LowerCount(*request)));
                 self.retry_hold(id);
             }
         }
@@ -451,8 +449,7 @@ impl Engine {
         let reason = cell.loss().unwrap_or(reason);
         hold.enter(Input::Ended(reason));
         let (key, name) = (hold.name, hold.lock.clone());
-        let todo = std::mem::take(&mut hold.todo);
-        let verifying = std::mem::take(&mut hold.verifying);
+        let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }

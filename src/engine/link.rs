@@ -49,8 +49,8 @@ impl Engine {
         self.report(Report::LinkDown { cause: cause.to_owned() });
         self.begin_outage(server, cause);
         for key in self.names_at(server) {
-            if let Some(name) = self.names.get_mut(&key) {
-                name.known_held = false;
+            if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+                contest.known_held = false;
             }
         }
         for id in self.holds_at(server) {
@@ -102,10 +102,10 @@ impl Engine {
         let names: Vec<u64> =
             self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
         for key in names {
-            if let Some(name) = self.names.get_mut(&key) {
-                name.not_before = Moment::ZERO;
-                name.others_turn = Moment::ZERO;
-                name.failures = 0;
+            if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+                contest.not_before = Moment::ZERO;
+                contest.others_turn = Moment::ZERO;
+                contest.failures = 0;
             }
             self.wake(key);
         }
@@ -181,8 +181,8 @@ impl Engine {
 
     fn trouble_of(&self, waiter: &Waiter) -> Option<&Trouble> {
         match waiter.place {
-            Place::Queued => self.names.get(&waiter.name)?.trouble.as_ref(),
-            Place::Reentering(hold) => self.holds.get(&hold)?.trouble.as_ref(),
+            Place::Queued => self.names.get(&waiter.name)?.contest().trouble.as_ref(),
+            Place::Reentering(hold) => self.holds.get(&hold)?.trouble(),
         }
     }
 
@@ -269,9 +269,10 @@ impl Engine {
             if since.is_none_or(|since| self.now.since(since) < limit) {
                 continue;
             }
-            let mut asked = std::mem::take(&mut hold.release.requests);
-            hold.release.background |= !asked.is_empty();
-            for todo in &mut hold.todo {
+            let Some(errands) = hold.known_errands() else { continue };
+            let mut asked = std::mem::take(&mut errands.release.requests);
+            errands.release.background |= !asked.is_empty();
+            for todo in &mut errands.todo {
                 if let Todo::LowerCount(request) = todo {
                     asked.extend(request.take());
                 }
@@ -370,7 +371,7 @@ impl Engine {
     /// The contender of a name has to hear wake-ups.
     pub(super) fn want_lock_channel(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let channel = name.channel.clone();
+        let channel = name.channel(self.config.profile);
         self.timers.clear(TimerKey::Linger(key));
         let wanted = self.wakeups.want(&channel, Listener::Name(key));
         self.subscribe(wanted);
@@ -424,7 +425,7 @@ impl Engine {
     }
 
     pub(super) fn on_resubscribe(&mut self, key: u64) {
-        let Some(channel) = self.names.get(&key).map(|name| name.channel.clone()) else { return };
+        let Some(channel) = self.names.get(&key).and_then(|name| name.known_channel()) else { return };
         if !self.wakeups.is_confirmed(&channel) {
             let wanted = self.wakeups.again(&channel);
             self.subscribe(wanted);
@@ -460,7 +461,7 @@ impl Engine {
         if name.has_waiters() {
             add(&self.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
-            name.must_try = Some(Cause::WakeUp);
+            name.contest_mut().must_try = Some(Cause::WakeUp);
             self.touch(key);
         }
     }
@@ -480,10 +481,10 @@ impl Engine {
     /// A name without waiters: its subscription stays a little, then all of it goes.
     pub(super) fn settle(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let (channel, idle, turn) = (name.channel.clone(), name.is_idle(), name.others_turn);
+        let (channel, idle, turn) = (name.known_channel(), name.is_idle(), name.contest().others_turn);
         self.timers.clear(TimerKey::Try(key));
         self.timers.clear(TimerKey::SelfWait(key));
-        if self.wakeups.listens(&channel, Listener::Name(key)) {
+        if channel.is_some_and(|channel| self.wakeups.listens(&channel, Listener::Name(key))) {
             if !self.timers.is_set(TimerKey::Linger(key)) {
                 self.timers.set(TimerKey::Linger(key), self.now.plus(LINGER));
             }
@@ -492,6 +493,10 @@ impl Engine {
         } else if idle {
             if let Some(name) = self.names.remove(&key) {
                 self.keys.remove(&name.lock);
+            }
+        } else if !self.attempt_in_flight(key) {
+            if let Some(name) = self.names.get_mut(&key) {
+                name.calm_down(self.now);
             }
         }
     }
@@ -504,10 +509,10 @@ impl Engine {
     }
 
     pub(super) fn forget_channel(&mut self, key: u64) {
-        let Some(channel) = self.names.get(&key).map(|name| name.channel.clone()) else { return };
+        let Some(channel) = self.names.get(&key).map(|name| name.known_channel()) else { return };
         self.timers.clear(TimerKey::Linger(key));
         self.timers.clear(TimerKey::Resubscribe(key));
-        if self.wakeups.forget(&channel, Listener::Name(key)) {
+        if let Some(channel) = channel.filter(|channel| self.wakeups.forget(channel, Listener::Name(key))) {
             self.effects.push(Effect::Unsubscribe { channel, sharded: self.is_sharded() });
         }
         self.touch(key);
@@ -560,8 +565,8 @@ impl Engine {
     fn end_cleanup(&mut self, id: u64) {
         self.timers.clear(TimerKey::Cleanup(id));
         let Some(dead) = self.cleanup.remove(id) else { return };
-        if let Some(name) = self.names.get_mut(&dead.name) {
-            name.dead.retain(|other| *other != id);
+        if let Some(contest) = self.names.get_mut(&dead.name).and_then(|name| name.known_contest()) {
+            contest.dead.retain(|other| *other != id);
         }
         self.touch(dead.name);
     }

@@ -1,15 +1,20 @@
 //! The waiters of a name. The first of them is the contender; what it has to do belongs to the name, so that the role
 //! passes on with everything that is pending when it leaves.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
 use crate::lease::Lease;
 use crate::map::Map;
 use crate::name::LockName;
+use crate::name::WireProfile;
 use crate::owner::OwnerKey;
 
 /// The turns of others after a release of ours end after this, whatever they do.
@@ -75,7 +80,20 @@ impl Trouble {
 #[derive(Debug)]
 pub(crate) struct Name {
     pub(crate) lock: LockName,
-    pub(crate) channel: Arc<str>,
+    /// Spelled out when it is first needed: not for as long as a lock is only held.
+    channel: OnceCell<Arc<str>>,
+    /// Holds of this name that are not gone.
+    pub(crate) holds: SmallVec<[u64; 2]>,
+    /// Hand-offs since the last publish or fresh grant, and when that was.
+    pub(crate) hand_offs: u32,
+    published_at: Moment,
+    contest: Option<Box<Contest>>,
+}
+
+/// What a name is to its waiters. It takes no memory while nobody waits and nothing that happened matters to the next:
+/// then it is as new.
+#[derive(Debug)]
+pub(crate) struct Contest {
     /// By ticket: first come, first served.
     queue: BTreeMap<u64, RequestId>,
     next_ticket: u64,
@@ -83,8 +101,6 @@ pub(crate) struct Name {
     owners: Map<OwnerKey, usize>,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
-    /// Holds of this name that are not gone.
-    pub(crate) holds: Vec<u64>,
     /// Dead hold ids that are being cleaned up.
     pub(crate) dead: Vec<u64>,
     /// The contender has to try, and why; set by whatever may have freed the lock, cleared when an attempt is sent.
@@ -103,9 +119,6 @@ pub(crate) struct Name {
     pub(crate) failures: u32,
     /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
     pub(crate) trouble: Option<Trouble>,
-    /// Hand-offs since the last publish or fresh grant, and when that was.
-    pub(crate) hand_offs: u32,
-    pub(crate) published_at: Moment,
     /// Why the attempt on the wire was made.
     pub(crate) trying_because: Cause,
 }
@@ -122,17 +135,13 @@ struct Turns {
     heard: u64,
 }
 
-impl Name {
-    pub(crate) fn new(lock: LockName, channel: Arc<str>) -> Self {
+impl Contest {
+    fn new() -> Self {
         Self {
-            lock,
-            channel,
             queue: BTreeMap::new(),
             next_ticket: 0,
             owners: Map::default(),
             once: 0,
-            answered_at: Moment::ZERO,
-            holds: Vec::new(),
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
             sleep: (Moment::ZERO, Cause::Duty),
@@ -140,81 +149,142 @@ impl Name {
             others_turn: Moment::ZERO,
             turns: Turns::default(),
             known_held: false,
+            answered_at: Moment::ZERO,
             failures: 0,
             trouble: None,
-            hand_offs: 0,
-            published_at: Moment::ZERO,
             trying_because: Cause::Duty,
         }
     }
 
+    /// Whether a new one would do as well.
+    fn is_over(&self, now: Moment) -> bool {
+        let waits =
+            self.not_before.max(self.others_turn) > now || self.turns.left > 0 || self.turns.heard > 0;
+        let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
+        self.queue.is_empty() && !waits && !failing
+    }
+}
+
+impl Name {
+    pub(crate) fn new(lock: LockName) -> Self {
+        Self {
+            lock,
+            channel: OnceCell::new(),
+            holds: SmallVec::new(),
+            hand_offs: 0,
+            published_at: Moment::ZERO,
+            contest: None,
+        }
+    }
+
+    pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
+        Arc::clone(self.channel.get_or_init(|| self.lock.channel(profile)))
+    }
+
+    /// The channel, if anything was ever to be heard or said there.
+    pub(crate) fn known_channel(&self) -> Option<Arc<str>> {
+        self.channel.get().cloned()
+    }
+
+    pub(crate) fn contest(&self) -> &Contest {
+        static AS_NEW: LazyLock<Contest> = LazyLock::new(Contest::new);
+        self.contest.as_deref().unwrap_or(&AS_NEW)
+    }
+
+    /// To be written to.
+    pub(crate) fn contest_mut(&mut self) -> &mut Contest {
+        self.contest.get_or_insert_with(|| Box::new(Contest::new()))
+    }
+
+    /// To be written to what means nothing to a new one.
+    pub(crate) fn known_contest(&mut self) -> Option<&mut Contest> {
+        self.contest.as_deref_mut()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_calm(&self) -> bool {
+        self.contest.is_none()
+    }
+
+    /// Keeps no memory for waiters when there are none. No attempt may be on the wire.
+    pub(crate) fn calm_down(&mut self, now: Moment) {
+        self.contest.take_if(|contest| contest.is_over(now));
+    }
+
     /// Puts a waiter at the end of the queue.
     pub(crate) fn push(&mut self, request: RequestId, waiter: &mut Waiter) {
-        waiter.ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.queue.insert(waiter.ticket, request);
-        *self.owners.entry(waiter.owner).or_default() += 1;
-        self.once += usize::from(waiter.once);
+        let contest = self.contest_mut();
+        waiter.ticket = contest.next_ticket;
+        contest.next_ticket += 1;
+        contest.queue.insert(waiter.ticket, request);
+        *contest.owners.entry(waiter.owner).or_default() += 1;
+        contest.once += usize::from(waiter.once);
     }
 
     /// Takes a waiter out of the queue.
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
-        if self.queue.remove(&waiter.ticket).is_none() {
+        let Some(contest) = self.known_contest() else { return };
+        if contest.queue.remove(&waiter.ticket).is_none() {
             return;
         }
-        self.once -= usize::from(waiter.once);
-        if let Some(count) = self.owners.get_mut(&waiter.owner) {
+        contest.once -= usize::from(waiter.once);
+        if let Some(count) = contest.owners.get_mut(&waiter.owner) {
             *count -= 1;
             if *count == 0 {
-                self.owners.remove(&waiter.owner);
+                contest.owners.remove(&waiter.owner);
             }
         }
-        if self.queue.is_empty() {
+        if contest.queue.is_empty() {
             // Both keep memory when they are empty, and most names are held without anybody waiting.
-            self.queue = BTreeMap::new();
-            self.owners = Map::default();
+            contest.queue = BTreeMap::new();
+            contest.owners = Map::default();
         }
     }
 
     /// The one waiter that talks to the server.
     pub(crate) fn contender(&self) -> Option<RequestId> {
-        self.queue.values().next().copied()
+        self.contest().queue.values().next().copied()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.queue.values().copied()
+        self.contest().queue.values().copied()
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.queue.len()
+        self.contest().queue.len()
     }
 
     pub(crate) fn has_waiters(&self) -> bool {
-        !self.queue.is_empty()
+        !self.contest().queue.is_empty()
     }
 
     pub(crate) fn has_owner(&self, owner: OwnerKey) -> bool {
-        self.owners.contains_key(&owner)
+        self.contest().owners.contains_key(&owner)
     }
 
     /// Lets a waiter have the place of one that has left.
     pub(crate) fn take_place(&mut self, request: RequestId, waiter: &mut Waiter, ticket: u64) {
-        self.queue.remove(&waiter.ticket);
+        let queue = &mut self.contest_mut().queue;
+        queue.remove(&waiter.ticket);
         waiter.ticket = ticket;
-        self.queue.insert(ticket, request);
+        queue.insert(ticket, request);
     }
 
     /// Remembers that the lock may be free. A reason that is already pending stays: it came first.
-    pub(crate) fn wake(&mut self, cause: Cause) {
-        self.must_try.get_or_insert(cause);
+    pub(crate) fn wake(&mut self) {
+        // A new one has to try anyway.
+        if let Some(contest) = self.known_contest() {
+            contest.must_try.get_or_insert(Cause::Duty);
+        }
     }
 
     /// Why the contender may try now, or when it may. One that is in a hurry takes no account of others.
     pub(crate) fn due(&self, now: Moment, hurry: bool) -> Result<Cause, Moment> {
-        let not_before = if hurry { self.not_before } else { self.not_before.max(self.others_turn) };
-        let (at, cause) = match self.must_try {
+        let Contest { not_before, others_turn, must_try, sleep, .. } = *self.contest();
+        let not_before = if hurry { not_before } else { not_before.max(others_turn) };
+        let (at, cause) = match must_try {
             Some(cause) => (not_before, cause),
-            None => (self.sleep.0.max(not_before), self.sleep.1),
+            None => (sleep.0.max(not_before), sleep.1),
         };
         if now >= at { Ok(cause) } else { Err(at) }
     }
@@ -232,27 +302,35 @@ impl Name {
 
     /// Messages from here on come after our own publish, or are it.
     pub(crate) fn start_counting(&mut self) {
-        self.turns.heard = 0;
+        if let Some(contest) = self.known_contest() {
+            contest.turns.heard = 0;
+        }
     }
 
     /// Lets others go first, until so many messages were heard, our own included. When nobody takes the lock for as
     /// long as `each`, nobody wants it.
     pub(crate) fn let_others(&mut self, now: Moment, messages: u64, each: Duration) {
-        let left = messages.saturating_sub(self.turns.heard);
-        self.turns = Turns { left, each, end: now.plus(TURNS), ..self.turns };
-        self.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
+        if messages == 0 && self.contest.is_none() {
+            return;
+        }
+        let contest = self.contest_mut();
+        let left = messages.saturating_sub(contest.turns.heard);
+        contest.turns = Turns { left, each, end: now.plus(TURNS), ..contest.turns };
+        contest.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
     }
 
     /// A message says that the lock was freed: of the others one less is to come, and the next has its time.
     pub(crate) fn note_freed(&mut self, now: Moment) {
-        self.turns.heard += 1;
-        self.turns.left = self.turns.left.saturating_sub(1);
-        let next = if self.turns.left > 0 { now.plus(self.turns.each) } else { Moment::ZERO };
-        self.others_turn = next.min(self.turns.end);
+        let Contest { turns, others_turn, .. } = self.contest_mut();
+        turns.heard += 1;
+        turns.left = turns.left.saturating_sub(1);
+        let next = if turns.left > 0 { now.plus(turns.each) } else { Moment::ZERO };
+        *others_turn = next.min(turns.end);
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.holds.is_empty() && self.dead.is_empty()
+        let contest = self.contest();
+        contest.queue.is_empty() && self.holds.is_empty() && contest.dead.is_empty()
     }
 }
 
@@ -261,28 +339,27 @@ mod tests {
     use super::*;
 
     fn name() -> Name {
-        Name::new(LockName::new("n").unwrap(), "c".into())
+        Name::new(LockName::new("n").unwrap())
     }
 
     #[test]
     fn a_sleep_ends_at_its_time_and_a_wake_up_ends_it_at_once() {
         let mut name = name();
         assert_eq!(name.due(Moment(5), false), Ok(Cause::Duty), "a new name has to try");
-        name.must_try = None;
-        name.sleep = (Moment(100), Cause::Fallback);
+        name.contest_mut().must_try = None;
+        name.contest_mut().sleep = (Moment(100), Cause::Fallback);
         assert_eq!(name.due(Moment(99), false), Err(Moment(100)));
         assert_eq!(name.due(Moment(100), false), Ok(Cause::Fallback));
-        name.wake(Cause::WakeUp);
+        name.contest_mut().must_try = Some(Cause::WakeUp);
         assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp));
-        name.wake(Cause::Duty);
+        name.wake();
         assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp), "the first reason stays");
     }
 
     #[test]
     fn the_turn_of_others_delays_even_a_wake_up() {
         let mut name = name();
-        name.others_turn = Moment(50);
-        name.wake(Cause::WakeUp);
+        name.contest_mut().others_turn = Moment(50);
         assert_eq!(name.due(Moment(49), false), Err(Moment(50)));
         assert_eq!(name.due(Moment(49), true), Ok(Cause::Duty), "but not what cannot wait");
         assert_eq!(name.due(Moment(50), false), Ok(Cause::Duty));
@@ -291,7 +368,6 @@ mod tests {
     #[test]
     fn a_turn_of_others_ends_when_all_of_them_had_it() {
         let mut name = name();
-        name.wake(Cause::WakeUp);
         let each = Duration::from_nanos(10);
         name.start_counting();
         name.note_freed(Moment(0)); // by ourselves: heard before the answer to the release
@@ -308,7 +384,6 @@ mod tests {
     #[test]
     fn turns_of_others_take_twenty_milliseconds_at_most() {
         let mut name = name();
-        name.wake(Cause::WakeUp);
         let (each, start) = (Duration::from_millis(15), Moment(1_000_000_000));
         name.start_counting();
         name.let_others(start, 1_000, each);
@@ -317,6 +392,30 @@ mod tests {
         assert_eq!(name.due(start.plus(each), false), Err(end));
         name.note_freed(end);
         assert_eq!(name.due(end, false), Ok(Cause::Duty));
+    }
+
+    #[test]
+    fn a_name_calms_down_when_nothing_matters_any_more() {
+        let mut name = name();
+        let calms = |name: &mut Name| {
+            name.calm_down(Moment(10));
+            name.is_calm()
+        };
+        name.contest_mut().must_try = None;
+        assert!(calms(&mut name));
+        let matter: [fn(&mut Contest); 6] = [
+            |contest| contest.not_before = Moment(11),
+            |contest| contest.others_turn = Moment(11),
+            |contest| contest.turns.left = 1,
+            |contest| contest.turns.heard = 1,
+            |contest| contest.failures = 1,
+            |contest| contest.dead.push(1),
+        ];
+        for (number, happens) in matter.iter().enumerate() {
+            happens(name.contest_mut());
+            assert!(!calms(&mut name), "{number}");
+            name.contest = None;
+        }
     }
 
     #[test]

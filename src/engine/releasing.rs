@@ -41,8 +41,7 @@ impl Engine {
             return;
         }
         let (key, owner, lock) = (hold.name, hold.owner, hold.lock.clone());
-        let todo = std::mem::take(&mut hold.todo);
-        let verifying = std::mem::take(&mut hold.verifying);
+        let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         if let Some(cell) = &hold.cell {
             if cell.loss().is_none() {
                 cell.release();
@@ -67,8 +66,9 @@ impl Engine {
         }
         self.answer_lost(id, verifying);
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.release.background = asked && requests.is_empty();
-            hold.release.requests.extend(requests);
+            let release = &mut hold.errands().release;
+            release.background = asked && requests.is_empty();
+            release.requests = requests;
         }
         self.send_release(id);
     }
@@ -111,9 +111,9 @@ impl Engine {
         let allowed = self.config.hand_off
             && self.stopping.is_none()
             && self.servers.is_usable(&hold.lock)
-            && hold.release.last_failure.is_none()
+            && hold.release().last_failure.is_none()
             && name.may_hand_off(self.now)
-            && name.dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
+            && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
         if allowed { name.contender() } else { None }
     }
 
@@ -178,7 +178,7 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => self.on_not_ours(id, true),
             Outcome::Done(_) => self.on_not_ours(id, false),
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
-                hold.release.last_failure = Some(failure.message);
+                hold.errands().release.last_failure = Some(failure.message);
                 self.retry_release(id);
             }
             Outcome::NotExecuted(failure) => {
@@ -186,8 +186,9 @@ impl Engine {
                 self.end_release(id, Some((error, failure.message)));
             }
             Outcome::Unknown(failure) => {
-                hold.release.may_be_done = true;
-                hold.release.last_failure = Some(failure.message);
+                let release = &mut hold.errands().release;
+                release.may_be_done = true;
+                release.last_failure = Some(failure.message);
                 self.retry_release(id);
             }
         }
@@ -220,7 +221,7 @@ impl Engine {
     /// Others were told: they get their turn before our contender tries.
     fn note_published(&mut self, key: u64, receivers: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel));
+        let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel(self.config.profile)));
         let others = receivers.saturating_sub(ourselves);
         // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
         let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
@@ -229,7 +230,9 @@ impl Engine {
         let now = self.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
-            name.known_held = false;
+            if let Some(contest) = name.known_contest() {
+                contest.known_held = false;
+            }
             // Without others a turn from before is over.
             name.let_others(now, if others > 0 { messages } else { 0 }, each);
         }
@@ -239,8 +242,8 @@ impl Engine {
     /// The key is gone or another's. After an unknown try that is what a release leaves behind.
     pub(super) fn on_not_ours(&mut self, id: u64, gone: bool) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let nobody_asks = hold.release.requests.is_empty() && !hold.release.background;
-        if hold.release.may_be_done || nobody_asks {
+        let nobody_asks = hold.release().requests.is_empty() && !hold.release().background;
+        if hold.release().may_be_done || nobody_asks {
             return self.end_release(id, None);
         }
         let name = hold.lock.clone();
@@ -262,7 +265,7 @@ impl Engine {
     fn give_up_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let server = self.servers.id_of(&hold.lock);
-        let cause = hold.release.last_failure.clone().unwrap_or_else(|| self.servers.last_trouble(server));
+        let cause = hold.release().last_failure.clone().unwrap_or_else(|| self.servers.last_trouble(server));
         let error = self.unavailable(hold.confirmed_at, server);
         self.end_release(id, Some((error, cause)));
     }
@@ -271,7 +274,7 @@ impl Engine {
     fn end_release(&mut self, id: u64, failure: Option<(Error, String)>) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (error, cause) = failure.unzip();
-        if let Some(cause) = cause.filter(|_| hold.release.background) {
+        if let Some(cause) = cause.filter(|_| hold.release().background) {
             let name = hold.lock.clone();
             add(&self.counters.failed_drop_releases, 1);
             self.report(Report::ReleaseFailed { name, hold: id, cause });
@@ -282,8 +285,8 @@ impl Engine {
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let key = hold.name;
-        let requests = std::mem::take(&mut hold.release.requests);
-        for request in requests {
+        let release = hold.known_errands().map(|errands| std::mem::take(&mut errands.release));
+        for request in release.unwrap_or_default().requests {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
             self.answer(request, answer);
         }
@@ -374,8 +377,9 @@ impl Engine {
     /// The hand-off did not happen, or nobody knows: its first half is done alone.
     fn release_plainly(&mut self, id: u64, cause: String, may_be_done: bool) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.release.last_failure = Some(cause);
-        hold.release.may_be_done |= may_be_done;
+        let release = &mut hold.errands().release;
+        release.last_failure = Some(cause);
+        release.may_be_done |= may_be_done;
         self.send_release(id);
     }
 

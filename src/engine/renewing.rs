@@ -57,7 +57,7 @@ impl Engine {
         self.check_validity(id);
         match self.holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
-                hold.verifying.push(request);
+                hold.errands().verifying.push(request);
                 let verification = Verification { hold: id, since: self.now, trouble: None };
                 self.verifications.insert(request, verification);
                 self.timers.set(TimerKey::Request(request), self.attempt_deadline());
@@ -146,7 +146,7 @@ impl Engine {
                 end = end.min(self.now.plus(lease.duration()));
                 hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
             }
-            let (name, verifying) = (hold.lock.clone(), std::mem::take(&mut hold.verifying));
+            let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let hinted = hold.force_hint;
             items.push(RenewItem { name, field: self.field(id), lease });
             renewing.push(Renewing { hold: id, lease, verifying, hinted });
@@ -226,6 +226,7 @@ impl Engine {
                     hold.force_hint &= !one.hinted;
                     // Whatever was refused with it was another's fault.
                     hold.renew_alone = false;
+                    hold.tidy();
                 }
                 if !self.note_confirmed(id, one.lease, sent) {
                     return self.answer_lost(id, one.verifying);
@@ -253,7 +254,7 @@ impl Engine {
 
     /// Somebody asked while the last renewal was on its way.
     pub(super) fn verify_if_asked(&mut self, id: u64) {
-        if self.holds.get(&id).is_some_and(|hold| !hold.verifying.is_empty() || hold.force_hint) {
+        if self.holds.get(&id).is_some_and(|hold| !hold.verifying().is_empty() || hold.force_hint) {
             self.verify_now(id);
         }
     }
@@ -280,7 +281,7 @@ impl Engine {
         if !hold.state.is_live() {
             return self.fail(request, lost);
         }
-        hold.verifying.retain(|other| *other != request);
+        hold.errands().verifying.retain(|other| *other != request);
         let server = self.servers.id_of(&hold.lock);
         let cause = verification.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
         self.fail(request, Error::Unavailable { waited: self.now.since(verification.since), cause });
@@ -327,7 +328,8 @@ impl Engine {
         match self.holds.get_mut(&one.hold) {
             Some(hold) if hold.state.is_live() => {
                 let open = &self.verifications;
-                hold.verifying.extend(one.verifying.into_iter().filter(|request| open.contains_key(request)));
+                let asked = one.verifying.into_iter().filter(|request| open.contains_key(request));
+                hold.add_verifying(asked);
                 self.renewals.set(one.hold, self.now.plus(pause));
             }
             // Lost meanwhile, for another reason than the one that was asked about.
@@ -357,7 +359,7 @@ impl Engine {
     pub(super) fn fail_verifications(&mut self, server: ServerId, failure: &Failure) {
         for id in self.holds_at(server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            for request in std::mem::take(&mut hold.verifying) {
+            for request in hold.take_verifying() {
                 let error = self.error_of(failure, self.now);
                 self.end_verification(request, Answer::Failed(error));
             }

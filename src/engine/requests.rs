@@ -351,8 +351,12 @@ impl Engine {
         }
         stopping.finished = true;
         let request = stopping.request;
-        let pending: Vec<RequestId> =
-            self.holds.values_mut().flat_map(|hold| std::mem::take(&mut hold.release.requests)).collect();
+        let pending: Vec<RequestId> = self
+            .holds
+            .values_mut()
+            .filter_map(|hold| hold.known_errands())
+            .flat_map(|errands| std::mem::take(&mut errands.release.requests))
+            .collect();
         for other in pending {
             self.fail(other, Error::Closed);
         }

@@ -6,6 +6,7 @@ mod corners;
 mod details;
 mod drops;
 mod limits;
+mod memory;
 mod servers;
 
 use std::collections::HashMap;

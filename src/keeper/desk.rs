@@ -1,5 +1,7 @@
 //! The tickets of callers who wait for an answer, or may still have to give one back.
 
+use std::collections::VecDeque;
+
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -8,28 +10,57 @@ use crate::slot::Put;
 use crate::slot::Ticket;
 use crate::slot::Withdrawal;
 
+/// From so many grants on the desk looks itself which were picked up. Most are released before.
+const UNASKED: usize = 256;
+
 /// A ticket stays here until its answer cannot come back: a grant's until it was picked up, cancelled or released.
 #[derive(Debug, Default)]
-pub(crate) struct Desk(Map<RequestId, Ticket>);
+pub(crate) struct Desk {
+    tickets: Map<RequestId, Ticket>,
+    /// In this order, those that are gone among them.
+    granted: VecDeque<RequestId>,
+}
 
 impl Desk {
     pub(crate) fn open(&mut self, request: RequestId, ticket: Ticket) {
-        self.0.insert(request, ticket);
+        self.tickets.insert(request, ticket);
     }
 
     /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
         let granted = matches!(answer, Answer::Granted(_));
-        let put = self.0.get(&request)?.put(answer);
+        let put = self.tickets.get(&request)?.put(answer);
         if !granted || put == Put::NobodyThere {
-            self.0.remove(&request);
+            self.tickets.remove(&request);
+        } else {
+            self.granted.push_back(request);
         }
         (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
     }
 
+    /// A grant that was picked up, among the two that lie here longest: called for each request, this keeps tickets few,
+    /// however many locks are held.
+    pub(crate) fn picked_up(&mut self) -> Option<Event> {
+        for _ in 0..2 {
+            if self.granted.len() <= UNASKED {
+                return None;
+            }
+            let request = self.granted.pop_front()?;
+            match self.tickets.get(&request) {
+                Some(ticket) if ticket.is_taken() => {
+                    self.tickets.remove(&request);
+                    return Some(Event::PickedUp { request });
+                }
+                Some(_) => self.granted.push_back(request),
+                None => {}
+            }
+        }
+        None
+    }
+
     /// Takes an untaken grant back. Either way nothing comes back any more.
     pub(crate) fn withdraw(&mut self, request: RequestId) -> Event {
-        match self.0.remove(&request).as_ref().map(Ticket::withdraw) {
+        match self.tickets.remove(&request).as_ref().map(Ticket::withdraw) {
             Some(Withdrawal::TakenBack) => Event::Withdrawn { request },
             Some(Withdrawal::PickedUp) | None => Event::PickedUp { request },
         }
@@ -37,21 +68,21 @@ impl Desk {
 
     /// The caller is gone. None: the engine knows, or has answered for good.
     pub(crate) fn cancel(&mut self, request: RequestId) -> Option<Event> {
-        self.0.remove(&request).map(|_| Event::Cancel { request })
+        self.tickets.remove(&request).map(|_| Event::Cancel { request })
     }
 
     /// Whoever releases has picked up.
     pub(crate) fn forget(&mut self, request: RequestId) {
-        self.0.remove(&request);
+        self.tickets.remove(&request);
     }
 
     pub(crate) fn is_open(&self, request: RequestId) -> bool {
-        self.0.contains_key(&request)
+        self.tickets.contains_key(&request)
     }
 
     /// Every caller still waiting is told that the client is closed.
     pub(crate) fn close(&mut self) {
-        self.0.clear();
+        self.tickets.clear();
     }
 }
 
@@ -117,6 +148,49 @@ mod tests {
         assert!(take(&slot).is_ready());
         assert!(matches!(desk.withdraw(REQUEST), Event::PickedUp { .. }));
         assert!(!desk.is_open(REQUEST));
+    }
+
+    #[test]
+    fn of_many_grants_those_that_were_picked_up_leave() {
+        let mut desk = Desk::default();
+        let untaken = |number: u64| number % 10 == 0;
+        let mut slots = Vec::new();
+        let mut told = Vec::new();
+        for number in 0..2_000 {
+            let (slot, ticket) = slot();
+            desk.open(RequestId(number), ticket);
+            desk.answer(RequestId(number), grant());
+            if !untaken(number) {
+                assert!(take(&slot).is_ready());
+            }
+            slots.push(slot);
+            match desk.picked_up() {
+                Some(Event::PickedUp { request }) => told.push(request.0),
+                None => {}
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(desk.tickets.len() <= UNASKED + 200 + 10, "{}", desk.tickets.len());
+        assert!(told.iter().all(|number| !untaken(*number)));
+        for number in 0..2_000 {
+            let open = desk.is_open(RequestId(number));
+            assert!(open != told.contains(&number), "told of it, or still here: {number}");
+            assert!(open || !untaken(number), "{number} may still be withdrawn");
+        }
+    }
+
+    #[test]
+    fn what_was_released_leaves_nothing_behind() {
+        let mut desk = Desk::default();
+        for number in 0..2_000 {
+            let (slot, ticket) = slot();
+            desk.open(RequestId(number), ticket);
+            desk.answer(RequestId(number), grant());
+            assert!(take(&slot).is_ready());
+            desk.forget(RequestId(number));
+            assert!(desk.picked_up().is_none());
+            assert!(desk.tickets.is_empty() && desk.granted.len() <= UNASKED);
+        }
     }
 
     #[test]

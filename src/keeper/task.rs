@@ -240,6 +240,9 @@ impl Task {
             Message::Ask { request, ticket, event } => {
                 self.desk.open(request, ticket);
                 self.handle(now, event);
+                if let Some(event) = self.desk.picked_up() {
+                    self.handle(now, event);
+                }
             }
             Message::Connect { request, ticket, since, deadline } => {
                 self.desk.open(request, ticket);

@@ -14,6 +14,7 @@ pub(super) enum Stream {
     Step,
     Nemesis,
     Fault,
+    Desk,
 }
 
 impl Chance {

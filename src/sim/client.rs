@@ -129,6 +129,8 @@ pub(super) enum Inbound {
     /// A task looks at its slot, or does what it has in mind.
     Wake(usize, RequestId),
     Cancel(usize, RequestId),
+    /// The keeper sees for itself that a grant was picked up.
+    PickedUp(RequestId),
     Step(usize),
     Tick(u64),
 }
@@ -378,6 +380,12 @@ impl Client {
             ask.open = false;
         }
         Ok((granted && nobody).then_some(Event::Cancel { request }))
+    }
+
+    /// Whether the keeper has something to tell the engine.
+    pub(super) fn sees_picked_up(&mut self, request: RequestId) -> bool {
+        let ask = self.asks.get_mut(&request).filter(|ask| matches!(ask.slot, Slot::Taken));
+        ask.is_some_and(|ask| std::mem::take(&mut ask.open))
     }
 
     pub(super) fn withdraw(&mut self, request: RequestId) -> Event {

@@ -245,6 +245,7 @@ impl World {
                 to.tasks[task].pending = None;
                 if let Answer::Granted(cell) = answer {
                     to.tasks[task].guards.push(Guard { level: request, cell });
+                    self.look_at_desk(client, request);
                 }
                 self.step_later(client, task);
             }
@@ -255,6 +256,15 @@ impl World {
             other => ask.slot = other,
         }
         Ok(())
+    }
+
+    /// With many grants open the keeper may see at any time which were picked up.
+    fn look_at_desk(&mut self, client: usize, request: RequestId) {
+        let mut chance = self.stream(Stream::Desk, [client as u64, request.0, 0]);
+        if chance.permille(300) {
+            let wait = chance.time(1, self.plan.lease_us());
+            self.send_to_client(wait, client, Inbound::PickedUp(request));
+        }
     }
 
     /// Granted, taken back, and polled after all: as the face does it.

@@ -379,6 +379,12 @@ impl World {
             }
             Inbound::Wake(task, request) => self.on_wake(client, task, request),
             Inbound::Cancel(task, request) => self.on_cancel(client, task, request),
+            Inbound::PickedUp(request) => {
+                if self.clients[client].finished || !self.clients[client].sees_picked_up(request) {
+                    return Ok(());
+                }
+                self.handle(client, Event::PickedUp { request })
+            }
             Inbound::Step(task) => self.step(client, task),
             Inbound::Tick(number) => {
                 if self.clients[client].tick != number {

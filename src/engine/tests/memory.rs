@@ -1,0 +1,75 @@
+//! What a lock that is only held takes: nothing for waiters it does not have, nothing for what it has not to do.
+
+use super::*;
+use crate::engine::hold::Hold;
+use crate::engine::queue::Name;
+use crate::engine::timers::TimerKey;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+impl Hand {
+    /// Whether nothing is kept but the name and the hold themselves.
+    fn is_calm(&self) -> bool {
+        let names = self.engine.names.values().all(|name| name.is_calm());
+        names && self.engine.holds.values().all(|hold| hold.is_calm())
+    }
+}
+
+#[test]
+fn records_are_as_large_as_they_have_to_be() {
+    assert!(size_of::<Hold>() <= 264, "{}", size_of::<Hold>());
+    assert!(size_of::<Name>() <= 88, "{}", size_of::<Name>());
+}
+
+#[test]
+fn a_lock_that_is_only_held_is_calm() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    assert!(hand.is_calm(), "granted");
+    hand.event(Event::PickedUp { request: level });
+    hand.live(10 * SECOND);
+    assert!(hand.is_calm(), "renewed");
+    hand.requests += 1;
+    let verify = RequestId(hand.requests);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+    assert!(hand.is_calm(), "verified");
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    assert!(hand.is_calm(), "re-entered");
+    let release = hand.release(&cell, inner);
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    assert!(matches!(hand.answer(release), Answer::Done));
+    assert!(hand.is_calm(), "and left");
+}
+
+#[test]
+fn a_name_is_calm_again_when_its_waiters_are_gone() {
+    let mut hand = Hand::new();
+    hand.hold(1);
+    let waiter = hand.ask(2, Wait::Forever);
+    assert!(!hand.is_calm());
+    hand.event(Event::Cancel { request: waiter });
+    assert!(hand.is_calm());
+}
+
+#[test]
+fn who_has_shown_his_guard_needs_no_timer_for_it() {
+    let mut hand = Hand::new();
+    let (level, _) = hand.hold(1);
+    let offer =
+        |hand: &Hand| hand.engine.holds.keys().any(|id| hand.engine.timers.is_set(TimerKey::Offer(*id)));
+    assert!(offer(&hand));
+    let inner = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    hand.event(Event::PickedUp { request: level });
+    assert!(offer(&hand), "the other level was not picked up");
+    hand.event(Event::PickedUp { request: inner });
+    assert!(!offer(&hand));
+}
