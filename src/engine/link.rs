@@ -20,6 +20,7 @@ use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
+use crate::engine::requests::Asking;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::engine::wakeups::LINGER;
@@ -113,20 +114,25 @@ impl Engine {
     }
 
     pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
-        // With commands answered it is the pub/sub connection: wake-ups are late, nothing else.
+        // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
         if !self.is_up(server) {
             self.begin_outage(server, &failure.message);
         }
         if failure.kind.is_transient() {
             return self.check_ready();
         }
-        // Trying again will not mend it: whoever waits hears of it now.
+        // Trying again will not mend it: whom it concerns hears of it now.
         for request in std::mem::take(&mut self.ready) {
             let error = self.error_of(&failure, self.now);
             self.fail(request, error);
         }
-        self.fail_queries(server, &failure);
-        self.fail_verifications(server, &failure);
+        let listens = |asking: &Asking| matches!(asking, Asking::Probe(probe) if probe.listen.is_some());
+        if self.is_up(server) {
+            self.fail_queries(server, &failure, listens);
+        } else {
+            self.fail_queries(server, &failure, |_| true);
+            self.fail_verifications(server, &failure);
+        }
         for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
         }

@@ -154,8 +154,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure) {
-        let here = self.queries.iter().filter(|(_, query)| self.server_of_query(query) == server);
+    /// Ends those at a server that are of a kind.
+    pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure, of: impl Fn(&Asking) -> bool) {
+        let here = |query: &Query| self.server_of_query(query) == server && of(&query.asking);
+        let here = self.queries.iter().filter(|(_, query)| here(query));
         let here: Vec<RequestId> = here.map(|(request, _)| *request).collect();
         for request in here {
             let Some(query) = self.end_query(request) else { continue };

@@ -1097,6 +1097,34 @@ fn configuration_trouble_is_told_at_once() {
 }
 
 #[test]
+fn refused_subscriptions_concern_only_those_who_have_to_hear_something() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    let waiter = hand.ask(2, Wait::Forever);
+    let (verify, ping) = (RequestId(900), RequestId(901));
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.event(Event::Ping { request: ping });
+    hand.take("ping");
+    let failure = Failure::new(FailureKind::Auth, "WRONGPASS");
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure: failure.clone() });
+    assert!(matches!(hand.answer(waiter), Answer::Failed(Error::Auth { .. })));
+    hand.is_open(verify);
+    hand.is_open(ping);
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+    // Without commands they are refused, too.
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.unknown(op);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
+    for request in [verify, ping] {
+        assert!(matches!(hand.answer(request), Answer::Failed(Error::Auth { .. })));
+    }
+}
+
+#[test]
 fn a_parent_that_waits_for_its_child_is_reported_once() {
     let mut hand = Hand::new();
     let (level, _) = hand.hold(1);
