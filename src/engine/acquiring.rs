@@ -222,7 +222,7 @@ impl Engine {
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
         self.names[&key].holds.iter().any(|id| {
-            self.holds.get(id).is_some_and(|hold| hold.state == State::Acquiring && hold.op.is_some())
+            self.holds.get(id).is_some_and(|hold| hold.state == State::Acquiring && hold.sending.is_some())
         })
     }
 
@@ -256,10 +256,10 @@ impl Engine {
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        let op = self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
+        self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
-            hold.op = Some((op, Sending::Acquire));
+            hold.sending = Some(Sending::Acquire);
             hold.max_end = end;
             hold.key_end = deadline.plus(lease.duration());
         }
@@ -321,7 +321,7 @@ impl Engine {
         outcome: Outcome<Reply>,
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.op = None;
+        hold.sending = None;
         // `max_hold` left it less than the command timeout.
         let cut_short = hold.max_end.is_some();
         let out_of_time = hurried && hold.taker.is_none();
@@ -672,7 +672,7 @@ impl Engine {
         });
         let Some(hold) = self.holds.get_mut(&attempt) else { return };
         hold.taker = heir;
-        if hold.taker.is_none() && hold.op.is_none() {
+        if hold.taker.is_none() && hold.sending.is_none() {
             self.drop_hold(attempt);
         }
     }

@@ -5,7 +5,6 @@
 
 use std::collections::VecDeque;
 
-use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::engine::Engine;
 use crate::engine::Op;
@@ -47,9 +46,8 @@ impl Engine {
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {
-        let op = OpId(self.fresh_id());
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.op = Some((op, Sending::Release));
+        hold.sending = Some(Sending::Release);
         self.drops.queued.push_back(id);
     }
 
@@ -75,7 +73,7 @@ impl Engine {
         let Some(id) = name.holds.iter().copied().find(queued) else { return };
         self.drops.queued.retain(|other| *other != id);
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.op = None;
+            hold.sending = None;
         }
         self.send_release(id);
     }
@@ -139,7 +137,7 @@ impl Engine {
     /// By itself it learns what is wrong with its own key.
     fn release_alone(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.op = None;
+        hold.sending = None;
         hold.errands().release.alone = true;
         if self.now >= hold.key_end {
             return self.on_not_ours(id, true);

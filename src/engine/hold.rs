@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::backend::OpId;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Trouble;
 use crate::error::LossReason;
-use crate::lease::Lease;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
@@ -101,7 +99,7 @@ pub(crate) enum Todo {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Sending {
     Acquire,
-    Reenter { request: RequestId, lease: Lease, abandoned: bool },
+    Reenter { request: RequestId, abandoned: bool },
     LowerCount { requests: Vec<Option<RequestId>> },
     Release,
     HandOff,
@@ -154,8 +152,9 @@ pub(crate) struct Hold {
     /// Who gets the grant of an attempt; `None` once that caller has gone.
     pub(crate) taker: Option<RequestId>,
     pub(crate) levels: SmallVec<[Level; 1]>,
-    pub(crate) op: Option<(OpId, Sending)>,
-    pub(crate) renewal: Option<OpId>,
+    pub(crate) sending: Option<Sending>,
+    /// A renewal of it is on the wire.
+    pub(crate) renewing: bool,
     errands: Option<Box<Errands>>,
     pub(crate) granted_at: Moment,
     /// When the command that was granted was sent: `max_hold` counts from here.
@@ -193,8 +192,8 @@ impl Hold {
             cell: None,
             taker: None,
             levels: SmallVec::new(),
-            op: None,
-            renewal: None,
+            sending: None,
+            renewing: false,
             errands: None,
             granted_at: Moment::ZERO,
             begun: Moment::ZERO,
@@ -306,7 +305,7 @@ impl Hold {
 
     /// Re-entries granted or on their way.
     pub(crate) fn count_wanted(&self) -> usize {
-        let on_the_wire = matches!(self.op, Some((_, Sending::Reenter { abandoned: false, .. })));
+        let on_the_wire = matches!(self.sending, Some(Sending::Reenter { abandoned: false, .. }));
         let queued = self.todo().filter(|todo| matches!(todo, Todo::Reenter(_))).count();
         self.levels.len() + queued + usize::from(on_the_wire)
     }

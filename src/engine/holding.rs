@@ -62,7 +62,7 @@ impl Engine {
     /// A lost hold stays until its last guard is gone, so that its owner gets errors and not a new hold.
     fn drop_if_lost(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if matches!(hold.state, State::Lost(_)) && hold.levels.is_empty() && hold.op.is_none() {
+        if matches!(hold.state, State::Lost(_)) && hold.levels.is_empty() && hold.sending.is_none() {
             self.drop_hold(id);
         }
     }
@@ -82,7 +82,7 @@ impl Engine {
     /// Sends the next command of a hold, if none is on the wire.
     pub(super) fn advance(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.op.is_some() || !hold.state.is_live() {
+        if hold.sending.is_some() || !hold.state.is_live() {
             return;
         }
         if hold.levels.is_empty() {
@@ -145,9 +145,9 @@ impl Engine {
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let command = Command::Acquire { name, field: self.field(id), count, lease, not_after };
-        let op = self.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
+        self.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.op = Some((op, Sending::Reenter { request, lease: waiter.lease, abandoned: false }));
+            hold.sending = Some(Sending::Reenter { request, abandoned: false });
         }
     }
 
@@ -161,7 +161,7 @@ impl Engine {
     pub(super) fn abandon_reentry(&mut self, id: u64, request: RequestId) {
         self.forget_todo(id, request);
         if let Some(hold) = self.holds.get_mut(&id) {
-            if let Some((_, Sending::Reenter { request: sent, abandoned, .. })) = &mut hold.op {
+            if let Some(Sending::Reenter { request: sent, abandoned }) = &mut hold.sending {
                 *abandoned |= *sent == request;
             }
         }
@@ -175,7 +175,7 @@ impl Engine {
         outcome: Outcome<Reply>,
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some((_, Sending::Reenter { request, abandoned, .. })) = hold.op.take() else { return };
+        let Some(Sending::Reenter { request, abandoned }) = hold.sending.take() else { return };
         if !hold.state.is_live() {
             return self.drop_if_lost(id);
         }
@@ -285,15 +285,15 @@ impl Engine {
         let to = self.servers.id_of(&name);
         let command = Command::Release { name, field: self.field(id), count, announce };
         let deadline = self.attempt_deadline();
-        let op = self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
+        self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.op = Some((op, Sending::LowerCount { requests }));
+            hold.sending = Some(Sending::LowerCount { requests });
         }
     }
 
     pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some((_, Sending::LowerCount { requests })) = hold.op.take() else { return };
+        let Some(Sending::LowerCount { requests }) = hold.sending.take() else { return };
         let live = hold.state.is_live();
         let waiting = requests.iter().copied().flatten();
         match outcome {
@@ -464,8 +464,8 @@ impl Engine {
     /// Answers what a lost hold had still to do.
     fn end_pending(&mut self, id: u64, todo: impl IntoIterator<Item = Todo>, verifying: Vec<RequestId>) {
         let error = self.lost_error(id);
-        let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.op.as_ref()) {
-            Some((_, Sending::Reenter { request, abandoned: false, .. })) => Some(Todo::Reenter(*request)),
+        let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.sending.as_ref()) {
+            Some(Sending::Reenter { request, abandoned: false }) => Some(Todo::Reenter(*request)),
             _ => None,
         };
         for todo in todo.into_iter().chain(on_the_wire) {

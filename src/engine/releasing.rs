@@ -37,7 +37,7 @@ impl Engine {
     /// Begins the last release: the last level is given up, or the grant was nobody's.
     pub(super) fn start_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.op.is_some() || !hold.enter(Input::LastLevel) {
+        if hold.sending.is_some() || !hold.enter(Input::LastLevel) {
             return;
         }
         let (key, owner, lock) = (hold.name, hold.owner, hold.lock.clone());
@@ -85,7 +85,7 @@ impl Engine {
     /// Sends the release, as a hand-off when a waiter of this client may have the lock next.
     pub(super) fn send_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.op.is_some() {
+        if hold.sending.is_some() {
             return;
         }
         if self.now >= hold.key_end {
@@ -122,9 +122,9 @@ impl Engine {
         let (name, announce) = (hold.lock.clone(), self.announce(&hold.lock));
         let command = Command::Release { name, field: self.field(id), count: 0, announce };
         let to = self.servers.id_of(&hold.lock);
-        let op = self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
+        self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.op = Some((op, Sending::Release));
+            hold.sending = Some(Sending::Release);
             let key = hold.name;
             self.count_freed(key);
         }
@@ -152,15 +152,15 @@ impl Engine {
         let to = self.new_hold(key, request, &waiter);
         let command =
             Command::HandOff { name, from: self.field(from), to: self.field(to), lease, not_after, announce };
-        let op = self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
+        self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         self.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
-            to.op = Some((op, Sending::HandOff));
+            to.sending = Some(Sending::HandOff);
             to.max_end = end;
             to.key_end = deadline.plus(lease.duration());
         }
         if let Some(from) = self.holds.get_mut(&from) {
-            from.op = Some((op, Sending::HandOff));
+            from.sending = Some(Sending::HandOff);
         }
         self.count_freed(key);
         true
@@ -170,7 +170,7 @@ impl Engine {
 
     pub(super) fn on_release_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.op = None;
+        hold.sending = None;
         match outcome {
             Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
                 self.on_freed(id, receivers);
@@ -327,7 +327,7 @@ impl Engine {
     ) {
         for id in [from, to] {
             if let Some(hold) = self.holds.get_mut(&id) {
-                hold.op = None;
+                hold.sending = None;
             }
         }
         match outcome {

@@ -39,7 +39,7 @@ impl Engine {
     /// Registers a watched hold for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.state.is_live() && hold.is_renewed() && hold.renewal.is_none() {
+        if hold.state.is_live() && hold.is_renewed() && !hold.renewing {
             self.renewals.set(id, hold.renew_at(self.config.lease));
         }
     }
@@ -47,7 +47,7 @@ impl Engine {
     /// Asks the server about a hold now; extends it if it is watched.
     pub(super) fn verify_now(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.state.is_live() && hold.renewal.is_none() {
+        if hold.state.is_live() && !hold.renewing {
             self.renewals.set(id, self.now);
         }
     }
@@ -89,7 +89,7 @@ impl Engine {
         let mut alone = Vec::new();
         for id in ids {
             let Some(hold) = self.holds.get(&id) else { continue };
-            if !hold.state.is_live() || hold.renewal.is_some() {
+            if !hold.state.is_live() || hold.renewing {
                 continue;
             }
             let server = self.servers.id_of(&hold.lock);
@@ -159,10 +159,10 @@ impl Engine {
         let command = Command::Renew { holds: items, not_after };
         let to = self.servers.id_of(&lock);
         self.renewals.sent(to, sent.len());
-        let op = self.send(Op::Renew(renewing), to, command, deadline, not_after);
+        self.send(Op::Renew(renewing), to, command, deadline, not_after);
         for id in sent {
             if let Some(hold) = self.holds.get_mut(&id) {
-                hold.renewal = Some(op);
+                hold.renewing = true;
             }
         }
     }
@@ -176,7 +176,7 @@ impl Engine {
     ) {
         for one in &holds {
             if let Some(hold) = self.holds.get_mut(&one.hold) {
-                hold.renewal = None;
+                hold.renewing = false;
             }
         }
         match outcome {
