@@ -82,7 +82,7 @@ impl Desk {
 
     /// Every caller still waiting is told that the client is closed.
     pub(crate) fn close(&mut self) {
-        self.tickets.clear();
+        *self = Self::default();
     }
 }
 
