@@ -720,7 +720,7 @@ impl Engine {
         if !hold.has_unpicked_level() {
             self.timers.clear(TimerKey::Offer(id));
         }
-        self.arm_renewal(id);
+        self.arm_first_renewal(id);
         self.set_hold_clock(id);
     }
 

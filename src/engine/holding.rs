@@ -261,6 +261,7 @@ impl Engine {
         self.granted.insert(request, id);
         self.set_offer_timer(id);
         self.arm_renewal(id);
+        self.verify_if_asked(id);
         self.set_hold_clock(id);
     }
 

@@ -121,20 +121,30 @@ impl Engine {
         if failure.kind.is_transient() {
             return self.check_ready();
         }
-        // Trying again will not mend it: whom it concerns hears of it now.
+        if self.is_up(server) {
+            self.refuse_listeners(server, &failure)
+        } else {
+            self.refuse_all(server, &failure)
+        }
+    }
+
+    /// Trying again will not mend it: whoever wants anything of this server hears of it now.
+    fn refuse_all(&mut self, server: ServerId, failure: &Failure) {
+        self.fail_queries(server, failure, |_| true);
+        self.fail_verifications(server, failure);
+        self.refuse_listeners(server, failure);
+    }
+
+    /// The same to those who have to hear something.
+    fn refuse_listeners(&mut self, server: ServerId, failure: &Failure) {
         for request in std::mem::take(&mut self.ready) {
-            let error = self.error_of(&failure, self.now);
+            let error = self.error_of(failure, self.now);
             self.fail(request, error);
         }
         let listens = |asking: &Asking| matches!(asking, Asking::Probe(probe) if probe.listen.is_some());
-        if self.is_up(server) {
-            self.fail_queries(server, &failure, listens);
-        } else {
-            self.fail_queries(server, &failure, |_| true);
-            self.fail_verifications(server, &failure);
-        }
+        self.fail_queries(server, failure, listens);
         for key in self.names_at(server) {
-            self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
+            self.fail_waiters(key, |engine, since| engine.error_of(failure, since));
         }
     }
 
@@ -323,7 +333,7 @@ impl Engine {
         self.servers.get_mut(id).asking_clock = false;
         if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
             if !failure.kind.is_transient() {
-                return self.on_connect_failed(id, failure.clone());
+                return self.refuse_all(id, failure);
             }
             let known = self.servers.get(id).is_some_and(|server| server.clock.is_known());
             let pause = if known { self.trouble_pause() } else { Duration::from_millis(50) };

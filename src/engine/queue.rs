@@ -158,8 +158,8 @@ impl Contest {
 
     /// Whether a new one would do as well.
     fn is_over(&self, now: Moment) -> bool {
-        let waits =
-            self.not_before.max(self.others_turn) > now || self.turns.left > 0 || self.turns.heard > 0;
+        let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
+        let waits = self.not_before.max(self.others_turn).max(turn) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
         self.queue.is_empty() && !waits && !failing
     }
@@ -206,7 +206,7 @@ impl Name {
         self.contest.is_none()
     }
 
-    /// Keeps no memory for waiters when there are none. No attempt may be on the wire.
+    /// Keeps no memory for waiters when there are none. Neither may an attempt be on the wire nor the channel subscribed.
     pub(crate) fn calm_down(&mut self, now: Moment) {
         self.contest.take_if(|contest| contest.is_over(now));
     }
@@ -402,12 +402,12 @@ mod tests {
             name.is_calm()
         };
         name.contest_mut().must_try = None;
-        assert!(calms(&mut name));
-        let matter: [fn(&mut Contest); 6] = [
+        name.contest_mut().turns = Turns { left: 1, each: Duration::ZERO, end: Moment(10), heard: 5 };
+        assert!(calms(&mut name), "what is over is over");
+        let matter: [fn(&mut Contest); 5] = [
             |contest| contest.not_before = Moment(11),
             |contest| contest.others_turn = Moment(11),
-            |contest| contest.turns.left = 1,
-            |contest| contest.turns.heard = 1,
+            |contest| (contest.turns.left, contest.turns.end) = (1, Moment(11)),
             |contest| contest.failures = 1,
             |contest| contest.dead.push(1),
         ];

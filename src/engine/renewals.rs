@@ -40,6 +40,14 @@ impl Renewals {
         self.due.insert((at, hold));
     }
 
+    /// Registers a hold that may be waiting to be asked about earlier: then it stays where it is.
+    pub(crate) fn arm(&mut self, hold: u64, at: Moment) {
+        let earlier = self.at.get(&hold).is_some_and(|known| *known <= at);
+        if !earlier && !self.parked.contains(&hold) && !self.in_line.contains_key(&hold) {
+            self.set(hold, at);
+        }
+    }
+
     pub(crate) fn remove(&mut self, hold: u64) {
         self.parked.remove(&hold);
         if let Some(at) = self.at.remove(&hold) {

@@ -36,12 +36,24 @@ pub(crate) struct Verification {
 }
 
 impl Engine {
-    /// Registers a watched hold for its next renewal.
+    /// Registers a watched hold that the server has just confirmed for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        if hold.state.is_live() && hold.is_renewed() && !hold.renewing {
-            self.renewals.set(id, hold.renew_at(self.config.lease));
+        if let Some(at) = self.next_renewal(id) {
+            self.renewals.set(id, at);
         }
+    }
+
+    /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
+    pub(super) fn arm_first_renewal(&mut self, id: u64) {
+        if let Some(at) = self.next_renewal(id) {
+            self.renewals.arm(id, at);
+        }
+    }
+
+    fn next_renewal(&self, id: u64) -> Option<Moment> {
+        let hold = self.holds.get(&id)?;
+        let wanted = hold.state.is_live() && hold.is_renewed() && !hold.renewing;
+        wanted.then(|| hold.renew_at(self.config.lease))
     }
 
     /// Asks the server about a hold now; extends it if it is watched.

@@ -1096,6 +1096,68 @@ fn configuration_trouble_is_told_at_once() {
     }
 }
 
+/// The keeper sees at any time that a guard was picked up.
+#[test]
+fn a_guard_that_is_picked_up_puts_no_question_off() {
+    // After a reconnection the hold waits for the server's clock.
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
+    hand.event(Event::Up(ServerId::ONLY, info));
+    let (op, _) = hand.take("time");
+    hand.event(Event::PickedUp { request });
+    hand.done(op, Body::Pong);
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(cell.loss(), Some(LossReason::ServerLostData));
+
+    // A verification that failed is on its way again.
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.event(Event::PickedUp { request });
+    hand.pass(Duration::from_millis(60));
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+}
+
+#[test]
+fn a_re_entry_puts_no_verification_off() {
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request });
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.pass(Duration::from_millis(60));
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+}
+
+#[test]
+fn a_clock_that_may_not_be_asked_is_told_to_whoever_needs_it() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
+    hand.event(Event::Up(ServerId::ONLY, info));
+    let (op, _) = hand.take("time");
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    hand.refused(op, FailureKind::Denied);
+    assert!(matches!(hand.answer(verify), Answer::Failed(Error::Denied { .. })));
+}
+
 #[test]
 fn refused_subscriptions_concern_only_those_who_have_to_hear_something() {
     let mut hand = Hand::new();

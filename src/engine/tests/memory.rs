@@ -58,6 +58,20 @@ fn a_name_is_calm_again_when_its_waiters_are_gone() {
 }
 
 #[test]
+fn a_lock_that_was_waited_for_is_calm_once_it_is_only_held() {
+    let mut hand = Hand::new();
+    let request = hand.sleeper(1);
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(request);
+    hand.event(Event::PickedUp { request });
+    assert!(!hand.is_calm(), "who comes now need not subscribe");
+    hand.pass(2 * SECOND);
+    assert!(hand.is_calm());
+}
+
+#[test]
 fn who_has_shown_his_guard_needs_no_timer_for_it() {
     let mut hand = Hand::new();
     let (level, _) = hand.hold(1);
