@@ -175,6 +175,8 @@ struct Renewing {
     hold: u64,
     lease: LeaseMs,
     verifying: Vec<RequestId>,
+    /// Somebody had a guard that asked for renewals when it was sent.
+    watched: bool,
     /// It was sent because of a force-unlock hint, or after one.
     hinted: bool,
 }

@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::Op;
@@ -151,6 +153,21 @@ impl Engine {
         }
     }
 
+    /// Ends those at a server that were not sent.
+    pub(super) fn refuse_reentries(&mut self, server: ServerId, failure: &Failure) {
+        for id in self.holds_at(server) {
+            let Some(hold) = self.holds.get(&id) else { continue };
+            let waiting = hold.todo().filter_map(|todo| match todo {
+                Todo::Reenter(request) => Some(request),
+                Todo::LowerCount(_) => None,
+            });
+            for request in waiting.collect::<Vec<_>>() {
+                let since = self.waiters.get(&request).map_or(self.now, |waiter| waiter.since);
+                self.end_wait(request, Answer::Failed(self.error_of(failure, since)));
+            }
+        }
+    }
+
     fn forget_todo(&mut self, id: u64, request: RequestId) {
         if let Some(errands) = self.holds.get_mut(&id).and_then(|hold| hold.known_errands()) {
             errands.todo.retain(|todo| *todo != Todo::Reenter(request));
@@ -235,6 +252,8 @@ impl Engine {
         if !self.note_confirmed(id, lease, sent) {
             return;
         }
+        // Nearer to the end that `max_hold` sets it may not have been renewed any more.
+        self.arm_first_renewal(id);
         let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));

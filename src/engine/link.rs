@@ -20,7 +20,7 @@ use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
-use crate::engine::requests::Asking;
+use crate::engine::requests::Query;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::engine::wakeups::LINGER;
@@ -130,19 +130,33 @@ impl Engine {
 
     /// Trying again will not mend it: whoever wants anything of this server hears of it now.
     fn refuse_all(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        self.refuse_reentries(server, failure);
         self.fail_queries(server, failure, |_| true);
         self.fail_verifications(server, failure);
-        self.refuse_listeners(server, failure);
     }
 
     /// The same to those who have to hear something.
     fn refuse_listeners(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        self.fail_queries(server, failure, Query::listens);
+    }
+
+    /// The same to those who need the server's clock.
+    fn refuse_clock(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        if !self.servers.get(server).is_some_and(|server| server.clock.is_known()) {
+            self.refuse_reentries(server, failure);
+            self.fail_queries(server, failure, Query::waits_for_clock);
+            self.fail_verifications(server, failure);
+        }
+    }
+
+    fn refuse_waiters(&mut self, server: ServerId, failure: &Failure) {
         for request in std::mem::take(&mut self.ready) {
             let error = self.error_of(failure, self.now);
             self.fail(request, error);
         }
-        let listens = |asking: &Asking| matches!(asking, Asking::Probe(probe) if probe.listen.is_some());
-        self.fail_queries(server, failure, listens);
         for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(failure, since));
         }
@@ -333,7 +347,12 @@ impl Engine {
         self.servers.get_mut(id).asking_clock = false;
         if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
             if !failure.kind.is_transient() {
-                return self.refuse_all(id, failure);
+                self.refuse_clock(id, failure);
+                if !self.holds_at(id).is_empty() {
+                    // It may be allowed again while there is still something to renew.
+                    self.timers.set(TimerKey::Clock(id), self.now.plus(self.trouble_pause()));
+                }
+                return;
             }
             let known = self.servers.get(id).is_some_and(|server| server.clock.is_known());
             let pause = if known { self.trouble_pause() } else { Duration::from_millis(50) };
@@ -374,6 +393,14 @@ impl Engine {
 
     pub(super) fn subscribe(&mut self, subscribe: Option<Subscribe>) {
         let Some(Subscribe { channel, generation, is_client }) = subscribe else { return };
+        // Asked for now, whatever an earlier refusal has put off.
+        for listener in self.wakeups.listeners(&channel) {
+            match listener {
+                Listener::Name(key) => self.timers.clear(TimerKey::Resubscribe(key)),
+                Listener::Client => self.timers.clear(TimerKey::ClientChannel),
+                Listener::Probe(_) => {}
+            }
+        }
         let sharded = self.is_sharded() && !is_client;
         self.effects.push(Effect::Subscribe { channel, sharded, generation });
     }

@@ -159,9 +159,9 @@ impl Engine {
                 hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
             }
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
-            let hinted = hold.force_hint;
+            let (watched, hinted) = (hold.is_watched(), hold.force_hint);
             items.push(RenewItem { name, field: self.field(id), lease });
-            renewing.push(Renewing { hold: id, lease, verifying, hinted });
+            renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
         let Some(not_after) = self.servers.time_of(&lock, deadline.min(end)) else { return };
         if items.is_empty() {
@@ -231,7 +231,7 @@ impl Engine {
             Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
                     hold.server_life = self.servers.life(server);
-                    if hold.is_watched() {
+                    if one.watched {
                         hold.renewed_at = hold.renewed_at.max(sent);
                     }
                     // A hint that came while this was on its way still has to be looked into.

@@ -55,6 +55,18 @@ pub(crate) enum Asking {
     },
 }
 
+impl Query {
+    /// A message is to be heard for it.
+    pub(super) fn listens(&self) -> bool {
+        matches!(&self.asking, Asking::Probe(probe) if probe.listen.is_some())
+    }
+
+    /// It cannot be sent before the server's clock is known.
+    pub(super) fn waits_for_clock(&self) -> bool {
+        self.op.is_none() && matches!(self.asking, Asking::Force { expected: Some(_), .. })
+    }
+}
+
 /// The client is being shut down.
 #[derive(Debug)]
 pub(crate) struct Stopping {
@@ -155,8 +167,8 @@ impl Engine {
     }
 
     /// Ends those at a server that are of a kind.
-    pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure, of: impl Fn(&Asking) -> bool) {
-        let here = |query: &Query| self.server_of_query(query) == server && of(&query.asking);
+    pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure, of: impl Fn(&Query) -> bool) {
+        let here = |query: &Query| self.server_of_query(query) == server && of(query);
         let here = self.queries.iter().filter(|(_, query)| here(query));
         let here: Vec<RequestId> = here.map(|(request, _)| *request).collect();
         for request in here {

@@ -1154,8 +1154,36 @@ fn a_clock_that_may_not_be_asked_is_told_to_whoever_needs_it() {
     let (op, _) = hand.take("time");
     let verify = RequestId(900);
     hand.event(Event::Verify { hold: cell.id, request: verify });
+    let inner = hand.ask(1, Wait::Forever);
+    hand.event(Event::Ping { request: RequestId(901) });
+    let (ping, _) = hand.take("ping");
     hand.refused(op, FailureKind::Denied);
-    assert!(matches!(hand.answer(verify), Answer::Failed(Error::Denied { .. })));
+    for request in [verify, inner] {
+        assert!(matches!(hand.answer(request), Answer::Failed(Error::Denied { .. })));
+    }
+    hand.done(ping, Body::Pong);
+    assert!(matches!(hand.answer(RequestId(901)), Answer::Done), "a ping needs no clock");
+    assert!(cell.is_held(hand.now));
+}
+
+#[test]
+fn a_hold_is_kept_if_its_clock_may_be_asked_again() {
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    hand.pass(Duration::from_secs(3));
+    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
+    hand.event(Event::Up(ServerId::ONLY, info));
+    let (op, _) = hand.take("time");
+    hand.refused(op, FailureKind::Denied);
+    hand.nothing_sent();
+    hand.pass(Duration::from_secs(2));
+    let (op, _) = hand.take("time");
+    hand.done(op, Body::Pong);
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(cell.is_held(hand.now) && !cell.is_suspect());
 }
 
 #[test]

@@ -13,6 +13,7 @@
 //! | P9 | no lost wake-up |
 //! | P10 | nothing is left behind |
 //! | P11 | `None` only if the lock was held, an error only if nobody answered |
+//! | P12 | without a fault no hold runs out under the watchdog |
 //!
 //! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
 //! be protected any more, but it must learn of it with the first answer, or by the end of its validity.
@@ -39,6 +40,7 @@ use crate::owner::OwnerKey;
 use crate::sim::checker::server_side::Sent;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
+use crate::sim::client::Slot;
 use crate::sim::plan::Plan;
 
 /// How late a timer of ours may ring, and mail arrive.
@@ -57,6 +59,9 @@ struct Hold {
     granted_at: Option<Moment>,
     /// Granted and not given up: the owner's count.
     levels: Vec<RequestId>,
+    /// Those of them that the watchdog keeps.
+    watched: Vec<RequestId>,
+    max_hold: bool,
     /// Since when nobody has a guard, or the holder knows better.
     guard_end: Moment,
     ended: bool,
@@ -83,6 +88,12 @@ struct Hold {
 impl Hold {
     fn has_guard(&self) -> bool {
         !self.levels.is_empty() && !self.ended
+    }
+
+    /// Somebody has a guard of it that the watchdog keeps.
+    fn is_kept(&self, to: &Client) -> bool {
+        let has = |level: &RequestId| to.asks.get(level).is_none_or(|ask| matches!(ask.slot, Slot::Taken));
+        self.watched.iter().any(|level| self.levels.contains(level) && has(level))
     }
 
     fn is_lost(&self) -> bool {
@@ -412,7 +423,8 @@ impl Checker {
     ) -> Result<(), String> {
         self.grants += 1;
         let repeats = self.tokens_may_repeat();
-        let owner = to.asks.get(&request).and_then(|ask| ask.owner);
+        let ask = to.asks.get(&request);
+        let owner = ask.and_then(|ask| ask.owner);
         let hold = self.holds.entry((client, cell.id)).or_default();
         let (id, token) = (cell.id, cell.token());
         if !cell.is_held(now) {
@@ -437,6 +449,8 @@ impl Checker {
         hold.token = Some(token);
         hold.cell = Some(Arc::clone(cell));
         hold.levels.push(request);
+        hold.watched.extend(ask.filter(|ask| ask.watched).map(|_| request));
+        hold.max_hold |= ask.is_some_and(|ask| ask.max_hold);
         self.levels.insert((client, request), id);
         if !hold.ended {
             self.live.insert((client, id));

@@ -164,6 +164,9 @@ pub(super) struct Ask {
     pub(super) owner: Option<OwnerKey>,
     pub(super) lock: Option<LockName>,
     pub(super) wait: Option<Wait>,
+    /// The watchdog is to keep it for as long as it has a guard.
+    pub(super) watched: bool,
+    pub(super) max_hold: bool,
     /// Somebody polls its future.
     pub(super) awaited: bool,
     pub(super) granted: bool,
@@ -329,6 +332,8 @@ impl Client {
             owner: None,
             lock: None,
             wait: None,
+            watched: false,
+            max_hold: false,
             awaited: true,
             granted: false,
             told: None,
@@ -343,6 +348,8 @@ impl Client {
             ask.owner = Some(acquire.owner);
             ask.lock = Some(acquire.name.clone());
             ask.wait = Some(acquire.wait);
+            ask.watched = acquire.lease.is_watched();
+            ask.max_hold = acquire.max_hold.is_some();
         }
     }
 

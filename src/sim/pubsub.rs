@@ -118,8 +118,14 @@ impl World {
 
     pub(super) fn subscribe(&mut self, client: usize, channel: Arc<str>, sharded: bool, generation: u64) {
         let subscription = Subscription { sharded, generation, at: None };
-        self.clients[client].subscriptions.insert(Arc::clone(&channel), subscription);
+        let before = self.clients[client].subscriptions.insert(Arc::clone(&channel), subscription);
         self.place_subscription(client, &channel);
+        let now_at = self.clients[client].subscriptions.get(&channel).and_then(|known| known.at);
+        if let Some(Subscription { at: Some(old), sharded, .. }) = before {
+            if now_at != Some(old) {
+                self.write_subscribe(client, old, channel, sharded, None);
+            }
+        }
     }
 
     pub(super) fn unsubscribe(&mut self, client: usize, channel: Arc<str>) {

@@ -245,7 +245,7 @@ impl World {
                 to.tasks[task].pending = None;
                 if let Answer::Granted(cell) = answer {
                     to.tasks[task].guards.push(Guard { level: request, cell });
-                    self.look_at_desk(client, request);
+                    self.look_at_desk(client, task, request);
                 }
                 self.step_later(client, task);
             }
@@ -259,8 +259,9 @@ impl World {
     }
 
     /// With many grants open the keeper may see at any time which were picked up.
-    fn look_at_desk(&mut self, client: usize, request: RequestId) {
-        let mut chance = self.stream(Stream::Desk, [client as u64, request.0, 0]);
+    fn look_at_desk(&mut self, client: usize, task: usize, request: RequestId) {
+        let steps = self.clients[client].tasks[task].steps;
+        let mut chance = self.stream(Stream::Desk, [client as u64, task as u64, steps]);
         if chance.permille(300) {
             let wait = chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::PickedUp(request));

@@ -365,8 +365,9 @@ impl Backend for ClusterBackend {
 
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
         let subscription = Subscription { sharded, generation, at: None, renewing: false };
-        self.subscriptions.insert(Arc::clone(&channel), subscription);
+        let before = self.subscriptions.insert(Arc::clone(&channel), subscription);
         self.place_subscription(&channel);
+        self.leave_place(&channel, before);
         self.wake();
     }
 

@@ -239,6 +239,21 @@ fn a_renewal_waits_for_its_server_without_keeping_anybody_busy() {
 }
 
 #[test]
+fn a_subscription_on_its_way_is_not_asked_for_again() {
+    let mut hand = Hand::new();
+    hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    let (channel, generation) = hand.subscriptions.pop().unwrap();
+    let result = Err(Failure::new(FailureKind::Busy, "not now"));
+    hand.event(Event::Subscribed { channel: Arc::clone(&channel), generation, result });
+    hand.event(Event::SubscriptionLost { channel });
+    assert_eq!(hand.subscriptions.len(), 1);
+    hand.pass(Duration::from_secs(2));
+    assert_eq!(hand.subscriptions.len(), 1);
+}
+
+#[test]
 fn each_server_has_its_own_clock() {
     let mut hand = Hand::two();
     let offset = hand.offset;

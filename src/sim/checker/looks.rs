@@ -99,6 +99,12 @@ impl Checker {
                 continue;
             }
             if !hold.ended {
+                let kept = self.plan.calm && !hold.max_hold && hold.is_kept(&clients[client]);
+                if kept && cell.loss() == Some(LossReason::Expired) {
+                    return Err(format!(
+                        "P12: client {client} hold {id} ran out under the watchdog, without any fault"
+                    ));
+                }
                 hold.ended = true;
                 self.held_said.insert((client, cell.name.to_string()), now);
                 self.losses += u64::from(cell.loss().is_some() || cell.valid_until() != Moment::ZERO);

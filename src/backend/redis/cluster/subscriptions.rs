@@ -64,6 +64,15 @@ impl ClusterBackend {
         node.backend.subscribe(Arc::clone(channel), sharded, subscription.generation);
     }
 
+    /// What is asked for again may be placed elsewhere: two nodes would tell of each message.
+    pub(super) fn leave_place(&mut self, channel: &Arc<str>, before: Option<Subscription>) {
+        let now_at = self.subscriptions.get(channel).and_then(|subscription| subscription.at);
+        let Some(Subscription { at: Some(old), sharded, .. }) = before else { return };
+        if let Some(node) = self.nodes.get_mut(&old).filter(|_| now_at != Some(old)) {
+            node.backend.unsubscribe(Arc::clone(channel), sharded);
+        }
+    }
+
     /// Sharded subscriptions follow their slots: the engine is told, and asks for them again.
     pub(super) fn move_subscriptions(&mut self) {
         let mut moved = Vec::new();
