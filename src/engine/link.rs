@@ -29,7 +29,9 @@ use crate::engine::wakeups::Subscribe;
 use crate::error::Error;
 use crate::name::LockName;
 use crate::name::client_channel;
+use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
@@ -582,20 +584,21 @@ impl Engine {
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
         let Some(dead) = self.cleanup.get_mut(id) else { return };
         dead.op = None;
-        self.touched.insert(dead.name);
+        let (key, freed) = (dead.name, was_freed(&outcome));
         match outcome {
             Outcome::Done(reply) => {
                 dead.answered = true;
                 dead.failures = 0;
                 let past = reply.time.is_some_and(|time| time > dead.not_after);
                 if past {
-                    return self.end_cleanup(id);
+                    self.end_cleanup(id);
+                } else {
+                    // Still possible: ask again when it no longer is.
+                    let left = reply.time.map_or(0, |time| dead.not_after.0 - time.0);
+                    let pause =
+                        Duration::from_micros(u64::try_from(left).unwrap_or(0)) + Duration::from_millis(1);
+                    self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause.min(Duration::from_secs(5))));
                 }
-                // Still possible: ask again when it no longer is.
-                let left = reply.time.map_or(0, |time| dead.not_after.0 - time.0);
-                let pause =
-                    Duration::from_micros(u64::try_from(left).unwrap_or(0)) + Duration::from_millis(1);
-                self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause.min(Duration::from_secs(5))));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
                 let pause = Self::back_off(dead.failures);
@@ -603,6 +606,8 @@ impl Engine {
                 self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause));
             }
         }
+        // Others were told of it; whether we hear that, too, is another matter.
+        if freed { self.wake(key) } else { self.touch(key) }
     }
 
     fn end_cleanup(&mut self, id: u64) {
@@ -613,4 +618,8 @@ impl Engine {
         }
         self.touch(dead.name);
     }
+}
+
+fn was_freed(outcome: &Outcome<Reply>) -> bool {
+    matches!(outcome, Outcome::Done(Reply { body: Body::Release(Released::Freed { .. }), .. }))
 }
