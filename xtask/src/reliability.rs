@@ -35,7 +35,7 @@ const PARTS: &[&[&str]] = &[
 const BARS: &[(&str, &str, u64, &str)] = &[
     ("simulation", "seeds", 50_000, "simulated runs"),
     ("scripts", "calls", 500_000, "script calls, in the model, in memory and on Redis"),
-    ("seeded_bugs", "found", 15, "seeded bugs found"),
+    ("seeded_bugs", "found", 16, "seeded bugs found"),
     ("model", "states", 1_000_000, "states of the protocol models, all rules broken in turn"),
     ("threads", "models", 6, "models of threads"),
     ("lua-mutants", "killed", 200, "mutants of the scripts noticed"),
