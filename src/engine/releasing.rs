@@ -196,7 +196,9 @@ impl Engine {
 
     fn retry_release(&mut self, id: u64) {
         self.retry_hold(id);
-        if self.holds.get(&id).is_some_and(|hold| !self.servers.is_up(&hold.lock)) {
+        // Waiting would not help: there is no link, or the key has run out.
+        let pointless = |hold: &Hold| !self.servers.is_up(&hold.lock) || self.now >= hold.key_end;
+        if self.holds.get(&id).is_some_and(|hold| pointless(hold)) {
             self.send_release(id);
         }
     }

@@ -395,6 +395,21 @@ fn a_release_that_the_server_forgot_is_repeated() {
     hand.granted(waiter);
 }
 
+/// A client that did not run for longer than its lease.
+#[test]
+fn a_release_that_comes_to_nothing_after_its_key_has_run_out_is_in_nobodys_way() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let release = hand.release(&cell, level);
+    let (op, _) = hand.take("release");
+    hand.now = hand.now.plus(2 * LEASE);
+    hand.unknown(op);
+    assert!(matches!(hand.answer(release), Answer::Failed(Error::Unavailable { .. })));
+    hand.sent.clear();
+    hand.ask(2, Wait::Once);
+    assert_eq!(hand.labels(), ["time"], "asks the server");
+}
+
 /// Names that only look like a hold of ours that is over.
 #[test]
 fn only_what_is_over_is_released_again() {
