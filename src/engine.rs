@@ -57,6 +57,7 @@ use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
 use crate::engine::patience::Patience;
+use crate::engine::queue::Contest;
 use crate::engine::queue::Name;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
@@ -441,6 +442,11 @@ impl Engine {
         let name = Name::new(lock.clone());
         self.names.insert(key, Box::new(name));
         key
+    }
+
+    /// What a name is to its waiters, to be written to what means nothing to a new one.
+    fn known_contest(&mut self, name: u64) -> Option<&mut Contest> {
+        self.names.get_mut(&name)?.known_contest()
     }
 
     /// The error of a request that a failure ends.

@@ -377,7 +377,7 @@ impl Engine {
     }
 
     fn forgive(&mut self, key: u64) {
-        if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+        if let Some(contest) = self.known_contest(key) {
             contest.failures = 0;
             contest.trouble = None;
         }

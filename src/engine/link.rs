@@ -52,7 +52,7 @@ impl Engine {
         self.report(Report::LinkDown { cause: cause.to_owned() });
         self.begin_outage(server, cause);
         for key in self.names_at(server) {
-            if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+            if let Some(contest) = self.known_contest(key) {
                 contest.known_held = false;
             }
         }
@@ -105,7 +105,7 @@ impl Engine {
         let names: Vec<u64> =
             self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
         for key in names {
-            if let Some(contest) = self.names.get_mut(&key).and_then(|name| name.known_contest()) {
+            if let Some(contest) = self.known_contest(key) {
                 contest.not_before = Moment::ZERO;
                 contest.others_turn = Moment::ZERO;
                 contest.failures = 0;
@@ -613,10 +613,9 @@ impl Engine {
     fn end_cleanup(&mut self, id: u64) {
         self.timers.clear(TimerKey::Cleanup(id));
         let Some(dead) = self.cleanup.remove(id) else { return };
-        if let Some(contest) = self.names.get_mut(&dead.name).and_then(|name| name.known_contest()) {
+        if let Some(contest) = self.known_contest(dead.name) {
             contest.dead.retain(|other| *other != id);
         }
-        self.touch(dead.name);
     }
 }
 

@@ -121,11 +121,16 @@ impl Hand {
     }
 
     fn connect(&mut self, run_id: &str) {
+        let time = self.link_up(run_id);
+        self.event(Event::PubSubUp);
+        self.done(time, Body::Pong);
+    }
+
+    /// The server is there, and its clock is asked for.
+    fn link_up(&mut self, run_id: &str) -> OpId {
         let info = ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() };
         self.event(Event::Up(ServerId::ONLY, info));
-        self.event(Event::PubSubUp);
-        let (op, _) = self.take("time");
-        self.done(op, Body::Pong);
+        self.take("time").0
     }
 
     fn event(&mut self, event: Event) {
@@ -1103,9 +1108,7 @@ fn a_guard_that_is_picked_up_puts_no_question_off() {
     let mut hand = Hand::new();
     let (request, cell) = hand.hold(1);
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
-    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
-    hand.event(Event::Up(ServerId::ONLY, info));
-    let (op, _) = hand.take("time");
+    let op = hand.link_up("again");
     hand.event(Event::PickedUp { request });
     hand.done(op, Body::Pong);
     let (op, _) = hand.take("renew");
@@ -1149,9 +1152,7 @@ fn a_clock_that_may_not_be_asked_is_told_to_whoever_needs_it() {
     let mut hand = Hand::new();
     let (_, cell) = hand.hold(1);
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
-    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
-    hand.event(Event::Up(ServerId::ONLY, info));
-    let (op, _) = hand.take("time");
+    let op = hand.link_up("again");
     let verify = RequestId(900);
     hand.event(Event::Verify { hold: cell.id, request: verify });
     let inner = hand.ask(1, Wait::Forever);
@@ -1173,9 +1174,7 @@ fn a_hold_is_kept_if_its_clock_may_be_asked_again() {
     hand.event(Event::PickedUp { request });
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
     hand.pass(Duration::from_secs(3));
-    let info = ServerInfo { run_id: "again".to_owned(), ..ServerInfo::default() };
-    hand.event(Event::Up(ServerId::ONLY, info));
-    let (op, _) = hand.take("time");
+    let op = hand.link_up("again");
     hand.refused(op, FailureKind::Denied);
     hand.nothing_sent();
     hand.pass(Duration::from_secs(2));
