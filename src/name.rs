@@ -144,12 +144,28 @@ pub(crate) fn slot_of(key: &str) -> u16 {
 pub(crate) const SLOTS: u16 = 16_384;
 
 fn crc16(bytes: &[u8]) -> u16 {
-    bytes.iter().fold(0, |crc, &byte| {
-        (0..8).fold(crc ^ (u16::from(byte) << 8), |crc, _| {
-            if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 }
-        })
-    })
+    bytes.iter().fold(0, |crc, &byte| crc16_of_next(crc, byte))
 }
+
+fn crc16_of_next(crc: u16, byte: u8) -> u16 {
+    (crc << 8) ^ CRC16_OF_BYTES[usize::from(crc.to_be_bytes()[0] ^ byte)]
+}
+
+const CRC16_OF_BYTES: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
 
 /// For each slot the smallest decimal number that hashes to it: one short, stable tag a slot.
 fn slot_tags() -> &'static [u32] {
@@ -157,15 +173,20 @@ fn slot_tags() -> &'static [u32] {
     TAGS.get_or_init(|| {
         let mut tags = vec![None; usize::from(SLOTS)];
         let mut missing = tags.len();
-        let mut candidate = 0u32;
-        while missing > 0 {
-            let slot = slot_of(&candidate.to_string());
-            let tag = &mut tags[usize::from(slot)];
+        // Of each number so far: the next ones are these with one more digit.
+        let mut hashes: Vec<u16> = Vec::new();
+        for candidate in 0u32.. {
+            if missing == 0 {
+                break;
+            }
+            let leading = if candidate < 10 { 0 } else { hashes[candidate as usize / 10] };
+            let hash = crc16_of_next(leading, b"0123456789"[candidate as usize % 10]);
+            hashes.push(hash);
+            let tag = &mut tags[usize::from(hash % SLOTS)];
             if tag.is_none() {
                 *tag = Some(candidate);
                 missing -= 1;
             }
-            candidate += 1;
         }
         tags.into_iter().flatten().collect()
     })

@@ -252,8 +252,15 @@ impl Engine {
         if !self.note_confirmed(id, lease, sent) {
             return;
         }
-        // Nearer to the end that `max_hold` sets it may not have been renewed any more.
+        self.add_level(id, request, abandoned, lease, sent);
+        // What its server was to be asked sooner, it still is. Nearer to the end that `max_hold` sets it may not have been
+        // renewed any more.
         self.arm_first_renewal(id);
+        self.set_hold_clock(id);
+    }
+
+    /// Hands a confirmed level to its caller, if there still is one and its own time is not over.
+    fn add_level(&mut self, id: u64, request: RequestId, abandoned: bool, lease: LeaseMs, sent: Moment) {
         let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
@@ -279,9 +286,6 @@ impl Engine {
         self.answer(request, Answer::Granted(cell));
         self.granted.insert(request, id);
         self.set_offer_timer(id);
-        self.arm_renewal(id);
-        self.verify_if_asked(id);
-        self.set_hold_clock(id);
     }
 
     // ---- a smaller count on the server

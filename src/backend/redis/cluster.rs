@@ -8,6 +8,8 @@ mod refresh;
 mod scout;
 mod slots;
 mod subscriptions;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

@@ -1,0 +1,157 @@
+//! What is asked about a hold, by whomever, is answered; nothing puts it off.
+
+use super::*;
+
+#[test]
+fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(request);
+    hand.event(Event::PickedUp { request });
+    let until = cell.valid_until();
+    hand.pass(Duration::from_secs(12));
+    hand.nothing_sent();
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.connect("run-1");
+    let (op, command) = hand.take("renew");
+    assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert_eq!(cell.valid_until(), until);
+    assert!(!cell.is_suspect());
+}
+
+#[test]
+fn a_verification_that_outlives_its_hold_is_answered() {
+    let mut hand = Hand::new();
+    let brief = LeaseMs::checked("lease", Duration::from_millis(500)).unwrap();
+    let level = hand.want(1, Lease::Fixed(brief), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(level);
+    hand.event(Event::Verify { hold: cell.id, request: RequestId(900) });
+    let (op, _) = hand.take("renew");
+    hand.pass(Duration::from_millis(500));
+    assert_eq!(cell.loss(), Some(LossReason::Expired));
+    hand.done(op, Body::Renew(None));
+    assert!(matches!(hand.answer(RequestId(900)), Answer::Failed(Error::Lost { .. })));
+}
+
+/// The keeper sees at any time that a guard was picked up.
+#[test]
+fn a_guard_that_is_picked_up_puts_no_question_off() {
+    // After a reconnection the hold waits for the server's clock.
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    let op = hand.link_up("again");
+    hand.event(Event::PickedUp { request });
+    hand.done(op, Body::Pong);
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert_eq!(cell.loss(), Some(LossReason::ServerLostData));
+
+    // A verification that failed is on its way again.
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.event(Event::PickedUp { request });
+    hand.pass(Duration::from_millis(60));
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+}
+
+#[test]
+fn a_re_entry_puts_no_question_off() {
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request });
+    let re_enter_while_a_question_is_refused = |hand: &mut Hand| {
+        let (op, _) = hand.take("renew");
+        hand.refused(op, FailureKind::Busy);
+        hand.ask(1, Wait::Forever);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(0));
+        hand.pass(Duration::from_millis(60));
+        let (op, _) = hand.take("renew");
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    };
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    re_enter_while_a_question_is_refused(&mut hand);
+    assert!(matches!(hand.answer(verify), Answer::Done));
+    // One that nobody has asked: a message may have been missed.
+    hand.resubscribe();
+    re_enter_while_a_question_is_refused(&mut hand);
+}
+
+#[test]
+fn a_clock_that_may_not_be_asked_is_told_to_whoever_needs_it() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    let op = hand.link_up("again");
+    let verify = RequestId(900);
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let inner = hand.ask(1, Wait::Forever);
+    hand.event(Event::Ping { request: RequestId(901) });
+    let (ping, _) = hand.take("ping");
+    hand.refused(op, FailureKind::Denied);
+    for request in [verify, inner] {
+        assert!(matches!(hand.answer(request), Answer::Failed(Error::Denied { .. })));
+    }
+    hand.done(ping, Body::Pong);
+    assert!(matches!(hand.answer(RequestId(901)), Answer::Done), "a ping needs no clock");
+    assert!(cell.is_held(hand.now));
+}
+
+#[test]
+fn a_hold_is_kept_if_its_clock_may_be_asked_again() {
+    let mut hand = Hand::new();
+    let (request, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request });
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    hand.pass(Duration::from_secs(3));
+    let op = hand.link_up("again");
+    hand.refused(op, FailureKind::Denied);
+    hand.nothing_sent();
+    hand.pass(Duration::from_secs(2));
+    let (op, _) = hand.take("time");
+    hand.done(op, Body::Pong);
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(cell.is_held(hand.now) && !cell.is_suspect());
+}
+
+#[test]
+fn refused_subscriptions_concern_only_those_who_have_to_hear_something() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    let waiter = hand.ask(2, Wait::Forever);
+    let (verify, ping) = (RequestId(900), RequestId(901));
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.event(Event::Ping { request: ping });
+    hand.take("ping");
+    let failure = Failure::new(FailureKind::Auth, "WRONGPASS");
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure: failure.clone() });
+    assert!(matches!(hand.answer(waiter), Answer::Failed(Error::Auth { .. })));
+    hand.is_open(verify);
+    hand.is_open(ping);
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(matches!(hand.answer(verify), Answer::Done));
+    // Without commands they are refused, too.
+    hand.event(Event::Verify { hold: cell.id, request: verify });
+    let (op, _) = hand.take("renew");
+    hand.unknown(op);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
+    for request in [verify, ping] {
+        assert!(matches!(hand.answer(request), Answer::Failed(Error::Auth { .. })));
+    }
+}
