@@ -58,6 +58,30 @@ fn max_hold_that_a_hold_has_already_lasted_is_refused_and_harms_nobody() {
     assert!(cell.is_held(hand.now) && cell.count() == 1);
 }
 
+/// Behind slow answers there is no more to win; a fast one says that there is.
+#[test]
+fn a_re_entry_brings_a_hold_back_to_the_watchdog() {
+    let mut hand = Hand::new();
+    let outer = hand.want(1, watched(), Wait::Forever, Some(Duration::from_secs(40)));
+    let (op, _) = hand.take("acquire");
+    hand.pass(Duration::from_secs(2));
+    hand.done(op, grant(1));
+    let cell = hand.granted(outer);
+    hand.event(Event::PickedUp { request: outer });
+    hand.pass(Duration::from_secs(1));
+    hand.nothing_sent();
+    for ping in 901..920 {
+        hand.event(Event::Ping { request: RequestId(ping) });
+        let (op, _) = hand.take("ping");
+        hand.done(op, Body::Pong);
+    }
+    hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    assert!(hand.live(Duration::from_secs(20)) > 0);
+    assert!(cell.is_held(hand.now));
+}
+
 #[test]
 fn the_end_of_max_hold_takes_a_handful_of_renewals() {
     for (limit, most) in [(2, 3), (20, 5), (45, 7), (60, 9)] {
