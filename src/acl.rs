@@ -67,6 +67,7 @@ const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
 /// A password never is part of it. Put its SHA-256 after the `#`, in 64 hexadecimal digits, or write `>password` in its
 /// place; as it stands, Redis refuses the line.
 #[derive(Debug, Clone)]
+#[must_use]
 pub struct RequiredAcl {
     user: String,
     patterns: Vec<Pattern>,

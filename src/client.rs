@@ -28,7 +28,8 @@ use crate::stats::Stats;
 ///
 /// One is enough for a process; clones are the same client. Owners are never shared between two clients. Dropping the
 /// last handle (clients, locks, guards and `lock()` futures count) ends it and releases what is still to be released;
-/// [`shutdown`](Self::shutdown) waits for that and says how it went.
+/// with [`Keeper::Thread`](crate::Keeper::Thread) it blocks the thread for that, usually for a round trip, at most for 200 ms.
+/// [`shutdown`](Self::shutdown) waits without blocking, and says how it went: in async code call it first.
 #[derive(Clone)]
 pub struct LockClient {
     shared: Arc<Shared>,
@@ -78,7 +79,7 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed; no braces, or a non-empty
-    /// `{tag}`, as in Redis Cluster.
+    /// `{tag}`, as in Redis Cluster; and not the key of a fence counter, `redisson_lock_fence:{…}`.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
     }
@@ -131,11 +132,11 @@ impl LockClient {
     ///
     /// It does not disturb a lock that is in use: the key under the name is only read, its channel only subscribed. The
     /// scripts are run on another name that begins with this one (`<name>:preflight:<number>`, in the same cluster slot),
-    /// with a lease of 5 s, and what they did is taken back. Where the user may not use that name, Redis 7 and Valkey are
+    /// with a lease of 5 s, and what they did is taken back, but for the fence counter of the slot, which stays. Where the user may not use that name, Redis 7 and Valkey are
     /// asked for permissions instead; Redis 6.2 cannot tell, and the report says that the scripts are denied there.
     /// Nothing of it shows in [`stats`](Self::stats).
     ///
-    /// Takes a few round trips; with a server that does not answer, up to the command timeout for each of some.
+    /// Takes a few round trips; with a server that does not answer, up to one command timeout for each of several commands.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl LockClient {
         Ok(acl.topology(self.topology).other_database(self.other_database))
     }
 
-    /// Releases everything this client holds and ends it, at the deadline at the latest. Returns when no task, thread
+    /// Releases everything this client holds and ends it, within this time. Returns when no task, thread
     /// or connection of it is left; connections get up to a second more to close.
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
@@ -201,8 +202,8 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn shutdown(&self, deadline: Duration) -> Result<ShutdownReport> {
-        match self.shared.ask_shutdown(deadline).await {
+    pub async fn shutdown(&self, within: Duration) -> Result<ShutdownReport> {
+        match self.shared.ask_shutdown(within).await {
             Answer::ShutDown { unreleased } => Ok(ShutdownReport::of(&unreleased)),
             Answer::Failed(Error::Closed) => Ok(ShutdownReport::of(self.shared.left())),
             answer => Err(unexpected(answer)),
@@ -220,7 +221,7 @@ impl fmt::Debug for LockClient {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Names of the locks whose release was not confirmed before the deadline; each ends with its lease.
+    /// Names of the locks whose release was not confirmed in time; each ends with its lease.
     pub unreleased: Vec<String>,
 }
 
@@ -239,11 +240,16 @@ impl ShutdownReport {
 mod tests {
     use super::*;
 
+    #[cfg(feature = "in-memory")]
+    use crate::backend::memory::InMemoryServer;
+    use crate::clock::Deadline;
+    use crate::credentials::CredentialProvider;
     use crate::guard::Guard;
     use crate::lock::LockOptions;
+    use crate::owner::Owner;
+    use crate::tls::Tls;
 
     fn send<T: Send>(_: T) {}
-    fn send_value<T: Send>() {}
     fn shareable<T: Send + Sync + 'static>() {}
 
     #[test]
@@ -253,7 +259,15 @@ mod tests {
         shareable::<Mutex>();
         shareable::<Guard>();
         shareable::<Error>();
-        send_value::<LockClientBuilder>();
+        shareable::<LockClientBuilder>();
+        shareable::<LockOptions>();
+        shareable::<Owner>();
+        shareable::<Deadline>();
+        shareable::<Tls>();
+        shareable::<CredentialProvider>();
+        shareable::<PreflightReport>();
+        #[cfg(feature = "in-memory")]
+        shareable::<InMemoryServer>();
     }
 
     #[expect(dead_code, reason = "only has to compile")]

@@ -66,7 +66,8 @@ fn boot_now() -> Moment {
     Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// An instant up to which something is valid.
+/// An instant up to which something is valid, on a clock that runs through suspend: Tokio's and std's do not. Ask for the
+/// time that is left where you need it.
 #[derive(Debug, Clone, Copy)]
 pub struct Deadline {
     moment: Moment,
@@ -88,7 +89,8 @@ impl Deadline {
         self.clock.now() >= self.moment
     }
 
-    /// Nanoseconds on the clock that counts time since boot, suspend included (`CLOCK_BOOTTIME` on Linux).
+    /// Nanoseconds on the clock that counts time since boot, suspend included (`CLOCK_BOOTTIME` on Linux); of a client of
+    /// an in-memory server, since that client began. 0 once a hold has ended.
     ///
     /// Comparable between processes of one machine; meant for logs and tests.
     pub fn as_boot_nanos(&self) -> u64 {

@@ -39,7 +39,8 @@ pub enum Keeper {
     /// nor releases, and locks work under any executor.
     #[default]
     Thread,
-    /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime.
+    /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
+    /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
     Current,
 }
 

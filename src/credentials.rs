@@ -44,13 +44,13 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 /// Where logins come from when they change: a secret store, or the token service of a managed cloud.
 ///
 /// It is asked at every new connection: commands and pub/sub have one each, for each server, and
-/// while no primary of a cluster answers its nodes are asked anew every 50 to 250 ms. So a changed password
+/// while no primary of a cluster answers its nodes are asked anew, up to once a second. So a changed password
 /// is taken up by itself. When credentials are only [valid for some time](Credentials::valid_for), it is asked again
 /// before that is over: the connection for commands then logs in anew as it is, so that no hold and no renewal
 /// notices, and the one for pub/sub is replaced.
 ///
 /// A refused login is no lasting error with a provider: it is asked again, after a pause of 20 ms at first and 1 s at
-/// most. So it is when it fails, panics or does not answer within 3 s. Operations end in
+/// most. The same goes for a provider that fails, panics or does not answer within 3 s. Operations end in
 /// [`Error::Unavailable`](crate::Error::Unavailable), which repeats the text of the provider's error, when their time is
 /// over.
 ///

@@ -275,8 +275,9 @@ impl Engine {
             Event::Release { hold, level, request } => self.on_release(hold, level, request),
             Event::Verify { hold, request } => self.on_verify(hold, request),
             Event::Inspect { name, request } => self.on_query(request, requests::Asking::Inspect(name)),
-            Event::ForceUnlock { name, request } => {
-                self.on_query(request, requests::Asking::Force { name, expected: None });
+            Event::ForceUnlock { name, from, request } => {
+                let from = from.map_or(requests::Target::Whoever, requests::Target::Named);
+                self.on_query(request, requests::Asking::Force { name, from });
             }
             Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
             Event::Probe { probe, request } => self.on_probe(request, probe),

@@ -43,8 +43,8 @@ pub enum Error {
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
     )]
     NoOwner,
-    /// No answer in time: the server cannot be reached, or cannot do what was asked right now.
-    /// Whatever was sent is undone in the background.
+    /// No answer in time: the server cannot be reached, or cannot do what was asked right now. An acquisition that was
+    /// sent is taken back in the background, a release goes on there, and a force-unlock may have been executed.
     #[error("no answer from Redis within {}: {cause}", shown(.waited))]
     Unavailable {
         /// How long the operation went on.
@@ -137,7 +137,8 @@ fn shown(duration: &Duration) -> String {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without anybody changing anything: [`EndsSoon`](Self::EndsSoon) after the
+    /// next renewal of a watched hold, never with a fixed lease.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
     }

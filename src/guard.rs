@@ -24,7 +24,10 @@ use crate::trace;
 /// Holds a lock: one level of it, released by [`unlock`](Self::unlock) or by dropping the guard.
 ///
 /// Dropping works anywhere, outside a runtime and in a panic too: the release happens in the background, and a
-/// failure of it is only counted and logged. `unlock` waits for it and says how it went.
+/// failure of it is only counted and logged. `unlock` waits for it and says how it went. With
+/// [`Keeper::Current`](crate::Keeper::Current) the background is the runtime that the client was built on: once that has
+/// ended, nothing releases, and the lock stays taken until its lease ends. Take a guard into a variable with a name:
+/// `let _ = lock.lock().await?` releases at once.
 ///
 /// A guard may be moved to another task or thread, and released there; that does not change who owns the hold.
 ///
@@ -61,7 +64,7 @@ impl Guard {
     /// A number that grows with every new grant of this name, whoever it is given to. Re-entries share it.
     ///
     /// Send it along with what the lock protects and let the receiver refuse smaller ones: that holds even when this
-    /// process sleeps through the end of its lease.
+    /// process sleeps through the end of its lease. Below 2^53, so `i64::try_from` does not fail.
     pub fn fencing_token(&self) -> u64 {
         self.cell.token()
     }
@@ -93,7 +96,8 @@ impl Guard {
         self.cell.loss()
     }
 
-    /// Waits until the lock is lost, and says why. Never returns for a hold that is released properly.
+    /// Waits until the lock is lost, and says why: at [`valid_until`](Self::valid_until) at the latest, but for what a timer
+    /// of this process is late by (1 to 2 ms on an idle machine). Never returns for a hold that is released properly.
     ///
     /// # Cancel safety
     ///
@@ -123,7 +127,8 @@ impl Guard {
     }
 
     /// Runs `future` for as long as the lock is held. On a loss it is dropped; it is never polled past
-    /// [`valid_until`](Self::valid_until).
+    /// [`valid_until`](Self::valid_until). What it has spawned or sent by then goes on, and a poll that blocks is not
+    /// interrupted.
     ///
     /// # Errors
     ///
@@ -160,9 +165,22 @@ impl Guard {
 
     /// Checks that the lock is held for at least `min_remaining` more. A clock read, no I/O.
     ///
+    /// A watched lease is renewed when a third of it is over, so only the other two thirds (20 s of 30 s) can be
+    /// asked for at any time. A fixed lease, or one near its [`max_hold`](crate::LockOptions::max_hold), only gets shorter: end
+    /// the work then, do not ask again.
+    ///
     /// # Errors
     ///
     /// [`Error::Lost`] if the lock was lost, [`Error::EndsSoon`] if it is valid for less time.
+    ///
+    /// ```no_run
+    /// # fn write_batch() {}
+    /// # fn example(guard: redis_reentrant_lock::Guard) -> redis_reentrant_lock::Result<()> {
+    /// guard.ensure(std::time::Duration::from_secs(2))?; // what a batch takes
+    /// write_batch();
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn ensure(&self, min_remaining: Duration) -> Result<()> {
         if let Some(reason) = self.loss() {
             return Err(self.lost_error(reason));
@@ -174,8 +192,9 @@ impl Guard {
         Ok(())
     }
 
-    /// Asks the server whether the hold is still there. Takes one round trip; what a fixed lease, which nobody renews,
-    /// does not learn by itself. A short outage is ridden out, within the command timeout and the hold's validity.
+    /// Asks the server whether the hold is still there. Takes one round trip. For a fixed lease, which nobody renews, this
+    /// is the way to learn early of a key that was deleted. A short outage is ridden out, within the command timeout and
+    /// the hold's validity.
     ///
     /// # Errors
     ///
@@ -212,7 +231,8 @@ impl Guard {
     /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
     /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
     /// [`Error::Denied`] with PUBLISH in it: the lock is free, but waiters find that out by themselves.
-    /// [`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's refusals.
+    /// [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
+    /// refusals.
     /// [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety

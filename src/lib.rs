@@ -30,9 +30,9 @@
 //!
 //! # Who is the owner: read this first
 //!
-//! **The branches of `join!`, `select!` and `FuturesUnordered` run in one task. The task is the owner of a reentrant lock, so
-//! they re-enter each other's locks**, and nothing keeps them apart. The cure is an [`Owner`] for each branch, or a
-//! [`Mutex`]:
+//! **The branches of `join!`, `select!`, `join_all`, `buffer_unordered` and `FuturesUnordered` run in one task. The task is
+//! the owner of a reentrant lock, so they re-enter each other's locks**, and nothing keeps them apart, the fencing token
+//! neither: they share it. The cure is an [`Owner`] for each branch, or a [`Mutex`]:
 //!
 #![cfg_attr(feature = "in-memory", doc = "```")]
 #![cfg_attr(not(feature = "in-memory"), doc = "```ignore")]
@@ -70,7 +70,9 @@
 //!
 //! 1. the innermost [`Owner::scope`] around it;
 //! 2. else the Tokio task;
-//! 3. else, in the root future of `block_on` (`main` under `#[tokio::main]`), the thread;
+//! 3. else, where a Tokio runtime is entered, the thread: in the root future of `block_on` (`main` under
+//!    `#[tokio::main]`), but also under `Handle::enter` on another executor, whose tasks share threads and move between
+//!    them: use a scope or a [`Mutex`] there;
 //! 4. outside Tokio: [`Error::NoOwner`].
 //!
 //! A spawned task is another owner than its parent. A parent that holds a lock and waits for a child that takes the same one
@@ -179,7 +181,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` |
+//! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}`; no `redisson_lock_fence:{…}` |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |

@@ -21,16 +21,17 @@ use crate::owner::OwnerKey;
 use crate::scripts::reentrant::KeyState;
 use crate::trace;
 
-/// How to acquire a lock, where the usual way does not do.
+/// How to acquire a lock, where the usual way does not do. Each setter gives the changed options back.
 ///
 /// ```
 /// use redis_reentrant_lock::LockOptions;
 /// use std::time::Duration;
 ///
-/// // Give up after 2 s. Once granted: free after 10 s at the latest, whatever this process does.
+/// // Give up after 2 s. Once granted nobody renews it: free after 10 s at the latest.
 /// let options = LockOptions::new().wait(Duration::from_secs(2)).lease(Duration::from_secs(10));
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
+#[must_use = "a setter gives the changed options back and leaves the ones it was called on as they are"]
 pub struct LockOptions {
     lease: Option<Duration>,
     wait: Option<Duration>,
@@ -47,21 +48,25 @@ impl LockOptions {
     /// watched: renewed for as long as the guard and its process live.
     ///
     /// Dropping the guard frees the lock earlier. To keep the name busy until the lease ends keep the guard.
+    ///
+    /// On a nested level the longest lease of the hold counts, and while a watched level lives the hold is renewed. What
+    /// must end in any case has a [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Wait at most this long. Zero waits for no holder, and for an answer as long as the command timeout; a wait shorter than a round trip
-    /// to the server ends before any answer.
+    /// Wait at most this long. Zero: no wait for a holder, and up to the command timeout for an answer. A wait shorter than
+    /// a round trip to the server ends before any answer.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Hold at most this long, 10 ms to 24 h: then the guard is lost, early by up to a tenth, or by ten round trips where that is
-    /// more, at most by half, and by 1 % and 2 ms, since the server's key must not outlive it. Counted from the first grant of the hold, on a nested level too: the whole hold ends by the
-    /// nearest end. A nested level that asks for less than the hold has lasted already is refused
+    /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold; then it is lost as
+    /// [`MaxHold`](crate::LossReason::MaxHold). It ends a little early, since the server's key must not outlive it: by a tenth
+    /// or ten round trips, whichever is more, at most by half; and by 1 % and 2 ms. Of several levels the nearest end
+    /// counts. A nested level that asks for less than the hold has lasted already is refused
     /// ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
@@ -81,6 +86,14 @@ pub struct Holder {
     pub count: u32,
     /// Whether it is a hold of the client that was asked.
     pub is_this_client: bool,
+}
+
+impl Holder {
+    /// The hold's name on the server, `<client uuid>:<hold id>`, as its guard gives it
+    /// ([`Guard::hold_id`](crate::Guard::hold_id)).
+    pub fn hold_id(&self) -> String {
+        format!("{}:{}", self.client, self.hold)
+    }
 }
 
 /// A name, and the client through which it is locked.
@@ -201,9 +214,9 @@ impl Lock {
         Ok(self.inspect().await?.map(|(holder, _)| holder))
     }
 
-    pub(crate) async fn force_unlock(&self) -> Result<bool> {
+    pub(crate) async fn force_unlock(&self, from: Option<String>) -> Result<bool> {
         let name = self.name.clone();
-        match self.shared.ask(|request| Event::ForceUnlock { name, request }).await {
+        match self.shared.ask(|request| Event::ForceUnlock { name, from, request }).await {
             Answer::Forced(forced) => Ok(forced),
             answer => Err(unexpected(answer)),
         }

@@ -35,7 +35,7 @@ impl Mutex {
     ///
     /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
     /// [`Error::KeyConflict`] if the key is in other use; [`Error::TooManyWaiters`] at that limit; what the server
-    /// refuses ([`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after
+    /// refuses ([`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`], [`Error::Refused`]); [`Error::Closed`] after
     /// a shutdown.
     ///
     /// # Cancel safety
@@ -56,6 +56,7 @@ impl Mutex {
     /// [`Error::TooManyWaiters`]: crate::Error::TooManyWaiters
     /// [`Error::Auth`]: crate::Error::Auth
     /// [`Error::Denied`]: crate::Error::Denied
+    /// [`Error::Tls`]: crate::Error::Tls
     /// [`Error::Unsupported`]: crate::Error::Unsupported
     /// [`Error::Refused`]: crate::Error::Refused
     /// [`Error::Closed`]: crate::Error::Closed
@@ -65,6 +66,9 @@ impl Mutex {
 
     /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
     /// now" is asked again, within the command timeout.
+    ///
+    /// Take the guard out with `let Some(guard) = … else { … }` or `match`: `let _guard = lock.try_lock().await?` goes on
+    /// without the lock when somebody else has it.
     ///
     /// # Errors
     ///
@@ -86,9 +90,10 @@ impl Mutex {
         self.0.try_lock(OwnerKey::unique()).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended. Any length is
-    /// allowed. Zero is [`try_lock`](Self::try_lock), as long as the command timeout. Anything longer is kept
-    /// to, so a wait shorter than a round trip to the server can only end `Unavailable`.
+    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended, and what
+    /// follows must not go on without the guard. Any length is allowed. Zero is [`try_lock`](Self::try_lock): no wait for
+    /// a holder, and up to the command timeout for an answer. A wait shorter than a round trip to the server ends in
+    /// `Unavailable`.
     ///
     /// # Errors
     ///
@@ -111,8 +116,8 @@ impl Mutex {
         self.0.try_lock_for(OwnerKey::unique(), wait).await
     }
 
-    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None` only with a limit on
-    /// the wait.
+    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None`, only with a limit on
+    /// the wait: it was still held by somebody when the wait ended, and what follows must not go on without the guard.
     ///
     /// # Errors
     ///
@@ -201,13 +206,16 @@ impl Mutex {
         self.0.holder().await
     }
 
-    /// Takes the lock away from whoever holds it, of whatever client. True if somebody held it. For people who know
+    /// Takes the lock away from whoever holds it when the server executes this, of whatever client: not necessarily from
+    /// the one that [`holder`](Self::holder) named before, for which there is
+    /// [`force_unlock_from`](Self::force_unlock_from). True if somebody held it. For people who know
     /// that the holder is beyond help: a live one of this crate is told and loses its hold, one of another kind
     /// goes on believing.
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked); `Denied` with PUBLISH in it: the lock is free, but not everybody was told.
+    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same. `Denied`
+    /// with PUBLISH in it: the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///
@@ -222,6 +230,29 @@ impl Mutex {
     /// # }
     /// ```
     pub async fn force_unlock(&self) -> Result<bool> {
-        self.0.force_unlock().await
+        self.0.force_unlock(None).await
+    }
+
+    /// Takes the lock away from this holder, as [`holder`](Self::holder) named it, and from nobody else. False if it did not
+    /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one.
+    ///
+    /// # Errors
+    ///
+    /// As [`force_unlock`](Self::force_unlock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Once polled the request goes on when the future is dropped.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::Mutex) -> redis_reentrant_lock::Result<()> {
+    /// if let Some(holder) = lock.holder().await? {
+    ///     println!("held by {}; taken away: {}", holder.hold_id(), lock.force_unlock_from(&holder).await?);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn force_unlock_from(&self, holder: &Holder) -> Result<bool> {
+        self.0.force_unlock(Some(holder.hold_id())).await
     }
 }

@@ -80,6 +80,9 @@ fn next() -> u64 {
 /// # }
 /// ```
 ///
+/// The same goes for `join_all`, `buffer_unordered` and `for_each_concurrent`. Branches that re-enter share the fencing
+/// token too, so it does not keep them apart either.
+///
 /// The other way round, several tasks that run in scopes of the same `Owner` share its holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(u64);
@@ -91,7 +94,8 @@ impl Owner {
         Self(next())
     }
 
-    /// Runs `future` as this owner. Scopes nest; the innermost counts. Works on any executor.
+    /// Runs `future` as this owner. Scopes nest; the innermost counts. Works on any executor. Tasks that `future` spawns are
+    /// owners of their own: wrap what they run in a scope, too.
     ///
     /// # Cancel safety
     ///

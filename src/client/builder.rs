@@ -108,15 +108,15 @@ impl LockClientBuilder {
     /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`.
     ///
     /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
-    /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login (without it they get none), and
-    /// `sentinel_tls=on` or `off`, where they differ from the servers.
+    /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
+    /// (without it they get none), and `sentinel_tls=on` or `off`, where they differ from the servers.
     pub fn url(mut self, url: &str) -> Self {
         self.server = Some(Server::Url(url.to_owned()));
         self
     }
 
     /// Which authorities a `rediss://` connection trusts and which certificate it shows. Default: the authorities of
-    /// the operating system, and none.
+    /// the operating system, and no client certificate.
     pub fn tls(mut self, tls: Tls) -> Self {
         self.access.tls = Some(tls);
         self
@@ -163,7 +163,8 @@ impl LockClientBuilder {
     }
 
     /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s. When it gives up, connections get up to
-    /// a second more to close. Each attempt has 2 s to connect, TLS included, and 2 s each to log in and to greet.
+    /// a second more to close. Each attempt has 12 s to look a host name up, 2 s to connect, TLS included, and
+    /// 2 s each to log in and to greet.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.connect_timeout = timeout;
         self
@@ -181,7 +182,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Whether a release may grant to a waiter of this client in the same script. Default: yes.
+    /// Whether a release may grant to a waiter of this client in the same script, up to 16 times in a row and for 50 ms at
+    /// most; then it is the others' turn. Default: yes. Without it a crowd in one process gets a fraction of the grants, and
+    /// waiters of other processes wait less.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self
@@ -195,8 +198,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL, but for a host name
-    /// mapping of TLS, which is not used; sentinels get no login. Its type is that of the fred version this crate
+    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL. TLS host name mapping
+    /// is ignored; sentinels get no login. Its type is that of the fred version this crate
     /// happens to use, so this method is outside semver.
     #[cfg(feature = "fred-config")]
     pub fn fred_config(mut self, config: FredConfig) -> Self {
@@ -209,8 +212,8 @@ impl LockClientBuilder {
     /// # Errors
     ///
     /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`],
-    /// [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] as soon as the server says so; [`Error::Unavailable`] with what was tried and the last
-    /// error when the time is over. Nothing of the client is left then.
+    /// [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] as soon as the server says so; [`Error::Unavailable`]
+    /// with what was tried and the last error when the time is over. Nothing of the client is left then.
     ///
     /// # Cancel safety
     ///

@@ -102,6 +102,8 @@ pub(crate) enum Event {
     },
     ForceUnlock {
         name: LockName,
+        /// The field of the only hold it may be taken from; `None`: whoever has it.
+        from: Option<String>,
         request: RequestId,
     },
     Ping {

@@ -48,11 +48,31 @@ pub(crate) enum Asking {
     Ping,
     Probe(Box<Probe>),
     Inspect(LockName),
-    /// First who holds it, then whether it may be taken from exactly that one.
-    Force {
-        name: LockName,
-        expected: Option<String>,
-    },
+    Force { name: LockName, from: Target },
+}
+
+/// Whom a lock is taken away from: always exactly one hold, by the field it has in the key.
+#[derive(Debug, Clone)]
+pub(crate) enum Target {
+    /// To be asked first.
+    Whoever,
+    /// Who had it when that was asked.
+    Found(String),
+    /// Whom the caller named: nobody else.
+    Named(String),
+}
+
+impl Target {
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::Whoever)
+    }
+}
+
+impl Asking {
+    /// The rest changes nothing.
+    fn takes_away(&self) -> bool {
+        matches!(self, Self::Force { from, .. } if from.is_known())
+    }
 }
 
 impl Query {
@@ -63,7 +83,7 @@ impl Query {
 
     /// It cannot be sent before the server's clock is known.
     pub(super) fn waits_for_clock(&self) -> bool {
-        self.op.is_none() && matches!(self.asking, Asking::Force { expected: Some(_), .. })
+        self.op.is_none() && self.asking.takes_away()
     }
 }
 
@@ -128,10 +148,10 @@ impl Engine {
             Asking::Ping => (Command::Ping, ServerTime(0)),
             Asking::Probe(probe) if !self.may_probe(&probe) => return,
             Asking::Probe(probe) => (probe.command, ServerTime(0)),
-            Asking::Inspect(name) | Asking::Force { name, expected: None } => {
+            Asking::Inspect(name) | Asking::Force { name, from: Target::Whoever } => {
                 (Command::Inspect { name }, ServerTime(0))
             }
-            Asking::Force { name, expected: Some(expected) } => {
+            Asking::Force { name, from: Target::Found(expected) | Target::Named(expected) } => {
                 let Some(not_after) = self.servers.time_of(&name, deadline) else {
                     return self.ask_clock(to);
                 };
@@ -209,8 +229,7 @@ impl Engine {
                 self.fail(request, error);
             }
             Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
-                query.may_be_done |= matches!(outcome, Outcome::Unknown(_))
-                    && matches!(query.asking, Asking::Force { expected: Some(_), .. });
+                query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
                 // Asking again harms nobody: it reads, or names whom it may hit.
                 query.trouble = Some(failure.message.clone());
                 let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
@@ -226,7 +245,7 @@ impl Engine {
         let answer = match (asking, body) {
             (Asking::Ping, _) => Answer::Done,
             (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
-            (Asking::Force { name, expected: None }, Body::Inspect(state)) => {
+            (Asking::Force { name, from: Target::Whoever }, Body::Inspect(state)) => {
                 match self.on_force_target(request, name, state) {
                     Some(answer) => answer,
                     None => return,
@@ -245,11 +264,16 @@ impl Engine {
             (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if may_be_done => {
                 Answer::Forced(true)
             }
-            (Asking::Force { .. }, Body::Force(Forced::Gone)) => Answer::Forced(false),
+            (Asking::Force { .. }, Body::Force(Forced::Gone))
+            | (Asking::Force { from: Target::Named(_), .. }, Body::Force(Forced::Foreign)) => {
+                Answer::Forced(false)
+            }
+            (asking @ Asking::Force { from: Target::Named(_), .. }, Body::Force(Forced::Late)) => {
+                return self.ask_again(request, asking);
+            }
             (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
                 // It changed hands meanwhile: ask anew who has it.
-                self.ask_again(request, Asking::Force { name, expected: None });
-                return;
+                return self.ask_again(request, Asking::Force { name, from: Target::Whoever });
             }
             _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
         };
@@ -280,7 +304,7 @@ impl Engine {
             return Some(Answer::Failed(Error::KeyConflict { name, found }));
         }
         let KeyState::Hash { field, .. } = state else { return Some(Answer::Forced(false)) };
-        self.ask_again(request, Asking::Force { name, expected: Some(field) });
+        self.ask_again(request, Asking::Force { name, from: Target::Found(field) });
         None
     }
 

@@ -1133,7 +1133,7 @@ fn a_force_unlock_of_unknown_outcome_frees_nobody_else() {
     for after in [Forced::Gone, Forced::Foreign] {
         let mut hand = Hand::new();
         let request = RequestId(900);
-        hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), request });
+        hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), from: None, request });
         let (op, _) = hand.take("inspect");
         let state =
             KeyState::Hash { pttl: 20_000, fields: 1, field: OTHER.to_owned(), count: "1".to_owned() };
@@ -1146,4 +1146,32 @@ fn a_force_unlock_of_unknown_outcome_frees_nobody_else() {
         assert!(matches!(hand.answer(request), Answer::Forced(true)));
         hand.nothing_sent();
     }
+}
+
+#[test]
+fn a_force_unlock_of_one_hold_frees_nobody_else() {
+    let answer_to = |replies: &[Option<Forced>]| {
+        let mut hand = Hand::new();
+        let request = RequestId(900);
+        let (name, from) = (LockName::new("n").unwrap(), Some(OTHER.to_owned()));
+        hand.event(Event::ForceUnlock { name, from, request });
+        for reply in replies {
+            let (op, command) = hand.take("force_release");
+            assert!(matches!(&command, Command::ForceRelease { expected, .. } if expected == OTHER));
+            match reply {
+                Some(reply) => hand.done(op, Body::Force(*reply)),
+                None => hand.unknown(op),
+            }
+            hand.pass(Duration::from_millis(20));
+        }
+        hand.nothing_sent();
+        let Answer::Forced(freed) = hand.answer(request) else { panic!("{replies:?}") };
+        freed
+    };
+    let freed = Forced::Freed { receivers: Some(1) };
+    assert!(answer_to(&[Some(freed)]));
+    assert!(!answer_to(&[Some(Forced::Gone)]));
+    assert!(!answer_to(&[Some(Forced::Foreign)]), "somebody else's by now");
+    assert!(answer_to(&[Some(Forced::Late), Some(freed)]));
+    assert!(answer_to(&[None, Some(Forced::Foreign)]), "the first one may have freed it");
 }

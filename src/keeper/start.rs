@@ -25,6 +25,9 @@ use super::seat::Seat;
 use super::shared::AtOnce;
 use super::task::Task;
 
+/// What blocks a thread of the keeper's runtime cannot be ended; its end is waited for this long.
+const BLOCKED: Duration = Duration::from_millis(100);
+
 /// Makes the backend; called where the keeper runs, inside its runtime.
 pub(crate) type MakeBackend = Box<dyn FnOnce() -> Box<dyn Backend> + Send>;
 
@@ -124,8 +127,9 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thre
         };
         let _ = started.send(Ok(()));
         let farewell = runtime.block_on(async move { make().run().await });
-        // Whatever still lives in the runtime goes before anybody is told that nothing is left.
-        drop(runtime);
+        // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
+        // a look-up of a name or a credential provider's, goes when it is done.
+        runtime.shutdown_timeout(BLOCKED);
         farewell.deliver();
     };
     let thread =

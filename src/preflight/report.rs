@@ -53,6 +53,7 @@ pub struct Finding {
 /// first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[must_use = "whatever is wrong with the server is in the report: ask `is_usable`"]
 pub struct PreflightReport {
     /// The lock name.
     pub name: String,

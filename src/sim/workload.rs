@@ -223,7 +223,7 @@ impl World {
 
     fn force(&mut self, client: usize, task: usize) {
         let name = self.chance.pick(&self.names).clone();
-        self.ask(client, task, |request| Event::ForceUnlock { name, request });
+        self.ask(client, task, |request| Event::ForceUnlock { name, from: None, request });
     }
 
     pub(super) fn shut_down(&mut self, client: usize, task: usize) {

@@ -331,3 +331,29 @@ fn a_login_comes_from_one_place() {
         assert!(!format!("{error:?}").contains("hunter2"));
     }
 }
+
+/// A look-up of a host name blocks a thread, too, for as long as the system's resolver likes.
+#[tokio::test]
+async fn a_provider_that_blocks_a_thread_does_not_hold_up_the_end() {
+    let server = RedisServer::start();
+    set_password(&server, "locks", "p");
+    let blocked = Arc::new(AtomicUsize::new(0));
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = Arc::new(Mutex::new(released));
+    let block = Arc::clone(&blocked);
+    let provider = CredentialProvider::new(move || {
+        let (blocked, released) = (Arc::clone(&block), Arc::clone(&released));
+        async move {
+            // Of the two connections' logins.
+            if blocked.fetch_add(1, Ordering::Relaxed) >= 2 {
+                let wait = move || drop(released.lock().map(|released| released.recv()));
+                let _ = tokio::task::spawn_blocking(wait).await;
+            }
+            Ok::<_, io::Error>(Credentials::new("locks", "p").valid_for(Duration::from_millis(200)))
+        }
+    });
+    let client = builder(&server, provider).connect().await.unwrap();
+    settles("the provider is asked again", move || blocked.load(Ordering::Relaxed) > 2).await;
+    timeout(BOUND, client.shutdown(Duration::from_secs(1))).await.expect("it ends in time").unwrap();
+    drop(release);
+}

@@ -120,6 +120,20 @@ async fn a_force_unlock_is_noticed() {
     assert!(b.reentrant_lock(name("force")).unwrap().force_unlock().await.unwrap());
     assert_eq!(timeout(BOUND, held.lost()).await.unwrap(), LossReason::ForceUnlocked);
     drop(held);
+
+    let (ours, theirs) = (a.mutex(name("force")).unwrap(), b.mutex(name("force")).unwrap());
+    let before = ours.lock().await.unwrap();
+    let holder = theirs.holder().await.unwrap().unwrap();
+    assert_eq!(holder.hold_id(), before.hold_id());
+    before.unlock().await.unwrap();
+    assert!(!theirs.force_unlock_from(&holder).await.unwrap(), "it is free");
+    let held = ours.lock().await.unwrap();
+    assert!(!theirs.force_unlock_from(&holder).await.unwrap(), "it is another hold's");
+    held.verify().await.unwrap();
+    let holder = theirs.holder().await.unwrap().unwrap();
+    assert!(theirs.force_unlock_from(&holder).await.unwrap());
+    assert_eq!(timeout(BOUND, held.lost()).await.unwrap(), LossReason::ForceUnlocked);
+    drop(held);
     shut_down(a).await;
     shut_down(b).await;
 }

@@ -136,6 +136,11 @@ calls! {
         let lock = world.ours.reentrant_lock(NAME).unwrap();
         let theirs = world.theirs.mutex(NAME).unwrap().lock().await.unwrap();
     } keep kept(theirs); lock.force_unlock().await;
+    force_unlock_from(world) {
+        let lock = world.ours.reentrant_lock(NAME).unwrap();
+        let theirs = world.theirs.mutex(NAME).unwrap().lock().await.unwrap();
+        let holder = lock.holder().await.unwrap().unwrap();
+    } keep kept(theirs); lock.force_unlock_from(&holder).await;
     mutex_is_locked(world) { let lock = world.ours.mutex(NAME).unwrap(); } keep Kept::new();
         lock.is_locked().await;
     mutex_remaining_lease(world) { let lock = world.ours.mutex(NAME).unwrap(); } keep Kept::new();

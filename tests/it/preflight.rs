@@ -87,7 +87,7 @@ async fn every_script_is_run() {
     let client = LockClient::connect(&server.url()).await.unwrap();
     let mut connection = server.connection();
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
-    look_at(&client, NAME).await;
+    let _ = look_at(&client, NAME).await;
     let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua/reentrant");
     for script in fs::read_dir(scripts).unwrap() {
         let path = script.unwrap().path();

@@ -196,6 +196,7 @@ impl ClusterBackend {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.info = Some(info.clone());
             self.ready.push_back(BackendEvent::Up(id, info));
+            self.end_scouting();
         }
     }
 
@@ -255,9 +256,8 @@ impl ClusterBackend {
 
     fn redirect(&mut self, from: ServerId, op: OpId, failure: Failure) {
         let asked = self.nodes.get(&from).map(|node| node.address.clone()).unwrap_or_default();
-        let (Some(redirection), Some(mut call)) =
-            (Redirection::read(&failure.message, &asked), self.calls.remove(&op))
-        else {
+        let known = Redirection::read(&failure.message, &asked).filter(|_| !self.closing);
+        let (Some(redirection), Some(mut call)) = (known, self.calls.remove(&op)) else {
             let outcome = Outcome::NotExecuted(failure);
             return self.ready.push_back(BackendEvent::Replied { op, server: from, outcome });
         };
@@ -414,6 +414,8 @@ impl Backend for ClusterBackend {
         if let Some(Scout(task)) = &self.refresh.scout {
             task.abort();
         }
+        // What they say would bring up nodes that nobody closes.
+        self.refresh.asked.clear();
         self.wake();
     }
 }

@@ -34,8 +34,8 @@ pub(crate) struct RedisConfig {
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
     scripts: Vec<&'static Script>,
-    /// The address is what sentinels or a cluster told.
-    told: bool,
+    /// The primary was there, as sentinels, a cluster or an earlier connection said.
+    had_primary: bool,
 }
 
 /// What an address does not say: how to secure connections, and where logins come from.
@@ -191,7 +191,7 @@ impl RedisConfig {
             sentinel_tls: None,
             provider: None,
             scripts: Vec::new(),
-            told: false,
+            had_primary: false,
         }
     }
 
@@ -201,9 +201,13 @@ impl RedisConfig {
         self
     }
 
-    /// Whether others have named this server, who may name another one.
-    pub(crate) fn was_told(&self) -> bool {
-        self.told
+    /// Whether a replica there is one for a while: another server will be named, or the address will be another one's.
+    pub(crate) fn had_primary(&self) -> bool {
+        self.had_primary
+    }
+
+    pub(crate) fn note_primary(&mut self) {
+        self.had_primary = true;
     }
 
     /// The scripts to load.
@@ -219,7 +223,7 @@ impl RedisConfig {
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let place = Place::Tcp { host: without_brackets(host), port, certified: None };
-        Self { topology: Topology::One(place), told: true, ..self.clone() }
+        Self { topology: Topology::One(place), had_primary: true, ..self.clone() }
     }
 
     /// The same for this sentinel, with the sentinels' own login and TLS.

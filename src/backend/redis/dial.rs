@@ -1,5 +1,6 @@
 //! From an address to a connection that is logged in.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use fred::error::Error as FredError;
@@ -16,6 +17,8 @@ use crate::backend::redis::tls;
 use crate::backend::redis::wire::Stream;
 use crate::backend::redis::wire::Wire;
 
+/// For the addresses of a name. A resolver goes on to its second server after 5 s.
+const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(12);
 /// For a connection, TLS included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// For every command without a timeout of its own.
@@ -27,7 +30,9 @@ const USER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects and logs in.
 pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
-    let stream = within(CONNECT_TIMEOUT, open(config)).await?;
+    let place = config.place();
+    let addresses = within(LOOK_UP_TIMEOUT, look_up(&place)).await?;
+    let stream = within(CONNECT_TIMEOUT, open(config, place, addresses)).await?;
     let mut wire = Wire::new(stream, config.protocol());
     within(COMMAND_TIMEOUT, log_in(&mut wire, config)).await?;
     Ok(wire)
@@ -45,11 +50,22 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
 }
 
-async fn open(config: &RedisConfig) -> Result<Box<dyn Stream>, FredError> {
-    match config.place() {
+async fn look_up(place: &Place) -> Result<Vec<SocketAddr>, FredError> {
+    match place {
+        Place::Unix(_) => Ok(Vec::new()),
+        Place::Tcp { host, port, .. } => Ok(tokio::net::lookup_host((&**host, *port)).await?.collect()),
+    }
+}
+
+async fn open(
+    config: &RedisConfig,
+    place: Place,
+    addresses: Vec<SocketAddr>,
+) -> Result<Box<dyn Stream>, FredError> {
+    match place {
         Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
-        Place::Tcp { host, port, certified } => {
-            let socket = connect(&host, port).await?;
+        Place::Tcp { host, certified, .. } => {
+            let socket = connect(addresses).await?;
             match config.connector() {
                 None => Ok(Box::new(socket)),
                 Some(connector) => {
@@ -61,9 +77,8 @@ async fn open(config: &RedisConfig) -> Result<Box<dyn Stream>, FredError> {
 }
 
 /// The first of the host's addresses that can be reached.
-async fn connect(host: &str, port: u16) -> Result<TcpStream, FredError> {
+async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
     let mut failed = FredError::new(ErrorKind::IO, "the host has no address");
-    let addresses: Vec<_> = tokio::net::lookup_host((host, port)).await?.collect();
     // One that swallows everything leaves the others their time.
     let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {
@@ -124,7 +139,7 @@ mod tests {
     async fn the_kernel_watches_the_socket_and_holds_nothing_back() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let socket = connect("localhost", port).await.expect("a connection");
+        let socket = connect(vec![SocketAddr::from(([127, 0, 0, 1], port))]).await.expect("a connection");
         let options = SockRef::from(&socket);
         assert!(options.nodelay().expect("an option") && options.keepalive().expect("an option"));
         #[cfg(target_os = "linux")]

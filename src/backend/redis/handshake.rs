@@ -40,7 +40,7 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     next()?;
     let (server, replication) = (text(next()?), text(next()?));
     if let Some(role) = role(&server, &replication) {
-        check_role(&role, config.was_told())?;
+        check_role(&role, config.had_primary())?;
     }
     let version = version(&server);
     check_version(&version)?;
@@ -85,8 +85,8 @@ fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
 }
 
-/// `told`: by sentinels or a cluster, which can name another server if this is not the primary.
-fn check_role(role: &str, told: bool) -> Result<(), Failure> {
+/// `had_primary`: a replica there is no mistake in the address, and will not stay.
+fn check_role(role: &str, had_primary: bool) -> Result<(), Failure> {
     if role == "master" {
         return Ok(());
     }
@@ -95,7 +95,7 @@ fn check_role(role: &str, told: bool) -> Result<(), Failure> {
         "sentinel" => "a sentinel",
         other => other,
     };
-    let kind = if told { FailureKind::ReadOnly } else { FailureKind::Unsupported };
+    let kind = if had_primary { FailureKind::ReadOnly } else { FailureKind::Unsupported };
     Err(Failure::new(kind, format!("it is {found}; locks need the primary")))
 }
 

@@ -39,12 +39,21 @@ pub(crate) struct Pause {
     next: Duration,
 }
 
+impl Default for Pause {
+    fn default() -> Self {
+        Self { next: Self::FIRST }
+    }
+}
+
 impl Pause {
     const FIRST: Duration = Duration::from_millis(20);
     const LONGEST: Duration = Duration::from_secs(1);
 
-    pub(crate) fn new() -> Self {
-        Self { next: Self::FIRST }
+    /// After a connection that was usable. One that broke at once does not count: its server would be dialled without end.
+    pub(crate) fn after(&mut self, lasted: Duration) {
+        if lasted >= Self::LONGEST {
+            *self = Self::default();
+        }
     }
 
     /// Half to all of the current length, so that many clients do not come back at the same instant.
@@ -79,10 +88,14 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_second_and_no_further() {
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         let pauses: Vec<_> = (0..50).map(|_| pause.next()).collect();
         assert!(pauses[0] <= Pause::FIRST && pauses[0] >= Pause::FIRST / 2);
         assert!(pauses.iter().all(|pause| *pause <= Pause::LONGEST));
         assert!(pauses[10..].iter().all(|pause| *pause >= Pause::LONGEST / 2));
+        pause.after(Pause::LONGEST / 2);
+        assert!(pause.next() >= Pause::LONGEST / 2);
+        pause.after(Pause::LONGEST);
+        assert!(pause.next() <= Pause::FIRST);
     }
 }

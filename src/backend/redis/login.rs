@@ -53,7 +53,7 @@ impl Renewal {
     /// Logs in anew on the live connection, again and again; does not return.
     pub(crate) async fn keep_logged_in(mut self, connection: &impl LogsIn) -> Infallible {
         loop {
-            let mut pause = Pause::new();
+            let mut pause = Pause::default();
             let mut credentials = self.newer().await;
             while let Err(words) = connection.log_in(&credentials).await {
                 report(&refused(&words));
@@ -80,7 +80,7 @@ impl Renewal {
 
     async fn ask_until_answered(&self) -> Credentials {
         let Some(provider) = &self.provider else { return std::future::pending().await };
-        let mut pause = Pause::new();
+        let mut pause = Pause::default();
         loop {
             match ask(provider).await {
                 Ok(credentials) => return credentials,

@@ -12,6 +12,7 @@ use std::time::Duration;
 use fred::error::Error as FredError;
 use tokio::sync::Notify;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -67,16 +68,16 @@ pub(crate) struct Listener {
 
 /// Listens to one sentinel until told to stop. On return its socket is closed.
 pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
-    let mut pause = Pause::new();
+    let mut pause = Pause::default();
     loop {
-        let mut answered = false;
+        let (since, mut answered) = (Instant::now(), false);
         let end = unless_stopped(&mut stop, live(&listener, &mut answered)).await;
         let Some(failure) = end else { return };
         listener.sentinels.knowledge.send_modify(|known| known.silent(listener.number, failure));
         if answered {
             // Whatever it would have announced meanwhile, another one may know.
             listener.sentinels.ask_again();
-            pause = Pause::new();
+            pause.after(since.elapsed());
         }
         if !stop.sleep(pause.next()).await {
             return;

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -144,9 +145,10 @@ pub(crate) trait Connects: Send {
 
 /// Keeps a connection until told to stop. On return nothing is done for it any more.
 pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, kind: C, mut stop: Stop) {
-    let mut pause = Pause::new();
+    let mut pause = Pause::default();
     let mut go_on = true;
     while go_on {
+        let since = Instant::now();
         let was_usable = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
             Some(Ok(found)) => kind.one_connection(found, &mut whereabouts, &mut stop).await,
             Some(Err(failure)) => {
@@ -156,7 +158,8 @@ pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, ki
             None => false,
         };
         if was_usable {
-            pause = Pause::new();
+            pause.after(since.elapsed());
+            whereabouts.config.note_primary();
         }
         go_on = whereabouts.pause(&mut stop, pause.next()).await;
     }

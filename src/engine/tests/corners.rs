@@ -204,7 +204,7 @@ fn unlock_in_an_outage_is_answered() {
 #[test]
 fn a_repeated_force_does_not_hit_a_stranger() {
     let mut hand = Hand::new();
-    hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), request: RequestId(77) });
+    hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), from: None, request: RequestId(77) });
     let hash = |field: &str| {
         Body::Inspect(KeyState::Hash { pttl: 9, fields: 1, field: field.to_owned(), count: "1".to_owned() })
     };

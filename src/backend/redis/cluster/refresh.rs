@@ -22,6 +22,7 @@ use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::backend::redis::calls::Request;
+use crate::backend::redis::link::Pause;
 use crate::config::Sharding;
 
 /// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
@@ -50,6 +51,9 @@ pub(super) struct Refresh {
     answers: Vec<SlotMap>,
     expected: usize,
     pub(super) scout: Option<Scout>,
+    /// Between scouts while nothing is connected: each dials every node there is.
+    pause: Pause,
+    scout_again: Option<Instant>,
 }
 
 pub(super) struct Scout(pub(super) JoinHandle<Result<Found, Failure>>);
@@ -69,6 +73,7 @@ impl Drop for Scout {
 impl ClusterBackend {
     pub(super) fn refresh_soon(&mut self) {
         let earliest = self.refresh.last.map_or_else(Instant::now, |last| last + LEAST_PAUSE);
+        let earliest = self.refresh.scout_again.map_or(earliest, |again| again.max(earliest));
         let at = self.refresh.at.map_or(earliest, |at| at.min(earliest));
         self.refresh.at = Some(at);
     }
@@ -107,14 +112,23 @@ impl ClusterBackend {
                 known.push(address.clone());
             }
         }
+        let again = Instant::now() + self.refresh.pause.next();
+        self.refresh.scout_again = Some(again);
+        self.refresh.at = self.refresh.at.map(|at| at.max(again));
         let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
         let task = tokio::spawn(scout::explore(self.config.clone(), known, probe));
         self.refresh.scout = Some(Scout(task));
     }
 
+    /// There is a node to ask.
+    pub(super) fn end_scouting(&mut self) {
+        self.refresh.pause = Pause::default();
+        self.refresh.scout_again = None;
+    }
+
     pub(super) fn on_map_answer(&mut self, asked: &Address, outcome: Outcome<Value>) {
         if let Outcome::Done(value) = outcome {
-            self.refresh.answers.extend(SlotMap::read(&value, asked));
+            self.refresh.answers.extend(SlotMap::read(&value, asked).filter(|map| !map.is_empty()));
         }
         let answered = self.refresh.answers.len();
         // A frozen node must not delay what the others know.

@@ -103,6 +103,9 @@ async fn ask_one(
     let map = SlotMap::read(&slots, node).ok_or_else(|| {
         Failure::new(FailureKind::Unsupported, "its answer to CLUSTER SLOTS is not understood")
     })?;
+    if map.is_empty() {
+        return Err(Failure::new(FailureKind::SlotMoving, "it knows of no slots"));
+    }
     if !probe {
         return Ok((map, None));
     }

@@ -41,6 +41,11 @@ impl SlotMap {
         (!overlap).then_some(map)
     }
 
+    /// From a node that knows of no other: one that was reset, or lost its configuration.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     pub(super) fn primaries(&self) -> BTreeSet<&Address> {
         self.ranges.iter().map(|(_, _, primary)| primary).collect()
     }
@@ -54,8 +59,8 @@ impl SlotMap {
         slots
     }
 
-    /// What most of the answers say, slot by slot; where no claim has more voices than another, the one that is not
-    /// `current`: a node hears of a change late, never early.
+    /// What most of the answers say, slot by slot; where no claim has more voices than another, one that names a node,
+    /// and of those the one that is not `current`: a node hears of a change late, never early.
     pub(super) fn agree(answers: &[Self], current: &Self) -> Self {
         let replicas = answers.iter().flat_map(|answer| answer.replicas.iter().cloned()).collect();
         let [first, rest @ ..] = answers else { return current.clone() };
@@ -69,7 +74,8 @@ impl SlotMap {
             for claim in &claims {
                 *voices.entry(claim[slot]).or_default() += 1;
             }
-            let rank = |(who, voices): &(Option<&Address>, usize)| (*voices, *who != known[slot]);
+            let rank =
+                |(who, voices): &(Option<&Address>, usize)| (*voices, who.is_some(), *who != known[slot]);
             voices.into_iter().max_by_key(rank).and_then(|(who, _)| who)
         });
         Self { ranges: ranges(winners), replicas }
@@ -198,6 +204,8 @@ mod tests {
         assert_eq!(SlotMap::agree(&[old.clone(), old.clone(), new.clone()], &old).ranges, old.ranges);
         assert_eq!(SlotMap::agree(&[new.clone(), old.clone(), new.clone()], &old).ranges, new.ranges);
         assert_eq!(SlotMap::agree(&[new.clone(), old.clone()], &old).ranges, new.ranges);
+        let half = map(&[(0, 8_191, 1)]);
+        assert_eq!(SlotMap::agree(&[half, old.clone()], &old).ranges, old.ranges, "one knows less");
         assert_eq!(SlotMap::agree(&[old.clone(), new.clone()], &new).ranges, old.ranges);
         assert_eq!(SlotMap::agree(&[], &old), old);
         let unserved = map(&[(100, 16_383, 1)]);

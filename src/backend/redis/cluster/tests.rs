@@ -4,9 +4,17 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::ClusterBackend;
+use super::refresh::OURS;
+use super::slots::Address;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::backend::Value;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::config::Sharding;
@@ -58,4 +66,77 @@ async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
         let wanted = [first_is_up, !first_is_up];
         until("at one node", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == wanted).await;
     }
+}
+
+/// Nobody is there.
+fn nowhere(port: u16) -> Address {
+    ("127.0.0.1".to_owned(), port)
+}
+
+/// What CLUSTER SLOTS answers, with all slots at one node, or none at all.
+fn slots_at(node: Option<u16>) -> Value {
+    let entry = |port: u16| {
+        let node = Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int(port.into())]);
+        Value::List(vec![Value::Int(0), Value::Int(16_383), node])
+    };
+    Value::List(node.into_iter().map(entry).collect())
+}
+
+fn without_servers() -> ClusterBackend {
+    let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").unwrap();
+    let mut cluster = ClusterBackend::new(config, Vec::new(), Sharding::Off);
+    cluster.refresh.at = None;
+    cluster
+}
+
+impl ClusterBackend {
+    fn asks(&mut self, node: u16) -> OpId {
+        let op = OpId(OURS | u64::from(node));
+        self.refresh.asked.insert(op, nowhere(node));
+        op
+    }
+}
+
+/// It was reset, or came back without its configuration.
+#[tokio::test]
+async fn a_primary_that_knows_of_no_slots_has_no_voice() {
+    let mut cluster = without_servers();
+    let op = cluster.asks(1);
+    cluster.on_replied(ServerId(9), op, Outcome::Done(slots_at(Some(1))));
+    let routes = cluster.routes.clone();
+    assert!(routes.iter().all(|server| *server != ServerId::ONLY));
+    for empty_first in [true, false] {
+        let answers = [slots_at(None), slots_at(Some(1))];
+        let asked = [cluster.asks(1), cluster.asks(2)];
+        let turn = if empty_first { [0, 1] } else { [1, 0] };
+        for (op, answer) in asked.into_iter().zip(turn) {
+            cluster.on_replied(ServerId(9), op, Outcome::Done(answers[answer].clone()));
+        }
+        assert_eq!(cluster.routes, routes);
+    }
+}
+
+#[tokio::test]
+async fn nodes_that_cannot_be_reached_are_dialled_less_and_less() {
+    let mut cluster = without_servers();
+    for _ in 0..10 {
+        cluster.begin_refresh();
+        cluster.refresh.scout = None;
+    }
+    // The loss of a connection is a hint that something has changed.
+    cluster.refresh_soon();
+    assert!(cluster.refresh.at.unwrap() > Instant::now() + Duration::from_millis(400));
+    cluster.end_scouting();
+    cluster.refresh_soon();
+    assert!(cluster.refresh.at.unwrap() < Instant::now() + Duration::from_millis(100));
+}
+
+#[tokio::test]
+async fn a_map_that_comes_during_the_close_brings_no_node_up() {
+    let mut cluster = without_servers();
+    let op = cluster.asks(1);
+    cluster.close();
+    cluster.on_replied(ServerId(9), op, Outcome::Done(slots_at(Some(1))));
+    assert!(cluster.nodes.is_empty());
+    until("closed", &mut cluster, |_, events| matches!(events, [.., BackendEvent::Closed])).await;
 }
