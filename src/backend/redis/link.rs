@@ -49,13 +49,6 @@ impl Pause {
     const FIRST: Duration = Duration::from_millis(20);
     const LONGEST: Duration = Duration::from_secs(1);
 
-    /// After a connection that was usable. One that broke at once does not count: its server would be dialled without end.
-    pub(crate) fn after(&mut self, lasted: Duration) {
-        if lasted >= Self::LONGEST {
-            *self = Self::default();
-        }
-    }
-
     /// Half to all of the current length, so that many clients do not come back at the same instant.
     pub(crate) fn next(&mut self) -> Duration {
         let length = self.next;
@@ -93,9 +86,5 @@ mod tests {
         assert!(pauses[0] <= Pause::FIRST && pauses[0] >= Pause::FIRST / 2);
         assert!(pauses.iter().all(|pause| *pause <= Pause::LONGEST));
         assert!(pauses[10..].iter().all(|pause| *pause >= Pause::LONGEST / 2));
-        pause.after(Pause::LONGEST / 2);
-        assert!(pause.next() >= Pause::LONGEST / 2);
-        pause.after(Pause::LONGEST);
-        assert!(pause.next() <= Pause::FIRST);
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 use fred::error::Error as FredError;
 use tokio::sync::Notify;
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -70,14 +69,14 @@ pub(crate) struct Listener {
 pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
     let mut pause = Pause::default();
     loop {
-        let (since, mut answered) = (Instant::now(), false);
+        let mut answered = false;
         let end = unless_stopped(&mut stop, live(&listener, &mut answered)).await;
         let Some(failure) = end else { return };
         listener.sentinels.knowledge.send_modify(|known| known.silent(listener.number, failure));
         if answered {
             // Whatever it would have announced meanwhile, another one may know.
             listener.sentinels.ask_again();
-            pause.after(since.elapsed());
+            pause = Pause::default();
         }
         if !stop.sleep(pause.next()).await {
             return;

@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -148,7 +147,6 @@ pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, ki
     let mut pause = Pause::default();
     let mut go_on = true;
     while go_on {
-        let since = Instant::now();
         let was_usable = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
             Some(Ok(found)) => kind.one_connection(found, &mut whereabouts, &mut stop).await,
             Some(Err(failure)) => {
@@ -158,7 +156,7 @@ pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, ki
             None => false,
         };
         if was_usable {
-            pause.after(since.elapsed());
+            pause = Pause::default();
             whereabouts.config.note_primary();
         }
         go_on = whereabouts.pause(&mut stop, pause.next()).await;
