@@ -178,7 +178,8 @@ impl LockClient {
     }
 
     /// Releases everything this client holds and ends it, within this time. Returns when no task, thread
-    /// or connection of it is left; connections get up to a second more to close.
+    /// or connection of it is left, but for a thread that the resolver of host names or a credential provider still blocks;
+    /// connections get up to a second more to close.
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
     /// later calls get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second

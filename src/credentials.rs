@@ -44,7 +44,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 /// Where logins come from when they change: a secret store, or the token service of a managed cloud.
 ///
 /// It is asked at every new connection: commands and pub/sub have one each, for each server, and
-/// while no primary of a cluster answers its nodes are asked anew, up to once a second. So a changed password
+/// while no primary of a cluster answers its nodes are asked anew, every 50 ms at first and once a second at last. So a changed password
 /// is taken up by itself. When credentials are only [valid for some time](Credentials::valid_for), it is asked again
 /// before that is over: the connection for commands then logs in anew as it is, so that no hold and no renewal
 /// notices, and the one for pub/sub is replaced.

@@ -165,8 +165,8 @@ impl Guard {
 
     /// Checks that the lock is held for at least `min_remaining` more. A clock read, no I/O.
     ///
-    /// A watched lease is renewed when a third of it is over, so only the other two thirds (20 s of 30 s) can be
-    /// asked for at any time. A fixed lease, or one near its [`max_hold`](crate::LockOptions::max_hold), only gets shorter: end
+    /// A watched lease is renewed when a third of it is over, so at any time only a little less than two thirds
+    /// (19 s of 30 s) can be asked for. A fixed lease, or one near its [`max_hold`](crate::LockOptions::max_hold), only gets shorter: end
     /// the work then, do not ask again.
     ///
     /// # Errors
@@ -231,8 +231,7 @@ impl Guard {
     /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
     /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
     /// [`Error::Denied`] with PUBLISH in it: the lock is free, but waiters find that out by themselves.
-    /// [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
-    /// refusals.
+    /// [`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's refusals.
     /// [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety

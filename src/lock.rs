@@ -64,8 +64,9 @@ impl LockOptions {
     }
 
     /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold; then it is lost as
-    /// [`MaxHold`](crate::LossReason::MaxHold). It ends a little early, since the server's key must not outlive it: by a tenth
-    /// or ten round trips, whichever is more, at most by half; and by 1 % and 2 ms. Of several levels the nearest end
+    /// [`MaxHold`](crate::LossReason::MaxHold). It ends a little early, since the server's key must not outlive it: by up to
+    /// a tenth, or ten round trips if that is more, but no more than the command timeout and no more than half; and by 1 %
+    /// and 2 ms. Of several levels the nearest end
     /// counts. A nested level that asks for less than the hold has lasted already is refused
     /// ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {

@@ -234,7 +234,8 @@ impl Mutex {
     }
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) named it, and from nobody else. False if it did not
-    /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one.
+    /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one. A
+    /// thread of Redisson keeps its name: it may have taken the lock anew since.
     ///
     /// # Errors
     ///

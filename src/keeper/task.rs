@@ -357,7 +357,7 @@ impl Task {
 
     fn give_up_connecting(&mut self, now: Moment) {
         let Some(connecting) = self.connecting.take() else { return };
-        let last = self.trouble.as_deref().unwrap_or("no answer at all");
+        let last = self.trouble.as_deref().unwrap_or("no answer at all, perhaps not even of the resolver");
         let error = Error::Unavailable {
             waited: now.since(connecting.since),
             cause: format!("tried {}: {last}", self.address),

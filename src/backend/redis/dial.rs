@@ -30,9 +30,13 @@ const USER_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connects and logs in.
 pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
-    let place = config.place();
-    let addresses = within(LOOK_UP_TIMEOUT, look_up(&place)).await?;
-    let stream = within(CONNECT_TIMEOUT, open(config, place, addresses)).await?;
+    let addresses = look_up(config).await?;
+    dial_at(config, addresses).await
+}
+
+/// The same where the addresses of its name are known.
+pub(crate) async fn dial_at(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Wire, FredError> {
+    let stream = within(CONNECT_TIMEOUT, open(config, addresses)).await?;
     let mut wire = Wire::new(stream, config.protocol());
     within(COMMAND_TIMEOUT, log_in(&mut wire, config)).await?;
     Ok(wire)
@@ -50,19 +54,15 @@ pub(crate) async fn within<T>(
     tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
 }
 
-async fn look_up(place: &Place) -> Result<Vec<SocketAddr>, FredError> {
-    match place {
-        Place::Unix(_) => Ok(Vec::new()),
-        Place::Tcp { host, port, .. } => Ok(tokio::net::lookup_host((&**host, *port)).await?.collect()),
-    }
+/// The addresses of a server's name; none of a unix socket.
+pub(crate) async fn look_up(config: &RedisConfig) -> Result<Vec<SocketAddr>, FredError> {
+    let Place::Tcp { host, port, .. } = config.place() else { return Ok(Vec::new()) };
+    let found = async { Ok(tokio::net::lookup_host((host, port)).await?.collect()) };
+    within(LOOK_UP_TIMEOUT, found).await
 }
 
-async fn open(
-    config: &RedisConfig,
-    place: Place,
-    addresses: Vec<SocketAddr>,
-) -> Result<Box<dyn Stream>, FredError> {
-    match place {
+async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dyn Stream>, FredError> {
+    match config.place() {
         Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
         Place::Tcp { host, certified, .. } => {
             let socket = connect(addresses).await?;

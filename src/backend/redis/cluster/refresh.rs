@@ -123,7 +123,10 @@ impl ClusterBackend {
     /// There is a node to ask.
     pub(super) fn end_scouting(&mut self) {
         self.refresh.pause = Pause::default();
-        self.refresh.scout_again = None;
+        if self.refresh.scout_again.take().is_some() {
+            // It was put off.
+            self.refresh_soon();
+        }
     }
 
     pub(super) fn on_map_answer(&mut self, asked: &Address, outcome: Outcome<Value>) {

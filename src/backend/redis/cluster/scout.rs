@@ -1,6 +1,7 @@
 //! Finds the nodes of a cluster when no primary of it is connected: each known node is asked over a connection of its
 //! own, replicas too.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use fred::error::Error as FredError;
@@ -14,7 +15,8 @@ use crate::backend::FailureKind;
 use crate::backend::Value;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::dial::dial;
+use crate::backend::redis::dial::dial_at;
+use crate::backend::redis::dial::look_up;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
 
@@ -75,23 +77,27 @@ fn sum_up(failures: &[Failure]) -> Failure {
 
 async fn ask(config: &RedisConfig, node: &Address, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
     let config = config.at(&node.0, node.1);
-    // A credential provider has its own time.
-    let answer = match log_in(config.clone()).await {
-        Ok((config, _)) => tokio::time::timeout(PATIENCE, ask_one(&config, node, probe))
+    let answer = async {
+        // A credential provider and a resolver have their own time.
+        let (config, _) = log_in(config.clone()).await?;
+        let addresses = look_up(&config).await.map_err(|error| handshake::explain(&error, &config))?;
+        tokio::time::timeout(PATIENCE, ask_one(&config, addresses, node, probe))
             .await
-            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Link, "no answer in time"))),
-        Err(failure) => Err(failure),
+            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Link, "no answer in time")))
     };
-    answer.map_err(|failure| Failure::new(failure.kind, format!("{}: {}", config.address(), failure.message)))
+    answer
+        .await
+        .map_err(|failure| Failure::new(failure.kind, format!("{}: {}", config.address(), failure.message)))
 }
 
 async fn ask_one(
     config: &RedisConfig,
+    addresses: Vec<SocketAddr>,
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
     let broken = |error: FredError| handshake::explain(&error, config);
-    let mut wire = dial(config).await.map_err(broken)?;
+    let mut wire = dial_at(config, addresses).await.map_err(broken)?;
     let mut questions = vec![vec!["CLUSTER", "SLOTS"]];
     if probe {
         // Redisson's probe: both must decide alike to wake each other.
