@@ -207,7 +207,7 @@ impl Engine {
     fn on_freed(&mut self, id: u64, receivers: Option<u64>) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
-        self.note_published(key, receivers.unwrap_or(0));
+        self.note_published(key, receivers);
         self.report(Report::Released { name: lock.clone(), hold: id });
         if receivers.is_none() {
             self.report(Report::PublishRefused { name: lock.clone() });
@@ -221,10 +221,14 @@ impl Engine {
     }
 
     /// Others were told: they get their turn before our contender tries.
-    fn note_published(&mut self, key: u64, receivers: u64) {
+    fn note_published(&mut self, key: u64, receivers: Option<u64>) {
         let Some(name) = self.names.get(&key) else { return };
         let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel(self.config.profile)));
-        let others = receivers.saturating_sub(ourselves);
+        let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
+        if receivers.is_some() && name.hand_offs > 0 && !self.counts_all_receivers() {
+            // Whom our hand-offs have kept out may be one of those.
+            others = others.max(1);
+        }
         // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
         let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
         let messages = ourselves.saturating_add(others.saturating_mul(turns));
@@ -239,6 +243,11 @@ impl Engine {
             name.let_others(now, if others > 0 { messages } else { 0 }, each);
         }
         self.wake(key);
+    }
+
+    /// PUBLISH in a cluster reaches everybody, and counts those who are connected to the same node.
+    fn counts_all_receivers(&self) -> bool {
+        self.servers.is_one() || self.is_sharded()
     }
 
     /// The key is gone or another's. After an unknown try that is what a release leaves behind.

@@ -22,6 +22,7 @@ use crate::name::SLOTS;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
@@ -376,4 +377,32 @@ fn a_failover_that_keeps_the_process_unknown_is_told_by_its_address() {
     let (op, ..) = hand.renewals().remove(0);
     hand.done_by(op, Body::Renew(Some(vec![Renewed::Gone])));
     assert_eq!(cell.loss(), Some(LossReason::ServerLostData));
+}
+
+/// Of whom PUBLISH reaches in a cluster it counts those at one node.
+#[test]
+fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
+    for sharded in [true, false] {
+        let mut hand = Hand::two();
+        hand.event(Event::Routes(Routes::Slots { servers: vec![A; usize::from(SLOTS)].into(), sharded }));
+        let first = hand.ask_for("a");
+        let (op, _) = hand.take("acquire");
+        hand.done_by(op, grant(1));
+        let cell = hand.granted(first);
+        let second = hand.ask_for("a");
+        hand.release(&cell, first);
+        let (op, _) = hand.take("hand_off");
+        hand.done_by(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+        let cell = hand.granted(second);
+        hand.pass(Duration::from_millis(50));
+        hand.ask_for("a");
+        hand.release(&cell, second);
+        let (op, _) = hand.take("release");
+        hand.done_by(op, Body::Release(Released::Freed { receivers: Some(0) }));
+        if !sharded {
+            hand.nothing_sent();
+            hand.pass(Duration::from_millis(20));
+        }
+        hand.take("acquire");
+    }
 }
