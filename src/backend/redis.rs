@@ -56,6 +56,7 @@ use crate::backend::redis::commands::Commands;
 pub(crate) use crate::backend::redis::config::Access;
 pub(crate) use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::config::Topology;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
@@ -183,7 +184,9 @@ impl RedisBackend {
     fn poll_messages(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         loop {
             let Some(subscriptions) = &mut self.subscriptions else { return Poll::Pending };
-            return Poll::Ready(match ready!(subscriptions.subscriber.poll(cx)) {
+            let heard = ready!(subscriptions.subscriber.poll(cx));
+            subscriptions.served |= heard.is_ok();
+            return Poll::Ready(match heard {
                 Ok(Heard::Message { channel, payload }) => BackendEvent::Message { channel, payload },
                 Ok(Heard::Answered {
                     request: Request { channel, generation: Some(generation), .. },
@@ -193,9 +196,11 @@ impl RedisBackend {
                 // Of an UNSUBSCRIBE, or of a PING.
                 Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Told(_)) => continue,
                 // Its task reports the end.
-                Err(_) => {
-                    if let Some(subscriptions) = self.subscriptions.take() {
-                        let _ = subscriptions.ended.send(());
+                Err(error) => {
+                    if let Some(Subscriptions { ended, served, .. }) =
+                        self.subscriptions.take().map(|all| *all)
+                    {
+                        let _ = ended.send(Broken { cause: error.details().to_owned(), served });
                     }
                     continue;
                 }

@@ -204,7 +204,12 @@ cut! {
 async fn a_greeting() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.address());
-    for (request, pattern) in [("TIME", "TIME"), ("SUBSCRIBE", "redisson_lock__client"), ("INFO", "INFO")] {
+    for (request, pattern) in [
+        ("SCRIPT", "SCRIPT"),
+        ("TIME", "\r\nTIME\r\n"),
+        ("SUBSCRIBE", "redisson_lock__client"),
+        ("INFO", "INFO"),
+    ] {
         for cut_at in [Fault::CutRequestAt as fn(usize) -> Fault, Fault::CutReplyAt] {
             let mut bytes = 0;
             loop {

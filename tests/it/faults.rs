@@ -175,3 +175,24 @@ async fn hand_overs_survive_a_dying_subscriber() {
     );
     assert!(by_fallback <= NUMBER as u64 / 20, "{by_fallback} hand-overs waited for the fallback poll");
 }
+
+/// As a proxy does that has lost its server.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_greets_and_hangs_up_is_not_dialled_all_the_time() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    for first_question in ["\r\nTIME\r\n", "redisson_lock__client:{"] {
+        proxy.nth(first_question, 0, u64::MAX, Fault::CutBeforeRequest);
+    }
+    let client = LockClient::builder().url(&proxy.url()).connect_lazy().unwrap();
+    let lock = client.mutex("lock").unwrap();
+    let waiter = tokio::spawn(async move { lock.lock().await });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for command in ["TIME", "SUBSCRIBE"] {
+        let asked = proxy.seen(command);
+        assert!((2..=40).contains(&asked), "{command}: {asked} times in 3 s");
+    }
+    assert_eq!(proxy.clear(), 2);
+    waiter.await.unwrap().unwrap().unlock().await.unwrap();
+    leaves_nothing(&server, &client).await;
+}

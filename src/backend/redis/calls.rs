@@ -30,6 +30,7 @@ use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
@@ -51,8 +52,8 @@ const LONGEST: Duration = Duration::from_secs(86_400);
 /// A connection that may be used.
 pub(crate) struct Connection {
     pub(crate) wire: Wire,
-    /// Hears why it ended.
-    pub(crate) ended: oneshot::Sender<String>,
+    /// Hears how it ended.
+    pub(crate) ended: oneshot::Sender<Broken>,
     /// Makes it end.
     pub(crate) end: Arc<Notify>,
     /// Scripts that the server knows.
@@ -117,9 +118,10 @@ impl Reload {
 
 pub(crate) struct Calls {
     connection: Option<Connection>,
-    /// These two are of the connection whose answers are awaited.
+    /// These three are of the connection whose answers are awaited.
     mandate: Mandate,
     asks_again: bool,
+    served: bool,
     /// Every ticket that was given to a connection, by its number.
     in_flight: BTreeMap<u64, Ticket>,
     last_number: u64,
@@ -160,6 +162,7 @@ impl Calls {
             connection: None,
             mandate: Mandate::default(),
             asks_again: false,
+            served: false,
             in_flight: BTreeMap::new(),
             last_number: 0,
             last_given_up: None,
@@ -180,6 +183,7 @@ impl Calls {
         self.last_given_up = None;
         self.mandate = connection.mandate.clone();
         self.asks_again = connection.asks_again;
+        self.served = false;
         self.connection = Some(connection);
     }
 
@@ -198,7 +202,7 @@ impl Calls {
                     self.refuse(ticket.op, FailureKind::Link, cause);
                 }
             }
-            let _ = ended.send(cause.to_owned());
+            let _ = ended.send(Broken { cause: cause.to_owned(), served: self.served });
         }
         for ticket in std::mem::take(&mut self.in_flight).into_values() {
             self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
@@ -449,6 +453,7 @@ impl Calls {
 
     /// The server has answered something.
     fn heard(&mut self) {
+        self.served = true;
         self.silence = (!self.in_flight.is_empty()).then(Silence::begin);
     }
 

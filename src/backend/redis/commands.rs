@@ -14,11 +14,13 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::handshake;
 use crate::backend::redis::handshake::Greeting;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::LogsIn;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
+use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::wire::Wire;
 use crate::credentials::Credentials;
@@ -41,7 +43,7 @@ impl Connects for Commands {
     // What was the primary a moment ago may be none any more, and not know it.
     const CONFIRMED: bool = true;
 
-    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> bool {
+    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> Lived {
         let Found { config, renewal, mandate } = found;
         let greeting = unless_stopped(stop, greet(&config, whereabouts)).await;
         if let Some(greeting) = &greeting {
@@ -54,24 +56,28 @@ impl Connects for Commands {
                 let connection =
                     Connection { wire, ended, end: Arc::clone(&end), loaded, mandate, asks_again };
                 let _ = self.0.send(CommandEvent::Up(Box::new(connection), server));
-                let cause = tokio::select! {
+                let well = |cause: &str| (cause.to_owned(), Lived::Well);
+                let (cause, lived) = tokio::select! {
                     // First, since it says more than that the connection has ended.
                     biased;
-                    moved = whereabouts.moved() => moved,
-                    cause = &mut broken => cause.unwrap_or_else(|_| "closed".to_owned()),
-                    () = end.notified() => "replaced: it did not answer, or the server changed its role".to_owned(),
-                    () = stop.wait() => "closed".to_owned(),
+                    moved = whereabouts.moved() => well(&moved),
+                    broken = &mut broken => match broken {
+                        Ok(Broken { cause, served }) => (cause, Lived::broken(served)),
+                        Err(_) => well("closed"),
+                    },
+                    () = end.notified() => well("replaced: it did not answer, or the server changed its role"),
+                    () = stop.wait() => well("closed"),
                     never = renewal.keep_logged_in(self) => match never {},
                 };
                 let _ = self.0.send(CommandEvent::Down { cause });
-                true
+                lived
             }
             Some(Err(failure)) => {
                 let message = format!("{}: {}", config.address(), failure.message);
                 let _ = self.0.send(CommandEvent::Failed(Failure { message, ..failure }));
-                false
+                Lived::Never
             }
-            None => false,
+            None => Lived::Never,
         }
     }
 

@@ -32,7 +32,15 @@ impl Stop {
     }
 }
 
-/// The pause before the next attempt: short after a connection that worked, then doubling up to a second.
+/// How a connection ended by itself.
+#[derive(Debug)]
+pub(crate) struct Broken {
+    pub(crate) cause: String,
+    /// Something was answered since it was greeted.
+    pub(crate) served: bool,
+}
+
+/// The pause before the next attempt: short after a connection that served, then doubling up to a second.
 /// There is no last attempt.
 #[derive(Debug)]
 pub(crate) struct Pause {

@@ -4,6 +4,8 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
+use tracing::Level;
+use tracing::event;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -12,6 +14,7 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link::Pause;
 use crate::credentials::CredentialProvider;
 use crate::credentials::Credentials;
+use crate::trace::TARGET;
 
 /// A provider that takes longer is taken to hang. Less than the time that `connect` has, so that it can say so.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -125,7 +128,7 @@ fn refused(words: &str) -> String {
 
 /// The connection goes on with the login that it has.
 fn report(cause: &str) {
-    tracing::event!(name: "link", target: "redis_reentrant_lock", tracing::Level::WARN, %cause, "not logged in anew");
+    event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "not logged in anew");
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+use tracing::Level;
+use tracing::event;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -13,12 +15,15 @@ use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::handshake;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
+use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Whereabouts;
+use crate::trace::TARGET;
 
 /// What happened to the pub/sub connection. All in one channel: their order matters.
 pub(crate) enum PubSubEvent {
@@ -30,10 +35,12 @@ pub(crate) enum PubSubEvent {
 /// A connection that is up.
 pub(crate) struct Subscriptions {
     pub(crate) subscriber: Subscriber,
-    /// Hears that it ended.
-    pub(crate) ended: oneshot::Sender<()>,
+    /// Hears how it ended.
+    pub(crate) ended: oneshot::Sender<Broken>,
     /// Makes it end.
     pub(crate) end: Arc<Notify>,
+    /// Something was heard since it was greeted.
+    pub(crate) served: bool,
 }
 
 /// Tells what happens to it.
@@ -43,36 +50,46 @@ impl Connects for PubSub {
     // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
     const CONFIRMED: bool = false;
 
-    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> bool {
+    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> Lived {
         let Found { config, renewal, .. } = found;
         match unless_stopped(stop, open(&config, whereabouts)).await {
             Some(Ok(subscriber)) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
-                let subscriptions = Subscriptions { subscriber, ended, end: Arc::clone(&end) };
+                let subscriptions = Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false };
                 let _ = self.0.send(PubSubEvent::Up(Box::new(subscriptions)));
-                tokio::select! {
-                    _ = whereabouts.moved() => {}
-                    _ = &mut broken => {}
-                    () = end.notified() => {}
-                    () = stop.wait() => {}
+                let lived = tokio::select! {
+                    _ = whereabouts.moved() => Lived::Well,
+                    broken = &mut broken => broken.map_or(Lived::Well, |broken| {
+                        report(&config.address(), &broken.cause);
+                        Lived::broken(broken.served)
+                    }),
+                    () = end.notified() => Lived::Well,
+                    () = stop.wait() => Lived::Well,
                     // In RESP2 a connection with subscriptions takes no AUTH.
-                    () = renewal.ended() => {}
-                }
+                    () = renewal.ended() => Lived::Well,
+                };
                 let _ = self.0.send(PubSubEvent::Down);
-                true
+                lived
             }
             Some(Err(failure)) => {
                 let message = format!("{} (pub/sub): {}", config.address(), failure.message);
                 let _ = self.0.send(PubSubEvent::Failed(Failure { message, ..failure }));
-                false
+                Lived::Never
             }
-            None => false,
+            None => Lived::Never,
         }
     }
 
     fn failed(&self, failure: Failure) {
         let _ = self.0.send(PubSubEvent::Failed(failure));
     }
+}
+
+fn report(address: &str, cause: &str) {
+    event!(
+        name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause,
+        "disconnected (pub/sub): no wake-ups arrive until there is another connection"
+    );
 }
 
 async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Subscriber, Failure> {

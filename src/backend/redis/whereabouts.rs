@@ -125,18 +125,36 @@ impl Whereabouts {
     }
 }
 
+/// What became of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lived {
+    /// It was never usable.
+    Never,
+    /// It was greeted, and broke before anything else was answered. The next one may do the same.
+    Mute,
+    /// It served, or was ended by ourselves.
+    Well,
+}
+
+impl Lived {
+    /// One that broke.
+    pub(crate) fn broken(served: bool) -> Self {
+        if served { Self::Well } else { Self::Mute }
+    }
+}
+
 /// What is done with one kind of connection.
 pub(crate) trait Connects: Send {
     /// As in [`Whereabouts::find`].
     const CONFIRMED: bool;
 
-    /// From an attempt to connect to the end of the connection; says whether it was usable.
+    /// From an attempt to connect to the end of the connection.
     fn one_connection(
         &self,
         found: Found,
         whereabouts: &mut Whereabouts,
         stop: &mut Stop,
-    ) -> impl Future<Output = bool> + Send;
+    ) -> impl Future<Output = Lived> + Send;
 
     /// There is nothing to connect to.
     fn failed(&self, failure: Failure);
@@ -147,17 +165,19 @@ pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, ki
     let mut pause = Pause::default();
     let mut go_on = true;
     while go_on {
-        let was_usable = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
+        let lived = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
             Some(Ok(found)) => kind.one_connection(found, &mut whereabouts, &mut stop).await,
             Some(Err(failure)) => {
                 kind.failed(failure);
-                false
+                Lived::Never
             }
-            None => false,
+            None => Lived::Never,
         };
-        if was_usable {
-            pause = Pause::default();
+        if lived != Lived::Never {
             whereabouts.config.note_primary();
+        }
+        if lived == Lived::Well {
+            pause = Pause::default();
         }
         go_on = whereabouts.pause(&mut stop, pause.next()).await;
     }
@@ -199,5 +219,56 @@ impl Search {
             Some(words) => words,
             None => std::future::pending().await,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Mutex;
+
+    use tokio::time::Instant;
+
+    /// Connections that all end at once in the same way.
+    struct Ending {
+        lived: Lived,
+        begun: Arc<Mutex<Vec<Instant>>>,
+    }
+
+    impl Connects for Ending {
+        const CONFIRMED: bool = false;
+
+        async fn one_connection(&self, _: Found, _: &mut Whereabouts, _: &mut Stop) -> Lived {
+            self.begun.lock().unwrap().push(Instant::now());
+            self.lived
+        }
+
+        fn failed(&self, failure: Failure) {
+            panic!("{failure}");
+        }
+    }
+
+    async fn attempts_in_ten_seconds(lived: Lived) -> usize {
+        let (stop, stopped) = Stop::pair();
+        let begun = Arc::<Mutex<_>>::default();
+        let kind = Ending { lived, begun: Arc::clone(&begun) };
+        let whereabouts = Whereabouts::known(RedisConfig::parse("redis://localhost").unwrap());
+        let link = tokio::spawn(keep_connected(whereabouts, kind, stopped));
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        stop.send(true).unwrap();
+        link.await.unwrap();
+        let begun = begun.lock().unwrap();
+        begun.len()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_after_a_connection_that_served_the_next_attempt_is_soon() {
+        for lived in [Lived::Never, Lived::Mute] {
+            let attempts = attempts_in_ten_seconds(lived).await;
+            assert!((10..=30).contains(&attempts), "{lived:?}: {attempts}");
+        }
+        let attempts = attempts_in_ten_seconds(Lived::Well).await;
+        assert!(attempts >= 500, "{attempts}");
     }
 }

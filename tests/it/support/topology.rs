@@ -1,5 +1,6 @@
 //! A private sentinel set or cluster, made by `docker/topology.sh`, whose nodes a test can kill, freeze and restart.
 
+use std::collections::HashMap;
 use std::fs;
 use std::fs::File;
 use std::net::TcpListener;
@@ -190,6 +191,7 @@ impl Topology {
 
     /// False if it ended at once.
     fn spawn(&mut self, node: usize) -> bool {
+        self.mend_shards(node);
         let log = File::options().create(true).append(true).open(self.directory.join(format!("{node}.log")));
         let child = self
             .script(&["node", self.plan.kind.name(), &node.to_string()])
@@ -205,6 +207,30 @@ impl Topology {
             !running || topology.answers(node)
         });
         running
+    }
+
+    /// A 7.2 that was killed at the wrong moment has written a primary and its replica down with different shard ids, and
+    /// does not start with that: the replica gets its primary's.
+    fn mend_shards(&self, node: usize) {
+        let file = self.directory.join(node.to_string()).join("nodes.conf");
+        let Ok(config) = fs::read_to_string(&file) else { return };
+        let shard_of = |line: &str| {
+            let rest = line.split_once(",shard-id=")?.1;
+            rest.get(..40).map(str::to_owned)
+        };
+        let shards: HashMap<&str, String> =
+            config.lines().filter_map(|line| Some((line.get(..40)?, shard_of(line)?))).collect();
+        let mended = config.lines().map(|line| {
+            let primary = line.split(' ').nth(3).and_then(|id| shards.get(id));
+            match (shard_of(line), primary) {
+                (Some(own), Some(shard)) => line.replace(&own, shard),
+                _ => line.to_owned(),
+            }
+        });
+        let mended = mended.map(|line| line + "\n").collect::<String>();
+        if mended != config {
+            fs::write(file, mended).expect("its cluster configuration");
+        }
     }
 
     fn script(&self, args: &[&str]) -> Command {
