@@ -153,6 +153,21 @@ fn drain(world: &mut World) -> Result<(), String> {
     Err(format!("P9: not everybody got an answer, or a lock:{left}"))
 }
 
+/// P13: of those who want the same lock all the time everybody gets a share, be it a quarter of a fair one.
+fn share(seed: u64) -> Result<(), String> {
+    let mut world = World::crowd(seed);
+    let start = world.now;
+    world.run_until(start.plus(world.plan.horizon))?;
+    let grants: Vec<u64> = world.clients.iter().map(|client| client.counters.snapshot().grants).collect();
+    let sum: u64 = grants.iter().sum();
+    if sum < 100 || grants.iter().any(|own| own * 4 * (grants.len() as u64) < sum) {
+        return Err(format!("P13: some of the crowd are kept out: {grants:?} {:?}", world.plan));
+    }
+    world.calm_down()?;
+    drain(&mut world)?;
+    rest(&mut world)
+}
+
 /// P10: nothing is left behind.
 fn rest(world: &mut World) -> Result<(), String> {
     world.phase = Phase::Quiet;
@@ -336,4 +351,12 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn time_begins_far_from_zero() {
     assert!(World::new(1, &Mask::default(), Trace::off()).now > Moment::ZERO);
+}
+
+#[test]
+fn everybody_in_a_crowd_gets_a_share() {
+    for seed in 0..60 {
+        let shared = share(seed);
+        assert!(shared.is_ok(), "seed {seed}: {shared:?}");
+    }
 }

@@ -226,8 +226,8 @@ impl Engine {
         let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel(self.config.profile)));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
         if receivers.is_some() && name.hand_offs > 0 && !self.counts_all_receivers() {
-            // Whom our hand-offs have kept out may be one of those.
-            others = others.max(1);
+            // Whom our hand-offs have kept out may be among those, however many they are: until nobody takes it.
+            others = u64::MAX;
         }
         // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
         let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };

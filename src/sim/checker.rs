@@ -14,6 +14,7 @@
 //! | P10 | nothing is left behind |
 //! | P11 | `None` only if the lock was held, an error only if nobody answered |
 //! | P12 | without a fault no hold runs out under the watchdog |
+//! | P13 | of a crowd that wants one lock all the time everybody gets a share, also who is slow to wake up |
 //!
 //! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
 //! be protected any more, but it must learn of it with the first answer, or by the end of its validity.

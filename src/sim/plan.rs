@@ -140,6 +140,10 @@ pub(super) struct Plan {
     pub(super) try_lock: u64,
     pub(super) shutdown: u64,
     pub(super) think: u64,
+    /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
+    pub(super) crowd: bool,
+    /// One that hears messages so much later, as if it were slow to wake up.
+    pub(super) late: Option<(usize, Duration)>,
 }
 
 impl Plan {
@@ -185,6 +189,35 @@ impl Plan {
             try_lock: *chance.pick(&[0, 100, 500]),
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
+            crowd: false,
+            late: None,
+        }
+    }
+
+    pub(super) fn draw_crowd(chance: &mut Chance) -> Self {
+        let drawn = Self::draw(chance);
+        Self {
+            clients: chance.range(2, 4) as usize,
+            // The fourth would share an owner with the third.
+            tasks: chance.range(1, 3) as usize,
+            names: 1,
+            primaries: chance.permille(700).then(|| chance.index(2) + 2),
+            latency: *chance.pick(&[200, 1_000]),
+            horizon: Duration::from_millis(500),
+            lease: Duration::from_secs(30),
+            command_timeout: Duration::from_secs(1),
+            fallback: Duration::from_secs(5),
+            calm: true,
+            faults: Faults::default(),
+            nemeses: Vec::new(),
+            drift: 0,
+            cancel: 0,
+            lazy: 0,
+            force: 0,
+            think: *chance.pick(&[50, 500]),
+            crowd: true,
+            late: Some((0, Duration::from_micros(chance.range(0, 600)))),
+            ..drawn
         }
     }
 

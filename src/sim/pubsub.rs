@@ -155,7 +155,9 @@ impl World {
         let process = if subscription.sharded {
             to.routes.get(usize::from(slot_of(channel))).copied().filter(connected)
         } else {
-            to.listens.keys().copied().find(connected)
+            let mut up = to.listens.keys().copied().filter(connected);
+            // Of a crowd not all at the same one: PUBLISH counts those only that listen where it is executed.
+            if self.plan.crowd { up.cycle().nth(client) } else { up.next() }
         };
         let Some(process) = process else { return };
         subscription.at = Some(process);
@@ -332,7 +334,8 @@ impl World {
         listening.last_message = at;
         let gate = (process, listening.epoch);
         let paused = self.processes[process].paused_until;
-        let at: Moment = at.max(paused).plus(held_up);
+        let late = self.plan.late.filter(|(late, _)| *late == client).map_or(Duration::ZERO, |(_, by)| by);
+        let at: Moment = at.max(paused).plus(held_up + late);
         self.at(at, Happening::To(client, Inbound::Backend(Some(gate), event)));
     }
 }

@@ -112,6 +112,8 @@ impl World {
             return Ok(());
         }
         match self.chance.below(100) {
+            _ if self.plan.crowd && depth > 0 => self.release_some(client, task),
+            _ if self.plan.crowd => self.acquire(client, task),
             _ if self.chance.permille(self.plan.force) => self.force(client, task),
             0..=1 if self.chance.permille(self.plan.shutdown) => self.shut_down(client, task),
             2..=5 => self.inspect(client, task),
@@ -143,7 +145,9 @@ impl World {
     fn acquire(&mut self, client: usize, task: usize) {
         let name = self.chance.pick(&self.names).clone();
         let lease_us = self.plan.lease_us();
-        let wait = if self.chance.permille(self.plan.try_lock) {
+        let wait = if self.plan.crowd {
+            Wait::Forever
+        } else if self.chance.permille(self.plan.try_lock) {
             Wait::Once
         } else if self.chance.permille(400) || self.holds_another(client, task, &name) {
             let wait = self.chance.time(1, 2 * lease_us);
@@ -151,13 +155,13 @@ impl World {
         } else {
             Wait::Forever
         };
-        let lease = if self.chance.permille(250) {
+        let lease = if !self.plan.crowd && self.chance.permille(250) {
             let fixed = self.chance.time(10_000, 2 * lease_us).max(Duration::from_millis(10));
             Lease::Fixed(LeaseMs::checked("lease", fixed).expect("within the limits"))
         } else {
             Lease::Watched(self.clients[client].config.lease)
         };
-        let max_hold = if self.chance.permille(100) {
+        let max_hold = if !self.plan.crowd && self.chance.permille(100) {
             Some(self.chance.time(10_000, 3 * lease_us).max(Duration::from_millis(10)))
         } else {
             None

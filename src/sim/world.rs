@@ -114,6 +114,17 @@ impl World {
     pub(super) fn new(seed: u64, mask: &Mask, trace: Trace) -> Self {
         let mut chance = Chance::new(seed, Stream::Plan, [0; 3]);
         let plan = Plan::draw(&mut chance);
+        Self::with(plan, chance, seed, mask, trace)
+    }
+
+    /// Many who want the same lock.
+    pub(super) fn crowd(seed: u64) -> Self {
+        let mut chance = Chance::new(seed, Stream::Plan, [1, 0, 0]);
+        let plan = Plan::draw_crowd(&mut chance);
+        Self::with(plan, chance, seed, &Mask::default(), Trace::off())
+    }
+
+    fn with(plan: Plan, mut chance: Chance, seed: u64, mask: &Mask, trace: Trace) -> Self {
         let names = places::names(plan.names);
         let replicated = plan.has(Nemesis::Failover);
         let number = plan.primaries.unwrap_or(1);
