@@ -387,6 +387,9 @@ fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
         hand.event(Event::Routes(Routes::Slots { servers: vec![A; usize::from(SLOTS)].into(), sharded }));
         let first = hand.ask_for("a");
         let (op, _) = hand.take("acquire");
+        hand.done_by(op, held(20_000));
+        hand.confirm_subscriptions();
+        let (op, _) = hand.take("acquire");
         hand.done_by(op, grant(1));
         let cell = hand.granted(first);
         let second = hand.ask_for("a");
@@ -398,7 +401,7 @@ fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
         hand.ask_for("a");
         hand.release(&cell, second);
         let (op, _) = hand.take("release");
-        hand.done_by(op, Body::Release(Released::Freed { receivers: Some(0) }));
+        hand.done_by(op, Body::Release(Released::Freed { receivers: Some(1) }));
         if !sharded {
             // Others have it in turn, and nobody knows how many.
             for _ in 0..3 {
