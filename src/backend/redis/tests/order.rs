@@ -1,10 +1,14 @@
-//! What is delivered first, on channels filled by hand.
+//! What is delivered first, and how ends are told, on channels filled by hand.
 
 use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use tokio::io::AsyncWriteExt;
+use tokio::io::DuplexStream;
+use tokio::sync::Notify;
 use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -15,13 +19,19 @@ use crate::backend::redis::Life;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::commands::CommandEvent;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::pubsub::PubSubEvent;
+use crate::backend::redis::pubsub::Subscriptions;
+use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::tests::driver::connection;
 
-/// A backend that hears of its connections from the sender.
-fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
+/// A backend that hears of its connections from the senders.
+fn backend(
+    turn: u8,
+) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>, mpsc::UnboundedSender<PubSubEvent>) {
     let (events, command_events) = mpsc::unbounded_channel();
-    let (_, pubsub_events) = mpsc::unbounded_channel();
+    let (pubsub, pubsub_events) = mpsc::unbounded_channel();
     let (stop, _) = Stop::pair();
     let life = Life::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
@@ -34,14 +44,14 @@ fn backend(turn: u8) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>) {
         turn,
         waker: None,
     };
-    (backend, events)
+    (backend, events, pubsub)
 }
 
 /// A TIME from before the outage would otherwise set the clock of the server that is there now.
 #[tokio::test]
 async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
-        let (mut backend, events) = backend(turn);
+        let (mut backend, events, _pubsub) = backend(turn);
         let ((first, _open), (second, _open_too)) = (connection(1), connection(1));
         let _ = events.send(CommandEvent::Up(Box::new(first), ServerInfo::default()));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
@@ -59,5 +69,49 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
             }
         }
         assert_eq!(answered, 5, "turn {turn}");
+    }
+}
+
+/// What the server says, if anything, before it hangs up; and how that is told.
+async fn end(
+    backend: &mut RedisBackend,
+    mut server: DuplexStream,
+    answer: Option<&str>,
+    mut ended: oneshot::Receiver<Broken>,
+) -> Broken {
+    server.write_all(answer.unwrap_or_default().as_bytes()).await.expect("room");
+    drop(server);
+    loop {
+        tokio::select! {
+            broken = &mut ended => return broken.expect("told"),
+            _ = poll_fn(|cx| backend.poll_event(cx)) => {}
+        }
+    }
+}
+
+/// That decides on when the next attempt is made.
+#[tokio::test]
+async fn the_end_of_a_connection_tells_whether_it_served() {
+    let (mut backend, commands, pubsub) = backend(0);
+    for serves in [true, false] {
+        let (ended, hears) = oneshot::channel();
+        let (mut connection, server) = connection(1_000);
+        connection.ended = ended;
+        let _ = commands.send(CommandEvent::Up(Box::new(connection), ServerInfo::default()));
+        assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
+        backend.submit(OpId(0), ServerId::ONLY, Call::Time, super::driver::SECOND);
+        let answer = serves.then_some("*2\r\n$1\r\n1\r\n$1\r\n1\r\n");
+        assert_eq!(end(&mut backend, server, answer, hears).await.served, serves);
+    }
+    for serves in [true, false] {
+        let (ended, hears) = oneshot::channel();
+        let (connection, server) = connection(1_000);
+        let (subscriber, end_of_it) = (Subscriber::new(connection.wire), Arc::new(Notify::new()));
+        let subscriptions = Subscriptions { subscriber, ended, end: end_of_it, served: false };
+        let _ = pubsub.send(PubSubEvent::Up(Box::new(subscriptions)));
+        while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
+        backend.subscribe("a".into(), false, 1);
+        let answer = serves.then_some("*3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n");
+        assert_eq!(end(&mut backend, server, answer, hears).await.served, serves);
     }
 }
