@@ -371,7 +371,7 @@ impl Topology {
     }
 
     fn sentinel_is_content(&self, sentinel: usize, primary: usize) -> bool {
-        type Fields = Vec<std::collections::HashMap<String, String>>;
+        type Fields = Vec<HashMap<String, String>>;
         // Sentinels go on telling of a dead primary for five seconds after they have replaced it.
         let content = ["slave", "sentinel", "sentinel,master_down"];
         let all = |what| {
