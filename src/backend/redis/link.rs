@@ -6,6 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tracing::Level;
+use tracing::event;
 
 /// Ends a link when its backend closes or is dropped.
 #[derive(Clone)]
@@ -38,6 +40,11 @@ pub(crate) struct Broken {
     pub(crate) cause: String,
     /// Something was answered since it was greeted.
     pub(crate) served: bool,
+}
+
+/// Tells the log what the engine does not hear of. No span is around it: which caller's would be, if any, is chance.
+pub(crate) fn report(cause: &str, what: &str) {
+    event!(name: "link", target: "redis_reentrant_lock", parent: None, Level::WARN, %cause, "{what}");
 }
 
 /// The pause before the next attempt: short after a connection that served, then doubling up to a second.

@@ -4,17 +4,15 @@ use std::convert::Infallible;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tracing::Level;
-use tracing::event;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::redis::config::Login;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
 use crate::credentials::CredentialProvider;
 use crate::credentials::Credentials;
-use crate::trace::TARGET;
 
 /// A provider that takes longer is taken to hang. Less than the time that `connect` has, so that it can say so.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -128,7 +126,7 @@ fn refused(words: &str) -> String {
 
 /// The connection goes on with the login that it has.
 fn report(cause: &str) {
-    event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "not logged in anew");
+    link::report(cause, "not logged in anew");
 }
 
 #[cfg(test)]

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
-use tracing::Level;
-use tracing::event;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -15,6 +13,7 @@ use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::handshake;
+use crate::backend::redis::link;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
@@ -23,7 +22,6 @@ use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Whereabouts;
-use crate::trace::TARGET;
 
 /// What happened to the pub/sub connection. All in one channel: their order matters.
 pub(crate) enum PubSubEvent {
@@ -60,7 +58,8 @@ impl Connects for PubSub {
                 let lived = tokio::select! {
                     _ = whereabouts.moved() => Lived::Well,
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
-                        report(&config.address(), &broken.cause);
+                        let cause = format!("{}: {}", config.address(), broken.cause);
+                        link::report(&cause, "disconnected (pub/sub): no wake-ups until there is another connection");
                         Lived::broken(broken.served)
                     }),
                     () = end.notified() => Lived::Well,
@@ -83,13 +82,6 @@ impl Connects for PubSub {
     fn failed(&self, failure: Failure) {
         let _ = self.0.send(PubSubEvent::Failed(failure));
     }
-}
-
-fn report(address: &str, cause: &str) {
-    event!(
-        name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause,
-        "disconnected (pub/sub): no wake-ups arrive until there is another connection"
-    );
 }
 
 async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Subscriber, Failure> {
