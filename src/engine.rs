@@ -5,6 +5,7 @@
 //!
 //! | file           | what it decides                                                   |
 //! |----------------|-------------------------------------------------------------------|
+//! | `waiting`      | queues, re-entry instead of a wait, the ends of waits             |
 //! | `acquiring`    | who may talk to the server, attempts, grants, refusals            |
 //! | `holding`      | levels of a hold, re-entry, validity, loss                        |
 //! | `releasing`    | the last release, hand-off, grants that nobody took               |
@@ -31,6 +32,7 @@ mod servers;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod waiting;
 mod wakeups;
 
 use std::collections::BTreeMap;

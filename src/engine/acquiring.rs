@@ -1,4 +1,4 @@
-//! Who may talk to the server, attempts, and what their answers mean.
+//! Who may talk to the server, attempts, what their answers mean, and grants that nobody picks up.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,15 @@ use crate::clock::Moment;
 use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::Op;
-use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
-use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::hold::Input;
 use crate::engine::hold::Level;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
-use crate::engine::hold::Todo;
 use crate::engine::queue::Cause;
-use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
@@ -47,144 +43,10 @@ const SUSPICIOUS_FALLBACKS: u32 = 3;
 /// trips.
 const ANSWER: Duration = Duration::from_millis(20);
 
-/// After this long a waiter whose holder is this same client is reported.
-const SELF_WAIT: Duration = Duration::from_secs(10);
-
 /// Names whose fallback grants are counted, so that the count cannot grow without bound.
 const FALLBACK_NAMES: usize = 1_024;
 
 impl Engine {
-    // ---- a new wish
-
-    pub(super) fn on_acquire(&mut self, acquire: Acquire) {
-        let request = acquire.request;
-        if self.stopping.is_some() {
-            return self.fail(request, Error::Closed);
-        }
-        let key = self.name_key(&acquire.name);
-        let waiter = self.new_waiter(key, &acquire);
-        match self.own_hold(key, waiter.owner) {
-            Some(id) if self.state_of(id).is_live() => {
-                // It may have run out just now.
-                self.check_validity(id);
-                self.join_hold(id, request, waiter);
-            }
-            Some(id) if matches!(self.state_of(id), State::Lost(_)) => self.join_hold(id, request, waiter),
-            _ => {
-                let waits = !waiter.once;
-                self.enqueue(key, request, waiter);
-                if waits {
-                    self.release_wanted(key);
-                }
-            }
-        }
-        self.touch(key);
-    }
-
-    fn new_waiter(&self, name: u64, acquire: &Acquire) -> Waiter {
-        // No time to wait is `try_lock`: it makes its attempt.
-        let once = matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO);
-        let deadline = match acquire.wait {
-            Wait::Forever => None,
-            Wait::For(wait) if !once => Some(self.now.plus(wait)),
-            Wait::For(_) | Wait::Once => Some(self.attempt_deadline()),
-        };
-        Waiter {
-            name,
-            owner: acquire.owner,
-            lease: acquire.lease,
-            max_hold: acquire.max_hold,
-            since: self.now,
-            deadline,
-            once,
-            ticket: 0,
-            waited: false,
-            place: Place::Queued,
-        }
-    }
-
-    /// The hold of an owner under a name, other than one that is only being attempted.
-    fn own_hold(&self, name: u64, owner: crate::owner::OwnerKey) -> Option<u64> {
-        let holds = &self.names.get(&name)?.holds;
-        holds.iter().copied().find(|id| {
-            self.holds.get(id).is_some_and(|hold| {
-                hold.owner == owner && (hold.state.is_live() || matches!(hold.state, State::Lost(_)))
-            })
-        })
-    }
-
-    /// Becomes a further level of a hold of the same owner.
-    fn join_hold(&mut self, id: u64, request: RequestId, mut waiter: Waiter) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        if let State::Lost(reason) = hold.state {
-            let name = hold.lock.to_string();
-            return self.fail(request, Error::Lost { name, reason });
-        }
-        if hold.count_wanted() >= self.config.max_hold_count as usize {
-            let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
-            return self.fail(request, Error::HoldCountLimit { name, limit });
-        }
-        hold.errands().todo.push_back(Todo::Reenter(request));
-        waiter.place = Place::Reentering(id);
-        self.start_waiting(request, waiter);
-        self.advance(id);
-    }
-
-    fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
-        let Some(name) = self.names.get(&key) else { return };
-        let blocked = self.live_hold_in_the_way(name).is_some();
-        let known_held = name.contest().known_held && name.has_waiters();
-        if waiter.once && (blocked || known_held || name.has_owner(waiter.owner)) {
-            return self.answer(request, Answer::NotGranted);
-        }
-        if name.len() >= self.config.max_waiters {
-            let (name, limit) = (name.lock.to_string(), self.config.max_waiters);
-            return self.fail(request, Error::TooManyWaiters { name, limit });
-        }
-        if let Some(name) = self.names.get_mut(&key) {
-            let behind_others = name.has_waiters();
-            let contest = name.contest_mut();
-            if blocked || (contest.known_held && behind_others) {
-                contest.answered_at = self.now;
-            } else if !behind_others {
-                // A first waiter owes nothing to what earlier ones learnt.
-                contest.trouble = None;
-                contest.known_held = false;
-                name.wake();
-            }
-            if blocked || (behind_others && !waiter.once) {
-                waiter.waited = true;
-                add(&self.counters.waits, 1);
-            }
-            name.push(request, &mut waiter);
-        }
-        self.start_waiting(request, waiter);
-        self.end_turn_for(key, request);
-    }
-
-    /// One that cannot wait for the turn of others to end has whoever stands before it try at once.
-    fn end_turn_for(&mut self, key: u64, request: RequestId) {
-        if self.is_in_a_hurry(key, request) {
-            if let Some(name) = self.names.get_mut(&key) {
-                name.contest_mut().others_turn = Moment::ZERO;
-            }
-        }
-    }
-
-    fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
-        if let Some(deadline) = waiter.deadline {
-            self.timers.set(TimerKey::Request(request), deadline);
-        } else {
-            if self.trouble_since(&waiter).is_some() {
-                self.set_outage_timer();
-            }
-            if !self.patience.is_empty() {
-                self.patience.add(waiter.since.plus(self.config.outage_limit), request);
-            }
-        }
-        self.waiters.insert(request, waiter);
-    }
-
     // ---- the contender
 
     pub(super) fn drive_touched(&mut self) {
@@ -211,7 +73,7 @@ impl Engine {
     }
 
     /// Whether it could not be answered any more after the turn of others.
-    fn is_in_a_hurry(&self, key: u64, request: RequestId) -> bool {
+    pub(super) fn is_in_a_hurry(&self, key: u64, request: RequestId) -> bool {
         let name = &self.names[&key];
         let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
         let latest = name.contest().others_turn.plus(answer);
@@ -506,25 +368,6 @@ impl Engine {
         self.deny_try_locks(key);
     }
 
-    fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
-        if let Some(name) = self.names.get_mut(&key) {
-            name.remove(waiter);
-        }
-        self.touch(key);
-    }
-
-    /// Answers the `try_lock`s in a queue: somebody else has it.
-    fn deny_try_locks(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
-        if name.contest().once == 0 {
-            return;
-        }
-        let denied: Vec<RequestId> = name.waiters().filter(|request| self.waiters[request].once).collect();
-        for request in denied {
-            self.end_wait(request, Answer::NotGranted);
-        }
-    }
-
     fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
@@ -564,15 +407,6 @@ impl Engine {
         self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.to_owned() });
     }
 
-    /// Ends the wait of everybody in a queue: trying again would give each the same error.
-    pub(super) fn fail_waiters(&mut self, key: u64, error: impl Fn(&Self, Moment) -> Error) {
-        let Some(name) = self.names.get(&key) else { return };
-        for request in name.waiters().collect::<Vec<_>>() {
-            let error = error(self, self.waiters[&request].since);
-            self.end_wait(request, Answer::Failed(error));
-        }
-    }
-
     /// Counts grants in a row that no wake-up announced.
     fn note_fallback(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
@@ -595,100 +429,6 @@ impl Engine {
                 self.fallback_streaks.remove(&lock);
             }
             Cause::Duty | Cause::Expiry => {}
-        }
-    }
-
-    // ---- the end of a wait
-
-    /// A request's time is over, or that of its wait.
-    pub(super) fn on_request_over(&mut self, request: RequestId) {
-        if self.queries.contains_key(&request) {
-            return self.on_query_over(request);
-        }
-        if self.verifications.contains_key(&request) {
-            return self.on_verification_over(request);
-        }
-        let Some(waiter) = self.waiters.get(&request) else { return };
-        let since = waiter.since;
-        let answer = match (waiter.place, self.names.get(&waiter.name)) {
-            (Place::Queued, Some(name)) => {
-                let blocked = self.live_hold_in_the_way(name).is_some();
-                let answered_at = name.contest().answered_at;
-                if blocked || answered_at >= since && answered_at > Moment::ZERO {
-                    Answer::NotGranted
-                } else {
-                    Answer::Failed(self.wait_failed(waiter))
-                }
-            }
-            _ => Answer::Failed(self.wait_failed(waiter)),
-        };
-        self.end_wait(request, answer);
-    }
-
-    /// Takes a waiter out and answers it.
-    pub(super) fn end_wait(&mut self, request: RequestId, answer: Answer) {
-        if self.forget_waiter(request) {
-            self.answer(request, answer);
-        }
-    }
-
-    /// Takes a waiter out, with whatever it had under way; the role it had passes on.
-    pub(super) fn forget_waiter(&mut self, request: RequestId) -> bool {
-        let Some(waiter) = self.waiters.remove(&request) else { return false };
-        self.timers.clear(TimerKey::Request(request));
-        match waiter.place {
-            Place::Queued => {
-                self.leave_queue(waiter.name, &waiter);
-                self.abandon_attempt(request, &waiter);
-            }
-            Place::Reentering(hold) => self.abandon_reentry(hold, request),
-        }
-        true
-    }
-
-    /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
-    fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
-        let Some(name) = self.names.get(&waiter.name) else { return };
-        let attempt = name.holds.iter().copied().find(|id| {
-            let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker == Some(request))
-        });
-        let follower = if name.has_owner(waiter.owner) {
-            name.waiters().find(|other| self.waiters[other].owner == waiter.owner)
-        } else {
-            None
-        };
-        if let Some(follower) = follower {
-            if let (Some(name), Some(next)) =
-                (self.names.get_mut(&waiter.name), self.waiters.get_mut(&follower))
-            {
-                name.take_place(follower, next, waiter.ticket.min(next.ticket));
-            }
-        }
-        let Some(attempt) = attempt else { return };
-        let heir = follower.filter(|follower| {
-            let next = &self.waiters[follower];
-            next.lease == waiter.lease && next.max_hold == waiter.max_hold
-        });
-        let Some(hold) = self.holds.get_mut(&attempt) else { return };
-        hold.taker = heir;
-        if hold.taker.is_none() && hold.sending.is_none() {
-            self.drop_hold(attempt);
-        }
-    }
-
-    pub(super) fn on_cancel(&mut self, request: RequestId) {
-        if self.forget_waiter(request)
-            || self.end_query(request).is_some()
-            || self.verifications.remove(&request).is_some()
-        {
-            self.timers.clear(TimerKey::Request(request));
-            return;
-        }
-        self.ready.retain(|other| *other != request);
-        if let Some(&hold) = self.granted.get(&request) {
-            add(&self.counters.undone_grants, 1);
-            self.on_release(hold, request, None);
         }
     }
 
@@ -729,33 +469,6 @@ impl Engine {
         if let Some(hold) = self.granted.remove(&request) {
             add(&self.counters.undone_grants, 1);
             self.on_release(hold, request, None);
-        }
-    }
-
-    // ---- a parent that joins its child while holding
-
-    fn watch_self_wait(&mut self, key: u64, hold: u64, contender: RequestId) {
-        let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.waiters.get(&contender)) else {
-            return;
-        };
-        if !hold.self_wait_reported && hold.state.is_live() {
-            let at = hold.granted_at.max(waiter.since).plus(SELF_WAIT);
-            self.timers.set(TimerKey::SelfWait(key), at);
-        }
-    }
-
-    pub(super) fn on_self_wait(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
-        let Some(contender) = name.contender() else { return };
-        let Some(id) = self.live_hold_in_the_way(name) else { return };
-        let lock = name.lock.clone();
-        let since = self.waiters[&contender].since;
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        if self.now.since(hold.granted_at.max(since)) < SELF_WAIT {
-            return self.touch(key);
-        }
-        if !std::mem::replace(&mut hold.self_wait_reported, true) {
-            self.report(Report::WaitingOnSelf { name: lock, hold: id });
         }
     }
 
