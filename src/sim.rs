@@ -338,7 +338,7 @@ fn seeds_that_found_something_are_good() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in 0..60 {
+    for seed in 0..setting("SIM_CROWDS").unwrap_or(60) {
         let [first, second] = [(); 2].map(|()| run(seed, &Mask::default(), Trace::hashed()));
         assert_eq!(first.result, second.result, "seed {seed}");
         assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
@@ -355,7 +355,7 @@ fn time_begins_far_from_zero() {
 
 #[test]
 fn everybody_in_a_crowd_gets_a_share() {
-    for seed in 0..60 {
+    for seed in 0..setting("SIM_CROWDS").unwrap_or(60) {
         let shared = share(seed);
         assert!(shared.is_ok(), "seed {seed}: {shared:?}");
     }
