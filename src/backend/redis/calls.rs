@@ -278,6 +278,7 @@ impl Calls {
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
         if self.mandate.is_over() {
+            // It has no say any more about who holds what: whatever it answers now is not read.
             self.disconnected(DEPOSED);
             return Poll::Ready(());
         }
@@ -424,10 +425,6 @@ impl Calls {
         match reply {
             Ok(value) => {
                 self.heard();
-                if self.mandate.is_over() {
-                    // It has no say any more about who holds what.
-                    return Outcome::Unknown(Failure::new(FailureKind::Link, DEPOSED));
-                }
                 Outcome::Done(in_shape(request, value))
             }
             Err(error) => {
