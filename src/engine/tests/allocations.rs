@@ -1,6 +1,7 @@
 //! How often the engine allocates. Exact: a change in either direction is looked at.
 
-use super::*;
+use super::Hand;
+use super::freed;
 
 fn pair(hand: &mut Hand) -> u64 {
     let before = hand.allocations;

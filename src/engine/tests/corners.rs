@@ -1,7 +1,40 @@
 //! Corners where several rules meet: leases of different levels, outages that end unseen, names that share a channel.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::name::WireProfile;
+use crate::owner::OwnerKey;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
+use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::Reply;
+
+use super::Hand;
+use super::LEASE;
+use super::OTHER;
+use super::freed;
+use super::grant;
+use super::held;
 
 fn lease(seconds: u64) -> LeaseMs {
     LeaseMs::checked("lease", Duration::from_secs(seconds)).unwrap()

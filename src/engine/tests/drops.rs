@@ -1,7 +1,30 @@
 //! Releases that nobody waits for, one by one and together.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::cell::HoldCell;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::LossReason;
+use crate::name::LockName;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::ReleaseItem;
+use crate::scripts::reentrant::Released;
+
+use super::Hand;
+use super::LEASE;
+use super::field;
+use super::freed;
+use super::grant;
+use super::watched;
 
 /// Scripts that are sent without waiting for those before.
 const FIRST: usize = 4;

@@ -1,7 +1,33 @@
 //! Limits: of a hold's time, of what an old clock is good for, of how long a verification is tried.
 
-use super::*;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::cell::HoldCell;
+use crate::clock::Moment;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
 use crate::engine::renewals::WINDOW;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::Renewed;
+
+use super::Hand;
+use super::LEASE;
+use super::freed;
+use super::grant;
+use super::held;
+use super::watched;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,20 @@
 //! What a lock that is only held takes: nothing for waiters it does not have, nothing for what it has not to do.
 
-use super::*;
+use std::time::Duration;
+
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::queue::Name;
 use crate::engine::timers::TimerKey;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Renewed;
+
+use super::Hand;
+use super::grant;
 
 const SECOND: Duration = Duration::from_secs(1);
 

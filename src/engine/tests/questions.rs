@@ -1,6 +1,25 @@
 //! What is asked about a hold, by whomever, is answered; nothing puts it off.
 
-use super::*;
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Renewed;
+
+use super::Hand;
+use super::LEASE;
+use super::grant;
 
 #[test]
 fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {

@@ -1,0 +1,95 @@
+//! How a hold is lost, and what its owner hears.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::ServerId;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Renewed;
+
+use super::Hand;
+use super::grant;
+
+#[test]
+fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    hand.event(Event::Verify { hold: cell.id, request: RequestId(900) });
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Foreign])));
+    assert!(matches!(
+        hand.answer(RequestId(900)),
+        Answer::Failed(Error::Lost { reason: LossReason::TakenOver, .. })
+    ));
+    assert_eq!(cell.loss(), Some(LossReason::TakenOver));
+    let again = hand.ask(1, Wait::Forever);
+    assert!(matches!(hand.answer(again), Answer::Failed(Error::Lost { .. })));
+    let release = hand.release(&cell, level);
+    assert!(matches!(hand.answer(release), Answer::Failed(Error::Lost { .. })));
+    hand.nothing_sent();
+    hand.ask(1, Wait::Forever);
+    hand.take("acquire");
+}
+
+#[test]
+fn each_loss_has_its_reason() {
+    for (run_id, hint, answer, reason) in [
+        ("run-1", false, Renewed::Gone, LossReason::Removed),
+        ("run-2", false, Renewed::Gone, LossReason::ServerLostData),
+        ("run-1", true, Renewed::Gone, LossReason::ForceUnlocked),
+        ("run-1", true, Renewed::Foreign, LossReason::ForceUnlocked),
+        ("run-1", false, Renewed::Foreign, LossReason::TakenOver),
+    ] {
+        let mut hand = Hand::new();
+        let (level, cell) = hand.hold(1);
+        hand.pass(Duration::from_secs(5));
+        hand.event(Event::PickedUp { request: level });
+        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        assert!(cell.is_suspect() && cell.is_held(hand.now));
+        hand.connect(run_id);
+        hand.confirm_subscriptions();
+        if hint {
+            let channel: Arc<str> = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+            hand.event(Event::Message { channel, payload: "n".to_owned() });
+        }
+        let (op, _) = hand.take("renew");
+        hand.done(op, Body::Renew(Some(vec![answer])));
+        assert_eq!(cell.loss(), Some(reason), "{run_id} {hint} {answer:?}");
+    }
+}
+
+#[test]
+fn a_force_unlock_hint_alone_loses_nothing() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    let channel: Arc<str> = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+    hand.event(Event::Message { channel, payload: "n".to_owned() });
+    assert!(cell.is_held(hand.now));
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Yes])));
+    assert!(cell.is_held(hand.now));
+    assert_eq!(cell.loss(), None);
+}
+
+#[test]
+fn a_local_loss_wakes_the_contender() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    let next = hand.ask(2, Wait::Forever);
+    hand.nothing_sent();
+    hand.event(Event::Verify { hold: cell.id, request: RequestId(900) });
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Gone])));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(9));
+    hand.granted(next);
+}

@@ -1,0 +1,156 @@
+//! Servers that are away, what is told of it, and the end.
+
+use std::time::Duration;
+
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::name::LockName;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Forced;
+use crate::scripts::reentrant::KeyState;
+
+use super::Hand;
+use super::OTHER;
+use super::freed;
+
+#[test]
+fn waiting_without_a_limit_rides_out_an_outage_of_thirty_seconds() {
+    let mut hand = Hand::new();
+    let request = hand.sleeper(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.pass(Duration::from_secs(29));
+    hand.is_open(request);
+    hand.pass(Duration::from_secs(2));
+    assert!(matches!(hand.answer(request), Answer::Failed(Error::Unavailable { .. })));
+}
+
+#[test]
+fn configuration_trouble_is_told_at_once() {
+    for kind in [FailureKind::Denied, FailureKind::Auth, FailureKind::Refused, FailureKind::Unsupported] {
+        let mut hand = Hand::new();
+        let request = hand.ask(1, Wait::Forever);
+        let (op, _) = hand.take("acquire");
+        hand.refused(op, kind);
+        let Answer::Failed(error) = hand.answer(request) else { panic!("{kind:?}") };
+        assert!(error.is_config(), "{error}");
+        hand.nothing_sent();
+    }
+}
+
+#[test]
+fn a_parent_that_waits_for_its_child_is_reported_once() {
+    let mut hand = Hand::new();
+    let (level, _) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    hand.ask(2, Wait::Forever);
+    hand.pass(Duration::from_secs(9));
+    let told = |hand: &Hand| {
+        hand.reports.iter().filter(|report| matches!(report, Report::WaitingOnSelf { .. })).count()
+    };
+    assert_eq!(told(&hand), 0);
+    hand.pass(Duration::from_secs(15));
+    assert_eq!(told(&hand), 1);
+}
+
+#[test]
+fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    let waiting = hand.ask(2, Wait::Forever);
+    let request = RequestId(900);
+    hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
+    assert!(matches!(hand.answer(waiting), Answer::Failed(Error::Closed)));
+    assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
+    let (op, _) = hand.take("release");
+    assert!(!hand.finished);
+    hand.done(op, freed());
+    assert!(hand.finished);
+    let Answer::ShutDown { unreleased } = hand.answer(request) else { panic!() };
+    assert!(unreleased.is_empty());
+
+    let mut hand = Hand::new();
+    hand.hold(1);
+    hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
+    hand.pass(Duration::from_secs(2));
+    assert!(hand.finished);
+    let Answer::ShutDown { unreleased } = hand.answer(request) else { panic!() };
+    assert_eq!(unreleased.len(), 1);
+}
+
+#[test]
+fn an_attempt_that_fails_for_thirty_seconds_ends_the_wait_whatever_else_is_answered() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    for _ in 0..29 * 2 {
+        for (op, command) in std::mem::take(&mut hand.sent) {
+            match command {
+                Command::Acquire { .. } => hand.refused(op, FailureKind::OutOfMemory),
+                _ => hand.done(op, Body::Pong),
+            }
+        }
+        hand.is_open(request);
+        hand.pass(Duration::from_millis(500));
+        // Somebody else's business with the same server goes well.
+        hand.requests += 1;
+        hand.event(Event::Ping { request: RequestId(hand.requests) });
+    }
+    hand.pass(Duration::from_secs(2));
+    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else { panic!() };
+    assert_eq!(cause, "no", "in the words of what it met");
+}
+
+#[test]
+fn a_force_unlock_of_unknown_outcome_frees_nobody_else() {
+    for after in [Forced::Gone, Forced::Foreign] {
+        let mut hand = Hand::new();
+        let request = RequestId(900);
+        hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), from: None, request });
+        let (op, _) = hand.take("inspect");
+        let state =
+            KeyState::Hash { pttl: 20_000, fields: 1, field: OTHER.to_owned(), count: "1".to_owned() };
+        hand.done(op, Body::Inspect(state));
+        let (op, _) = hand.take("force_release");
+        hand.unknown(op);
+        hand.pass(Duration::from_millis(20));
+        let (op, _) = hand.take("force_release");
+        hand.done(op, Body::Force(after));
+        assert!(matches!(hand.answer(request), Answer::Forced(true)));
+        hand.nothing_sent();
+    }
+}
+
+#[test]
+fn a_force_unlock_of_one_hold_frees_nobody_else() {
+    let answer_to = |replies: &[Option<Forced>]| {
+        let mut hand = Hand::new();
+        let request = RequestId(900);
+        let (name, from) = (LockName::new("n").unwrap(), Some(OTHER.to_owned()));
+        hand.event(Event::ForceUnlock { name, from, request });
+        for reply in replies {
+            let (op, command) = hand.take("force_release");
+            assert!(matches!(&command, Command::ForceRelease { expected, .. } if expected == OTHER));
+            match reply {
+                Some(reply) => hand.done(op, Body::Force(*reply)),
+                None => hand.unknown(op),
+            }
+            hand.pass(Duration::from_millis(20));
+        }
+        hand.nothing_sent();
+        let Answer::Forced(freed) = hand.answer(request) else { panic!("{replies:?}") };
+        freed
+    };
+    let freed = Forced::Freed { receivers: Some(1) };
+    assert!(answer_to(&[Some(freed)]));
+    assert!(!answer_to(&[Some(Forced::Gone)]));
+    assert!(!answer_to(&[Some(Forced::Foreign)]), "somebody else's by now");
+    assert!(answer_to(&[Some(Forced::Late), Some(freed)]));
+    assert!(answer_to(&[None, Some(Forced::Foreign)]), "the first one may have freed it");
+}
