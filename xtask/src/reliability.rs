@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::process;
 use crate::process::Echo;
 use crate::servers;
+use crate::tools;
 
 const REPORT: &str = "reliability-report.json";
 const PART_LIMIT: Duration = Duration::from_secs(1_800);
@@ -119,6 +120,10 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         return Err(format!("no such part: {unknown}"));
     }
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only.contains(&part));
+    if wanted("coverage") && !tools::can_count_lines() {
+        // Said now, not after the half hour that the parts before it take.
+        return Err(format!("the part `coverage` needs `{}`; --only runs the others", tools::LLVM_TOOLS));
+    }
     // Of parts that are not run now, what is known of them stays.
     let mut runs = if only.is_some() { report::read(&out)? } else { Vec::new() };
     runs.retain(|run| run["run"].as_str().is_some_and(|part| !wanted(part)));

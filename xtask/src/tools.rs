@@ -72,6 +72,13 @@ pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
     Ok(caught > 0)
 }
 
+/// How to get what counts lines.
+pub(crate) const LLVM_TOOLS: &str = "rustup component add llvm-tools";
+
+pub(crate) fn can_count_lines() -> bool {
+    llvm_tools().is_some()
+}
+
 /// What is run with counters: the unit tests, the simulation among them, and the integration tests of one server.
 const COUNTED: [&[&str]; 2] =
     [&["--lib"], &["--test", "it", "in_memory::", "preflight::each", "reentrant::"]];
@@ -79,7 +86,7 @@ const COUNTED: [&[&str]; 2] =
 /// Says which share of the core's lines tests run.
 pub(crate) fn coverage() -> Result<bool, String> {
     let Some(tools) = llvm_tools() else {
-        println!("NOT RUN: coverage needs `rustup component add llvm-tools`");
+        println!("NOT RUN: coverage needs `{LLVM_TOOLS}`");
         return Ok(true);
     };
     let dir = crate::root().join("target/coverage");
