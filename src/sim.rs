@@ -158,7 +158,7 @@ fn share(seed: u64) -> Result<(), String> {
     let mut world = World::crowd(seed);
     let start = world.now;
     world.run_until(start.plus(world.plan.horizon))?;
-    let grants: Vec<u64> = world.clients.iter().map(|client| client.counters.snapshot().grants).collect();
+    let grants = grants(&world);
     let sum: u64 = grants.iter().sum();
     if sum < 100 || grants.iter().any(|own| own * 4 * (grants.len() as u64) < sum) {
         return Err(format!("P13: some of the crowd are kept out: {grants:?} {:?}", world.plan));
@@ -166,6 +166,10 @@ fn share(seed: u64) -> Result<(), String> {
     world.calm_down()?;
     drain(&mut world)?;
     rest(&mut world)
+}
+
+fn grants(world: &World) -> Vec<u64> {
+    world.clients.iter().map(|client| client.counters.snapshot().grants).collect()
 }
 
 /// P10: nothing is left behind.
@@ -338,7 +342,7 @@ fn seeds_that_found_something_are_good() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in 0..setting("SIM_CROWDS").unwrap_or(60) {
+    for seed in 0..60 {
         let [first, second] = [(); 2].map(|()| run(seed, &Mask::default(), Trace::hashed()));
         assert_eq!(first.result, second.result, "seed {seed}");
         assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
@@ -355,8 +359,36 @@ fn time_begins_far_from_zero() {
 
 #[test]
 fn everybody_in_a_crowd_gets_a_share() {
-    for seed in 0..setting("SIM_CROWDS").unwrap_or(60) {
+    for seed in 0..setting("SIM_CROWDS").unwrap_or(60).max(1) {
         let shared = share(seed);
         assert!(shared.is_ok(), "seed {seed}: {shared:?}");
+    }
+}
+
+/// Stepping back costs something where PUBLISH does not tell whether there is anybody to step back for.
+#[test]
+fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
+    for (clients, tasks) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
+        let [without, with] = [false, true].map(|hand_off| -> u64 {
+            let grants = |seed| {
+                let mut world = World::plain_crowd(seed, clients, tasks, hand_off);
+                world.run_until(world.now.plus(world.plan.horizon)).unwrap();
+                grants(&world).iter().sum::<u64>()
+            };
+            (0..3).map(grants).sum()
+        });
+        assert!(with * 10 >= without * 9, "{clients} clients of {tasks} tasks: {with}, without {without}");
+    }
+}
+
+#[test]
+fn the_same_crowd_does_the_same() {
+    for seed in 0..10 {
+        let [first, second] = [(); 2].map(|()| {
+            let mut world = World::crowd(seed);
+            world.run_until(world.now.plus(world.plan.horizon)).unwrap();
+            (grants(&world), world.events)
+        });
+        assert_eq!(first, second, "seed {seed}");
     }
 }

@@ -126,9 +126,7 @@ impl Engine {
             hold.key_end = deadline.plus(lease.duration());
         }
         if let Some(name) = self.names.get_mut(&key) {
-            let contest = name.contest_mut();
-            contest.must_try = None;
-            contest.trying_because = cause;
+            name.note_attempt(self.now, cause);
         }
         self.timers.clear(TimerKey::Try(key));
     }

@@ -526,15 +526,16 @@ impl Engine {
     /// A name without waiters: its subscription stays a little, then all of it goes.
     pub(super) fn settle(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let (channel, idle, turn) = (name.known_channel(), name.is_idle(), name.contest().others_turn);
+        let (channel, idle) = (name.known_channel(), name.is_idle());
+        let until = name.contest().matters_until();
         self.timers.clear(TimerKey::Try(key));
         self.timers.clear(TimerKey::SelfWait(key));
         if channel.is_some_and(|channel| self.wakeups.listens(&channel, Listener::Name(key))) {
             if !self.timers.is_set(TimerKey::Linger(key)) {
                 self.timers.set(TimerKey::Linger(key), self.now.plus(LINGER));
             }
-        } else if idle && turn > self.now {
-            self.timers.set(TimerKey::Linger(key), turn);
+        } else if idle && until > self.now {
+            self.timers.set(TimerKey::Linger(key), until);
         } else if idle {
             if let Some(name) = self.names.remove(&key) {
                 self.keys.remove(&name.lock);

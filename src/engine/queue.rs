@@ -19,6 +19,10 @@ use crate::owner::OwnerKey;
 
 /// The turns of others after a release of ours end after this, whatever they do.
 const TURNS: Duration = Duration::from_millis(20);
+/// As many messages as come: until nobody takes the lock, or the turns end.
+pub(crate) const ANY: u64 = u64::MAX;
+/// So long it is believed that there are no others. Who comes new gets its turn after this at the latest.
+const NOBODY: Duration = Duration::from_millis(100);
 
 /// Where an acquisition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +116,7 @@ pub(crate) struct Contest {
     /// Until here it is the turn of others, who were told of a release; also for who comes later.
     pub(crate) others_turn: Moment,
     turns: Turns,
+    unseen: Unseen,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When an answer last said so, be it the server's or a hold of this client.
@@ -126,13 +131,27 @@ pub(crate) struct Contest {
 /// The turns of others after a release of ours.
 #[derive(Debug, Clone, Copy, Default)]
 struct Turns {
-    /// Messages that are still to come.
+    /// Messages to wait for, and those of them that are still to come.
+    messages: u64,
     left: u64,
     /// How long the lock may be free before it is nobody's turn.
     each: Duration,
     end: Moment,
     /// Messages since our last release was sent.
     heard: u64,
+    /// Whether our own was to be among them.
+    listens: bool,
+    /// Nobody of ours was in too much of a hurry to wait for the end.
+    whole: bool,
+}
+
+/// What is known of others whom PUBLISH does not count.
+#[derive(Debug, Clone, Copy, Default)]
+struct Unseen {
+    /// Not before here are they let go first again, however many they are.
+    again_at: Moment,
+    /// How often in a row nobody came then.
+    in_vain: u8,
 }
 
 impl Contest {
@@ -148,6 +167,7 @@ impl Contest {
             not_before: Moment::ZERO,
             others_turn: Moment::ZERO,
             turns: Turns::default(),
+            unseen: Unseen::default(),
             known_held: false,
             answered_at: Moment::ZERO,
             failures: 0,
@@ -156,10 +176,15 @@ impl Contest {
         }
     }
 
+    /// Until here what is known of others matters to who comes next.
+    pub(crate) fn matters_until(&self) -> Moment {
+        self.others_turn.max(self.unseen.again_at)
+    }
+
     /// Whether a new one would do as well.
     fn is_over(&self, now: Moment) -> bool {
         let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
-        let waits = self.not_before.max(self.others_turn).max(turn) > now;
+        let waits = self.not_before.max(self.matters_until()).max(turn) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
         self.queue.is_empty() && !waits && !failing
     }
@@ -300,22 +325,40 @@ impl Name {
         self.published_at = now;
     }
 
-    /// Messages from here on come after our own publish, or are it.
-    pub(crate) fn start_counting(&mut self) {
-        if let Some(contest) = self.known_contest() {
-            contest.turns.heard = 0;
+    /// A release is sent: messages from here on come after our own publish, or are it.
+    pub(crate) fn start_counting(&mut self, now: Moment) {
+        let Some(Contest { turns, unseen, .. }) = self.known_contest() else { return };
+        if turns.messages == ANY && turns.whole {
+            let came = turns.heard > u64::from(turns.listens);
+            unseen.in_vain = if came { 0 } else { unseen.in_vain.saturating_add(1) };
+            // Once is not enough: the others may have let us go first, as we did them.
+            if unseen.in_vain >= 2 {
+                unseen.again_at = now.plus(NOBODY);
+            }
         }
+        turns.heard = 0;
+        turns.whole = false;
     }
 
-    /// Lets others go first, until so many messages were heard, our own included. When nobody takes the lock for as
-    /// long as `each`, nobody wants it.
-    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, each: Duration) {
+    /// Whether others whom nobody has counted may wait for their turn.
+    pub(crate) fn may_have_unseen(&self, now: Moment) -> bool {
+        now >= self.contest().unseen.again_at
+    }
+
+    /// Lets others go first, until so many messages were heard, our own included if we listen. When nobody takes the
+    /// lock for as long as `each`, nobody wants it.
+    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, listens: bool, each: Duration) {
         if messages == 0 && self.contest.is_none() {
             return;
         }
         let contest = self.contest_mut();
-        let left = messages.saturating_sub(contest.turns.heard);
-        contest.turns = Turns { left, each, end: now.plus(TURNS), ..contest.turns };
+        let heard = contest.turns.heard;
+        let left = messages.saturating_sub(heard);
+        contest.turns = Turns { messages, left, each, end: now.plus(TURNS), heard, listens, whole: true };
+        if messages == ANY {
+            // A fifth of the time goes to them if they do not come.
+            contest.unseen.again_at = now.plus(each * 5);
+        }
         contest.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
     }
 
@@ -324,8 +367,18 @@ impl Name {
         let Contest { turns, others_turn, .. } = self.contest_mut();
         turns.heard += 1;
         turns.left = turns.left.saturating_sub(1);
-        let next = if turns.left > 0 { now.plus(turns.each) } else { Moment::ZERO };
+        // Of those who let each other go first the next is who has done so for longest.
+        let rest = if turns.messages == ANY { turns.end.since(now).div_duration_f64(TURNS) } else { 1.0 };
+        let next = if turns.left > 0 { now.plus(turns.each.mul_f64(rest)) } else { Moment::ZERO };
         *others_turn = next.min(turns.end);
+    }
+
+    /// An attempt is sent: before the end of the others' turn it is one in a hurry.
+    pub(crate) fn note_attempt(&mut self, now: Moment, cause: Cause) {
+        let contest = self.contest_mut();
+        contest.must_try = None;
+        contest.trying_because = cause;
+        contest.turns.whole &= now >= contest.others_turn;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -369,9 +422,9 @@ mod tests {
     fn a_turn_of_others_ends_when_all_of_them_had_it() {
         let mut name = name();
         let each = Duration::from_nanos(10);
-        name.start_counting();
+        name.start_counting(Moment(0));
         name.note_freed(Moment(0)); // by ourselves: heard before the answer to the release
-        name.let_others(Moment(100), 3, each);
+        name.let_others(Moment(100), 3, true, each);
         assert_eq!(name.due(Moment(100), false), Err(Moment(110)));
         name.note_freed(Moment(150));
         assert_eq!(name.due(Moment(150), false), Err(Moment(160)), "the next one's turn");
@@ -385,8 +438,8 @@ mod tests {
     fn turns_of_others_take_twenty_milliseconds_at_most() {
         let mut name = name();
         let (each, start) = (Duration::from_millis(15), Moment(1_000_000_000));
-        name.start_counting();
-        name.let_others(start, 1_000, each);
+        name.start_counting(Moment(0));
+        name.let_others(start, 1_000, true, each);
         name.note_freed(start.plus(each));
         let end = start.plus(Duration::from_millis(20));
         assert_eq!(name.due(start.plus(each), false), Err(end));
@@ -402,11 +455,12 @@ mod tests {
             name.is_calm()
         };
         name.contest_mut().must_try = None;
-        name.contest_mut().turns = Turns { left: 1, each: Duration::ZERO, end: Moment(10), heard: 5 };
+        name.contest_mut().turns = Turns { left: 1, end: Moment(10), heard: 5, ..Turns::default() };
         assert!(calms(&mut name), "what is over is over");
-        let matter: [fn(&mut Contest); 5] = [
+        let matter: [fn(&mut Contest); 6] = [
             |contest| contest.not_before = Moment(11),
             |contest| contest.others_turn = Moment(11),
+            |contest| contest.unseen.again_at = Moment(11),
             |contest| (contest.turns.left, contest.turns.end) = (1, Moment(11)),
             |contest| contest.failures = 1,
             |contest| contest.dead.push(1),

@@ -15,6 +15,7 @@ use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
+use crate::engine::queue::ANY;
 use crate::engine::queue::Place;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
@@ -132,7 +133,7 @@ impl Engine {
 
     pub(super) fn count_freed(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
-            name.start_counting();
+            name.start_counting(self.now);
         }
     }
 
@@ -223,16 +224,18 @@ impl Engine {
     /// Others were told: they get their turn before our contender tries.
     fn note_published(&mut self, key: u64, receivers: Option<u64>) {
         let Some(name) = self.names.get(&key) else { return };
-        let ourselves = u64::from(self.wakeups.is_confirmed(&name.channel(self.config.profile)));
+        let listens = self.wakeups.is_confirmed(&name.channel(self.config.profile));
+        let ourselves = u64::from(listens);
+        let each = self.servers.round_trip(&name.lock).saturating_mul(4).clamp(TURN.0, TURN.1);
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        if receivers.is_some() && name.hand_offs > 0 && !self.counts_all_receivers() {
-            // Whom our hand-offs have kept out may be among those, however many they are: until nobody takes it.
-            others = u64::MAX;
+        let uncounted = receivers.is_some() && name.hand_offs > 0 && !self.counts_all_receivers();
+        if uncounted && name.may_have_unseen(self.now) {
+            // Those whom our hand-offs have kept out, however many they are.
+            others = ANY;
         }
         // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
         let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
         let messages = ourselves.saturating_add(others.saturating_mul(turns));
-        let each = self.servers.round_trip(&name.lock).saturating_mul(4).clamp(TURN.0, TURN.1);
         let now = self.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
@@ -240,7 +243,7 @@ impl Engine {
                 contest.known_held = false;
             }
             // Without others a turn from before is over.
-            name.let_others(now, if others > 0 { messages } else { 0 }, each);
+            name.let_others(now, if others > 0 { messages } else { 0 }, listens, each);
         }
         self.wake(key);
     }

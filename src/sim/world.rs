@@ -124,6 +124,15 @@ impl World {
         Self::with(plan, chance, seed, &Mask::default(), Trace::off())
     }
 
+    /// A crowd in a cluster in which PUBLISH does not count all of it.
+    pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
+        let mut chance = Chance::new(seed, Stream::Plan, [1, 0, 0]);
+        let drawn = Plan::draw_crowd(&mut chance);
+        let cluster = Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
+        let plan = Plan { clients, tasks, hand_off, think: 50, ..cluster };
+        Self::with(plan, chance, seed, &Mask::default(), Trace::off())
+    }
+
     fn with(plan: Plan, mut chance: Chance, seed: u64, mask: &Mask, trace: Trace) -> Self {
         let names = places::names(plan.names);
         let replicated = plan.has(Nemesis::Failover);
