@@ -90,12 +90,13 @@ pub struct OptionalPermission {
 
 impl RequiredAcl {
     /// For the names that match any of these patterns, in Redis's own syntax: `orders:*`, `invoice:?:[0-9]*`, or a name.
-    /// `*`, `?`, `[` and `\` have a meaning and are written `\*` and so on where they have none; braces have none.
+    /// `*`, `?`, `[` and `\` have a meaning and are written `\*` and so on where they have none; braces have none. `?` and
+    /// `[…]` stand for one byte, of which a letter beyond ASCII has several: `??` for `ä`.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis takes none in a rule: write `?`
-    /// in its place) or control characters, one longer than 512 bytes, an open `[`, a `\` at the end.
+    /// in the place of each of its bytes) or control characters, one longer than 512 bytes, an open `[`, a `\` at the end.
     /// [`Error::InvalidName`]: without wildcards, what is not allowed as a name.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self> {
         if patterns.is_empty() {
@@ -263,7 +264,7 @@ impl Pattern {
             return refuse("1 to 512 bytes");
         }
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return refuse("without white space and control characters; `?` stands for any one character");
+            return refuse("without white space and control characters; `?` stands for any one byte");
         }
         let mut tokens = Vec::new();
         let mut rest = text;
