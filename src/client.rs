@@ -29,7 +29,9 @@ use crate::stats::Stats;
 /// One is enough for a process; clones are the same client. Owners are never shared between two clients. Dropping the
 /// last handle (clients, locks, guards and `lock()` futures count) ends it and releases what is still to be released;
 /// with [`Keeper::Thread`](crate::Keeper::Thread) it blocks the thread for that, usually for a round trip, at most for 200 ms.
-/// [`shutdown`](Self::shutdown) waits without blocking, and says how it went: in async code call it first.
+/// [`shutdown`](Self::shutdown) waits without blocking, and says how it went: in async code call it first. A client in a
+/// `static` is never dropped, and `std::process::exit` drops none: there call it, or unlock each guard, before the end, or
+/// what was dropped last may stay locked until its lease ends.
 #[derive(Clone)]
 pub struct LockClient {
     shared: Arc<Shared>,

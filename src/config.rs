@@ -41,6 +41,7 @@ pub enum Keeper {
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
     /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
+    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it.
     Current,
 }
 

@@ -26,7 +26,9 @@ use crate::trace;
 /// Dropping works anywhere, outside a runtime and in a panic too: the release happens in the background, and a
 /// failure of it is only counted and logged. `unlock` waits for it and says how it went. With
 /// [`Keeper::Current`](crate::Keeper::Current) the background is the runtime that the client was built on: once that has
-/// ended, nothing releases, and the lock stays taken until its lease ends. Take a guard into a variable with a name:
+/// ended, nothing releases, and the lock stays taken until its lease ends. A process that ends waits for the releases on their
+/// way only where the last handle of the client is dropped: with a client in a `static`, or before `std::process::exit`, call
+/// `unlock` or [`LockClient::shutdown`](crate::LockClient::shutdown). Take a guard into a variable with a name:
 /// `let _ = lock.lock().await?` releases at once.
 ///
 /// A guard may be moved to another task or thread, and released there; that does not change who owns the hold.
@@ -98,6 +100,10 @@ impl Guard {
 
     /// Waits until the lock is lost, and says why: at [`valid_until`](Self::valid_until) at the latest, but for what a timer
     /// of this process is late by (1 to 2 ms on an idle machine). Never returns for a hold that is released properly.
+    ///
+    /// # Errors
+    ///
+    /// None. A shutdown of the client is a loss like others.
     ///
     /// # Cancel safety
     ///

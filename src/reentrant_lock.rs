@@ -71,7 +71,9 @@ impl ReentrantLock {
     }
 
     /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
-    /// now" is asked again, within the command timeout.
+    /// now" is asked again, within the command timeout. A release of this client that is still on its way counts as held:
+    /// directly after `drop(guard)` this is usually `None`, so `unlock().await` before, or use
+    /// [`try_lock_for`](Self::try_lock_for).
     ///
     /// Take the guard out with `let Some(guard) = … else { … }` or `match`: `let _guard = lock.try_lock().await?` goes on
     /// without the lock when somebody else has it.
