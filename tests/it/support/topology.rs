@@ -220,17 +220,20 @@ impl Topology {
         };
         let shards: HashMap<&str, String> =
             config.lines().filter_map(|line| Some((line.get(..40)?, shard_of(line)?))).collect();
-        let mended = config.lines().map(|line| {
-            let primary = line.split(' ').nth(3).and_then(|id| shards.get(id));
-            match (shard_of(line), primary) {
-                (Some(own), Some(shard)) => line.replace(&own, shard),
-                _ => line.to_owned(),
-            }
-        });
-        let mended = mended.map(|line| line + "\n").collect::<String>();
-        if mended != config {
-            fs::write(file, mended).expect("its cluster configuration");
+        let wrong: Vec<_> = config
+            .lines()
+            .filter_map(|line| Some((line, shard_of(line)?, shards.get(line.split(' ').nth(3)?)?)))
+            .filter(|(_, own, shard)| own != *shard)
+            .collect();
+        if wrong.is_empty() {
+            return;
         }
+        let mut mended = config.clone();
+        for (line, own, shard) in wrong {
+            eprintln!("node {node}: shard-id {own} of a replica becomes its primary's, {shard}");
+            mended = mended.replace(line, &line.replace(&own, shard));
+        }
+        fs::write(file, mended).expect("its cluster configuration");
     }
 
     fn script(&self, args: &[&str]) -> Command {
