@@ -105,7 +105,8 @@ impl LockClientBuilder {
     ///
     /// `rediss`, `rediss-sentinel` and `rediss-cluster` use TLS: see [`Tls`]. `valkey` may stand in the place of
     /// `redis`, and `valkeys` of `rediss`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
-    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`.
+    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server that has
+    /// none, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any (its `default` user is `nopass`).
     ///
     /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
     /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
