@@ -216,13 +216,14 @@
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
 //! | | a dropped guard's release failed; publishing was refused; the server forgot a release | warn |
 //! | `lost` | (`name`, `hold`, `reason`) | warn |
-//! | `link` | connected (`address`, `version`) | info |
-//! | | disconnected (`cause`); a newer login was not to be had (`cause`) | warn |
+//! | `link` | connected (`address`, `version`); connected again for wake-ups (`address`) | info |
+//! | | disconnected (`cause`), also of a connection for wake-ups; a newer login was not to be had (`cause`) | warn |
 //! | none | the keeper panicked | error |
 //! | | the keeper's runtime has ended | warn |
 //! | | connections did not close in time | debug |
 //!
-//! `link` is about connections for commands; those for wake-ups and sentinels are not logged.
+//! `link` is about connections for commands, and about those for wake-ups ("pub/sub") once one of them broke. Those to
+//! sentinels are not logged.
 //!
 //! No line contains a password.
 //!

@@ -124,7 +124,7 @@ impl RedisBackend {
             Commands(command_sender),
             stopped.clone(),
         )));
-        links.push(tokio::spawn(keep_connected(whereabouts, PubSub(pubsub_sender), stopped)));
+        links.push(tokio::spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));
         Self {
             calls: Calls::new(),
             command_events,
@@ -242,7 +242,13 @@ impl RedisBackend {
                 self.subscriptions = None;
                 BackendEvent::PubSubDown
             }
-            PubSubEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
+            PubSubEvent::Failed(mut failure) => {
+                // While nothing else is connected either, it is not about pub/sub.
+                if self.calls.is_connected() {
+                    failure.message.push_str(" (pub/sub)");
+                }
+                BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }
+            }
         })
     }
 

@@ -360,7 +360,11 @@ impl Task {
         let last = self.trouble.as_deref().unwrap_or("no answer at all, perhaps not even of the resolver");
         let error = Error::Unavailable {
             waited: now.since(connecting.since),
-            cause: format!("tried {}: {last}", self.address),
+            cause: if last.starts_with(&self.address) {
+                format!("tried {last}")
+            } else {
+                format!("tried {}: {last}", self.address)
+            },
         };
         let request = connecting.request;
         if self.desk.is_open(request) {

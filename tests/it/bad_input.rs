@@ -26,6 +26,7 @@ use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
+use crate::support::redis_server::free_port;
 use crate::support::settle::leaves_nothing;
 
 const NAME: &str = "orders:42";
@@ -382,6 +383,25 @@ async fn logins() {
     let client = LockClient::connect(&format!("redis://default:secret@{place}")).await.unwrap();
     client.ping().await.unwrap();
     client.shutdown(BOUND).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_password_that_the_server_has_not_is_refused_in_resp2_only() {
+    let server = RedisServer::start();
+    let url = format!("redis://:wrong@{}", server.address());
+    let error = refused(&url).await;
+    assert!(matches!(error, Error::Auth { .. }), "{error:?}");
+    LockClient::connect(&format!("{url}?protocol=resp3")).await.unwrap().shutdown(BOUND).await.unwrap();
+}
+
+#[tokio::test]
+async fn where_no_server_is_the_error_says_so_in_the_systems_words() {
+    let address = format!("127.0.0.1:{}", free_port());
+    let builder = LockClient::builder().url(&format!("redis://{address}"));
+    let error = builder.connect_timeout(Duration::from_millis(300)).connect().await.unwrap_err();
+    let words = error.to_string();
+    assert!(words.contains(&format!("tried {address}: Connection refused (os error ")), "{words}");
+    assert!(words.matches(&address).count() == 1 && !words.contains("pub/sub"), "{words}");
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use redis_reentrant_lock::InMemoryServer;
+use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use tracing::Event;
 use tracing::Subscriber;
@@ -21,6 +22,8 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::support::hearing::hear;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::settles;
 
 /// Names of events and spans, and everything that was said in them.
 #[derive(Clone, Default)]
@@ -91,4 +94,28 @@ async fn events_and_spans_have_stable_names_and_short_ids() {
     assert!(said.text.contains("name=\"or\\\"ders\u{e4}\""), "names are escaped: {}", said.text);
     assert!(said.text.contains(&client.id()[..8]), "{}", said.text);
     assert!(!said.text.contains(client.id()), "client ids are cut short: {}", said.text);
+}
+
+/// `Keeper::Current`: it is this thread that hears the log.
+#[tokio::test]
+async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
+    let log = Log::default();
+    let _subscriber = hear(tracing_subscriber::registry().with(log.clone()));
+    let server = RedisServer::start();
+    let builder = LockClient::builder().url(&server.url()).keeper(Keeper::Current);
+    let client = builder.connect().await.unwrap();
+    let mut connection = server.connection();
+    settles("its connection for wake-ups is killed", move || {
+        let killed: u64 =
+            redis::cmd("CLIENT").arg(&["KILL", "TYPE", "pubsub"]).query(&mut connection).unwrap();
+        killed > 0
+    })
+    .await;
+    let heard = log.clone();
+    settles("there is another", move || heard.0.lock().unwrap().text.contains("connected again (pub/sub)"))
+        .await;
+    client.shutdown(Duration::from_secs(5)).await.unwrap();
+    let said = log.0.lock().unwrap();
+    assert!(said.text.contains("disconnected (pub/sub): no wake-ups through it until"), "{}", said.text);
+    assert_eq!(said.text.matches("(pub/sub)").count(), 2, "{}", said.text);
 }

@@ -16,6 +16,7 @@ use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Stream;
 use crate::backend::redis::wire::Wire;
+use crate::backend::redis::wire::told;
 
 /// For the addresses of a name. A resolver goes on to its second server after 5 s.
 const LOOK_UP_TIMEOUT: Duration = Duration::from_secs(12);
@@ -57,13 +58,14 @@ pub(crate) async fn within<T>(
 /// The addresses of a server's name; none of a unix socket.
 pub(crate) async fn look_up(config: &RedisConfig) -> Result<Vec<SocketAddr>, FredError> {
     let Place::Tcp { host, port, .. } = config.place() else { return Ok(Vec::new()) };
-    let found = async { Ok(tokio::net::lookup_host((host, port)).await?.collect()) };
+    let found =
+        async { Ok(tokio::net::lookup_host((host, port)).await.map_err(|error| told(&error))?.collect()) };
     within(LOOK_UP_TIMEOUT, found).await
 }
 
 async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dyn Stream>, FredError> {
     match config.place() {
-        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
+        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(|error| told(&error))?)),
         Place::Tcp { host, certified, .. } => {
             let socket = connect(addresses).await?;
             match config.connector() {
@@ -82,7 +84,7 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
     // One that swallows everything leaves the others their time.
     let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {
-        match within(share, async { Ok(TcpStream::connect(address).await?) }).await {
+        match within(share, async { TcpStream::connect(address).await.map_err(|error| told(&error)) }).await {
             Ok(socket) => {
                 set_up(SockRef::from(&socket))?;
                 return Ok(socket);

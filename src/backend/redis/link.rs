@@ -47,6 +47,11 @@ pub(crate) fn report(cause: &str, what: &str) {
     event!(name: "link", target: "redis_reentrant_lock", parent: None, Level::WARN, %cause, "{what}");
 }
 
+/// The same of what is well again.
+pub(crate) fn report_well(address: &str, what: &str) {
+    event!(name: "link", target: "redis_reentrant_lock", parent: None, Level::INFO, %address, "{what}");
+}
+
 /// The pause before the next attempt: short after a connection that served, then doubling up to a second.
 /// There is no last attempt.
 #[derive(Debug)]

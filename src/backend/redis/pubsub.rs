@@ -1,6 +1,8 @@
 //! The task behind the pub/sub connection: connects, checks, watches, and connects again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
@@ -42,7 +44,17 @@ pub(crate) struct Subscriptions {
 }
 
 /// Tells what happens to it.
-pub(crate) struct PubSub(pub(crate) mpsc::UnboundedSender<PubSubEvent>);
+pub(crate) struct PubSub {
+    events: mpsc::UnboundedSender<PubSubEvent>,
+    /// The log was told that it broke, and not yet that there is another.
+    reported: AtomicBool,
+}
+
+impl PubSub {
+    pub(crate) fn new(events: mpsc::UnboundedSender<PubSubEvent>) -> Self {
+        Self { events, reported: AtomicBool::new(false) }
+    }
+}
 
 impl Connects for PubSub {
     // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
@@ -54,12 +66,19 @@ impl Connects for PubSub {
             Some(Ok(subscriber)) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let subscriptions = Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false };
-                let _ = self.0.send(PubSubEvent::Up(Box::new(subscriptions)));
+                let _ = self.events.send(PubSubEvent::Up(Box::new(subscriptions)));
+                if self.reported.swap(false, Ordering::Relaxed) {
+                    link::report_well(&config.address(), "connected again (pub/sub)");
+                }
                 let lived = tokio::select! {
                     _ = whereabouts.moved() => Lived::Well,
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
                         let cause = format!("{}: {}", config.address(), broken.cause);
-                        link::report(&cause, "disconnected (pub/sub): no wake-ups until there is another connection");
+                        link::report(
+                            &cause,
+                            "disconnected (pub/sub): no wake-ups through it until there is another connection",
+                        );
+                        self.reported.store(true, Ordering::Relaxed);
                         Lived::broken(broken.served)
                     }),
                     () = end.notified() => Lived::Well,
@@ -67,12 +86,12 @@ impl Connects for PubSub {
                     // In RESP2 a connection with subscriptions takes no AUTH.
                     () = renewal.ended() => Lived::Well,
                 };
-                let _ = self.0.send(PubSubEvent::Down);
+                let _ = self.events.send(PubSubEvent::Down);
                 lived
             }
             Some(Err(failure)) => {
-                let message = format!("{} (pub/sub): {}", config.address(), failure.message);
-                let _ = self.0.send(PubSubEvent::Failed(Failure { message, ..failure }));
+                let message = format!("{}: {}", config.address(), failure.message);
+                let _ = self.events.send(PubSubEvent::Failed(Failure { message, ..failure }));
                 Lived::Never
             }
             None => Lived::Never,
@@ -80,7 +99,7 @@ impl Connects for PubSub {
     }
 
     fn failed(&self, failure: Failure) {
-        let _ = self.0.send(PubSubEvent::Failed(failure));
+        let _ = self.events.send(PubSubEvent::Failed(failure));
     }
 }
 

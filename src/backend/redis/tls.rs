@@ -9,6 +9,8 @@ use tokio::net::TcpStream;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::redis::wire::Stream;
+#[cfg(feature = "rustls")]
+use crate::backend::redis::wire::told_by_system;
 use crate::error::Error;
 use crate::tls::Tls;
 
@@ -54,7 +56,7 @@ pub(crate) async fn secure(
         #[cfg(feature = "rustls")]
         TlsConnector::Rustls(connector) => {
             let name = ::rustls::pki_types::ServerName::try_from(host.to_owned())?;
-            Ok(Box::new(connector.connect(name, socket).await?))
+            Ok(Box::new(connector.connect(name, socket).await.map_err(told_by_system)?))
         }
         #[cfg(feature = "native-tls")]
         TlsConnector::Native(connector) => Ok(Box::new(connector.connect(host, socket).await?)),
@@ -110,7 +112,14 @@ pub(crate) fn explain(error: &FredError, encrypted: bool) -> Option<Failure> {
 }
 
 /// The server has hung up in the middle of the greeting.
-const CLOSED: &[&str] = &["ConnectionReset", "BrokenPipe", "UnexpectedEof", "Connection closed."];
+const CLOSED: &[&str] = &[
+    "Connection reset",
+    "ConnectionReset",
+    "Broken pipe",
+    "BrokenPipe",
+    "UnexpectedEof",
+    "Connection closed.",
+];
 
 /// What each library calls it, and what it means. The first that fits.
 const TEXTS: &[(&[&str], &str)] = &[

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
+use std::io;
 use std::pin::Pin;
 use std::pin::pin;
 use std::task::Context;
@@ -227,7 +228,7 @@ impl Wire {
                 break;
             }
             let rest = &self.out[self.written..];
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest))? {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)).map_err(told_by_system)? {
                 0 => return Poll::Ready(Err(closed())),
                 written => self.written += written,
             }
@@ -235,7 +236,7 @@ impl Wire {
             self.tidy_out();
         }
         if self.unflushed {
-            ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(told_by_system)?;
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
@@ -263,7 +264,7 @@ impl Wire {
         let end = match count {
             Ok(0) => closed(),
             Ok(_) => return Poll::Ready(Ok(())),
-            Err(error) => error.into(),
+            Err(error) => told_by_system(error),
         };
         Poll::Ready(Err(self.broken.take().unwrap_or(end)))
     }
@@ -290,6 +291,16 @@ fn write_down<'a>(out: &mut Vec<u8>, asking: bool, parts: impl Iterator<Item = &
         encode(out, ["ASKING"].into_iter());
     }
     encode(out, parts);
+}
+
+/// In its own words, where fred's conversion takes those for programmers.
+pub(crate) fn told(error: &io::Error) -> FredError {
+    FredError::new(ErrorKind::IO, error.to_string())
+}
+
+/// The same of a socket that may have TLS on it: `tls` knows what goes wrong there by the words for programmers.
+pub(crate) fn told_by_system(error: io::Error) -> FredError {
+    if error.raw_os_error().is_some() { told(&error) } else { error.into() }
 }
 
 fn closed() -> FredError {
@@ -451,7 +462,7 @@ mod tests {
             end
         };
         let (poured, end) = tokio::join!(pour, read);
-        let _: std::io::Result<()> = poured;
+        let _: io::Result<()> = poured;
         assert_eq!(*end.kind(), ErrorKind::Protocol);
     }
 
