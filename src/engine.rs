@@ -326,7 +326,9 @@ impl Engine {
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
         let Some(InFlight { kind, to, slot, sent, not_after }) = self.ops.remove(&op) else { return };
         let answered = Answered { by: server, sent, not_after };
-        self.note_outcome(server, sent, &outcome);
+        // What was sent on to another server was sent to that one later, and who knows when.
+        let asked = if server == to { sent } else { self.now };
+        self.note_outcome(server, sent, asked, &outcome);
         if let (Some(slot), Outcome::Done(_)) = (slot, &outcome) {
             self.servers.answered_for(slot, server);
         }
@@ -352,27 +354,28 @@ impl Engine {
     }
 
     /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
-    fn note_outcome(&mut self, server: ServerId, sent: Moment, outcome: &Outcome<Reply>) {
+    /// `asked`: when the server was, at the latest.
+    fn note_outcome(&mut self, server: ServerId, sent: Moment, asked: Moment, outcome: &Outcome<Reply>) {
         match outcome {
             Outcome::Done(reply) => {
-                self.servers.get_mut(server).answered(self.now.since(sent));
+                self.servers.get_mut(server).answered(self.now, self.now.since(sent));
                 if let Some(time) = reply.time {
                     self.note_server_time(server, sent, time);
                 }
             }
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                self.note_failure(server, failure);
+                self.note_failure(server, asked, failure);
             }
         }
     }
 
-    fn note_failure(&mut self, server: ServerId, failure: &Failure) {
+    fn note_failure(&mut self, server: ServerId, asked: Moment, failure: &Failure) {
         if failure.kind == FailureKind::ReadOnly {
             self.effects.push(Effect::Reconnect(server));
         }
         // A slot on its way to another server is no trouble of this one's.
         if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
-            self.begin_outage(server, &failure.message);
+            self.begin_outage(server, asked, &failure.message);
         }
     }
 

@@ -213,12 +213,12 @@ impl Engine {
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, answered.not_after);
-                if hurried { self.wake(key) } else { self.wake_after_late(key) }
+                if hurried { self.wake(key) } else { self.wake_after_late(key, answered.sent) }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
                 let words = self.words_of(key, &failure);
-                self.back_off_name(key, Some(words));
+                self.back_off_name(key, answered.sent, Some(words));
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -231,7 +231,7 @@ impl Engine {
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
-                self.back_off_name(key, (!cut_short).then_some(failure.message));
+                self.back_off_name(key, answered.sent, (!cut_short).then_some(failure.message));
             }
         }
     }
@@ -251,13 +251,13 @@ impl Engine {
     }
 
     /// The first late answer brought the server's time; after more of them the line is too slow for the lease.
-    fn wake_after_late(&mut self, key: u64) {
+    fn wake_after_late(&mut self, key: u64, sent: Moment) {
         match self.names.get_mut(&key) {
             Some(name) if name.contest().failures == 0 => {
                 name.contest_mut().failures = 1;
                 self.wake(key);
             }
-            _ => self.back_off_name(key, Some("every answer came too late for the lease".to_owned())),
+            _ => self.back_off_name(key, sent, Some("every answer came too late for the lease".to_owned())),
         }
     }
 
@@ -270,13 +270,13 @@ impl Engine {
         }
     }
 
-    /// `trouble`: what the server, or the way to it, had to do with it.
-    fn back_off_name(&mut self, key: u64, trouble: Option<String>) {
-        self.set_outage_timer();
+    /// `sent`: the attempt. `trouble`: what the server, or the way to it, had to do with it.
+    fn back_off_name(&mut self, key: u64, sent: Moment, trouble: Option<String>) {
+        self.set_outage_timer(sent);
         if let Some(name) = self.names.get_mut(&key) {
             let contest = name.contest_mut();
             if let Some(words) = trouble {
-                Trouble::note(&mut contest.trouble, self.now, words);
+                Trouble::note(&mut contest.trouble, sent, words);
             }
             contest.not_before = self.now.plus(Self::back_off(contest.failures));
             contest.failures += 1;

@@ -50,7 +50,7 @@ impl Engine {
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
-                self.set_outage_timer();
+                self.set_outage_timer(self.now);
             }
             if unwatched {
                 self.renewals.remove(id);
@@ -226,8 +226,8 @@ impl Engine {
             }
             // The same command again: it says which count is wanted, not how much is to be added.
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                Trouble::note(&mut hold.errands().trouble, self.now, failure.message);
-                self.set_outage_timer();
+                Trouble::note(&mut hold.errands().trouble, sent, failure.message);
+                self.set_outage_timer(sent);
                 self.retry_hold(id);
             }
         }

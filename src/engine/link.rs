@@ -50,7 +50,7 @@ impl Engine {
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
         self.servers.get_mut(server).disconnected();
         self.report(Report::LinkDown { cause: cause.to_owned() });
-        self.begin_outage(server, cause);
+        self.begin_outage(server, self.now, cause);
         for key in self.names_at(server) {
             if let Some(contest) = self.known_contest(key) {
                 contest.known_held = false;
@@ -80,7 +80,7 @@ impl Engine {
     /// Slots without a server: to their names it is as if one were down.
     fn note_unserved(&mut self) {
         if self.servers.has_unserved_slots() {
-            self.begin_outage(ServerId::ONLY, "no node of the cluster serves the slot");
+            self.begin_outage(ServerId::ONLY, self.now, "no node of the cluster serves the slot");
         }
     }
 
@@ -118,7 +118,7 @@ impl Engine {
     pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
         // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
         if !self.is_up(server) {
-            self.begin_outage(server, &failure.message);
+            self.begin_outage(server, self.now, &failure.message);
         }
         if failure.kind.is_transient() {
             return self.check_ready();
@@ -180,11 +180,16 @@ impl Engine {
 
     // ---- outages
 
-    pub(super) fn begin_outage(&mut self, server: ServerId, cause: &str) {
-        let now = self.now;
-        if self.servers.get_mut(server).failed(now, cause) {
-            self.set_outage_timer();
-            self.timers.set(TimerKey::Clock(server), now.plus(self.trouble_pause()));
+    /// `since`: for a command without an answer, when it was sent.
+    pub(super) fn begin_outage(&mut self, server: ServerId, since: Moment, cause: &str) {
+        let known = self.servers.get_mut(server);
+        let before = known.outage_since();
+        let since = known.failed(since, cause);
+        if before != Some(since) {
+            self.set_outage_timer(since);
+        }
+        if before.is_none() {
+            self.timers.set(TimerKey::Clock(server), self.now.plus(self.trouble_pause()));
         }
     }
 
@@ -193,10 +198,12 @@ impl Engine {
         (self.config.outage_limit / 4).min(Duration::from_secs(1))
     }
 
-    pub(super) fn set_outage_timer(&mut self) {
+    /// For trouble since `since`.
+    pub(super) fn set_outage_timer(&mut self, since: Moment) {
         // Whose limit is later is found out when it is due.
-        if !self.timers.is_set(TimerKey::Outage) {
-            self.timers.set(TimerKey::Outage, self.now.plus(self.config.outage_limit));
+        let due = since.plus(self.config.outage_limit);
+        if self.timers.of(TimerKey::Outage).is_none_or(|at| at > due) {
+            self.timers.set(TimerKey::Outage, due);
         }
     }
 
@@ -281,8 +288,15 @@ impl Engine {
         let waiter = self.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
-            None => (self.now.plus(limit.max(Duration::from_millis(1))), false),
+            None => (self.now.plus(self.no_trouble_for()), false),
         })
+    }
+
+    /// No wait ends sooner than this from now on for trouble that is not known yet: what has no answer yet was sent at most
+    /// a command timeout ago. Where that is nearly all of the limit or more, some may end a quarter of it late.
+    fn no_trouble_for(&self) -> Duration {
+        let limit = self.config.outage_limit;
+        limit.saturating_sub(self.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
     }
 
     /// Nobody waits for a release any longer than for a lock; it goes on without them. Says when to look again.

@@ -73,9 +73,9 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// One more failure.
-    pub(crate) fn note(trouble: &mut Option<Self>, now: Moment, words: String) {
-        let since = trouble.as_ref().map_or(now, |known| known.since);
+    /// One more failure, of what was sent then.
+    pub(crate) fn note(trouble: &mut Option<Self>, sent: Moment, words: String) {
+        let since = trouble.as_ref().map_or(sent, |known| known.since);
         *trouble = Some(Self { since, words });
     }
 }

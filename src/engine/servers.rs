@@ -20,6 +20,8 @@ pub(crate) struct Server {
     /// Which start of which server this is. No two have the same.
     life: u64,
     round_trip: Duration,
+    /// When the last good answer came.
+    well_at: Moment,
     outage_since: Option<Moment>,
     trouble: Option<String>,
     pub(crate) clock: ServerClock,
@@ -72,21 +74,21 @@ impl Server {
         self.asking_clock = false;
     }
 
-    pub(crate) fn answered(&mut self, round_trip: Duration) {
+    pub(crate) fn answered(&mut self, now: Moment, round_trip: Duration) {
+        self.well_at = now;
         self.outage_since = None;
         self.trouble = None;
         self.round_trip =
             if self.round_trip.is_zero() { round_trip } else { (7 * self.round_trip + round_trip) / 8 };
     }
 
-    /// Notes trouble; true if it is the first since the last good answer.
-    pub(crate) fn failed(&mut self, now: Moment, words: &str) -> bool {
+    /// Notes trouble, and gives the begin of the outage: nothing good was heard since, of what was sent by then.
+    pub(crate) fn failed(&mut self, sent: Moment, words: &str) -> Moment {
         self.trouble = Some(words.to_owned());
-        if self.outage_since.is_some() {
-            return false;
-        }
-        self.outage_since = Some(now);
-        true
+        let since = sent.max(self.well_at);
+        let since = self.outage_since.map_or(since, |known| known.min(since));
+        self.outage_since = Some(since);
+        since
     }
 }
 

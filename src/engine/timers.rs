@@ -65,6 +65,10 @@ impl Timers {
         self.at.contains_key(&key)
     }
 
+    pub(crate) fn of(&self, key: TimerKey) -> Option<Moment> {
+        self.at.get(&key).copied()
+    }
+
     pub(crate) fn next(&self) -> Option<Moment> {
         self.due.first().map(|(at, _)| *at)
     }

@@ -143,7 +143,7 @@ impl Engine {
             self.timers.set(TimerKey::Request(request), deadline);
         } else {
             if self.trouble_since(&waiter).is_some() {
-                self.set_outage_timer();
+                self.set_outage_timer(waiter.since);
             }
             if !self.patience.is_empty() {
                 self.patience.add(waiter.since.plus(self.config.outage_limit), request);

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::backend::OpId;
 use crate::backend::ServerId;
+use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
@@ -30,6 +32,65 @@ fn waiting_without_a_limit_rides_out_an_outage_of_thirty_seconds() {
     hand.is_open(request);
     hand.pass(Duration::from_secs(2));
     assert!(matches!(hand.answer(request), Answer::Failed(Error::Unavailable { .. })));
+}
+
+/// A sleeper, and the time at which its next attempt is sent, which nobody answers.
+fn silent_server(hand: &mut Hand) -> (RequestId, OpId, Moment) {
+    let request = hand.sleeper(1);
+    // Nobody has asked the server anything for a while: that is no outage.
+    hand.pass(Duration::from_secs(3));
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    (request, op, hand.now)
+}
+
+/// Passes time until this instant, with no answer to whatever is sent.
+fn silence_until(hand: &mut Hand, end: Moment) {
+    while hand.now < end {
+        hand.pass(Duration::from_millis(100).min(end.since(hand.now)));
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            hand.unknown(op);
+        }
+    }
+}
+
+#[test]
+fn an_outage_begins_with_the_sending_of_what_is_not_answered() {
+    let mut hand = Hand::new();
+    let (request, op, sent) = silent_server(&mut hand);
+    hand.pass(Duration::from_secs(1));
+    hand.unknown(op);
+    let end = sent.plus(Duration::from_secs(30));
+    silence_until(&mut hand, end.minus(Duration::from_millis(1)));
+    hand.is_open(request);
+    hand.pass(Duration::from_millis(1));
+    let Answer::Failed(Error::Unavailable { .. }) = hand.answer(request) else { panic!("no end") };
+}
+
+#[test]
+fn a_connection_that_breaks_before_the_answer_ends_no_wait_later() {
+    let mut hand = Hand::new();
+    let (request, op, sent) = silent_server(&mut hand);
+    hand.pass(Duration::from_millis(900));
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.unknown(op);
+    hand.pass(sent.plus(Duration::from_millis(29_999)).since(hand.now));
+    hand.is_open(request);
+    hand.pass(Duration::from_millis(1));
+    let Answer::Failed(Error::Unavailable { .. }) = hand.answer(request) else { panic!("no end") };
+}
+
+/// Not before the first command has had its time, and not a moment later.
+#[test]
+fn a_limit_below_the_command_timeout_ends_waits_when_that_is_over() {
+    let mut hand = Hand::new();
+    hand.engine.config.outage_limit = Duration::from_millis(300);
+    let (request, op, _) = silent_server(&mut hand);
+    hand.pass(Duration::from_secs(1));
+    hand.is_open(request);
+    hand.unknown(op);
+    hand.pass(Duration::ZERO);
+    let Answer::Failed(Error::Unavailable { .. }) = hand.answer(request) else { panic!("no end") };
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::cell::HoldCell;
+use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -19,6 +20,7 @@ use crate::error::Error;
 use crate::error::LossReason;
 use crate::name::LockName;
 use crate::name::SLOTS;
+use crate::name::WireProfile;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -88,6 +90,20 @@ impl Hand {
         self.event(Event::Replied { op, server, outcome: Outcome::NotExecuted(failure) });
     }
 
+    fn unknown_by(&mut self, server: ServerId, op: OpId) {
+        let failure = Failure::new(FailureKind::Link, "timed out");
+        self.event(Event::Replied { op, server, outcome: Outcome::Unknown(failure) });
+    }
+
+    fn unknown_of(&mut self, op: OpId) {
+        self.unknown_by(self.targets[&op], op);
+    }
+
+    fn message_for(&mut self, lock: &str) {
+        let channel = name(lock).channel(WireProfile::Default);
+        self.event(Event::Message { channel, payload: "0".to_owned() });
+    }
+
     pub(super) fn ask_for(&mut self, lock: &str) -> RequestId {
         self.want_name(lock, self.requests + 1, watched(), Wait::Forever, None)
     }
@@ -144,6 +160,99 @@ fn an_outage_ends_the_waits_of_its_own_server_only() {
     }
     assert!(matches!(hand.answer(a), Answer::Failed(Error::Unavailable { .. })));
     hand.is_open(b);
+}
+
+/// One that is refused, and sleeps; what it does now and then is refused, too.
+fn sleeper_for(hand: &mut Hand, lock: &str) -> RequestId {
+    let request = hand.ask_for(lock);
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(600_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(600_000));
+    request
+}
+
+/// Passes time until `end`. What is sent to `silent` has no answer, when its time is over.
+fn pass_until(hand: &mut Hand, end: Moment, silent: Option<ServerId>) {
+    let mut open: Vec<(Moment, OpId)> = Vec::new();
+    while hand.now < end {
+        for (op, _) in std::mem::take(&mut hand.sent) {
+            if silent == Some(hand.targets[&op]) {
+                open.push((hand.now.plus(Duration::from_secs(1)), op));
+            } else {
+                hand.done_by(op, held(600_000));
+            }
+        }
+        hand.pass(Duration::from_millis(10));
+        let (over, left): (Vec<_>, Vec<_>) = open.into_iter().partition(|(due, _)| *due <= hand.now);
+        open = left;
+        for (_, op) in over {
+            hand.unknown_of(op);
+        }
+    }
+}
+
+/// While the waits are watched already, because of another server.
+#[test]
+fn the_next_outage_ends_waits_as_soon_as_the_first() {
+    let mut hand = Hand::two();
+    let b = sleeper_for(&mut hand, "b");
+    hand.down(A);
+    let a = hand.ask_for("a");
+    let down = hand.now;
+    pass_until(&mut hand, down.plus(Duration::from_secs(5)), None);
+    // One more instant at which they are looked at.
+    hand.ask_for("{a}2");
+    pass_until(&mut hand, down.plus(Duration::from_secs(29)), None);
+    hand.is_open(a);
+    // Found out after the limit of the first one is over.
+    pass_until(&mut hand, down.plus(Duration::from_millis(29_500)), None);
+    hand.message_for("b");
+    let sent = hand.now;
+    pass_until(&mut hand, sent.plus(Duration::from_millis(29_900)), Some(B));
+    assert!(matches!(hand.answer(a), Answer::Failed(Error::Unavailable { .. })));
+    hand.is_open(b);
+    pass_until(&mut hand, sent.plus(Duration::from_millis(30_010)), Some(B));
+    assert!(matches!(hand.answer(b), Answer::Failed(Error::Unavailable { .. })));
+}
+
+#[test]
+fn an_answer_meanwhile_is_the_begin_of_the_outage_of_others() {
+    let mut hand = Hand::two();
+    let other = sleeper_for(&mut hand, "{a}2");
+    let sent = hand.now;
+    hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.pass(Duration::from_millis(400));
+    hand.ask_for("{a}3");
+    let (answered, _) = hand.take("acquire");
+    hand.pass(Duration::from_millis(200));
+    hand.done_by(answered, held(600_000));
+    hand.pass(Duration::from_millis(400));
+    hand.unknown_of(op);
+    hand.down(A);
+    hand.pass(sent.plus(Duration::from_millis(30_500)).since(hand.now));
+    hand.is_open(other);
+    hand.pass(Duration::from_millis(100));
+    assert!(matches!(hand.answer(other), Answer::Failed(Error::Unavailable { .. })));
+}
+
+/// It was asked last, and nobody knows since when.
+#[test]
+fn a_call_that_was_sent_on_begins_an_outage_when_it_fails() {
+    let mut hand = Hand::two();
+    let b = sleeper_for(&mut hand, "b");
+    hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.pass(Duration::from_secs(1));
+    let failed = hand.now;
+    hand.unknown_by(B, op);
+    hand.down(B);
+    hand.pass(failed.plus(Duration::from_millis(29_999)).since(hand.now));
+    hand.is_open(b);
+    hand.pass(Duration::from_millis(1));
+    assert!(matches!(hand.answer(b), Answer::Failed(Error::Unavailable { .. })));
 }
 
 #[test]
