@@ -10,6 +10,7 @@ use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
+use redis_reentrant_lock::Severity;
 use redis_reentrant_lock::Sharding;
 use tokio::time::Instant;
 use tokio::time::timeout;
@@ -333,13 +334,22 @@ async fn what_is_no_cluster_is_said() {
     );
 }
 
-/// A client for one server, on a node of a cluster: the first key of another node says what is wrong.
+/// A client for one server, on any node of a cluster: two thirds of the names would be elsewhere.
 #[tokio::test]
 async fn a_cluster_taken_for_one_server_is_said() {
     let cluster = Topology::cluster();
-    let client =
-        LockClient::connect(&format!("redis://{}", cluster.address(0))).await.expect("it is a primary");
-    let mutex = client.mutex(name_on(&cluster, 1, "elsewhere")).expect("a good name");
-    let error = mutex.lock().await.expect_err("another node has it");
-    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("cluster"), "{error}");
+    for node in [0, cluster.replicas_of(0)[0]] {
+        let address = format!("redis://{}", cluster.address(node));
+        let error = LockClient::connect(&address).await.expect_err("a node of a cluster");
+        assert!(matches!(error, Error::Unsupported { .. }) && error.is_config(), "{error}");
+        assert!(error.to_string().contains("give it as redis-cluster://"), "{error}");
+
+        let client = LockClient::builder().url(&address).connect_lazy().expect("a good address");
+        let mutex = client.mutex(name_on(&cluster, 0, "here")).expect("a good name");
+        let error = mutex.lock().await.expect_err("even where it has the name");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+        let report = client.preflight("here").await.expect("a report");
+        assert_eq!(report.severity(), Severity::Error, "{report}");
+        assert!(report.to_string().contains("redis-cluster://"), "{report}");
+    }
 }

@@ -36,6 +36,8 @@ pub(crate) struct RedisConfig {
     scripts: Vec<&'static Script>,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
     had_primary: bool,
+    /// It was given as one server; otherwise a cluster or sentinels lead to it.
+    alone: bool,
 }
 
 /// What an address does not say: how to secure connections, and where logins come from.
@@ -183,6 +185,7 @@ impl RedisConfig {
 
     fn new(topology: Topology) -> Self {
         Self {
+            alone: matches!(topology, Topology::One(_)),
             topology,
             login: Login::default(),
             database: None,
@@ -210,6 +213,11 @@ impl RedisConfig {
         self.had_primary = true;
     }
 
+    /// Whether all locks are to be on this one server.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.alone
+    }
+
     /// The scripts to load.
     pub(crate) fn scripts(&self) -> &[&'static Script] {
         &self.scripts
@@ -223,7 +231,7 @@ impl RedisConfig {
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         let place = Place::Tcp { host: without_brackets(host), port, certified: None };
-        Self { topology: Topology::One(place), had_primary: true, ..self.clone() }
+        Self { topology: Topology::One(place), had_primary: true, alone: false, ..self.clone() }
     }
 
     /// The same for this sentinel, with the sentinels' own login and TLS.

@@ -39,6 +39,9 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
 
     next()?;
     let (server, replication) = (text(next()?), text(next()?));
+    if config.is_alone() {
+        check_mode(&server, config.is_encrypted())?;
+    }
     if let Some(role) = role(&server, &replication) {
         check_role(&role, config.had_primary())?;
     }
@@ -83,6 +86,16 @@ fn field(info: &str, name: &str) -> Option<String> {
 /// Valkey reports the Redis version that it is compatible with, 7.2, beside its own.
 fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
+}
+
+/// A node of a cluster has some of the names only, and sends whoever wants another elsewhere.
+fn check_mode(server: &str, encrypted: bool) -> Result<(), Failure> {
+    if field(server, "redis_mode").as_deref() != Some("cluster") {
+        return Ok(());
+    }
+    let scheme = if encrypted { "rediss-cluster://" } else { "redis-cluster://" };
+    let words = format!("it is a node of a cluster, which has some of the locks only; give it as {scheme}");
+    Err(Failure::new(FailureKind::Unsupported, words))
 }
 
 /// `had_primary`: a replica there is no mistake in the address, and will not stay.
@@ -137,6 +150,18 @@ mod tests {
             let failure = check_role(role, false).expect_err(role);
             assert_eq!(failure.kind, FailureKind::Unsupported);
             assert!(failure.message.contains(words), "{failure}");
+        }
+    }
+
+    #[test]
+    fn a_node_of_a_cluster_is_no_single_server() {
+        for other in ["", "redis_mode:standalone\r\n", "redis_mode:sentinel\r\n"] {
+            assert!(check_mode(other, false).is_ok(), "{other}");
+        }
+        for (encrypted, scheme) in [(false, "as redis-cluster://"), (true, "as rediss-cluster://")] {
+            let failure = check_mode("redis_mode:cluster\r\n", encrypted).expect_err(scheme);
+            assert_eq!(failure.kind, FailureKind::Unsupported);
+            assert!(failure.message.contains(scheme), "{failure}");
         }
     }
 
