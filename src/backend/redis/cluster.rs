@@ -196,7 +196,7 @@ impl ClusterBackend {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.info = Some(info.clone());
             self.ready.push_back(BackendEvent::Up(id, info));
-            self.end_scouting();
+            self.ask_node();
         }
     }
 
@@ -219,6 +219,9 @@ impl ClusterBackend {
     // ---- calls
 
     fn on_replied(&mut self, id: ServerId, op: OpId, outcome: Outcome<Value>) {
+        if matches!(outcome, Outcome::Done(_)) {
+            self.end_scouting();
+        }
         if let Some(asked) = self.refresh.asked.remove(&op) {
             return self.on_map_answer(&asked, outcome);
         }

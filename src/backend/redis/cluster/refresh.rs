@@ -72,10 +72,16 @@ impl Drop for Scout {
 
 impl ClusterBackend {
     pub(super) fn refresh_soon(&mut self) {
-        let earliest = self.refresh.last.map_or_else(Instant::now, |last| last + LEAST_PAUSE);
-        let earliest = self.refresh.scout_again.map_or(earliest, |again| again.max(earliest));
-        let at = self.refresh.at.map_or(earliest, |at| at.min(earliest));
-        self.refresh.at = Some(at);
+        let earliest = self.earliest();
+        self.refresh_by(self.refresh.scout_again.map_or(earliest, |again| again.max(earliest)));
+    }
+
+    fn earliest(&self) -> Instant {
+        self.refresh.last.map_or_else(Instant::now, |last| last + LEAST_PAUSE)
+    }
+
+    fn refresh_by(&mut self, at: Instant) {
+        self.refresh.at = Some(self.refresh.at.map_or(at, |before| before.min(at)));
     }
 
     pub(super) fn begin_refresh(&mut self) {
@@ -106,6 +112,10 @@ impl ClusterBackend {
     }
 
     pub(super) fn send_scout(&mut self) {
+        if let Some(again) = self.refresh.scout_again.filter(|again| *again > Instant::now()) {
+            self.refresh.at = self.refresh.at.map(|at| at.max(again));
+            return;
+        }
         let mut known: Vec<Address> = self.map.primaries().into_iter().cloned().collect();
         for address in self.map.replicas.iter().chain(&self.seeds) {
             if !known.contains(address) {
@@ -120,13 +130,18 @@ impl ClusterBackend {
         self.refresh.scout = Some(Scout(task));
     }
 
-    /// There is a node to ask.
+    /// There is a node to ask. Scouts stay as rare as they are: it may break before it has answered anything.
+    pub(super) fn ask_node(&mut self) {
+        if self.refresh.scout_again.is_some() {
+            // It was put off.
+            self.refresh_by(self.earliest());
+        }
+    }
+
+    /// A node has answered.
     pub(super) fn end_scouting(&mut self) {
         self.refresh.pause = Pause::default();
-        if self.refresh.scout_again.take().is_some() {
-            // It was put off.
-            self.refresh_soon();
-        }
+        self.refresh.scout_again = None;
     }
 
     pub(super) fn on_map_answer(&mut self, asked: &Address, outcome: Outcome<Value>) {

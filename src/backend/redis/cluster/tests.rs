@@ -11,9 +11,12 @@ use super::refresh::OURS;
 use super::slots::Address;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tests::redis_server::RedisServer;
@@ -116,19 +119,58 @@ async fn a_primary_that_knows_of_no_slots_has_no_voice() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nodes_that_cannot_be_reached_are_dialled_less_and_less() {
     let mut cluster = without_servers();
+    let node = cluster.node_at(&nowhere(1));
     for _ in 0..10 {
+        tokio::time::advance(Duration::from_secs(1)).await;
         cluster.begin_refresh();
         cluster.refresh.scout = None;
     }
     // The loss of a connection is a hint that something has changed.
     cluster.refresh_soon();
     assert!(cluster.refresh.at.unwrap() > Instant::now() + Duration::from_millis(400));
-    // A node is up.
-    cluster.end_scouting();
+    cluster.on_up(node, ServerInfo::default());
     assert!(cluster.refresh.at.unwrap() < Instant::now() + Duration::from_millis(100));
+}
+
+/// Scouts that are sent in ten seconds, in each of which a connection is greeted and breaks. `answered`: by it.
+async fn scouts_in_ten_seconds(answered: bool) -> u32 {
+    let mut cluster = without_servers();
+    let op = cluster.asks(1);
+    cluster.on_replied(ServerId(1), op, Outcome::Done(slots_at(Some(1))));
+    let node = cluster.node_at(&nowhere(1));
+    let mut scouts = 0;
+    for tick in 0..1_000 {
+        match tick % 100 {
+            0 => cluster.on_up(node, ServerInfo::default()),
+            10 => {
+                for op in cluster.refresh.asked.keys().copied().collect::<Vec<_>>() {
+                    let broken = Failure::new(FailureKind::Link, "broken");
+                    let outcome = Outcome::Done(slots_at(Some(1)));
+                    let outcome = if answered { outcome } else { Outcome::Unknown(broken) };
+                    cluster.on_replied(node, op, outcome);
+                }
+                cluster.on_down(node, "broken".to_owned());
+            }
+            _ => {}
+        }
+        if cluster.refresh.at.is_some_and(|at| at <= Instant::now()) {
+            cluster.begin_refresh();
+        }
+        scouts += u32::from(cluster.refresh.scout.take().is_some());
+        tokio::time::advance(Duration::from_millis(10)).await;
+    }
+    scouts
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_up_and_breaks_without_an_answer_is_not_looked_for_all_the_time() {
+    let scouts = scouts_in_ten_seconds(false).await;
+    assert!((8..=25).contains(&scouts), "{scouts}");
+    let scouts = scouts_in_ten_seconds(true).await;
+    assert!(scouts >= 40, "after a node that answered: {scouts}");
 }
 
 #[tokio::test]
