@@ -447,6 +447,51 @@ mod tests {
         assert_eq!(name.due(end, false), Ok(Cause::Duty));
     }
 
+    /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
+    fn look(name: &mut Name, now: &mut Moment, waits: Duration) {
+        let each = Duration::from_millis(2);
+        name.let_others(*now, ANY, false, each);
+        *now = now.plus(waits);
+        name.note_attempt(*now, Cause::Duty);
+        name.start_counting(*now);
+    }
+
+    #[test]
+    fn who_met_nobody_twice_believes_it_for_a_while() {
+        let (all, short) = (Duration::from_millis(2), Duration::from_millis(1));
+        let again = |name: &Name, now: Moment| name.contest().unseen.again_at.since(now);
+        let (mut name, mut now) = (name(), Moment(1_000_000_000));
+        assert!(name.may_have_unseen(now));
+        look(&mut name, &mut now, all);
+        assert_eq!(again(&name, now), Duration::from_millis(8), "five times as long from the publish on");
+        look(&mut name, &mut now, short);
+        assert_eq!(again(&name, now), Duration::from_millis(9), "they had no time to come");
+        look(&mut name, &mut now, all);
+        assert_eq!(again(&name, now), NOBODY);
+        assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
+        // Somebody comes: that takes two looks again.
+        name.let_others(now, ANY, false, all);
+        name.note_freed(now);
+        now = now.plus(all);
+        name.note_attempt(now, Cause::Duty);
+        name.start_counting(now);
+        look(&mut name, &mut now, all);
+        assert_eq!(again(&name, now), Duration::from_millis(8));
+    }
+
+    #[test]
+    fn who_has_stepped_back_for_longest_goes_first() {
+        let each = Duration::from_millis(2);
+        let (mut first, mut second) = (name(), name());
+        first.let_others(Moment(1_000_000_000), ANY, true, each);
+        second.let_others(Moment(1_010_000_000), ANY, true, each);
+        for name in [&mut first, &mut second] {
+            name.note_freed(Moment(1_010_000_000));
+        }
+        assert_eq!(first.due(Moment(1_010_000_000), false), Err(Moment(1_011_000_000)));
+        assert_eq!(second.due(Moment(1_010_000_000), false), Err(Moment(1_012_000_000)));
+    }
+
     #[test]
     fn a_name_calms_down_when_nothing_matters_any_more() {
         let mut name = name();
