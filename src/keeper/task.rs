@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::future::Future;
 use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::Context;
@@ -10,6 +12,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::unconstrained;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -163,6 +166,11 @@ impl Task {
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
+        pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx)
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
             // Messages first: what they send wakes nobody until the backend has been polled.
             let mut idle = self.take_messages(cx);

@@ -51,6 +51,13 @@ struct Nowhere {
     closes: bool,
     closing: bool,
     gone: Option<Gone>,
+    socket: Option<Socket>,
+}
+
+/// Like a socket at which there is always something to read. Counts how often Tokio said otherwise.
+struct Socket {
+    data: UnboundedReceiver<()>,
+    refused: Arc<AtomicUsize>,
 }
 
 /// Says when its backend is dropped.
@@ -69,11 +76,15 @@ impl Backend for Nowhere {
 
     fn unsubscribe(&mut self, _: Arc<str>, _: bool) {}
 
-    fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<BackendEvent> {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         // What a backend may do only with its runtime around it.
         drop(tokio::time::sleep(Duration::ZERO));
         self.polls.fetch_add(1, Ordering::SeqCst);
         assert!(!self.panics.load(Ordering::SeqCst), "a bug");
+        if let Some(socket) = &mut self.socket {
+            let refused = socket.data.poll_recv(cx).is_pending();
+            socket.refused.fetch_add(usize::from(refused), Ordering::SeqCst);
+        }
         match self.failed.take() {
             Some(failure) => Poll::Ready(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }),
             None if self.closing && self.closes => Poll::Ready(BackendEvent::Closed),
@@ -221,6 +232,22 @@ async fn what_is_in_the_mailbox_goes_first() {
     settle().await;
     assert!(polls.load(Ordering::SeqCst) > before);
     drop(asked);
+}
+
+/// Tokio lets a task do 128 things in one poll; what is left over would be done before anything is read or written.
+#[tokio::test]
+async fn many_messages_do_not_keep_the_keeper_from_its_connections() {
+    let (polls, refused) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
+    let (more, data) = unbounded_channel();
+    (0..1_000).for_each(|_| more.send(()).unwrap());
+    let socket = Some(Socket { data, refused: Arc::clone(&refused) });
+    let shared = keeper(Keeper::Current, Nowhere { polls: Arc::clone(&polls), socket, ..closing() });
+    for level in 0..10_000 {
+        shared.release(1, RequestId(level));
+    }
+    settle().await;
+    assert!(polls.load(Ordering::SeqCst) > 10);
+    assert_eq!(refused.load(Ordering::SeqCst), 0);
 }
 
 #[tokio::test]
