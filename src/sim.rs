@@ -156,9 +156,7 @@ fn drain(world: &mut World) -> Result<(), String> {
 /// P13: of those who want the same lock all the time everybody gets a share, be it a quarter of a fair one.
 fn share(seed: u64) -> Result<(), String> {
     let mut world = World::crowd(seed);
-    let start = world.now;
-    world.run_until(start.plus(world.plan.horizon))?;
-    let grants = grants(&world);
+    let grants = contend(&mut world)?;
     let sum: u64 = grants.iter().sum();
     if sum < 100 || grants.iter().any(|own| own * 4 * (grants.len() as u64) < sum) {
         return Err(format!("P13: some of the crowd are kept out: {grants:?} {:?}", world.plan));
@@ -168,8 +166,10 @@ fn share(seed: u64) -> Result<(), String> {
     rest(&mut world)
 }
 
-fn grants(world: &World) -> Vec<u64> {
-    world.clients.iter().map(|client| client.counters.snapshot().grants).collect()
+/// Lets a crowd work for its time, and counts how often each client got the lock.
+fn contend(world: &mut World) -> Result<Vec<u64>, String> {
+    world.run_until(world.now.plus(world.plan.horizon))?;
+    Ok(world.clients.iter().map(|client| client.counters.snapshot().grants).collect())
 }
 
 /// P10: nothing is left behind.
@@ -372,8 +372,7 @@ fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
         let [without, with] = [false, true].map(|hand_off| -> u64 {
             let grants = |seed| {
                 let mut world = World::plain_crowd(seed, clients, tasks, hand_off);
-                world.run_until(world.now.plus(world.plan.horizon)).unwrap();
-                grants(&world).iter().sum::<u64>()
+                contend(&mut world).unwrap().iter().sum::<u64>()
             };
             (0..3).map(grants).sum()
         });
@@ -386,8 +385,7 @@ fn the_same_crowd_does_the_same() {
     for seed in 0..10 {
         let [first, second] = [(); 2].map(|()| {
             let mut world = World::crowd(seed);
-            world.run_until(world.now.plus(world.plan.horizon)).unwrap();
-            (grants(&world), world.events)
+            (contend(&mut world).unwrap(), world.events)
         });
         assert_eq!(first, second, "seed {seed}");
     }

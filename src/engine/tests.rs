@@ -239,6 +239,15 @@ impl Hand {
         (request, self.granted(request))
     }
 
+    /// One more level of an owner's hold.
+    fn re_enter(&mut self, owner: u64) -> RequestId {
+        let request = self.ask(owner, Wait::Forever);
+        let (op, _) = self.take("acquire");
+        self.done(op, grant(0));
+        self.granted(request);
+        request
+    }
+
     /// A contender that was refused, is subscribed and sleeps.
     fn sleeper(&mut self, owner: u64) -> RequestId {
         let request = self.ask(owner, Wait::Forever);

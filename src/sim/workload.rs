@@ -144,27 +144,10 @@ impl World {
 
     fn acquire(&mut self, client: usize, task: usize) {
         let name = self.chance.pick(&self.names).clone();
-        let lease_us = self.plan.lease_us();
-        let wait = if self.plan.crowd {
-            Wait::Forever
-        } else if self.chance.permille(self.plan.try_lock) {
-            Wait::Once
-        } else if self.chance.permille(400) || self.holds_another(client, task, &name) {
-            let wait = self.chance.time(1, 2 * lease_us);
-            Wait::For(if self.chance.permille(50) { Duration::ZERO } else { wait })
+        let (wait, lease, max_hold) = if self.plan.crowd {
+            (Wait::Forever, Lease::Watched(self.clients[client].config.lease), None)
         } else {
-            Wait::Forever
-        };
-        let lease = if !self.plan.crowd && self.chance.permille(250) {
-            let fixed = self.chance.time(10_000, 2 * lease_us).max(Duration::from_millis(10));
-            Lease::Fixed(LeaseMs::checked("lease", fixed).expect("within the limits"))
-        } else {
-            Lease::Watched(self.clients[client].config.lease)
-        };
-        let max_hold = if !self.plan.crowd && self.chance.permille(100) {
-            Some(self.chance.time(10_000, 3 * lease_us).max(Duration::from_millis(10)))
-        } else {
-            None
+            self.draw_acquire(client, task, &name)
         };
         let owner = self.clients[client].tasks[task].owner;
         let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold };
@@ -175,9 +158,39 @@ impl World {
             Some(Pending { request, acquire: Some((acquire.clone(), self.now)), lazy });
         self.mail(client, Mail::Acquire(acquire));
         if self.chance.permille(self.plan.cancel) {
-            let wait = self.chance.time(1, lease_us);
+            let wait = self.chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::Cancel(task, request));
         }
+    }
+
+    /// How long it waits, with which lease, and how long it may hold.
+    fn draw_acquire(
+        &mut self,
+        client: usize,
+        task: usize,
+        name: &LockName,
+    ) -> (Wait, Lease, Option<Duration>) {
+        let lease_us = self.plan.lease_us();
+        let wait = if self.chance.permille(self.plan.try_lock) {
+            Wait::Once
+        } else if self.chance.permille(400) || self.holds_another(client, task, name) {
+            let wait = self.chance.time(1, 2 * lease_us);
+            Wait::For(if self.chance.permille(50) { Duration::ZERO } else { wait })
+        } else {
+            Wait::Forever
+        };
+        let lease = if self.chance.permille(250) {
+            let fixed = self.chance.time(10_000, 2 * lease_us).max(Duration::from_millis(10));
+            Lease::Fixed(LeaseMs::checked("lease", fixed).expect("within the limits"))
+        } else {
+            Lease::Watched(self.clients[client].config.lease)
+        };
+        let max_hold = if self.chance.permille(100) {
+            Some(self.chance.time(10_000, 3 * lease_us).max(Duration::from_millis(10)))
+        } else {
+            None
+        };
+        (wait, lease, max_hold)
     }
 
     /// Whoever waits without a limit for one lock while it has another may wait for ever.

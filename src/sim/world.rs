@@ -119,17 +119,20 @@ impl World {
 
     /// Many who want the same lock.
     pub(super) fn crowd(seed: u64) -> Self {
-        let mut chance = Chance::new(seed, Stream::Plan, [1, 0, 0]);
-        let plan = Plan::draw_crowd(&mut chance);
-        Self::with(plan, chance, seed, &Mask::default(), Trace::off())
+        Self::crowd_of(seed, |drawn| drawn)
     }
 
     /// A crowd in a cluster in which PUBLISH does not count all of it.
     pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
+        Self::crowd_of(seed, |drawn| {
+            let cluster = Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
+            Plan { clients, tasks, hand_off, think: 50, ..cluster }
+        })
+    }
+
+    fn crowd_of(seed: u64, change: impl FnOnce(Plan) -> Plan) -> Self {
         let mut chance = Chance::new(seed, Stream::Plan, [1, 0, 0]);
-        let drawn = Plan::draw_crowd(&mut chance);
-        let cluster = Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
-        let plan = Plan { clients, tasks, hand_off, think: 50, ..cluster };
+        let plan = change(Plan::draw_crowd(&mut chance));
         Self::with(plan, chance, seed, &Mask::default(), Trace::off())
     }
 

@@ -214,11 +214,11 @@ impl Calls {
         self.login = None;
     }
 
-    /// Whether nothing is left to answer.
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
 
+    /// Whether nothing is left to answer.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty() && self.answers.is_empty() && self.reload.is_none()
     }

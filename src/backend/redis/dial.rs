@@ -58,14 +58,13 @@ pub(crate) async fn within<T>(
 /// The addresses of a server's name; none of a unix socket.
 pub(crate) async fn look_up(config: &RedisConfig) -> Result<Vec<SocketAddr>, FredError> {
     let Place::Tcp { host, port, .. } = config.place() else { return Ok(Vec::new()) };
-    let found =
-        async { Ok(tokio::net::lookup_host((host, port)).await.map_err(|error| told(&error))?.collect()) };
+    let found = async { Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()) };
     within(LOOK_UP_TIMEOUT, found).await
 }
 
 async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dyn Stream>, FredError> {
     match config.place() {
-        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(|error| told(&error))?)),
+        Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(told)?)),
         Place::Tcp { host, certified, .. } => {
             let socket = connect(addresses).await?;
             match config.connector() {
@@ -84,7 +83,7 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
     // One that swallows everything leaves the others their time.
     let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {
-        match within(share, async { TcpStream::connect(address).await.map_err(|error| told(&error)) }).await {
+        match within(share, async { TcpStream::connect(address).await.map_err(told) }).await {
             Ok(socket) => {
                 set_up(SockRef::from(&socket))?;
                 return Ok(socket);

@@ -294,13 +294,13 @@ fn write_down<'a>(out: &mut Vec<u8>, asking: bool, parts: impl Iterator<Item = &
 }
 
 /// In its own words, where fred's conversion takes those for programmers.
-pub(crate) fn told(error: &io::Error) -> FredError {
+pub(crate) fn told(error: io::Error) -> FredError {
     FredError::new(ErrorKind::IO, error.to_string())
 }
 
 /// The same of a socket that may have TLS on it: `tls` knows what goes wrong there by the words for programmers.
 pub(crate) fn told_by_system(error: io::Error) -> FredError {
-    if error.raw_os_error().is_some() { told(&error) } else { error.into() }
+    if error.raw_os_error().is_some() { told(error) } else { error.into() }
 }
 
 fn closed() -> FredError {

@@ -180,10 +180,7 @@ fn an_unknown_level_is_asked_for_again_with_the_same_count() {
 fn lowering_the_count_without_memory_is_no_failure() {
     let mut hand = Hand::new();
     let (_, cell) = hand.hold(1);
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    let inner = hand.re_enter(1);
     let release = hand.release(&cell, inner);
     let (op, _) = hand.take("release");
     hand.refused(op, FailureKind::OutOfMemory);

@@ -128,10 +128,7 @@ fn nested_leases_no_storm() {
     hand.done(op, grant(1));
     hand.granted(outer);
     hand.event(Event::PickedUp { request: outer });
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    hand.re_enter(1);
     let renewals = hand.live(Duration::from_secs(60));
     assert!(renewals < 10, "{renewals} renewals in a minute");
 }
@@ -169,10 +166,7 @@ fn nothing_follows_the_end_of_a_shutdown() {
 fn shutdown_while_count_and_renewal_are_in_flight() {
     let mut hand = Hand::new();
     let (outer, cell) = hand.hold(1);
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    let inner = hand.re_enter(1);
     hand.event(Event::PickedUp { request: outer });
     hand.pass(Duration::from_secs(10));
     let (renewal, _) = hand.take("renew");
@@ -192,10 +186,7 @@ fn a_reentry_nobody_picks_up_is_not_renewed_for_ever() {
     let mut hand = Hand::new();
     let (outer, cell) = hand.hold(1);
     hand.event(Event::PickedUp { request: outer });
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    hand.re_enter(1);
     // The inner future is never polled again; the outer guard goes.
     hand.event(Event::Release { hold: cell.id, level: outer, request: None });
     let (op, _) = hand.take("release");
@@ -304,10 +295,7 @@ fn verify_survives_the_end_of_the_last_watched_level() {
     hand.done(op, grant(1));
     let cell = hand.granted(outer);
     hand.event(Event::PickedUp { request: outer });
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    let inner = hand.re_enter(1);
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
     hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() }));
     let (time, _) = hand.take("time");

@@ -141,10 +141,7 @@ fn what_is_not_picked_up_is_asked_about_and_not_extended() {
 fn one_command_of_a_hold_is_on_the_wire_at_a_time() {
     let mut hand = Hand::new();
     let (_, cell) = hand.hold(1);
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    let inner = hand.re_enter(1);
     hand.release(&cell, inner);
     let (op, _) = hand.take("release");
     let again = hand.ask(1, Wait::Forever);

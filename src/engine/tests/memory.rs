@@ -89,10 +89,7 @@ fn who_has_shown_his_guard_needs_no_timer_for_it() {
     let offer =
         |hand: &Hand| hand.engine.holds.keys().any(|id| hand.engine.timers.is_set(TimerKey::Offer(*id)));
     assert!(offer(&hand));
-    let inner = hand.ask(1, Wait::Forever);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(0));
-    hand.granted(inner);
+    let inner = hand.re_enter(1);
     hand.event(Event::PickedUp { request: level });
     assert!(offer(&hand), "the other level was not picked up");
     hand.event(Event::PickedUp { request: inner });
