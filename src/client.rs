@@ -134,8 +134,9 @@ impl LockClient {
     ///
     /// It does not disturb a lock that is in use: the key under the name is only read, its channel only subscribed. The
     /// scripts are run on another name that begins with this one (`<name>:preflight:<number>`, in the same cluster slot),
-    /// with a lease of 5 s, and what they did is taken back, but for the fence counter of the slot, which stays. Where the user may not use that name, Redis 7 and Valkey are
-    /// asked for permissions instead; Redis 6.2 cannot tell, and the report says that the scripts are denied there.
+    /// with a lease of 5 s, and what they did is taken back, but for the fence counter, which is the lock's own and stays.
+    /// Where the user may not use that name, Redis 7 and Valkey are asked for permissions instead; Redis 6.2 cannot tell,
+    /// and the report says that the scripts are denied there.
     /// Nothing of it shows in [`stats`](Self::stats).
     ///
     /// Takes a few round trips; with a server that does not answer, up to one command timeout for each of several commands.

@@ -15,10 +15,6 @@ impl Moment {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    pub(crate) fn minus(self, duration: Duration) -> Self {
-        Self(self.0.saturating_sub(nanos(duration)))
-    }
-
     /// Time from `earlier` to `self`, zero when it is the other way round.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))

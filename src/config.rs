@@ -41,7 +41,9 @@ pub enum Keeper {
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
     /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
-    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it.
+    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. The runtime needs timers and I/O
+    /// (`enable_all`). While nobody drives it, or something blocks it, no call returns, with a limit or without,
+    /// `try_lock` and `shutdown` from other runtimes included.
     Current,
 }
 

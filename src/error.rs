@@ -71,7 +71,7 @@ pub enum Error {
         needed: Duration,
     },
     /// The key or its fence counter holds something that is not a reentrant lock. It was left untouched.
-    #[error("key of lock \"{name}\" is in other use: {found}; it was left untouched")]
+    #[error("a key of lock \"{name}\" is in other use: {found}; it was left untouched")]
     KeyConflict {
         /// The lock name.
         name: String,
@@ -170,7 +170,7 @@ pub enum LossReason {
     Expired,
     /// Somebody called `force_unlock`.
     ForceUnlocked,
-    /// The key belongs to another holder.
+    /// The key belongs to another holder, or something else is in its place.
     TakenOver,
     /// The key is gone, and the server is another one or was restarted since the grant.
     ServerLostData,
@@ -200,9 +200,9 @@ impl LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out before a renewal was confirmed",
+            Self::Expired => "its lease ran out, fixed or before a renewal was confirmed",
             Self::ForceUnlocked => "it was force-unlocked",
-            Self::TakenOver => "another holder has the key",
+            Self::TakenOver => "another holder, or something else, is in its key",
             Self::ServerLostData => "the server lost its data",
             Self::Removed => "its key is gone",
             Self::MaxHold => "its max_hold is over",

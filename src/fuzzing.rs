@@ -37,9 +37,9 @@ pub fn name(data: &[u8]) {
         assert!(channel.contains(&*text) && *channel != *text);
     }
     // Without a tag the search for another name in the slot takes thousands of tries.
-    let tagged = text.contains('{');
-    if let Some(beside) = name.beside(u32::from(data[0]), tagged) {
-        assert!(!tagged || beside.slot() == name.slot());
+    if text.contains('{') {
+        let beside = name.beside(u32::from(data[0]));
+        assert!(beside.is_none_or(|beside| beside.slot() == name.slot()));
     }
 }
 

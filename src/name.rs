@@ -61,13 +61,13 @@ impl LockName {
         channel_of(profile, &self.text).into()
     }
 
-    /// Another name that begins with this one, in the same slot if that matters, numbered from `start` on. `None`: this
-    /// one is too long already.
-    pub(crate) fn beside(&self, start: u32, same_slot: bool) -> Option<Self> {
+    /// Another name that begins with this one, in the same slot and so with the same fence counter, numbered from
+    /// `start` on. `None`: this one is too long already.
+    pub(crate) fn beside(&self, start: u32) -> Option<Self> {
         (0..500_000)
             .map(|step: u32| format!("{self}:preflight:{}", start.wrapping_add(step)))
             .take_while(|name| name.len() <= MAX_NAME_BYTES)
-            .find(|name| !same_slot || slot_of(name) == self.slot)
+            .find(|name| slot_of(name) == self.slot)
             .and_then(|name| Self::new(&name).ok())
     }
 
@@ -220,11 +220,11 @@ mod tests {
     fn a_name_beside_another_is_in_its_slot() {
         for text in ["orders:42", "{a}b", "a{b}c", "{{foo}}", "ü"] {
             let name = LockName::new(text).unwrap();
-            let beside = name.beside(u32::MAX - 5, true).unwrap();
+            let beside = name.beside(u32::MAX - 5).unwrap();
             assert!(beside.as_str().starts_with(text) && beside != name);
             assert_eq!(beside.slot(), name.slot());
         }
-        assert!(LockName::new(&"x".repeat(495)).unwrap().beside(1_000_000_000, false).is_none());
+        assert!(LockName::new(&"x".repeat(495)).unwrap().beside(1_000_000_000).is_none());
     }
 
     #[test]

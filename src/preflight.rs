@@ -35,6 +35,7 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::conflict_words;
 
 /// What is left behind by a preflight that was cut off is gone after this time.
 const LEASE: Duration = Duration::from_secs(5);
@@ -120,7 +121,7 @@ impl Flight<'_> {
             Some(_) => return Ok(()),
             None => {}
         }
-        let Some(beside) = self.name.beside(random(), self.topology == Topology::Cluster) else {
+        let Some(beside) = self.name.beside(random()) else {
             self.report.note("scripts", "not run: the name is too long to have another one beside it", None);
             return Ok(());
         };
@@ -183,8 +184,7 @@ impl Flight<'_> {
             let hears = step.hears.is_some();
             match self.ask(step.command, step.hears).await? {
                 Ok(probed) if !(step.is_right)(&probed.reply.body) => {
-                    let found = format!("{label} answered {:?} on {beside}", probed.reply.body);
-                    self.report.error("scripts", found, None);
+                    self.went_wrong(label, beside, &probed.reply.body);
                     went_well = false;
                 }
                 Ok(probed) if hears && !probed.heard => {
@@ -285,6 +285,14 @@ impl Flight<'_> {
                 is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
             },
         ])
+    }
+
+    fn went_wrong(&mut self, label: &str, beside: &LockName, body: &Body) {
+        if let Body::Acquire(Acquired::Conflict(found)) = body {
+            let found = format!("it would be refused: {}", conflict_words(found, beside));
+            return self.report.error("key", found, Some("remove what is there by hand".to_owned()));
+        }
+        self.report.error("scripts", format!("{label} answered {body:?} on {beside}"), None);
     }
 
     fn release(&self, name: &LockName, field: &str, count: u32) -> Command {

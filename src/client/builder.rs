@@ -162,7 +162,7 @@ impl LockClientBuilder {
     /// It is counted from the sending of the first command that had no answer, from the loss of the connection, or from the
     /// first failed attempt to connect, whichever is first; a time in which nothing was asked does not count. A wait that
     /// begins later has all of it from its own begin. That a command has no answer is known after the
-    /// [command timeout](Self::command_timeout): no wait ends before that, so a limit below it allows one attempt.
+    /// [command timeout](Self::command_timeout): no wait ends for its sake before that, so a limit below it allows one attempt.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.outage_limit = limit;
         self

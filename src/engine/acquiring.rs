@@ -33,6 +33,7 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::NOT_A_HOLDER;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::conflict_words;
 use crate::scripts::reentrant::is_holder_field;
 use crate::stats::add;
 
@@ -401,8 +402,9 @@ impl Engine {
     fn on_conflict(&mut self, id: u64, found: &'static str) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, name) = (hold.name, hold.lock.to_string());
+        let found = conflict_words(found, &hold.lock);
         self.drop_hold(id);
-        self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.to_owned() });
+        self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.clone() });
     }
 
     /// Counts grants in a row that no wake-up announced.

@@ -39,7 +39,7 @@ impl Engine {
     /// few are.
     pub(super) fn may_go_together(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id) else { return false };
-        let waited_for = !hold.release().requests.is_empty()
+        let waited_for = !hold.release().unlocks.is_empty()
             || self.names.get(&hold.name).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
         self.servers.is_one() && !self.drops.apart && !waited_for && as_usual

@@ -92,7 +92,14 @@ pub(crate) struct Level {
 pub(crate) enum Todo {
     Reenter(RequestId),
     /// The server's count is to be set to the owner's.
-    LowerCount(Option<RequestId>),
+    LowerCount(Option<Unlock>),
+}
+
+/// A caller that waits for the end of what it gave up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unlock {
+    pub(crate) request: RequestId,
+    pub(crate) since: Moment,
 }
 
 /// The command of a hold that is on the wire, renewals apart.
@@ -100,7 +107,7 @@ pub(crate) enum Todo {
 pub(crate) enum Sending {
     Acquire,
     Reenter { request: RequestId, abandoned: bool },
-    LowerCount { requests: Vec<Option<RequestId>> },
+    LowerCount { unlocks: Vec<Option<Unlock>> },
     Release,
     HandOff,
 }
@@ -109,7 +116,7 @@ pub(crate) enum Sending {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Release {
     /// Who waits for it.
-    pub(crate) requests: Vec<RequestId>,
+    pub(crate) unlocks: Vec<Unlock>,
     /// An earlier try may have been executed: an absent key is then what was wanted.
     pub(crate) may_be_done: bool,
     /// A dropped guard's: nobody hears of a failure but the counters.
@@ -120,7 +127,7 @@ pub(crate) struct Release {
 }
 
 static NO_RELEASE: Release =
-    Release { requests: Vec::new(), may_be_done: false, background: false, alone: false, last_failure: None };
+    Release { unlocks: Vec::new(), may_be_done: false, background: false, alone: false, last_failure: None };
 
 /// What a hold still has to do: most of its time nothing, and then it takes no memory.
 #[derive(Debug, Default)]
@@ -272,6 +279,29 @@ impl Hold {
     /// Its last release.
     pub(crate) fn release(&self) -> &Release {
         self.errands.as_ref().map_or(&NO_RELEASE, |errands| &errands.release)
+    }
+
+    /// Takes those out who wait no longer; what they gave up is released without them.
+    pub(crate) fn take_unlocks(&mut self, mut over: impl FnMut(&Unlock) -> bool) -> Vec<Unlock> {
+        let mut taken = Vec::new();
+        if let Some(Sending::LowerCount { unlocks }) = &mut self.sending {
+            taken.extend(unlocks.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))));
+        }
+        let Some(errands) = &mut self.errands else { return taken };
+        for todo in &mut errands.todo {
+            if let Todo::LowerCount(unlock) = todo {
+                taken.extend(unlock.take_if(|unlock| over(unlock)));
+            }
+        }
+        let release = &mut errands.release;
+        let before = taken.len();
+        release.unlocks.retain(|unlock| {
+            let over = over(unlock);
+            taken.extend(over.then_some(*unlock));
+            !over
+        });
+        release.background |= taken.len() > before;
+        taken
     }
 
     pub(crate) fn trouble(&self) -> Option<&Trouble> {

@@ -18,6 +18,7 @@ use crate::engine::hold::Level;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
+use crate::engine::hold::Unlock;
 use crate::engine::queue::Trouble;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
@@ -46,7 +47,8 @@ impl Engine {
             return self.drop_if_lost(id);
         }
         if let Some(removed) = removed {
-            hold.errands().todo.push_back(Todo::LowerCount(request));
+            let unlock = request.map(|request| Unlock { request, since: self.now });
+            hold.errands().todo.push_back(Todo::LowerCount(unlock));
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
@@ -297,10 +299,10 @@ impl Engine {
             None => return,
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let mut requests = Vec::new();
+        let mut unlocks = Vec::new();
         hold.errands().todo.retain(|todo| match todo {
-            Todo::LowerCount(request) => {
-                requests.push(*request);
+            Todo::LowerCount(unlock) => {
+                unlocks.push(*unlock);
                 false
             }
             Todo::Reenter(_) => true,
@@ -311,15 +313,15 @@ impl Engine {
         let deadline = self.attempt_deadline();
         self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.sending = Some(Sending::LowerCount { requests });
+            hold.sending = Some(Sending::LowerCount { unlocks });
         }
     }
 
     pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some(Sending::LowerCount { requests }) = hold.sending.take() else { return };
+        let Some(Sending::LowerCount { unlocks }) = hold.sending.take() else { return };
         let live = hold.state.is_live();
-        let waiting = requests.iter().copied().flatten();
+        let waiting = unlocks.iter().flatten().map(|unlock| unlock.request);
         match outcome {
             _ if !live => {
                 let error = self.lost_error(id);
@@ -336,7 +338,7 @@ impl Engine {
                     self.lose_foreign(id);
                 }
                 let error = self.lost_error(id);
-                self.answer_all(requests.iter().copied().flatten(), |_| Answer::Failed(error.clone()));
+                self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             // The server's count is for people to look at; the next command that has memory corrects it.
             Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory => {
@@ -347,7 +349,7 @@ impl Engine {
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
-                hold.errands().todo.extend(requests.iter().map(|request| Todo::LowerCount(*request)));
+                hold.errands().todo.extend(unlocks.into_iter().map(Todo::LowerCount));
                 self.retry_hold(id);
             }
         }
@@ -495,7 +497,9 @@ impl Engine {
         for todo in todo.into_iter().chain(on_the_wire) {
             match todo {
                 Todo::Reenter(request) => self.end_wait(request, Answer::Failed(error.clone())),
-                Todo::LowerCount(request) => self.answer_all(request, |_| Answer::Failed(error.clone())),
+                Todo::LowerCount(unlock) => {
+                    self.answer_all(unlock.map(|unlock| unlock.request), |_| Answer::Failed(error.clone()));
+                }
             }
         }
         self.answer_lost(id, verifying);

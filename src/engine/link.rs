@@ -15,7 +15,6 @@ use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
-use crate::engine::hold::Todo;
 use crate::engine::queue::Cause;
 use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
@@ -105,9 +104,11 @@ impl Engine {
         let names: Vec<u64> =
             self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
         for key in names {
-            if let Some(contest) = self.known_contest(key) {
+            let now = self.now;
+            let Some(name) = self.names.get_mut(&key) else { continue };
+            name.end_turn(now);
+            if let Some(contest) = name.known_contest() {
                 contest.not_before = Moment::ZERO;
-                contest.others_turn = Moment::ZERO;
                 contest.failures = 0;
             }
             self.wake(key);
@@ -134,6 +135,7 @@ impl Engine {
     fn refuse_all(&mut self, server: ServerId, failure: &Failure) {
         self.refuse_waiters(server, failure);
         self.refuse_reentries(server, failure);
+        self.refuse_unlocks(server, failure);
         self.fail_queries(server, failure, |_| true);
         self.fail_verifications(server, failure);
     }
@@ -306,29 +308,37 @@ impl Engine {
             return Some(again);
         }
         self.patience.unlocks = self.now;
-        let limit = self.config.outage_limit;
+        let (now, limit) = (self.now, self.config.outage_limit);
+        let mut next: Option<Moment> = None;
         let holds: Vec<u64> = self.holds.keys().copied().collect();
         for id in holds {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             let server = self.servers.id_of(&hold.lock);
-            let since = self.servers.get(server).and_then(Server::outage_since);
-            if since.is_none_or(|since| self.now.since(since) < limit) {
-                continue;
-            }
-            let Some(errands) = hold.known_errands() else { continue };
-            let mut asked = std::mem::take(&mut errands.release.requests);
-            errands.release.background |= !asked.is_empty();
-            for todo in &mut errands.todo {
-                if let Todo::LowerCount(request) = todo {
-                    asked.extend(request.take());
+            let Some(outage) = self.servers.get(server).and_then(Server::outage_since) else { continue };
+            let over = hold.take_unlocks(|unlock| {
+                let end = outage.max(unlock.since).plus(limit);
+                if end > now {
+                    next = Some(next.map_or(end, |next| next.min(end)));
                 }
-            }
-            for request in asked {
-                let error = self.unavailable(self.now.minus(limit), server);
-                self.fail(request, error);
+                end <= now
+            });
+            for unlock in over {
+                let error = self.unavailable(unlock.since, server);
+                self.fail(unlock.request, error);
             }
         }
-        None
+        next
+    }
+
+    /// The same, of a server that will not have us.
+    fn refuse_unlocks(&mut self, server: ServerId, failure: &Failure) {
+        for id in self.holds_at(server) {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            for unlock in hold.take_unlocks(|_| true) {
+                let error = self.error_of(failure, unlock.since);
+                self.fail(unlock.request, error);
+            }
+        }
     }
 
     // ---- the server's clock

@@ -21,7 +21,7 @@ use crate::owner::OwnerKey;
 const TURNS: Duration = Duration::from_millis(20);
 /// As many messages as come: until nobody takes the lock, or the turns end.
 pub(crate) const ANY: u64 = u64::MAX;
-/// So long it is believed that there are no others. Who comes new gets its turn after this at the latest.
+/// So long it is believed that there are no others. The publish after this gives whoever has come its turn.
 const NOBODY: Duration = Duration::from_millis(100);
 
 /// Where an acquisition is.
@@ -150,7 +150,7 @@ struct Turns {
 struct Unseen {
     /// Not before here are they let go first again, however many they are.
     again_at: Moment,
-    /// How often in a row nobody came then.
+    /// How often in a row nobody was heard then.
     in_vain: u8,
 }
 
@@ -371,6 +371,13 @@ impl Name {
         let rest = if turns.messages == ANY { turns.end.since(now).div_duration_f64(TURNS) } else { 1.0 };
         let next = if turns.left > 0 { now.plus(turns.each.mul_f64(rest)) } else { Moment::ZERO };
         *others_turn = next.min(turns.end);
+    }
+
+    /// The turn of the others ends now. Before its time that says nothing about whether they wanted one.
+    pub(crate) fn end_turn(&mut self, now: Moment) {
+        let Some(Contest { turns, others_turn, .. }) = self.known_contest() else { return };
+        turns.whole &= now >= *others_turn;
+        *others_turn = Moment::ZERO;
     }
 
     /// An attempt is sent: before the end of the others' turn it is one in a hurry.

@@ -54,13 +54,13 @@ impl Engine {
             self.timers.clear(timer);
         }
         self.directory.remove_if(&(lock, owner), |_, cell| cell.id == id);
-        let mut requests = Vec::new();
+        let mut unlocks = Vec::new();
         let mut asked = false;
         for todo in todo {
             match todo {
-                Todo::LowerCount(request) => {
+                Todo::LowerCount(unlock) => {
                     asked = true;
-                    requests.extend(request);
+                    unlocks.extend(unlock);
                 }
                 Todo::Reenter(request) => self.requeue(key, request),
             }
@@ -68,8 +68,8 @@ impl Engine {
         self.answer_lost(id, verifying);
         if let Some(hold) = self.holds.get_mut(&id) {
             let release = &mut hold.errands().release;
-            release.background = asked && requests.is_empty();
-            release.requests = requests;
+            release.background = asked && unlocks.is_empty();
+            release.unlocks = unlocks;
         }
         self.send_release(id);
     }
@@ -232,6 +232,10 @@ impl Engine {
         if uncounted && name.may_have_unseen(self.now) {
             // Those whom our hand-offs have kept out, however many they are.
             others = ANY;
+            if name.has_waiters() {
+                // Whoever does not listen hears nobody come.
+                self.want_lock_channel(key);
+            }
         }
         // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
         let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
@@ -256,7 +260,7 @@ impl Engine {
     /// The key is gone or another's. After an unknown try that is what a release leaves behind.
     pub(super) fn on_not_ours(&mut self, id: u64, gone: bool) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let nobody_asks = hold.release().requests.is_empty() && !hold.release().background;
+        let nobody_asks = hold.release().unlocks.is_empty() && !hold.release().background;
         if hold.release().may_be_done || nobody_asks {
             return self.end_release(id, None);
         }
@@ -300,9 +304,9 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let key = hold.name;
         let release = hold.known_errands().map(|errands| std::mem::take(&mut errands.release));
-        for request in release.unwrap_or_default().requests {
+        for unlock in release.unwrap_or_default().unlocks {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
-            self.answer(request, answer);
+            self.answer(unlock.request, answer);
         }
         self.drop_hold(id);
         self.wake(key);

@@ -389,14 +389,9 @@ impl Engine {
         }
         stopping.finished = true;
         let request = stopping.request;
-        let pending: Vec<RequestId> = self
-            .holds
-            .values_mut()
-            .filter_map(|hold| hold.known_errands())
-            .flat_map(|errands| std::mem::take(&mut errands.release.requests))
-            .collect();
-        for other in pending {
-            self.fail(other, Error::Closed);
+        let pending: Vec<_> = self.holds.values_mut().flat_map(|hold| hold.take_unlocks(|_| true)).collect();
+        for unlock in pending {
+            self.fail(unlock.request, Error::Closed);
         }
         if let Some(request) = request {
             self.answer(request, Answer::ShutDown { unreleased });

@@ -133,7 +133,7 @@ impl Engine {
     fn end_turn_for(&mut self, key: u64, request: RequestId) {
         if self.is_in_a_hurry(key, request) {
             if let Some(name) = self.names.get_mut(&key) {
-                name.contest_mut().others_turn = Moment::ZERO;
+                name.end_turn(self.now);
             }
         }
     }

@@ -412,13 +412,21 @@ impl Command {
 /// The conflict that only the client can see.
 pub(crate) const NOT_A_HOLDER: &str = "a hash whose field is not a lock holder";
 
+/// The conflict that is not in the lock's own key.
+const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^53 - 2";
+
+/// What is where, so that it can be found.
+pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
+    if found == BROKEN_FENCE { format!("{found}, {}", name.fence_key()) } else { found.to_owned() }
+}
+
 fn conflict(what: i64) -> Option<&'static str> {
     Some(match what {
         1 => "a value that is not a hash",
         2 => "a hash with several fields",
         3 => "a hash without time to live",
         4 => "a read-write lock",
-        5 => "a fence counter that is not a number",
+        5 => BROKEN_FENCE,
         _ => return None,
     })
 }

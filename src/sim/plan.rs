@@ -142,6 +142,8 @@ pub(super) struct Plan {
     pub(super) think: u64,
     /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
     pub(super) crowd: bool,
+    /// One task of the first client waits for a short time, or not at all.
+    pub(super) hurried: bool,
     /// One that hears messages so much later, as if it were slow to wake up.
     pub(super) late: Option<(usize, Duration)>,
 }
@@ -190,16 +192,19 @@ impl Plan {
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
             crowd: false,
+            hurried: false,
             late: None,
         }
     }
 
     pub(super) fn draw_crowd(chance: &mut Chance) -> Self {
         let drawn = Self::draw(chance);
+        let clients = chance.range(2, 4) as usize;
+        // The fourth would share an owner with the third.
+        let tasks = chance.range(1, 3) as usize;
         Self {
-            clients: chance.range(2, 4) as usize,
-            // The fourth would share an owner with the third.
-            tasks: chance.range(1, 3) as usize,
+            clients,
+            tasks,
             names: 1,
             primaries: chance.permille(700).then(|| chance.index(2) + 2),
             latency: *chance.pick(&[200, 1_000]),
@@ -217,6 +222,7 @@ impl Plan {
             think: *chance.pick(&[50, 500]),
             crowd: true,
             late: Some((0, Duration::from_micros(chance.range(0, 600)))),
+            hurried: tasks > 1 && chance.permille(300),
             ..drawn
         }
     }

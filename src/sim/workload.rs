@@ -145,7 +145,8 @@ impl World {
     fn acquire(&mut self, client: usize, task: usize) {
         let name = self.chance.pick(&self.names).clone();
         let (wait, lease, max_hold) = if self.plan.crowd {
-            (Wait::Forever, Lease::Watched(self.clients[client].config.lease), None)
+            let wait = self.draw_crowd_wait(client, task);
+            (wait, Lease::Watched(self.clients[client].config.lease), None)
         } else {
             self.draw_acquire(client, task, &name)
         };
@@ -160,6 +161,16 @@ impl World {
         if self.chance.permille(self.plan.cancel) {
             let wait = self.chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::Cancel(task, request));
+        }
+    }
+
+    fn draw_crowd_wait(&mut self, client: usize, task: usize) -> Wait {
+        if !self.plan.hurried || client > 0 || task > 0 {
+            Wait::Forever
+        } else if self.chance.permille(500) {
+            Wait::Once
+        } else {
+            Wait::For(self.chance.time(1, 5_000))
         }
     }
 

@@ -304,7 +304,7 @@ async fn a_fence_counter_in_other_use() {
         let before = look::dump(&mut world.connection);
         for error in [lock.lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()] {
             assert!(matches!(error, Error::KeyConflict { .. }), "{command:?}: {error:?}");
-            says(&error, &["fence counter", "left untouched"]);
+            says(&error, &["fence counter", &fence, "left untouched"]);
         }
         assert!(!lock.is_locked().await.unwrap(), "the key itself is free");
         assert!(!lock.force_unlock().await.unwrap());

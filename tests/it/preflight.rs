@@ -162,6 +162,12 @@ async fn each_flaw_of_a_server_is_found() {
     finding(&look_at(&client, NAME).await, "key", Severity::Error, "a value that is not a hash");
     redis::cmd("DEL").arg(NAME).exec(&mut connection).unwrap();
 
+    // The counter is that of the lock: it would be refused, too.
+    let fence = look::dump(&mut connection).into_keys().next().expect("the fence counter");
+    redis::cmd("SET").arg(&fence).arg("abc").exec(&mut connection).unwrap();
+    finding(&look_at(&client, NAME).await, "key", Severity::Error, &fence);
+    redis::cmd("DEL").arg(&fence).exec(&mut connection).unwrap();
+
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut connection).unwrap();
     finding(&look_at(&client, NAME).await, "role", Severity::Error, "replica");
     let error = LockClient::connect(&server.url()).await.unwrap_err();

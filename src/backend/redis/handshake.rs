@@ -69,10 +69,15 @@ fn text(value: Value) -> String {
 
 /// A sentinel does not say `role`.
 fn role(server: &str, replication: &str) -> Option<String> {
-    if field(server, "redis_mode").as_deref() == Some("sentinel") {
+    if mode(server).as_deref() == Some("sentinel") {
         return Some("sentinel".to_owned());
     }
     field(replication, "role")
+}
+
+/// Valkey has called it so since 8.0, unless `extended-redis-compatibility` is on.
+fn mode(server: &str) -> Option<String> {
+    field(server, "redis_mode").or_else(|| field(server, "server_mode"))
 }
 
 /// A field of INFO's answer.
@@ -88,13 +93,15 @@ fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
 }
 
-/// A node of a cluster has some of the names only, and sends whoever wants another elsewhere.
+/// A node of a cluster has some of the names only, and sends whoever wants another elsewhere. One that has all of them
+/// may have fewer tomorrow.
 fn check_mode(server: &str, encrypted: bool) -> Result<(), Failure> {
-    if field(server, "redis_mode").as_deref() != Some("cluster") {
+    if mode(server).as_deref() != Some("cluster") {
         return Ok(());
     }
     let scheme = if encrypted { "rediss-cluster://" } else { "redis-cluster://" };
-    let words = format!("it is a node of a cluster, which has some of the locks only; give it as {scheme}");
+    let words =
+        format!("it is a node of a cluster, which may have some of the locks only; give it as {scheme}");
     Err(Failure::new(FailureKind::Unsupported, words))
 }
 
@@ -155,13 +162,17 @@ mod tests {
 
     #[test]
     fn a_node_of_a_cluster_is_no_single_server() {
-        for other in ["", "redis_mode:standalone\r\n", "redis_mode:sentinel\r\n"] {
+        for other in
+            ["", "redis_mode:standalone\r\n", "server_mode:standalone\r\n", "redis_mode:sentinel\r\n"]
+        {
             assert!(check_mode(other, false).is_ok(), "{other}");
         }
         for (encrypted, scheme) in [(false, "as redis-cluster://"), (true, "as rediss-cluster://")] {
-            let failure = check_mode("redis_mode:cluster\r\n", encrypted).expect_err(scheme);
-            assert_eq!(failure.kind, FailureKind::Unsupported);
-            assert!(failure.message.contains(scheme), "{failure}");
+            for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
+                let failure = check_mode(mode, encrypted).expect_err(scheme);
+                assert_eq!(failure.kind, FailureKind::Unsupported);
+                assert!(failure.message.contains(scheme), "{failure}");
+            }
         }
     }
 
@@ -184,7 +195,9 @@ mod tests {
         assert_eq!(field(info, "run_id").as_deref(), Some("ab12"));
         assert_eq!(field(info, "role"), None);
         assert_eq!(role(info, "# Replication\r\nrole:slave\r\n").as_deref(), Some("slave"));
-        assert_eq!(role("redis_mode:sentinel\r\n", "").as_deref(), Some("sentinel"));
+        for mode in ["redis_mode:sentinel\r\n", "server_mode:sentinel\r\n"] {
+            assert_eq!(role(mode, "").as_deref(), Some("sentinel"));
+        }
         assert_eq!(role("redis_mode:cluster\r\n", ""), None);
     }
 }

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -61,7 +63,7 @@ fn an_outage_begins_with_the_sending_of_what_is_not_answered() {
     hand.pass(Duration::from_secs(1));
     hand.unknown(op);
     let end = sent.plus(Duration::from_secs(30));
-    silence_until(&mut hand, end.minus(Duration::from_millis(1)));
+    silence_until(&mut hand, Moment(end.0 - 1_000_000));
     hand.is_open(request);
     hand.pass(Duration::from_millis(1));
     let Answer::Failed(Error::Unavailable { .. }) = hand.answer(request) else { panic!("no end") };
@@ -214,4 +216,76 @@ fn a_force_unlock_of_one_hold_frees_nobody_else() {
     assert!(!answer_to(&[Some(Forced::Foreign)]), "somebody else's by now");
     assert!(answer_to(&[Some(Forced::Late), Some(freed)]));
     assert!(answer_to(&[None, Some(Forced::Foreign)]), "the first one may have freed it");
+}
+
+fn unavailable_after(answer: Answer, waited: Duration) {
+    let Answer::Failed(Error::Unavailable { waited: told, .. }) = answer else { panic!("{answer:?}") };
+    assert!(told >= waited && told < waited + Duration::from_millis(200), "{told:?}");
+}
+
+#[test]
+fn who_unlocks_in_an_outage_has_the_limit_for_himself() {
+    let limit = Duration::from_secs(3);
+    for both in [false, true] {
+        let mut hand = Hand::new();
+        hand.engine.config.outage_limit = limit;
+        let (outer, cell) = hand.hold(1);
+        let inner = hand.re_enter(1);
+        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        hand.pass(Duration::from_secs(2));
+        let early = hand.release(&cell, inner);
+        hand.pass(Duration::from_millis(2_500));
+        let late = both.then(|| hand.release(&cell, outer));
+        hand.is_open(early);
+        hand.pass(Duration::from_millis(600));
+        unavailable_after(hand.answer(early), limit);
+        if let Some(late) = late {
+            hand.is_open(late);
+            hand.pass(Duration::from_millis(2_300));
+            hand.is_open(late);
+            hand.pass(Duration::from_millis(200));
+            unavailable_after(hand.answer(late), limit);
+        }
+    }
+}
+
+#[test]
+fn an_unlock_ends_at_its_limit_while_its_command_is_on_the_wire() {
+    let mut hand = Hand::new();
+    hand.engine.config.outage_limit = Duration::from_secs(3);
+    let (_, cell) = hand.hold(1);
+    let inner = hand.re_enter(1);
+    let release = hand.release(&cell, inner);
+    for _ in 0..2 {
+        let (op, _) = hand.take("release");
+        hand.pass(Duration::from_secs(1));
+        hand.unknown(op);
+        hand.pass(Duration::from_millis(100));
+        hand.sent.retain(|(_, command)| matches!(command, Command::Release { .. }));
+    }
+    hand.take("release");
+    hand.is_open(release);
+    hand.pass(Duration::from_millis(900));
+    unavailable_after(hand.answer(release), Duration::from_secs(3));
+}
+
+#[test]
+fn an_unlock_hears_at_once_that_the_server_refuses_the_login() {
+    for both in [false, true] {
+        let mut hand = Hand::new();
+        let (outer, cell) = hand.hold(1);
+        let inner = hand.re_enter(1);
+        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        let mut unlocks = vec![hand.release(&cell, inner)];
+        unlocks.extend(both.then(|| hand.release(&cell, outer)));
+        let failure = Failure::new(FailureKind::Auth, "WRONGPASS");
+        hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
+        for unlock in unlocks {
+            assert!(matches!(hand.answer(unlock), Answer::Failed(Error::Auth { .. })));
+        }
+        // What was given up is released all the same.
+        let info = ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() };
+        hand.event(Event::Up(ServerId::ONLY, info));
+        assert_eq!(hand.labels(), ["time", "release"]);
+    }
 }

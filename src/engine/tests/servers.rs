@@ -525,3 +525,55 @@ fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
         hand.take("acquire");
     }
 }
+
+/// Whoever releases in a cluster, and looks by itself whether others come. `meanwhile` is done as soon as it looks.
+fn looks(mut meanwhile: impl FnMut(&mut Hand)) -> (Vec<bool>, Hand) {
+    let mut hand = Hand::two();
+    hand.event(Event::Routes(Routes::Slots { servers: vec![A; usize::from(SLOTS)].into(), sharded: false }));
+    let mut level = hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, grant(1));
+    let mut cell = hand.granted(level);
+    let mut looks = Vec::new();
+    for _ in 0..8 {
+        let second = hand.ask_for("a");
+        hand.release(&cell, level);
+        let (op, _) = hand.take("hand_off");
+        hand.done_by(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+        cell = hand.granted(second);
+        hand.pass(Duration::from_millis(50));
+        level = hand.ask_for("a");
+        hand.release(&cell, second);
+        let (op, _) = hand.take("release");
+        hand.done_by(op, Body::Release(Released::Freed { receivers: Some(0) }));
+        looks.push(hand.sent.is_empty());
+        if hand.sent.is_empty() {
+            meanwhile(&mut hand);
+            hand.pass(Duration::from_millis(2));
+        }
+        let (op, _) = hand.take("acquire");
+        hand.done_by(op, grant(3));
+        cell = hand.granted(level);
+    }
+    (looks, hand)
+}
+
+#[test]
+fn a_look_that_is_cut_short_does_not_say_that_nobody_is_there() {
+    let (whole, _) = looks(|_| {});
+    assert!(whole.contains(&false), "nobody came twice: {whole:?}");
+    for wait in [Wait::Once, Wait::For(Duration::from_micros(500))] {
+        let (cut, _) = looks(|hand| {
+            hand.want_name("a", 1_000_000, watched(), wait, None);
+            assert!(!hand.sent.is_empty(), "it is over before it began");
+        });
+        assert!(!cut.contains(&false), "{wait:?}: they had no time to come: {cut:?}");
+    }
+}
+
+#[test]
+fn who_looks_whether_others_come_listens_to_them() {
+    let (_, hand) = looks(|_| {});
+    let channel = "redisson_lock__channel__{a}";
+    assert!(hand.subscriptions.iter().any(|(wanted, _)| &**wanted == channel), "{:?}", hand.subscriptions);
+}
