@@ -237,7 +237,8 @@ impl Guard {
     /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
     /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
     /// [`Error::Denied`] with PUBLISH in it: the lock is free, but waiters find that out by themselves.
-    /// [`Error::Auth`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's refusals.
+    /// [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
+    /// refusals: if they last, the lock is free when its lease ends.
     /// [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety

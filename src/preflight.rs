@@ -289,7 +289,7 @@ impl Flight<'_> {
 
     fn went_wrong(&mut self, label: &str, beside: &LockName, body: &Body) {
         if let Body::Acquire(Acquired::Conflict(found)) = body {
-            let found = format!("it would be refused: {}", conflict_words(found, beside));
+            let found = format!("the lock would be refused: {}", conflict_words(found, beside));
             return self.report.error("key", found, Some("remove what is there by hand".to_owned()));
         }
         self.report.error("scripts", format!("{label} answered {body:?} on {beside}"), None);
