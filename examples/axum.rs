@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --example axum                      serves a few requests to itself, then ends
-//! ADDRESS=127.0.0.1:3000 cargo run --example axum       serves until Ctrl-C
+//! ADDRESS=127.0.0.1:3000 cargo run --example axum       serves until SIGTERM or Ctrl-C
 //! ```
 //!
 //! `REDIS_URL` says where Redis is; without it, on this machine.
@@ -24,6 +24,8 @@ use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::net::TcpStream;
+use tokio::signal::unix::SignalKind;
+use tokio::signal::unix::signal;
 use tokio::sync::oneshot;
 
 type Failure = Box<dyn Error + Send + Sync>;
@@ -103,7 +105,12 @@ async fn stats(State(locks): State<LockClient>) -> Json<Value> {
 }
 
 async fn until_interrupted(stop: oneshot::Sender<()>) -> Result<(), Failure> {
-    tokio::signal::ctrl_c().await?;
+    // What a service manager sends, and by default ends a process at once, with its locks left to their leases.
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        interrupted = tokio::signal::ctrl_c() => interrupted?,
+        _ = terminated.recv() => {}
+    }
     drop(stop);
     Ok(())
 }

@@ -184,6 +184,9 @@ impl LockClient {
     /// or connection of it is left, but for a thread that the resolver of host names or a credential provider still blocks;
     /// connections get up to a second more to close.
     ///
+    /// End your own work first: this does not wait for it, and what was protected by a guard that still exists is open to
+    /// others from here on.
+    ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
     /// later calls get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
     /// call waits for the same end, or returns the same report after it. So does one that comes after the client ended by

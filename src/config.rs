@@ -36,14 +36,16 @@ pub enum Topology {
 #[non_exhaustive]
 pub enum Keeper {
     /// A thread of its own with its own runtime: a blocked or vanished user runtime stops neither renewals
-    /// nor releases, and locks work under any executor.
+    /// nor releases, and locks work under any executor. It writes this crate's log lines itself: a `tracing` subscriber that
+    /// blocks, on a full pipe for instance, stops renewals for as long.
     #[default]
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
     /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
     /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. The runtime needs timers and I/O
     /// (`enable_all`). While nobody drives it, or something blocks it, no call returns, with a limit or without,
-    /// `try_lock` and `shutdown` from other runtimes included.
+    /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server:
+    /// time would run away from a real one.
     Current,
 }
 

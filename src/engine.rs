@@ -113,6 +113,8 @@ pub(crate) struct Engine {
     drops: Drops,
     patience: Patience,
     timers: Timers,
+    /// Not confirmed in time, noticed during this `handle`.
+    overdue: Vec<u64>,
     /// Grants in a row that only the fallback poll won, for names where that happened.
     fallback_streaks: BTreeMap<LockName, u32>,
     stopping: Option<Stopping>,
@@ -211,6 +213,7 @@ impl Engine {
             drops: Drops::default(),
             patience: Patience::default(),
             timers: Timers::default(),
+            overdue: Vec::new(),
             fallback_streaks: BTreeMap::new(),
             stopping: None,
         };
@@ -230,11 +233,13 @@ impl Engine {
         self.servers.grow_old(self.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
+        self.report_overdue();
         if !self.is_finished() {
             self.on(event);
             self.drive_touched();
             self.release_queued();
             self.renew_due();
+            self.report_overdue();
             self.finish_if_done();
         }
         self.show_gauges();

@@ -76,7 +76,10 @@
 //! 4. outside Tokio: [`Error::NoOwner`].
 //!
 //! A spawned task is another owner than its parent. A parent that holds a lock and waits for a child that takes the same one
-//! waits for ever; after 10 s the log says so. Guards may be moved, and release their level anywhere; that moves no
+//! waits for ever; after 10 s the log says so. The same goes for a thread of `spawn_blocking`; `block_in_place` stays in the task.
+//! A task that hands its guard to another one and goes on (a connection's, whose handler answers before the job is done) may
+//! re-enter what that one is still at work on: take a [`Mutex`] for such jobs. In the child of a `fork` the keeper's
+//! thread does not exist, and nothing of a client works: connect after it. Guards may be moved, and release their level anywhere; that moves no
 //! ownership. Two clients never share owners.
 //!
 //! # Which lock?
@@ -210,17 +213,20 @@
 //! | `acquire` | span around an acquisition (`name`, `owner`, `outcome`) | debug |
 //! | | event: granted (`name`, `hold`, `token`, `waited`) | debug |
 //! | `wait` | held by another (`name`, `holder`, `pttl`) | debug |
+//! | | the first in line has waited more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
 //! | | waiting for 10 s for this same client; grants without wake-ups | warn |
 //! | `renew` | renewed (`holds`) | trace |
-//! | | renewal failed (`holds`, `cause`); none confirmed for a while; clock jump | warn |
+//! | | renewal failed (`holds`, `cause`); none confirmed for a while (`holds`, and `name`, `hold` of one of them); clock jump | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
 //! | | a dropped guard's release failed; publishing was refused; the server forgot a release | warn |
 //! | `lost` | (`name`, `hold`, `reason`) | warn |
-//! | `link` | connected (`address`, `version`); connected again for wake-ups (`address`) | info |
-//! | | disconnected (`cause`), also of a connection for wake-ups; a newer login was not to be had (`cause`) | warn |
+//! | `link` | connected (`client`, `address`, `version`); connected again for wake-ups (`address`) | info |
+//! | | disconnected (`address`, `cause`, `holds` there), also of a connection for wake-ups; a newer login was not to be had (`cause`) | warn |
 //! | none | the keeper panicked | error |
 //! | | the keeper's runtime has ended | warn |
 //! | | connections did not close in time | debug |
+//!
+//! The names are those of the events' metadata, which the plain formatter of `tracing-subscriber` does not print.
 //!
 //! `link` is about connections for commands, and about those for wake-ups ("pub/sub") once one of them broke. Those to
 //! sentinels are not logged.

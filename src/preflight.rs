@@ -176,7 +176,7 @@ impl Flight<'_> {
     /// The life of a lock on another name, by commands that no hold, counter or log of this client knows of.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
-        let not_after = ServerTime(now.0 + i64::try_from(LEASE.as_micros()).unwrap_or(0));
+        let not_after = ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));
         let fields = [self.field("a"), self.field("b")];
         let mut went_well = true;
         for step in self.steps(beside, not_after, &fields)? {

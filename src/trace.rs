@@ -76,8 +76,8 @@ pub(crate) fn report(report: Report) {
                 "a dropped guard's release could not be confirmed before its lease ended"
             );
         }
-        Report::Suspect { name, hold } => {
-            event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, "no renewal confirmed for a while");
+        Report::Suspect { name, hold, holds } => {
+            event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, holds, "no renewal confirmed for a while");
         }
         Report::Lost { name, hold, reason } => {
             event!(name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
@@ -95,6 +95,10 @@ fn report_surroundings(report: Report) {
                 "waiting for 10 s for a hold of this same client: does a task wait for one that it blocks?"
             );
         }
+        Report::WaitingLong { name, holder, waited } => {
+            let holder = Short(&holder);
+            event!(name: "wait", target: TARGET, parent: None, Level::INFO, ?name, %holder, ?waited, "still held by another");
+        }
         Report::WakeUpsMissing { name, in_a_row } => {
             event!(
                 name: "wait", target: TARGET, parent: None, Level::WARN, ?name, in_a_row,
@@ -110,11 +114,12 @@ fn report_surroundings(report: Report) {
         Report::ClockJump => {
             event!(name: "renew", target: TARGET, parent: None, Level::WARN, "the server's clock jumped");
         }
-        Report::LinkUp { address, version } => {
-            event!(name: "link", target: TARGET, parent: None, Level::INFO, %address, %version, "connected");
+        Report::LinkUp { client, address, version } => {
+            let client = Short(&client);
+            event!(name: "link", target: TARGET, parent: None, Level::INFO, %client, %address, %version, "connected");
         }
-        Report::LinkDown { cause } => {
-            event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "disconnected");
+        Report::LinkDown { address, cause, holds } => {
+            event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, holds, "disconnected");
         }
         _ => {}
     }

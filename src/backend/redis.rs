@@ -83,6 +83,8 @@ pub(crate) struct RedisBackend {
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
     pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
     subscriptions: Option<Box<Subscriptions>>,
+    /// Of the process that the last command connection led to. Empty: not known.
+    run_id: String,
     /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
     others: Arc<Bell>,
     life: Life,
@@ -130,6 +132,7 @@ impl RedisBackend {
             command_events,
             pubsub_events,
             subscriptions: None,
+            run_id: String::new(),
             others: Arc::default(),
             life: Life::Open { stop, links },
             turn: 0,
@@ -221,14 +224,29 @@ impl RedisBackend {
             }
             CommandEvent::Up(connection, server) => {
                 self.calls.connected(*connection);
+                self.follow(&server.run_id);
                 BackendEvent::Up(ServerId::ONLY, server)
             }
             CommandEvent::Down { cause } => {
                 self.calls.disconnected(&cause);
+                if let Some(subscriptions) = &mut self.subscriptions {
+                    subscriptions.outlived = true;
+                }
                 BackendEvent::Down { server: ServerId::ONLY, cause }
             }
             CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
         })
+    }
+
+    /// The address may be another server's by now: then what is still subscribed at the old one hears nothing.
+    fn follow(&mut self, run_id: &str) {
+        let another = !self.run_id.is_empty() && self.run_id != run_id;
+        if let Some(subscriptions) = &mut self.subscriptions {
+            if std::mem::take(&mut subscriptions.outlived) && another {
+                subscriptions.end.notify_one();
+            }
+        }
+        run_id.clone_into(&mut self.run_id);
     }
 
     fn poll_pubsub(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {

@@ -23,6 +23,7 @@ use crate::engine::queue::Cause;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
+use crate::engine::waiting::LONG_WAIT;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
@@ -352,6 +353,7 @@ impl Engine {
         let contest = name.contest_mut();
         contest.known_held = false;
         contest.answered_at = self.now;
+        contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
             let same: Vec<RequestId> =
@@ -385,7 +387,12 @@ impl Engine {
         let Some(waiter) = self.waiters.get_mut(&contender) else { return };
         if !std::mem::replace(&mut waiter.waited, true) {
             add(&self.counters.waits, 1);
-            self.report(Report::Waiting { name: lock, holder, pttl });
+            return self.report(Report::Waiting { name: lock, holder, pttl });
+        }
+        let waited = self.now.since(waiter.since);
+        let Some(name) = self.names.get_mut(&key) else { return };
+        if waited >= LONG_WAIT && !std::mem::replace(&mut name.contest_mut().long_wait_told, true) {
+            self.report(Report::WaitingLong { name: lock, holder, waited });
         }
     }
 

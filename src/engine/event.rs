@@ -255,14 +255,22 @@ pub(crate) enum Report {
         hold: u64,
         cause: String,
     },
+    /// So many holds have had no confirmation for half a lease; one of them.
     Suspect {
         name: LockName,
         hold: u64,
+        holds: usize,
     },
     Lost {
         name: LockName,
         hold: u64,
         reason: LossReason,
+    },
+    /// The first in line has waited long for another client, for the first time since this one had the lock.
+    WaitingLong {
+        name: LockName,
+        holder: String,
+        waited: Duration,
     },
     /// A waiter has waited 10 s for a hold of this same client.
     WaitingOnSelf {
@@ -279,10 +287,14 @@ pub(crate) enum Report {
     },
     ClockJump,
     LinkUp {
+        client: String,
         address: String,
         version: String,
     },
     LinkDown {
+        address: String,
         cause: String,
+        /// Held there.
+        holds: usize,
     },
 }

@@ -427,17 +427,23 @@ impl Engine {
             cell.lose_if_past(self.now);
             return self.lose(id, LossReason::Expired);
         }
-        if hold.is_renewed() && self.now >= hold.doubt_at() {
-            self.doubt(id);
+        if hold.is_renewed() && self.now >= hold.doubt_at() && self.doubt(id) {
+            self.overdue.push(id);
         }
         self.set_hold_clock(id);
     }
 
-    pub(super) fn doubt(&mut self, id: u64) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.enter(Input::Doubted) {
-            let name = hold.lock.clone();
-            self.report(Report::Suspect { name, hold: id });
+    /// True: it was not in doubt before.
+    pub(super) fn doubt(&mut self, id: u64) -> bool {
+        self.holds.get_mut(&id).is_some_and(|hold| hold.enter(Input::Doubted))
+    }
+
+    /// In one line: whoever writes the log keeps this engine waiting meanwhile.
+    pub(super) fn report_overdue(&mut self) {
+        let overdue = std::mem::take(&mut self.overdue);
+        let first = overdue.first().and_then(|id| self.holds.get(id));
+        if let Some((name, hold)) = first.map(|hold| (hold.lock.clone(), hold.id)) {
+            self.report(Report::Suspect { name, hold, holds: overdue.len() });
         }
     }
 

@@ -39,7 +39,8 @@ impl Engine {
     // ---- up and down
 
     pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
-        self.report(Report::LinkUp { address: info.address.clone(), version: info.version.clone() });
+        let (client, address) = (self.config.client_id.to_string(), info.address.clone());
+        self.report(Report::LinkUp { client, address, version: info.version.clone() });
         self.servers.connected(server, info);
         self.ask_clock(server);
         self.resume(&|engine, lock| engine.servers.id_of(lock) == server);
@@ -48,14 +49,16 @@ impl Engine {
 
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
         self.servers.get_mut(server).disconnected();
-        self.report(Report::LinkDown { cause: cause.to_owned() });
+        let held = self.holds_at(server);
+        let (address, cause_of_it) = (self.servers.address_of(server), cause.to_owned());
+        self.report(Report::LinkDown { address, cause: cause_of_it, holds: held.len() });
         self.begin_outage(server, self.now, cause);
         for key in self.names_at(server) {
             if let Some(contest) = self.known_contest(key) {
                 contest.known_held = false;
             }
         }
-        for id in self.holds_at(server) {
+        for id in held {
             self.doubt(id);
         }
         self.servers.forget_unused();
@@ -619,7 +622,7 @@ impl Engine {
                     self.end_cleanup(id);
                 } else {
                     // Still possible: ask again when it no longer is.
-                    let left = reply.time.map_or(0, |time| dead.not_after.0 - time.0);
+                    let left = reply.time.map_or(0, |time| dead.not_after.0.saturating_sub(time.0));
                     let pause =
                         Duration::from_micros(u64::try_from(left).unwrap_or(0)) + Duration::from_millis(1);
                     self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause.min(Duration::from_secs(5))));

@@ -17,8 +17,11 @@ use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
 
-/// The turns of others after a release of ours end after this, whatever they do.
+/// So long whoever comes later steps back for those who were told of a release of ours, and those who step back for
+/// nobody have a second turn.
 const TURNS: Duration = Duration::from_millis(20);
+/// After so many messages whoever has let others go first, however many they are, does not any more.
+const STEPS: u32 = 8;
 /// As many messages as come: until nobody takes the lock, or the turns end.
 pub(crate) const ANY: u64 = u64::MAX;
 /// So long it is believed that there are no others. The publish after this gives whoever has come its turn.
@@ -124,6 +127,8 @@ pub(crate) struct Contest {
     pub(crate) failures: u32,
     /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
     pub(crate) trouble: Option<Trouble>,
+    /// The log was told that the first in line has waited long.
+    pub(crate) long_wait_told: bool,
     /// Why the attempt on the wire was made.
     pub(crate) trying_because: Cause,
 }
@@ -134,6 +139,8 @@ struct Turns {
     /// Messages to wait for, and those of them that are still to come.
     messages: u64,
     left: u64,
+    /// So many of them only until the end.
+    second: u64,
     /// How long the lock may be free before it is nobody's turn.
     each: Duration,
     end: Moment,
@@ -172,6 +179,7 @@ impl Contest {
             answered_at: Moment::ZERO,
             failures: 0,
             trouble: None,
+            long_wait_told: false,
             trying_because: Cause::Duty,
         }
     }
@@ -319,6 +327,11 @@ impl Name {
         self.hand_offs < 16 && now.since(self.published_at) < Duration::from_millis(50)
     }
 
+    /// How long nobody else could have it.
+    pub(crate) fn had_for(&self, now: Moment) -> Duration {
+        now.since(self.published_at)
+    }
+
     /// The others were told, or could have taken it: hand-offs start anew.
     pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
         self.hand_offs = 0;
@@ -345,16 +358,25 @@ impl Name {
         now >= self.contest().unseen.again_at
     }
 
-    /// Lets others go first, until so many messages were heard, our own included if we listen. When nobody takes the
-    /// lock for as long as `each`, nobody wants it.
-    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, listens: bool, each: Duration) {
+    /// Lets others go first, until so many messages were heard, our own included if we listen; the `second` ones count
+    /// for a moment only. When nobody takes the lock for as long as `each`, nobody wants it.
+    pub(crate) fn let_others(
+        &mut self,
+        now: Moment,
+        messages: u64,
+        second: u64,
+        listens: bool,
+        each: Duration,
+    ) {
         if messages == 0 && self.contest.is_none() {
             return;
         }
         let contest = self.contest_mut();
         let heard = contest.turns.heard;
+        let messages = messages.saturating_add(second);
         let left = messages.saturating_sub(heard);
-        contest.turns = Turns { messages, left, each, end: now.plus(TURNS), heard, listens, whole: true };
+        let end = now.plus(TURNS);
+        contest.turns = Turns { messages, left, second, each, end, heard, listens, whole: true };
         if messages == ANY {
             // A fifth of the time goes to them if they do not come.
             contest.unseen.again_at = now.plus(each * 5);
@@ -366,11 +388,13 @@ impl Name {
     pub(crate) fn note_freed(&mut self, now: Moment) {
         let Contest { turns, others_turn, .. } = self.contest_mut();
         turns.heard += 1;
-        turns.left = turns.left.saturating_sub(1);
+        let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
+        turns.left = turns.left.saturating_sub(second.saturating_add(1));
         // Of those who let each other go first the next is who has done so for longest.
-        let rest = if turns.messages == ANY { turns.end.since(now).div_duration_f64(TURNS) } else { 1.0 };
-        let next = if turns.left > 0 { now.plus(turns.each.mul_f64(rest)) } else { Moment::ZERO };
-        *others_turn = next.min(turns.end);
+        let steps =
+            if turns.messages == ANY { u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS) } else { 0 };
+        let pause = turns.each * (STEPS - steps) / STEPS;
+        *others_turn = if turns.left > 0 { now.plus(pause) } else { Moment::ZERO };
     }
 
     /// The turn of the others ends now. Before its time that says nothing about whether they wanted one.
@@ -431,7 +455,7 @@ mod tests {
         let each = Duration::from_nanos(10);
         name.start_counting(Moment(0));
         name.note_freed(Moment(0)); // by ourselves: heard before the answer to the release
-        name.let_others(Moment(100), 3, true, each);
+        name.let_others(Moment(100), 3, 0, true, each);
         assert_eq!(name.due(Moment(100), false), Err(Moment(110)));
         name.note_freed(Moment(150));
         assert_eq!(name.due(Moment(150), false), Err(Moment(160)), "the next one's turn");
@@ -442,22 +466,37 @@ mod tests {
     }
 
     #[test]
-    fn turns_of_others_take_twenty_milliseconds_at_most() {
+    fn the_turns_of_others_last_however_long_they_keep_the_lock() {
         let mut name = name();
+        let (each, mut now) = (Duration::from_millis(2), Moment(1_000_000_000));
+        name.start_counting(now);
+        name.let_others(now, 3, 0, false, each);
+        for _ in 0..2 {
+            now = now.plus(Duration::from_secs(10));
+            name.note_freed(now);
+            assert_eq!(name.due(now, false), Err(now.plus(each)));
+        }
+        name.note_freed(now);
+        assert_eq!(name.due(now, false), Ok(Cause::Duty));
+    }
+
+    #[test]
+    fn a_second_turn_is_for_a_moment_only() {
         let (each, start) = (Duration::from_millis(15), Moment(1_000_000_000));
-        name.start_counting(Moment(0));
-        name.let_others(start, 1_000, true, each);
-        name.note_freed(start.plus(each));
-        let end = start.plus(Duration::from_millis(20));
-        assert_eq!(name.due(start.plus(each), false), Err(end));
-        name.note_freed(end);
-        assert_eq!(name.due(end, false), Ok(Cause::Duty));
+        for (passes, goes) in [(19, false), (20, true)] {
+            let mut name = name();
+            name.start_counting(start);
+            name.let_others(start, 1, 1, false, each);
+            let now = start.plus(Duration::from_millis(passes));
+            name.note_freed(now);
+            assert_eq!(name.due(now, false).is_ok(), goes, "{passes}");
+        }
     }
 
     /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
     fn look(name: &mut Name, now: &mut Moment, waits: Duration) {
         let each = Duration::from_millis(2);
-        name.let_others(*now, ANY, false, each);
+        name.let_others(*now, ANY, 0, false, each);
         *now = now.plus(waits);
         name.note_attempt(*now, Cause::Duty);
         name.start_counting(*now);
@@ -477,7 +516,7 @@ mod tests {
         assert_eq!(again(&name, now), NOBODY);
         assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
         // Somebody comes: that takes two looks again.
-        name.let_others(now, ANY, false, all);
+        name.let_others(now, ANY, 0, false, all);
         name.note_freed(now);
         now = now.plus(all);
         name.note_attempt(now, Cause::Duty);
@@ -488,15 +527,17 @@ mod tests {
 
     #[test]
     fn who_has_stepped_back_for_longest_goes_first() {
-        let each = Duration::from_millis(2);
-        let (mut first, mut second) = (name(), name());
-        first.let_others(Moment(1_000_000_000), ANY, true, each);
-        second.let_others(Moment(1_010_000_000), ANY, true, each);
-        for name in [&mut first, &mut second] {
-            name.note_freed(Moment(1_010_000_000));
+        let (each, now) = (Duration::from_millis(2), Moment(1_000_000_000));
+        let mut name = name();
+        name.let_others(now, ANY, 0, false, each);
+        for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
+            name.note_freed(now);
+            assert_eq!(name.due(now, false), Err(now.plus(Duration::from_micros(pause))));
         }
-        assert_eq!(first.due(Moment(1_010_000_000), false), Err(Moment(1_011_000_000)));
-        assert_eq!(second.due(Moment(1_010_000_000), false), Err(Moment(1_012_000_000)));
+        for _ in 0..2 {
+            name.note_freed(now);
+            assert_eq!(name.due(now, false), Ok(Cause::Duty));
+        }
     }
 
     #[test]

@@ -228,18 +228,20 @@ impl Engine {
         let ourselves = u64::from(listens);
         let each = self.servers.round_trip(&name.lock).saturating_mul(4).clamp(TURN.0, TURN.1);
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let uncounted = receivers.is_some() && name.hand_offs > 0 && !self.counts_all_receivers();
+        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= each;
+        let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
         if uncounted && name.may_have_unseen(self.now) {
-            // Those whom our hand-offs have kept out, however many they are.
+            // Those who could not have it for longer than a turn, however many they are.
             others = ANY;
             if name.has_waiters() {
                 // Whoever does not listen hears nobody come.
                 self.want_lock_channel(key);
             }
         }
-        // Redisson's clients step back for nobody and need longer to wake up than we do: two turns for each.
-        let turns = if self.config.profile == WireProfile::Redisson { 2 } else { 1 };
-        let messages = ourselves.saturating_add(others.saturating_mul(turns));
+        let messages = if others > 0 { ourselves.saturating_add(others) } else { 0 };
+        // Redisson's clients step back for nobody and need longer to wake up than we do.
+        let twice = self.config.profile == WireProfile::Redisson && others != ANY;
+        let second = if twice { others } else { 0 };
         let now = self.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
@@ -247,7 +249,7 @@ impl Engine {
                 contest.known_held = false;
             }
             // Without others a turn from before is over.
-            name.let_others(now, if others > 0 { messages } else { 0 }, listens, each);
+            name.let_others(now, messages, second, listens, each);
         }
         self.wake(key);
     }

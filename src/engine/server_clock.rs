@@ -56,7 +56,8 @@ impl ServerClock {
     /// Takes in a reply. True: the server's clock has jumped by more than 100 ms and 1 %, and what was known of it
     /// is forgotten but for this reply.
     pub(crate) fn observe(&mut self, t0: Moment, t1: Moment, s: ServerTime) -> bool {
-        let sample = Bounds { since: t1, low: s.0 - t1.micros(), high: s.0 - t0.micros() };
+        let sample =
+            Bounds { since: t1, low: s.0.saturating_sub(t1.micros()), high: s.0.saturating_sub(t0.micros()) };
         let jumped = self.contradicts(t1, sample);
         if jumped || t1.since(self.heard) >= 2 * WINDOW {
             self.reset();
@@ -77,7 +78,7 @@ impl ServerClock {
         [self.current, self.previous].into_iter().flatten().any(|known| {
             let drift = (now.since(known.since) / 100).min(MOST_DRIFT);
             let slack = 100_000 + i64::try_from(drift.as_micros()).unwrap_or(i64::MAX / 4);
-            sample.low > known.high + slack || sample.high < known.low - slack
+            sample.low > known.high.saturating_add(slack) || sample.high < known.low.saturating_sub(slack)
         })
     }
 
@@ -129,6 +130,15 @@ mod tests {
         clock.observe(ms(100_000), ms(100_001), server(500_000));
         assert!(clock.observe(ms(100_010), ms(100_011), server(400_010)));
         assert_eq!(clock.at(ms(100_011)), Some(server(400_010)));
+    }
+
+    #[test]
+    fn no_time_is_too_far_away() {
+        let mut clock = ServerClock::default();
+        let now = Moment(1 << 62);
+        for time in [i64::MIN, i64::MAX, 0, i64::MIN] {
+            clock.observe(now, now, ServerTime(time));
+        }
     }
 
     #[test]

@@ -164,6 +164,12 @@ impl Servers {
         self.life(self.id_of(lock))
     }
 
+    /// For messages; empty before the first connection to it.
+    pub(crate) fn address_of(&self, id: ServerId) -> String {
+        let info = self.get(id).and_then(|server| server.info.as_ref());
+        info.map(|info| info.address.clone()).unwrap_or_default()
+    }
+
     pub(crate) fn last_trouble(&self, id: ServerId) -> String {
         self.get(id).map_or_else(|| "not connected".to_owned(), Server::last_trouble)
     }

@@ -12,7 +12,9 @@ mod loss;
 mod memory;
 mod outages;
 mod questions;
+mod reports;
 mod servers;
+mod slips;
 mod unknown;
 mod waiting;
 

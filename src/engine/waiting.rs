@@ -18,7 +18,7 @@ use crate::stats::add;
 use std::time::Duration;
 
 /// After this long a waiter whose holder is this same client is reported.
-const SELF_WAIT: Duration = Duration::from_secs(10);
+pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 
 impl Engine {
     // ---- a new wish
@@ -281,7 +281,7 @@ impl Engine {
             return;
         };
         if !hold.self_wait_reported && hold.state.is_live() {
-            let at = hold.granted_at.max(waiter.since).plus(SELF_WAIT);
+            let at = hold.granted_at.max(waiter.since).plus(LONG_WAIT);
             self.timers.set(TimerKey::SelfWait(key), at);
         }
     }
@@ -293,7 +293,7 @@ impl Engine {
         let lock = name.lock.clone();
         let since = self.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if self.now.since(hold.granted_at.max(since)) < SELF_WAIT {
+        if self.now.since(hold.granted_at.max(since)) < LONG_WAIT {
             return self.touch(key);
         }
         if !std::mem::replace(&mut hold.self_wait_reported, true) {

@@ -147,6 +147,17 @@ fn connecting_ends_in_time_with_what_was_tried() {
     assert!(error.to_string().contains("tried redis://nowhere:1: Connection refused"), "{error}");
 }
 
+/// Nothing wakes the keeper but its own alarm.
+#[tokio::test]
+async fn connecting_ends_in_time_although_nothing_is_heard() {
+    for place in [Keeper::Thread, Keeper::Current] {
+        let shared = keeper(place, closing());
+        let asked = shared.ask_ready(Duration::from_millis(20));
+        let answer = tokio::time::timeout(Duration::from_secs(30), asked).await.expect("an answer");
+        assert!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), "{answer:?}");
+    }
+}
+
 #[test]
 fn connections_that_do_not_close_do_not_hold_up_a_shutdown() {
     let dropped = Arc::new(AtomicBool::new(false));

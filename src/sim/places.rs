@@ -198,13 +198,14 @@ impl World {
         self.move_subscriptions(client);
     }
 
-    /// Makes connections to a server that it did not know.
+    /// Makes connections to a server that it did not know, or has given up while that had no slots.
     pub(super) fn meet(&mut self, client: usize, process: usize) {
         let id = self.places.server_id(process);
-        if self.clients[client].links.contains_key(&id) {
+        let link =
+            self.clients[client].links.entry(id).or_insert_with(|| Link { process, ..Link::default() });
+        if link.up || link.connecting {
             return;
         }
-        self.clients[client].links.insert(id, Link { process, ..Link::default() });
         let wait = self.chance.time(1, 5_000);
         self.connect_later(wait, client, id);
         let wait = self.chance.time(1, 5_000);

@@ -142,6 +142,8 @@ pub(super) struct Plan {
     pub(super) think: u64,
     /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
     pub(super) crowd: bool,
+    /// How long a crowd's grants are kept, apart from `think`.
+    pub(super) hold: Duration,
     /// One task of the first client waits for a short time, or not at all.
     pub(super) hurried: bool,
     /// One that hears messages so much later, as if it were slow to wake up.
@@ -192,6 +194,7 @@ impl Plan {
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
             crowd: false,
+            hold: Duration::ZERO,
             hurried: false,
             late: None,
         }
@@ -202,13 +205,15 @@ impl Plan {
         let clients = chance.range(2, 4) as usize;
         // The fourth would share an owner with the third.
         let tasks = chance.range(1, 3) as usize;
+        // Longer than the turn of another takes, as most locks are.
+        let hold = Duration::from_millis(if chance.permille(500) { chance.range(5, 150) } else { 0 });
         Self {
             clients,
             tasks,
             names: 1,
             primaries: chance.permille(700).then(|| chance.index(2) + 2),
             latency: *chance.pick(&[200, 1_000]),
-            horizon: Duration::from_millis(500),
+            horizon: Self::crowded_for(hold),
             lease: Duration::from_secs(30),
             command_timeout: Duration::from_secs(1),
             fallback: Duration::from_secs(5),
@@ -221,10 +226,16 @@ impl Plan {
             force: 0,
             think: *chance.pick(&[50, 500]),
             crowd: true,
+            hold,
             late: Some((0, Duration::from_micros(chance.range(0, 600)))),
             hurried: tasks > 1 && chance.permille(300),
             ..drawn
         }
+    }
+
+    /// Long enough for some hundred grants.
+    pub(super) fn crowded_for(hold: Duration) -> Duration {
+        Duration::from_millis(500) + hold * 200
     }
 
     pub(super) fn has(&self, nemesis: Nemesis) -> bool {

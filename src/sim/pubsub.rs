@@ -161,6 +161,8 @@ impl World {
         };
         let Some(process) = process else { return };
         subscription.at = Some(process);
+        // What stands still there confirms nothing before it goes on.
+        to.undisturbed = to.undisturbed.max(self.processes[process].paused_until);
         let (sharded, generation) = (subscription.sharded, subscription.generation);
         self.write_subscribe(client, process, Arc::clone(channel), sharded, Some(generation));
     }

@@ -75,7 +75,11 @@ impl World {
         let number = self.clients[client].tasks[task].steps;
         let mut chance = self.stream(Stream::Step, [client as u64, task as u64, 2 * number]);
         let wait = match self.phase {
-            Phase::Working => chance.time(20, self.plan.think),
+            Phase::Working => {
+                let keeps = !self.clients[client].tasks[task].guards.is_empty();
+                let hold = if keeps { self.plan.hold } else { Duration::ZERO };
+                chance.time(20, self.plan.think) + hold
+            }
             _ => chance.time(20, 2_000),
         };
         self.send_to_client(wait, client, Inbound::Step(task));

@@ -126,7 +126,8 @@ impl World {
     pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
         Self::crowd_of(seed, |drawn| {
             let cluster = Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
-            Plan { clients, tasks, hand_off, think: 50, ..cluster }
+            let (hold, horizon) = (Duration::ZERO, Plan::crowded_for(Duration::ZERO));
+            Plan { clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
         })
     }
 

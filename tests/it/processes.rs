@@ -5,8 +5,12 @@ use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use redis_reentrant_lock::LockClient;
 use serde_json::Value;
 
 use crate::support::driver::Driver;
@@ -214,4 +218,33 @@ fn a_client_is_shut_down_at_the_end_of_its_input() {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).expect("CLIENT LIST");
         clients.lines().count() == 1
     });
+}
+
+/// Longer than the turn of another takes. Clients stand for processes here: two of them never share owners, holds or connections.
+#[tokio::test]
+async fn clients_that_keep_the_lock_for_a_while_take_turns() {
+    const CLIENTS: usize = 20;
+    const ALL: usize = 10 * CLIENTS;
+    let server = RedisServer::start();
+    let granted = Arc::new(AtomicUsize::new(0));
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(LockClient::connect(&server.url()).await.expect("a client"));
+    }
+    let workers = clients.iter().map(|client| {
+        let (lock, granted) = (client.mutex("kept").expect("a name"), Arc::clone(&granted));
+        async move {
+            for own in 0.. {
+                let guard = lock.lock().await.expect("the lock");
+                if granted.fetch_add(1, Ordering::Relaxed) >= ALL {
+                    return own;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                guard.unlock().await.expect("released");
+            }
+            0
+        }
+    });
+    let shares: Vec<usize> = futures::future::join_all(workers).await;
+    assert!(shares.iter().all(|own| own * CLIENTS * 4 >= ALL), "{shares:?}");
 }

@@ -93,6 +93,8 @@ struct Ticket {
     op: OpId,
     request: Request,
     deadline: Instant,
+    /// Sent with the script's text.
+    whole: bool,
 }
 
 /// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
@@ -192,9 +194,10 @@ impl Calls {
         if let Some(connection) = self.connection.take() {
             let Connection { mut wire, ended, .. } = connection;
             let unsent = wire.stop_writing();
-            while let Poll::Ready(Ok((number, reply))) =
-                wire.poll_reply(&mut Context::from_waker(Waker::noop()))
-            {
+            // What a deposed primary has said is not read, however long it has lain there.
+            while !self.mandate.is_over() {
+                let reply = wire.poll_reply(&mut Context::from_waker(Waker::noop()));
+                let Poll::Ready(Ok((number, reply))) = reply else { break };
                 self.settle(number, reply);
             }
             for number in unsent {
@@ -241,7 +244,7 @@ impl Calls {
             _ => return self.refuse(op, FailureKind::Link, "not connected"),
         }
         let now = Instant::now();
-        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
+        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST), whole: false };
         match &mut self.reload {
             Some(reload) => {
                 self.timer.not_after(ticket.deadline);
@@ -335,7 +338,7 @@ impl Calls {
         self.finish_reload();
     }
 
-    fn send(&mut self, ticket: Ticket, now: Instant) {
+    fn send(&mut self, mut ticket: Ticket, now: Instant) {
         if ticket.deadline <= now {
             return self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
         }
@@ -357,7 +360,8 @@ impl Calls {
             Some(Call::Script(call)) => {
                 let script: &'static Script = call.script;
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
-                let head = if self.known.insert(script.name) {
+                ticket.whole = self.known.insert(script.name);
+                let head = if ticket.whole {
                     ["EVAL", script.source]
                 } else {
                     let digest = self.digests.entry(script.name);
@@ -377,7 +381,7 @@ impl Calls {
     fn settle(&mut self, number: u64, reply: Reply) {
         let Some(ticket) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
         match reply {
-            Err(error) if is_no_script(&error) => {
+            Err(error) if is_no_script(&error) && !ticket.whole => {
                 self.known.clear();
                 self.heard();
                 let last_executed = self.last_given_up;
@@ -507,6 +511,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
     use std::sync::atomic::Ordering;
 
+    use futures::FutureExt;
     use tokio::io::AsyncReadExt;
     use tokio::io::AsyncWriteExt;
     use tokio::io::DuplexStream;
@@ -516,9 +521,10 @@ mod tests {
     use crate::backend::redis::tests::driver::script;
     use crate::backend::woken::Woken;
 
-    /// With a connection of so much room in each direction, and the server's end of it.
+    /// With a connection of so much room in each direction to a server that has the script, and the server's end of it.
     fn connected(room: usize) -> (Calls, DuplexStream) {
-        let (connection, server) = connection(room);
+        let (mut connection, server) = connection(room);
+        connection.loaded.push(ECHO.name);
         let mut calls = Calls::new();
         calls.connected(connection);
         (calls, server)
@@ -531,6 +537,25 @@ mod tests {
     async fn answer(calls: &mut Calls) -> (u64, Outcome<Value>) {
         let (op, outcome) = poll_fn(|cx| calls.poll_answer(cx)).await;
         (op.0, outcome)
+    }
+
+    /// What stands between may know EVALSHA only.
+    #[tokio::test]
+    async fn a_script_that_is_not_known_though_its_text_was_sent_is_refused() {
+        let (mut calls, mut server) = connected(1_000);
+        calls.submit(OpId(1), echo("1"), Duration::from_secs(60));
+        for read in ["EVALSHA", "EVAL\r\n"] {
+            assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+            let mut request = Vec::new();
+            server.read_buf(&mut request).await.expect("a request");
+            assert!(String::from_utf8_lossy(&request).contains(read), "{read}");
+            server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+        }
+        let (_, outcome) = answer(&mut calls).await;
+        assert!(
+            matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy),
+            "{outcome:?}"
+        );
     }
 
     /// The last of those in flight is not begun when it times out.
@@ -606,6 +631,81 @@ mod tests {
         assert!(read.is_empty(), "{read:?}");
     }
 
+    /// Whether the connection was told to end, so that a new one is made.
+    fn is_replaced(end: &Notify) -> bool {
+        end.notified().now_or_never().is_some()
+    }
+
+    /// Submits a call that times out.
+    async fn in_vain(calls: &mut Calls, op: u64) {
+        calls.submit(OpId(op), echo("x"), SILENCE);
+        assert!(matches!(answer(calls).await, (other, Outcome::Unknown(_)) if other == op));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_silence_of_one_connection_is_not_held_against_the_next() {
+        let (mut calls, _first) = connected(1_000);
+        in_vain(&mut calls, 1).await;
+        calls.disconnected("cut");
+        let (next, _second) = connection(1_000);
+        let end = Arc::clone(&next.end);
+        calls.connected(next);
+        in_vain(&mut calls, 2).await;
+        assert!(!is_replaced(&end));
+        in_vain(&mut calls, 3).await;
+        assert!(is_replaced(&end));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_whose_replies_are_late_is_not_silent() {
+        let (connection, mut server) = connection(1_000);
+        let end = Arc::clone(&connection.end);
+        let mut calls = Calls::new();
+        calls.connected(connection);
+        for op in 1..6 {
+            in_vain(&mut calls, op).await;
+            server.write_all(b"$1\r\nx\r\n").await.expect("room");
+            assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+            assert!(!is_replaced(&end), "after {op}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_login_without_an_answer_ends_in_time() {
+        let (mut calls, _server) = connected(1_000);
+        calls.submit(OpId(1), echo("x"), SILENCE);
+        let (told, login) = oneshot::channel();
+        calls.log_in(&Credentials::new("", "secret"), told);
+        // The timer rings for the call first.
+        assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
+        let ended = tokio::time::timeout(2 * COMMAND_TIMEOUT, async {
+            tokio::select! {
+                result = login => result,
+                early = answer(&mut calls) => panic!("{early:?}"),
+            }
+        });
+        assert_eq!(ended.await.expect("in time").expect("told"), Err(LATE.to_owned()));
+    }
+
+    #[tokio::test]
+    async fn every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scripts() {
+        let (mut calls, mut server) = connected(1_000);
+        for op in 1..3 {
+            calls.submit(OpId(op), echo("x"), Duration::from_secs(9));
+        }
+        server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        calls.submit(OpId(3), echo("x"), Duration::from_secs(9));
+        calls.disconnected("cut");
+        let mut answers = Vec::new();
+        while let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) {
+            answers.push((op.0, matches!(outcome, Outcome::NotExecuted(_))));
+        }
+        answers.sort_unstable();
+        assert_eq!(answers, [(1, true), (2, false), (3, true)]);
+        assert!(calls.is_idle());
+    }
+
     #[tokio::test]
     async fn a_call_in_flight_wakes_nobody_before_its_answer() {
         let (mut calls, _server) = connected(1_000);
@@ -616,5 +716,18 @@ mod tests {
             assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_pending());
             assert_eq!(woken.times(), 0);
         }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_already_lies_there_does_not_count_either() {
+        let (mut calls, mut server) = connected(1_000);
+        let changes = Arc::new(AtomicU64::new(1));
+        calls.mandate = Mandate::now(&changes);
+        calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        server.write_all(b"$7\r\ngranted\r\n").await.expect("room");
+        changes.fetch_add(1, Ordering::Release);
+        let told = answer(&mut calls).await;
+        assert!(matches!(told, (1, Outcome::Unknown(_))), "{told:?}");
     }
 }

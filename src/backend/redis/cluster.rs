@@ -165,6 +165,7 @@ impl ClusterBackend {
                 node.backend.close();
             }
         }
+        self.leave_unused_subscriptions();
     }
 
     fn on_node(&mut self, id: ServerId, event: BackendEvent) {

@@ -41,6 +41,8 @@ pub(crate) struct Subscriptions {
     pub(crate) end: Arc<Notify>,
     /// Something was heard since it was greeted.
     pub(crate) served: bool,
+    /// The command connection that was there with it has ended.
+    pub(crate) outlived: bool,
 }
 
 /// Tells what happens to it.
@@ -65,7 +67,13 @@ impl Connects for PubSub {
         match unless_stopped(stop, open(&config, whereabouts)).await {
             Some(Ok(subscriber)) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
-                let subscriptions = Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false };
+                let subscriptions = Subscriptions {
+                    subscriber,
+                    ended,
+                    end: Arc::clone(&end),
+                    served: false,
+                    outlived: false,
+                };
                 let _ = self.events.send(PubSubEvent::Up(Box::new(subscriptions)));
                 if self.reported.swap(false, Ordering::Relaxed) {
                     link::report_well(&config.address(), "connected again (pub/sub)");

@@ -36,7 +36,7 @@ use super::freed;
 use super::grant;
 use super::held;
 
-fn lease(seconds: u64) -> LeaseMs {
+pub(super) fn lease(seconds: u64) -> LeaseMs {
     LeaseMs::checked("lease", Duration::from_secs(seconds)).unwrap()
 }
 

@@ -33,7 +33,12 @@ const SECOND: Duration = Duration::from_secs(1);
 
 impl Hand {
     /// A hold of `owner` whose caller has its guard.
-    fn taken(&mut self, owner: u64, lease: Lease, max_hold: Option<Duration>) -> (RequestId, Arc<HoldCell>) {
+    pub(super) fn taken(
+        &mut self,
+        owner: u64,
+        lease: Lease,
+        max_hold: Option<Duration>,
+    ) -> (RequestId, Arc<HoldCell>) {
         let request = self.want(owner, lease, Wait::Forever, max_hold);
         let (op, _) = self.take("acquire");
         self.done(op, grant(1));
@@ -42,14 +47,14 @@ impl Hand {
         (request, cell)
     }
 
-    fn verify(&mut self, cell: &HoldCell) -> RequestId {
+    pub(super) fn verify(&mut self, cell: &HoldCell) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
         self.event(Event::Verify { hold: cell.id, request });
         request
     }
 
-    fn renewed(&mut self) {
+    pub(super) fn renewed(&mut self) {
         let (op, _) = self.take("renew");
         self.done(op, Body::Renew(Some(vec![Renewed::Yes])));
     }
@@ -129,7 +134,12 @@ fn the_end_of_max_hold_takes_a_handful_of_renewals() {
 
 impl Hand {
     /// A hold of the lock `name` whose caller has its guard.
-    fn taken_named(&mut self, name: &str, lease: Lease, max_hold: Option<Duration>) -> Arc<HoldCell> {
+    pub(super) fn taken_named(
+        &mut self,
+        name: &str,
+        lease: Lease,
+        max_hold: Option<Duration>,
+    ) -> Arc<HoldCell> {
         let request = self.want_name(name, 1, lease, Wait::Forever, max_hold);
         let (op, _) = self.take("acquire");
         self.done(op, grant(1));

@@ -92,10 +92,26 @@ impl ClusterBackend {
         self.place_subscriptions();
     }
 
+    /// A node without slots may have left the cluster: what is published there does not reach it then.
+    pub(super) fn leave_unused_subscriptions(&mut self) {
+        if self.place_of("", false).is_none() {
+            return;
+        }
+        for (channel, subscription) in self.subscriptions.iter_mut().filter(|(_, known)| !known.sharded) {
+            let at = subscription.at.and_then(|id| self.nodes.get_mut(&id));
+            if let Some(node) = at.filter(|node| node.unused_since.is_some()) {
+                node.backend.unsubscribe(Arc::clone(channel), false);
+                subscription.at = None;
+                self.ready.push_back(BackendEvent::SubscriptionLost { channel: Arc::clone(channel) });
+            }
+        }
+    }
+
     pub(super) fn on_pubsub_up(&mut self, id: ServerId) {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.pubsub_up = true;
         }
+        self.leave_unused_subscriptions();
         self.place_subscriptions();
     }
 

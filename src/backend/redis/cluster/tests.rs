@@ -71,6 +71,31 @@ async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
     }
 }
 
+/// It hears nothing any more of what is published in the cluster, and lives on.
+#[tokio::test]
+async fn channels_leave_a_node_that_has_no_slots() {
+    let servers = [RedisServer::start(), RedisServer::start()];
+    let config = RedisConfig::parse(&servers[0].url()).unwrap();
+    let mut cluster = ClusterBackend::new(config, Vec::new(), Sharding::Off);
+    cluster.refresh.at = None;
+    let [first, second] =
+        servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
+    let up = |cluster: &ClusterBackend, id| cluster.nodes[&id].pubsub_up;
+    until("connected", &mut cluster, |cluster, _| up(cluster, first) && up(cluster, second)).await;
+    cluster.subscribe(Arc::from("news"), false, 1);
+    until("subscribed", &mut cluster, |_, _| is_subscribed(&servers[0])).await;
+    cluster.nodes.get_mut(&second).unwrap().pubsub_up = false;
+    let op = cluster.asks(1);
+    cluster.on_replied(first, op, Outcome::Done(slots_at(Some(servers[1].port()))));
+    cluster.refresh.at = None;
+    let lost = |event: &BackendEvent| matches!(event, BackendEvent::SubscriptionLost { .. });
+    assert!(!cluster.ready.iter().any(lost), "no other can take it");
+    cluster.on_pubsub_up(second);
+    until("told", &mut cluster, |_, events| events.iter().any(lost)).await;
+    cluster.subscribe(Arc::from("news"), false, 2);
+    until("moved", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == [false, true]).await;
+}
+
 /// Nobody is there.
 fn nowhere(port: u16) -> Address {
     ("127.0.0.1".to_owned(), port)

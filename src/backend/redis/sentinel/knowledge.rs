@@ -109,8 +109,12 @@ impl Knowledge {
         } else {
             let failures =
                 self.sentinels.iter().filter_map(|sentinel| sentinel.last.as_ref()?.as_ref().err());
+            // Whose name was known before will be told to them again: they were set up anew.
+            let passing = |kind: FailureKind| {
+                kind.is_transient() || kind == FailureKind::Unsupported && self.primary.is_some()
+            };
             let mut kinds = failures.map(|failure| failure.kind);
-            kinds.find(|kind| !kind.is_transient()).unwrap_or(FailureKind::Link)
+            kinds.find(|kind| !passing(*kind)).unwrap_or(FailureKind::Link)
         };
         Failure::new(kind, format!("no primary {:?} was found; asked sentinels: {all}", self.primary_name))
     }
@@ -315,6 +319,21 @@ mod tests {
         assert_eq!(known.failure().kind, FailureKind::Auth);
         known.answered(2, &at("a"), None, false);
         assert_eq!(known.failure().kind, FailureKind::Link, "another sentinel can help");
+    }
+
+    #[test]
+    fn sentinels_that_have_forgotten_the_primary_are_waited_for() {
+        let unknown = || Failure::new(FailureKind::Unsupported, "knows no primary named \"main\"");
+        let mut known = three();
+        known.silent(0, unknown());
+        assert_eq!(known.failure().kind, FailureKind::Unsupported, "a mistake in the address");
+        let mut known = three();
+        known.answered(0, &at("a"), Some(1), false);
+        known.silent(0, unknown());
+        known.silent(1, Failure::new(FailureKind::Link, "refused"));
+        assert_eq!(known.failure().kind, FailureKind::Link);
+        known.silent(2, Failure::new(FailureKind::Auth, "WRONGPASS"));
+        assert_eq!(known.failure().kind, FailureKind::Auth);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::backend::ServerId;
 use std::future::poll_fn;
 use std::sync::Arc;
 
+use futures::FutureExt;
 use tokio::io::AsyncWriteExt;
 use tokio::io::DuplexStream;
 use tokio::sync::Notify;
@@ -18,6 +19,7 @@ use crate::backend::ServerInfo;
 use crate::backend::redis::Life;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::calls::Calls;
+use crate::backend::redis::calls::Connection;
 use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
@@ -39,6 +41,7 @@ fn backend(
         command_events,
         pubsub_events,
         subscriptions: None,
+        run_id: String::new(),
         others: Arc::default(),
         life,
         turn,
@@ -69,6 +72,49 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
             }
         }
         assert_eq!(answered, 5, "turn {turn}");
+    }
+}
+
+fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> Subscriptions {
+    let subscriber = Subscriber::new(connection.wire);
+    Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, outlived: false }
+}
+
+/// A name or an address in front of servers may lead to another one while connections to the old one live on.
+#[tokio::test]
+async fn pub_sub_follows_to_another_server() {
+    for (run_id, between, follows) in [("b", false, true), ("a", false, false), ("b", true, false)] {
+        let (mut backend, commands, pubsub) = backend(0);
+        let mut open = Vec::new();
+        let mut connect = || {
+            let (connection, server) = connection(1_000);
+            open.push(server);
+            connection
+        };
+        let up = |connection, run_id: &str| {
+            CommandEvent::Up(
+                Box::new(connection),
+                ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() },
+            )
+        };
+        let (ended, _hears) = oneshot::channel();
+        let end = Arc::new(Notify::new());
+        let subscribed = PubSubEvent::Up(Box::new(subscriptions(connect(), ended, &end)));
+        let _ = commands.send(up(connect(), "a"));
+        assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
+        let down = CommandEvent::Down { cause: "cut".to_owned() };
+        // Pub/sub may have been connected again before the commands are.
+        let mut send_down = Some(down);
+        if between {
+            let _ = commands.send(send_down.take().expect("once"));
+            while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Down { .. }) {}
+        }
+        let _ = pubsub.send(subscribed);
+        while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
+        send_down.into_iter().for_each(|down| drop(commands.send(down)));
+        let _ = commands.send(up(connect(), run_id));
+        while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)) {}
+        assert_eq!(end.notified().now_or_never().is_some(), follows, "{run_id}, {between}");
     }
 }
 
@@ -106,8 +152,7 @@ async fn the_end_of_a_connection_tells_whether_it_served() {
     for serves in [true, false] {
         let (ended, hears) = oneshot::channel();
         let (connection, server) = connection(1_000);
-        let (subscriber, end_of_it) = (Subscriber::new(connection.wire), Arc::new(Notify::new()));
-        let subscriptions = Subscriptions { subscriber, ended, end: end_of_it, served: false };
+        let subscriptions = subscriptions(connection, ended, &Arc::default());
         let _ = pubsub.send(PubSubEvent::Up(Box::new(subscriptions)));
         while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
         backend.subscribe("a".into(), false, 1);

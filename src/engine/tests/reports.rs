@@ -1,0 +1,88 @@
+//! What the log is told, and how often: whoever writes it keeps the engine waiting meanwhile.
+
+use std::time::Duration;
+
+use crate::backend::ServerId;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::Wait;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::HandedOff;
+
+use super::Hand;
+use super::LEASE;
+use super::grant;
+use super::held;
+use super::watched;
+
+const HOLDS: usize = 50;
+
+impl Hand {
+    fn with_many_holds() -> Self {
+        let mut hand = Self::new();
+        for number in 0..HOLDS {
+            hand.taken_named(&format!("many:{number}"), watched(), None);
+        }
+        hand.reports.clear();
+        hand
+    }
+
+    fn cut_off(&mut self) {
+        self.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    }
+
+    /// Another holds it all the time.
+    fn refuse_for(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while self.now < end {
+            self.pass(Duration::from_secs(1));
+            for (op, _) in std::mem::take(&mut self.sent) {
+                self.done(op, held(20_000));
+            }
+        }
+    }
+
+    fn long_waits(&mut self) -> usize {
+        let reports = std::mem::take(&mut self.reports);
+        reports.iter().filter(|report| matches!(report, Report::WaitingLong { .. })).count()
+    }
+}
+
+#[test]
+fn a_link_that_broke_is_one_line_however_much_is_held() {
+    let mut hand = Hand::with_many_holds();
+    hand.cut_off();
+    assert!(matches!(&hand.reports[..], [Report::LinkDown { holds: HOLDS, .. }]), "{:?}", hand.reports);
+}
+
+#[test]
+fn holds_that_are_in_doubt_together_are_one_line() {
+    let mut hand = Hand::with_many_holds();
+    hand.pass(LEASE / 2);
+    let in_doubt = |report: &Report| match report {
+        Report::Suspect { holds, .. } => Some(*holds),
+        _ => None,
+    };
+    assert_eq!(hand.reports.iter().filter_map(in_doubt).collect::<Vec<_>>(), [HOLDS]);
+}
+
+#[test]
+fn a_long_wait_is_told_once_until_the_lock_was_had() {
+    let mut hand = Hand::new();
+    let first = hand.sleeper(1);
+    hand.ask(2, Wait::Forever);
+    hand.refuse_for(Duration::from_secs(9));
+    assert_eq!(hand.long_waits(), 0);
+    hand.refuse_for(Duration::from_secs(60));
+    assert_eq!(hand.long_waits(), 1);
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(first);
+    let unlocked = hand.release(&cell, first);
+    let (op, _) = hand.take("hand_off");
+    hand.done(op, Body::HandOff(HandedOff::Foreign));
+    hand.answer(unlocked);
+    hand.refuse_for(Duration::from_secs(60));
+    assert_eq!(hand.long_waits(), 1, "of the next in line");
+}
