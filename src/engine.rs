@@ -114,7 +114,7 @@ pub(crate) struct Engine {
     patience: Patience,
     timers: Timers,
     /// Not confirmed in time, noticed during this `handle`.
-    overdue: Vec<u64>,
+    overdue: Option<(LockName, u64, usize)>,
     /// Grants in a row that only the fallback poll won, for names where that happened.
     fallback_streaks: BTreeMap<LockName, u32>,
     stopping: Option<Stopping>,
@@ -213,7 +213,7 @@ impl Engine {
             drops: Drops::default(),
             patience: Patience::default(),
             timers: Timers::default(),
-            overdue: Vec::new(),
+            overdue: None,
             fallback_streaks: BTreeMap::new(),
             stopping: None,
         };
@@ -233,15 +233,14 @@ impl Engine {
         self.servers.grow_old(self.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
-        self.report_overdue();
         if !self.is_finished() {
             self.on(event);
             self.drive_touched();
             self.release_queued();
             self.renew_due();
-            self.report_overdue();
             self.finish_if_done();
         }
+        self.report_overdue();
         self.show_gauges();
         std::mem::swap(&mut self.effects, effects);
     }

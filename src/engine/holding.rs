@@ -428,7 +428,8 @@ impl Engine {
             return self.lose(id, LossReason::Expired);
         }
         if hold.is_renewed() && self.now >= hold.doubt_at() && self.doubt(id) {
-            self.overdue.push(id);
+            let hold = &self.holds[&id];
+            self.overdue.get_or_insert_with(|| (hold.lock.clone(), id, 0)).2 += 1;
         }
         self.set_hold_clock(id);
     }
@@ -440,10 +441,8 @@ impl Engine {
 
     /// In one line: whoever writes the log keeps this engine waiting meanwhile.
     pub(super) fn report_overdue(&mut self) {
-        let overdue = std::mem::take(&mut self.overdue);
-        let first = overdue.first().and_then(|id| self.holds.get(id));
-        if let Some((name, hold)) = first.map(|hold| (hold.lock.clone(), hold.id)) {
-            self.report(Report::Suspect { name, hold, holds: overdue.len() });
+        if let Some((name, hold, holds)) = self.overdue.take() {
+            self.report(Report::Suspect { name, hold, holds });
         }
     }
 

@@ -39,8 +39,9 @@ impl Engine {
     // ---- up and down
 
     pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
-        let (client, address) = (self.config.client_id.to_string(), info.address.clone());
-        self.report(Report::LinkUp { client, address, version: info.version.clone() });
+        let client = self.config.client_id.to_string();
+        let ServerInfo { address, version, .. } = info.clone();
+        self.report(Report::LinkUp { client, address, version });
         self.servers.connected(server, info);
         self.ask_clock(server);
         self.resume(&|engine, lock| engine.servers.id_of(lock) == server);
@@ -50,8 +51,9 @@ impl Engine {
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
         self.servers.get_mut(server).disconnected();
         let held = self.holds_at(server);
+        let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
         let (address, cause_of_it) = (self.servers.address_of(server), cause.to_owned());
-        self.report(Report::LinkDown { address, cause: cause_of_it, holds: held.len() });
+        self.report(Report::LinkDown { address, cause: cause_of_it, holds: live });
         self.begin_outage(server, self.now, cause);
         for key in self.names_at(server) {
             if let Some(contest) = self.known_contest(key) {

@@ -324,7 +324,7 @@ impl Name {
 
     /// Whether a release may grant to a waiter of this client: at most 16 times and for 50 ms since others were told.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
-        self.hand_offs < 16 && now.since(self.published_at) < Duration::from_millis(50)
+        self.hand_offs < 16 && self.had_for(now) < Duration::from_millis(50)
     }
 
     /// How long nobody else could have it.

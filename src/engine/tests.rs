@@ -46,7 +46,9 @@ use crate::name::WireProfile;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::Counters;
@@ -133,6 +135,10 @@ impl Hand {
         self.take("time").0
     }
 
+    fn cut(&mut self) {
+        self.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    }
+
     fn event(&mut self, event: Event) {
         let mut effects = Vec::with_capacity(64);
         let now = self.now;
@@ -165,6 +171,24 @@ impl Hand {
             self.event(Event::Tick);
         }
         self.now = end;
+    }
+
+    /// Passes time, renewing and refusing whatever asks.
+    fn pass_answering(&mut self, time: Duration) {
+        let end = self.now.plus(time);
+        while self.now < end {
+            self.pass(Duration::from_millis(100).min(end.since(self.now)));
+            for (op, command) in std::mem::take(&mut self.sent) {
+                match command {
+                    Command::Acquire { count: 1, .. } => self.done(op, held(20_000)),
+                    Command::Renew { holds, .. } => {
+                        self.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
+                    }
+                    Command::Time => self.done(op, Body::Pong),
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 
     fn server_time(&self) -> ServerTime {
@@ -288,6 +312,10 @@ fn held(pttl: i64) -> Body {
 
 fn freed() -> Body {
     Body::Release(Released::Freed { receivers: Some(0) })
+}
+
+fn handed() -> Body {
+    Body::HandOff(HandedOff::Granted { token: 2 })
 }
 
 fn field(command: &Command) -> String {

@@ -17,7 +17,7 @@ use crate::owner::OwnerKey;
 use crate::stats::add;
 use std::time::Duration;
 
-/// After this long a waiter whose holder is this same client is reported.
+/// Who has waited so long is reported.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
 
 impl Engine {

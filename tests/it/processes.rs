@@ -234,15 +234,16 @@ async fn clients_that_keep_the_lock_for_a_while_take_turns() {
     let workers = clients.iter().map(|client| {
         let (lock, granted) = (client.mutex("kept").expect("a name"), Arc::clone(&granted));
         async move {
-            for own in 0.. {
+            let mut own = 0;
+            loop {
                 let guard = lock.lock().await.expect("the lock");
                 if granted.fetch_add(1, Ordering::Relaxed) >= ALL {
                     return own;
                 }
+                own += 1;
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 guard.unlock().await.expect("released");
             }
-            0
         }
     });
     let shares: Vec<usize> = futures::future::join_all(workers).await;

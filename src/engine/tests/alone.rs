@@ -10,13 +10,13 @@ use crate::error::Error;
 use crate::error::LossReason;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 
 use super::Hand;
 use super::freed;
 use super::grant;
+use super::handed;
 
 #[test]
 fn an_uncontended_pair_is_two_commands() {
@@ -125,7 +125,7 @@ fn a_grant_nobody_picks_up_goes_to_the_next_waiter() {
         let (op, _) = hand.take("acquire");
         hand.done(op, grant(2));
     } else {
-        hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+        hand.done(op, handed());
     }
     hand.granted(next);
     hand.is_open(level);

@@ -17,7 +17,6 @@ use crate::error::LossReason;
 use crate::lease::LeaseMs;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
@@ -28,6 +27,7 @@ use super::LEASE;
 use super::field;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::held;
 use super::watched;
 
@@ -129,7 +129,7 @@ fn a_renewal_without_an_answer_is_repeated_soon() {
 fn what_is_not_picked_up_is_asked_about_and_not_extended() {
     let mut hand = Hand::new();
     hand.hold(1);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.connect("run-1");
     let (_, command) = hand.take("renew");
     assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));
@@ -209,7 +209,7 @@ fn a_dead_id_is_remembered_after_a_refusal_a_grant_and_a_hand_off() {
     let second = hand.ask(2, Wait::Forever);
     hand.release(&cell, first);
     let (op, _) = hand.take("hand_off");
-    hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+    hand.done(op, handed());
     hand.granted(second);
     assert_eq!(hand.clean_ups(), 1, "after a hand-off");
 }
@@ -332,7 +332,7 @@ fn the_role_passes_on_with_the_duty_to_try_when_its_time_is_over() {
 fn a_reconnection_wakes_the_contender() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.connect("run-1");
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));

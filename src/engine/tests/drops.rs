@@ -15,7 +15,6 @@ use crate::error::LossReason;
 use crate::name::LockName;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::Released;
 
@@ -24,6 +23,7 @@ use super::LEASE;
 use super::field;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::watched;
 
 /// Scripts that are sent without waiting for those before.
@@ -207,7 +207,7 @@ fn who_wants_a_name_whose_release_is_queued_is_handed_it() {
     assert!(
         matches!(&command, Command::HandOff { from, .. } if from.ends_with(&format!(":{}", holds[4].cell.id)))
     );
-    hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+    hand.done(op, handed());
     hand.granted(next);
     // The other one is still queued.
     hand.nothing_sent();

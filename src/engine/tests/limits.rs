@@ -260,7 +260,7 @@ fn a_verification_rides_out_a_short_trouble() {
     hand.is_open(verification);
     hand.pass(SECOND / 20);
     let (op, _) = hand.take("renew");
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.unknown(op);
     hand.is_open(verification);
     hand.pass(SECOND / 2);
@@ -275,7 +275,7 @@ fn a_verification_rides_out_a_short_trouble() {
 fn a_verification_asked_without_a_link_waits_for_it() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), None);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     let verification = hand.verify(&cell);
     hand.is_open(verification);
     hand.connect("run-1");
@@ -321,7 +321,7 @@ fn a_verification_ends_with_its_hold() {
     let mut hand = Hand::new();
     let brief = LeaseMs::checked("lease", SECOND / 4).unwrap();
     let (_, cell) = hand.taken(1, Lease::Fixed(brief), None);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     let verification = hand.verify(&cell);
     hand.pass(SECOND / 2);
     let answer = hand.answer(verification);
@@ -357,7 +357,7 @@ fn twenty_thousand_waits_that_began_one_by_one_end_one_by_one() {
     hand.engine.config.max_waiters = 100_000;
     hand.hold(1);
     let down = hand.now;
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     let step = SECOND / 2_000;
     let waits: Vec<(RequestId, Moment)> = (0..20_000)
         .map(|number| {
@@ -381,7 +381,7 @@ fn twenty_thousand_waits_that_began_one_by_one_end_one_by_one() {
 fn an_outage_that_ends_ends_nobodys_wait() {
     let mut hand = Hand::new();
     hand.hold(1);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.pass(20 * SECOND);
     let old = hand.ask(2, Wait::Forever);
     hand.pass(15 * SECOND);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::ServerId;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -51,7 +50,7 @@ fn each_loss_has_its_reason() {
         let (level, cell) = hand.hold(1);
         hand.pass(Duration::from_secs(5));
         hand.event(Event::PickedUp { request: level });
-        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        hand.cut();
         assert!(cell.is_suspect() && cell.is_held(hand.now));
         hand.connect(run_id);
         hand.confirm_subscriptions();

@@ -29,7 +29,7 @@ use super::freed;
 fn waiting_without_a_limit_rides_out_an_outage_of_thirty_seconds() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.pass(Duration::from_secs(29));
     hand.is_open(request);
     hand.pass(Duration::from_secs(2));
@@ -74,7 +74,7 @@ fn a_connection_that_breaks_before_the_answer_ends_no_wait_later() {
     let mut hand = Hand::new();
     let (request, op, sent) = silent_server(&mut hand);
     hand.pass(Duration::from_millis(900));
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.unknown(op);
     hand.pass(sent.plus(Duration::from_millis(29_999)).since(hand.now));
     hand.is_open(request);
@@ -231,7 +231,7 @@ fn who_unlocks_in_an_outage_has_the_limit_for_himself() {
         hand.engine.config.outage_limit = limit;
         let (outer, cell) = hand.hold(1);
         let inner = hand.re_enter(1);
-        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        hand.cut();
         hand.pass(Duration::from_secs(2));
         let early = hand.release(&cell, inner);
         hand.pass(Duration::from_millis(2_500));
@@ -275,7 +275,7 @@ fn an_unlock_hears_at_once_that_the_server_refuses_the_login() {
         let mut hand = Hand::new();
         let (outer, cell) = hand.hold(1);
         let inner = hand.re_enter(1);
-        hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+        hand.cut();
         let mut unlocks = vec![hand.release(&cell, inner)];
         unlocks.extend(both.then(|| hand.release(&cell, outer)));
         let failure = Failure::new(FailureKind::Auth, "WRONGPASS");

@@ -32,7 +32,7 @@ fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
     let until = cell.valid_until();
     hand.pass(Duration::from_secs(12));
     hand.nothing_sent();
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.connect("run-1");
     let (op, command) = hand.take("renew");
     assert!(matches!(&command, Command::Renew { holds, .. } if holds[0].lease == LeaseMs::PROBE));

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use crate::backend::ServerId;
-use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::Wait;
 use crate::scripts::reentrant::Body;
@@ -12,7 +10,6 @@ use crate::scripts::reentrant::HandedOff;
 use super::Hand;
 use super::LEASE;
 use super::grant;
-use super::held;
 use super::watched;
 
 const HOLDS: usize = 50;
@@ -27,21 +24,6 @@ impl Hand {
         hand
     }
 
-    fn cut_off(&mut self) {
-        self.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
-    }
-
-    /// Another holds it all the time.
-    fn refuse_for(&mut self, time: Duration) {
-        let end = self.now.plus(time);
-        while self.now < end {
-            self.pass(Duration::from_secs(1));
-            for (op, _) in std::mem::take(&mut self.sent) {
-                self.done(op, held(20_000));
-            }
-        }
-    }
-
     fn long_waits(&mut self) -> usize {
         let reports = std::mem::take(&mut self.reports);
         reports.iter().filter(|report| matches!(report, Report::WaitingLong { .. })).count()
@@ -51,7 +33,9 @@ impl Hand {
 #[test]
 fn a_link_that_broke_is_one_line_however_much_is_held() {
     let mut hand = Hand::with_many_holds();
-    hand.cut_off();
+    hand.sleeper(1);
+    hand.reports.clear();
+    hand.cut();
     assert!(matches!(&hand.reports[..], [Report::LinkDown { holds: HOLDS, .. }]), "{:?}", hand.reports);
 }
 
@@ -71,9 +55,9 @@ fn a_long_wait_is_told_once_until_the_lock_was_had() {
     let mut hand = Hand::new();
     let first = hand.sleeper(1);
     hand.ask(2, Wait::Forever);
-    hand.refuse_for(Duration::from_secs(9));
+    hand.pass_answering(Duration::from_secs(9));
     assert_eq!(hand.long_waits(), 0);
-    hand.refuse_for(Duration::from_secs(60));
+    hand.pass_answering(Duration::from_secs(60));
     assert_eq!(hand.long_waits(), 1);
     hand.message();
     let (op, _) = hand.take("acquire");
@@ -83,6 +67,6 @@ fn a_long_wait_is_told_once_until_the_lock_was_had() {
     let (op, _) = hand.take("hand_off");
     hand.done(op, Body::HandOff(HandedOff::Foreign));
     hand.answer(unlocked);
-    hand.refuse_for(Duration::from_secs(60));
+    hand.pass_answering(Duration::from_secs(60));
     assert_eq!(hand.long_waits(), 1, "of the next in line");
 }

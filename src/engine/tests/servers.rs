@@ -24,7 +24,6 @@ use crate::name::WireProfile;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::Reply;
@@ -33,6 +32,7 @@ use crate::scripts::reentrant::ServerTime;
 use super::Hand;
 use super::LEASE;
 use super::grant;
+use super::handed;
 use super::held;
 use super::watched;
 
@@ -504,7 +504,7 @@ fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
         let second = hand.ask_for("a");
         hand.release(&cell, first);
         let (op, _) = hand.take("hand_off");
-        hand.done_by(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+        hand.done_by(op, handed());
         let cell = hand.granted(second);
         hand.pass(Duration::from_millis(50));
         hand.ask_for("a");
@@ -539,7 +539,7 @@ fn looks(mut meanwhile: impl FnMut(&mut Hand)) -> (Vec<bool>, Hand) {
         let second = hand.ask_for("a");
         hand.release(&cell, level);
         let (op, _) = hand.take("hand_off");
-        hand.done_by(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+        hand.done_by(op, handed());
         cell = hand.granted(second);
         hand.pass(Duration::from_millis(50));
         level = hand.ask_for("a");

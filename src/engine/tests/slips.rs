@@ -7,7 +7,6 @@ use std::time::Duration;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
-use crate::backend::ServerId;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
@@ -33,34 +32,13 @@ use super::corners::lease;
 use super::field;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::held;
 use super::watched;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Hand {
-    fn cut(&mut self) {
-        self.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
-    }
-
-    /// Passes time, renewing and refusing whatever asks.
-    fn pass_answering(&mut self, time: Duration) {
-        let end = self.now.plus(time);
-        while self.now < end {
-            self.pass(Duration::from_millis(100).min(end.since(self.now)));
-            for (op, command) in std::mem::take(&mut self.sent) {
-                match command {
-                    Command::Acquire { count: 1, .. } => self.done(op, held(20_000)),
-                    Command::Renew { holds, .. } => {
-                        self.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
-                    }
-                    Command::Time => self.done(op, Body::Pong),
-                    other => panic!("{other:?}"),
-                }
-            }
-        }
-    }
-
     /// The hand-off that is on its way: its lease in ms and its `not_after`.
     fn hand_off(&mut self) -> (OpId, u64, ServerTime) {
         match self.take("hand_off") {
@@ -68,10 +46,6 @@ impl Hand {
             other => panic!("{other:?}"),
         }
     }
-}
-
-fn handed() -> Body {
-    Body::HandOff(HandedOff::Granted { token: 2 })
 }
 
 fn lease_of(command: &Command) -> Duration {

@@ -81,7 +81,7 @@ fn no_attempt_is_made_while_a_clean_up_could_not_be_sent() {
     let mut hand = Hand::new();
     hand.ask(1, Wait::Forever);
     let (op, _) = hand.take("acquire");
-    hand.event(Event::Down { server: ServerId::ONLY, cause: "cut".to_owned() });
+    hand.cut();
     hand.unknown(op);
     hand.nothing_sent();
     hand.event(Event::Up(ServerId::ONLY, ServerInfo::default()));

@@ -9,11 +9,11 @@ use crate::error::Error;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::HandedOff;
 
 use super::Hand;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::held;
 
 #[test]
@@ -127,7 +127,7 @@ fn a_grant_for_a_cancelled_contender_is_handed_to_the_next() {
     hand.event(Event::Cancel { request: first });
     hand.done(op, grant(1));
     let (op, _) = hand.take("hand_off");
-    hand.done(op, Body::HandOff(HandedOff::Granted { token: 2 }));
+    hand.done(op, handed());
     assert_eq!(hand.granted(second).token(), 2);
     hand.is_open(first);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::ClusterBackend;
+use super::Node;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Failure;
@@ -75,35 +76,35 @@ impl ClusterBackend {
 
     /// Sharded subscriptions follow their slots: the engine is told, and asks for them again.
     pub(super) fn move_subscriptions(&mut self) {
-        let mut moved = Vec::new();
-        for (channel, subscription) in &mut self.subscriptions {
-            let Some(at) = subscription.at.filter(|_| subscription.sharded) else { continue };
-            if self.routes.get(usize::from(slot_of(channel))) != Some(&at) {
-                subscription.at = None;
-                moved.push((Arc::clone(channel), at));
-            }
-        }
-        for (channel, at) in moved {
-            if let Some(node) = self.nodes.get_mut(&at) {
-                node.backend.unsubscribe(Arc::clone(&channel), true);
-            }
-            self.ready.push_back(BackendEvent::SubscriptionLost { channel });
-        }
+        let routes = Arc::clone(&self.routes);
+        self.give_up(|channel, subscription, at, _| {
+            subscription.sharded && routes.get(usize::from(slot_of(channel))) != Some(&at)
+        });
         self.place_subscriptions();
     }
 
     /// A node without slots may have left the cluster: what is published there does not reach it then.
     pub(super) fn leave_unused_subscriptions(&mut self) {
-        if self.place_of("", false).is_none() {
-            return;
+        if self.place_of("", false).is_some() {
+            self.give_up(|_, subscription, _, node| {
+                !subscription.sharded && node.is_some_and(|node| node.unused_since.is_some())
+            });
         }
-        for (channel, subscription) in self.subscriptions.iter_mut().filter(|(_, known)| !known.sharded) {
-            let at = subscription.at.and_then(|id| self.nodes.get_mut(&id));
-            if let Some(node) = at.filter(|node| node.unused_since.is_some()) {
-                node.backend.unsubscribe(Arc::clone(channel), false);
-                subscription.at = None;
-                self.ready.push_back(BackendEvent::SubscriptionLost { channel: Arc::clone(channel) });
+    }
+
+    /// The engine hears of those that are where they should not be, and asks for them again.
+    fn give_up(&mut self, misplaced: impl Fn(&str, &Subscription, ServerId, Option<&Node>) -> bool) {
+        for (channel, subscription) in &mut self.subscriptions {
+            let Some(at) = subscription.at else { continue };
+            let node = self.nodes.get_mut(&at);
+            if !misplaced(channel, subscription, at, node.as_deref()) {
+                continue;
             }
+            if let Some(node) = node {
+                node.backend.unsubscribe(Arc::clone(channel), subscription.sharded);
+            }
+            subscription.at = None;
+            self.ready.push_back(BackendEvent::SubscriptionLost { channel: Arc::clone(channel) });
         }
     }
 

@@ -49,18 +49,21 @@ fn is_subscribed(server: &RedisServer) -> bool {
     subscribers > 0
 }
 
+/// Connected to both, which have no map to ask for.
+async fn two_nodes(servers: &[RedisServer; 2], sharding: Sharding) -> (ClusterBackend, [ServerId; 2]) {
+    let config = RedisConfig::parse(&servers[0].url()).unwrap();
+    let mut cluster = ClusterBackend::new(config, Vec::new(), sharding);
+    cluster.refresh.at = None;
+    let nodes = servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
+    let up = |cluster: &ClusterBackend, id| cluster.nodes[&id].pubsub_up;
+    until("connected", &mut cluster, |cluster, _| nodes.iter().all(|id| up(cluster, *id))).await;
+    (cluster, nodes)
+}
+
 #[tokio::test]
 async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
     let servers = [RedisServer::start(), RedisServer::start()];
-    let config = RedisConfig::parse(&servers[0].url()).unwrap();
-    let mut cluster = ClusterBackend::new(config, Vec::new(), Sharding::Auto);
-    // These two have no map to ask for.
-    cluster.refresh.at = None;
-    let [first, second] =
-        servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
-    let up = |cluster: &ClusterBackend, id| cluster.nodes[&id].pubsub_up;
-    until("connected", &mut cluster, |cluster, _| up(cluster, first) && up(cluster, second)).await;
-
+    let (mut cluster, [first, _]) = two_nodes(&servers, Sharding::Auto).await;
     for (generation, first_is_up) in [(1, false), (2, true), (3, true)] {
         cluster.nodes.get_mut(&first).unwrap().pubsub_up = first_is_up;
         cluster.subscribe(Arc::from("news"), false, generation);
@@ -75,13 +78,7 @@ async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
 #[tokio::test]
 async fn channels_leave_a_node_that_has_no_slots() {
     let servers = [RedisServer::start(), RedisServer::start()];
-    let config = RedisConfig::parse(&servers[0].url()).unwrap();
-    let mut cluster = ClusterBackend::new(config, Vec::new(), Sharding::Off);
-    cluster.refresh.at = None;
-    let [first, second] =
-        servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
-    let up = |cluster: &ClusterBackend, id| cluster.nodes[&id].pubsub_up;
-    until("connected", &mut cluster, |cluster, _| up(cluster, first) && up(cluster, second)).await;
+    let (mut cluster, [first, second]) = two_nodes(&servers, Sharding::Off).await;
     cluster.subscribe(Arc::from("news"), false, 1);
     until("subscribed", &mut cluster, |_, _| is_subscribed(&servers[0])).await;
     cluster.nodes.get_mut(&second).unwrap().pubsub_up = false;

@@ -80,6 +80,12 @@ fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &A
     Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, outlived: false }
 }
 
+/// Ends the connection for commands.
+async fn cut(backend: &mut RedisBackend, commands: &mpsc::UnboundedSender<CommandEvent>) {
+    let _ = commands.send(CommandEvent::Down { cause: "cut".to_owned() });
+    while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Down { .. }) {}
+}
+
 /// A name or an address in front of servers may lead to another one while connections to the old one live on.
 #[tokio::test]
 async fn pub_sub_follows_to_another_server() {
@@ -102,16 +108,15 @@ async fn pub_sub_follows_to_another_server() {
         let subscribed = PubSubEvent::Up(Box::new(subscriptions(connect(), ended, &end)));
         let _ = commands.send(up(connect(), "a"));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
-        let down = CommandEvent::Down { cause: "cut".to_owned() };
         // Pub/sub may have been connected again before the commands are.
-        let mut send_down = Some(down);
         if between {
-            let _ = commands.send(send_down.take().expect("once"));
-            while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Down { .. }) {}
+            cut(&mut backend, &commands).await;
         }
         let _ = pubsub.send(subscribed);
         while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
-        send_down.into_iter().for_each(|down| drop(commands.send(down)));
+        if !between {
+            cut(&mut backend, &commands).await;
+        }
         let _ = commands.send(up(connect(), run_id));
         while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)) {}
         assert_eq!(end.notified().now_or_never().is_some(), follows, "{run_id}, {between}");

@@ -1,0 +1,231 @@
+//! What becomes of a call, with the server's end of the connection in the test's hands.
+
+use super::*;
+
+use std::future::poll_fn;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering;
+
+use futures::FutureExt;
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::io::DuplexStream;
+
+use crate::backend::redis::tests::driver::ECHO;
+use crate::backend::redis::tests::driver::connection;
+use crate::backend::redis::tests::driver::script;
+use crate::backend::woken::Woken;
+
+/// With a connection of so much room in each direction to a server that has the script, and the server's end of it.
+fn connected(room: usize) -> (Calls, DuplexStream) {
+    let (mut connection, server) = connection(room);
+    connection.loaded.push(ECHO.name);
+    let mut calls = Calls::new();
+    calls.connected(connection);
+    (calls, server)
+}
+
+fn echo(text: &str) -> Request {
+    Request::Call(script(&ECHO, &[], &[text]))
+}
+
+/// As long as the counter stays as it is.
+fn connected_to_a_primary() -> (Calls, DuplexStream, Arc<AtomicU64>) {
+    let (mut calls, server) = connected(1_000);
+    let changes = Arc::new(AtomicU64::new(1));
+    calls.mandate = Mandate::now(&changes);
+    (calls, server, changes)
+}
+
+async fn answer(calls: &mut Calls) -> (u64, Outcome<Value>) {
+    let (op, outcome) = poll_fn(|cx| calls.poll_answer(cx)).await;
+    (op.0, outcome)
+}
+
+/// What stands between may know EVALSHA only.
+#[tokio::test]
+async fn a_script_that_is_not_known_though_its_text_was_sent_is_refused() {
+    let (mut calls, mut server) = connected(1_000);
+    calls.submit(OpId(1), echo("1"), Duration::from_secs(60));
+    for read in ["EVALSHA", "EVAL\r\n"] {
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        let mut request = Vec::new();
+        server.read_buf(&mut request).await.expect("a request");
+        assert!(String::from_utf8_lossy(&request).contains(read), "{read}");
+        server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+    }
+    let (_, outcome) = answer(&mut calls).await;
+    assert!(
+        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy),
+        "{outcome:?}"
+    );
+}
+
+/// The last of those in flight is not begun when it times out.
+#[tokio::test(start_paused = true)]
+async fn calls_held_back_for_lost_scripts_are_sent_whatever_becomes_of_those_before() {
+    let (mut calls, mut server) = connected(1_000);
+    let seconds = |number| Duration::from_secs(number);
+    calls.submit(OpId(1), echo("1"), seconds(60));
+    calls.submit(OpId(2), echo(&"x".repeat(200_000)), seconds(1));
+    calls.submit(OpId(3), echo("3"), seconds(2));
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    calls.submit(OpId(4), echo("4"), seconds(60));
+    calls.submit(OpId(5), echo("5"), seconds(1));
+    let mut refused = Vec::new();
+    for _ in 0..4 {
+        let (op, outcome) = answer(&mut calls).await;
+        refused.push((op, matches!(outcome, Outcome::NotExecuted(_))));
+    }
+    refused.sort_unstable();
+    // The first must not come after the second, which may have been executed.
+    assert_eq!(refused, [(1, true), (2, false), (3, true), (5, true)]);
+    let serve = async {
+        let mut read = Vec::new();
+        while !read.ends_with(b"$1\r\n4\r\n") {
+            server.read_buf(&mut read).await.expect("a part");
+        }
+        server.write_all(b":2\r\n$1\r\n4\r\n").await.expect("room");
+    };
+    let ((), answered) = tokio::join!(serve, answer(&mut calls));
+    assert_eq!(answered, (4, Outcome::Done(Value::Text("4".to_owned()))));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_again_behind_a_script_that_was_given_up() {
+    let (mut calls, mut server) = connected(1_000);
+    calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+    calls.submit(OpId(2), echo("2"), Duration::from_secs(1));
+    assert!(matches!(answer(&mut calls).await, (2, Outcome::Unknown(_))));
+    server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+    let (op, outcome) = answer(&mut calls).await;
+    let busy = matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
+    assert!(op == 1 && busy, "{outcome:?}");
+}
+
+/// Much is answered at once, all the time.
+#[tokio::test(start_paused = true)]
+async fn a_call_has_its_time_however_busy_the_connection_is() {
+    let (mut calls, mut server) = connected(100_000);
+    calls.submit(OpId(1), echo(&"x".repeat(200_000)), Duration::from_secs(600));
+    calls.submit(OpId(2), echo("late"), Duration::from_secs(1));
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    server.write_all(b":1\r\n").await.expect("room");
+    let (op, outcome) = answer(&mut calls).await;
+    assert!(op == 2 && matches!(outcome, Outcome::NotExecuted(_)), "{outcome:?}");
+    assert_eq!(answer(&mut calls).await, (1, Outcome::Done(Value::Int(1))));
+}
+
+#[tokio::test]
+async fn nothing_is_written_to_a_server_once_it_is_deposed() {
+    let (mut calls, mut server, changes) = connected_to_a_primary();
+    calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+    changes.fetch_add(1, Ordering::Release);
+    assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
+    calls.submit(OpId(2), echo("2"), Duration::from_secs(9));
+    assert!(matches!(answer(&mut calls).await, (2, Outcome::NotExecuted(_))));
+    let mut read = Vec::new();
+    server.read_to_end(&mut read).await.expect("the end");
+    assert!(read.is_empty(), "{read:?}");
+}
+
+/// Whether the connection was told to end, so that a new one is made.
+fn is_replaced(end: &Notify) -> bool {
+    end.notified().now_or_never().is_some()
+}
+
+/// Submits a call that times out.
+async fn in_vain(calls: &mut Calls, op: u64) {
+    calls.submit(OpId(op), echo("x"), SILENCE);
+    assert!(matches!(answer(calls).await, (other, Outcome::Unknown(_)) if other == op));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_silence_of_one_connection_is_not_held_against_the_next() {
+    let (mut calls, _first) = connected(1_000);
+    in_vain(&mut calls, 1).await;
+    calls.disconnected("cut");
+    let (next, _second) = connection(1_000);
+    let end = Arc::clone(&next.end);
+    calls.connected(next);
+    in_vain(&mut calls, 2).await;
+    assert!(!is_replaced(&end));
+    in_vain(&mut calls, 3).await;
+    assert!(is_replaced(&end));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_replies_are_late_is_not_silent() {
+    let (connection, mut server) = connection(1_000);
+    let end = Arc::clone(&connection.end);
+    let mut calls = Calls::new();
+    calls.connected(connection);
+    for op in 1..6 {
+        in_vain(&mut calls, op).await;
+        server.write_all(b"$1\r\nx\r\n").await.expect("room");
+        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(!is_replaced(&end), "after {op}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_login_without_an_answer_ends_in_time() {
+    let (mut calls, _server) = connected(1_000);
+    calls.submit(OpId(1), echo("x"), SILENCE);
+    let (told, login) = oneshot::channel();
+    calls.log_in(&Credentials::new("", "secret"), told);
+    // The timer rings for the call first.
+    assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
+    let ended = tokio::time::timeout(2 * COMMAND_TIMEOUT, async {
+        tokio::select! {
+            result = login => result,
+            early = answer(&mut calls) => panic!("{early:?}"),
+        }
+    });
+    assert_eq!(ended.await.expect("in time").expect("told"), Err(LATE.to_owned()));
+}
+
+#[tokio::test]
+async fn every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scripts() {
+    let (mut calls, mut server) = connected(1_000);
+    for op in 1..3 {
+        calls.submit(OpId(op), echo("x"), Duration::from_secs(9));
+    }
+    server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    calls.submit(OpId(3), echo("x"), Duration::from_secs(9));
+    calls.disconnected("cut");
+    let mut answers = Vec::new();
+    while let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) {
+        answers.push((op.0, matches!(outcome, Outcome::NotExecuted(_))));
+    }
+    answers.sort_unstable();
+    assert_eq!(answers, [(1, true), (2, false), (3, true)]);
+    assert!(calls.is_idle());
+}
+
+#[tokio::test]
+async fn a_call_in_flight_wakes_nobody_before_its_answer() {
+    let (mut calls, _server) = connected(1_000);
+    let woken = Arc::<Woken>::default();
+    for number in 1..4 {
+        calls.submit(OpId(number), Request::Call(Call::Ping), Duration::from_secs(9));
+        let waker = Arc::clone(&woken).into();
+        assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_pending());
+        assert_eq!(woken.times(), 0);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_already_lies_there_does_not_count_either() {
+    let (mut calls, mut server, changes) = connected_to_a_primary();
+    calls.submit(OpId(1), echo("1"), Duration::from_secs(9));
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    server.write_all(b"$7\r\ngranted\r\n").await.expect("room");
+    changes.fetch_add(1, Ordering::Release);
+    let told = answer(&mut calls).await;
+    assert!(matches!(told, (1, Outcome::Unknown(_))), "{told:?}");
+}
