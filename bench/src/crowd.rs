@@ -20,11 +20,13 @@ pub(crate) struct Crowd {
     /// Tells each wait.
     pub(crate) each: bool,
     pub(crate) length: Duration,
+    /// How long each keeps the lock.
+    pub(crate) hold: Duration,
 }
 
-/// Each task locks and unlocks for `length`, with nothing in between.
+/// Each task locks and unlocks for `length`, with nothing in between but the time it keeps the lock.
 pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Value {
-    let Crowd { tasks, distinct, each, length } = crowd;
+    let Crowd { tasks, distinct, each, length, hold } = crowd;
     let start = Arc::new(Barrier::new(usize::try_from(tasks).unwrap_or(usize::MAX)));
     let mut crowd = JoinSet::new();
     for task in 0..tasks {
@@ -32,7 +34,7 @@ pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Va
         if !distinct {
             lock.prepare().await;
         }
-        crowd.spawn(work(lock, Arc::clone(&start), length));
+        crowd.spawn(work(lock, Arc::clone(&start), length, hold));
     }
     let begin = now();
     let mut waits = Vec::new();
@@ -56,7 +58,7 @@ pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Va
     answer
 }
 
-async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration) -> Vec<u64> {
+async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration, hold: Duration) -> Vec<u64> {
     let mut waits = Vec::new();
     start.wait().await;
     let end = now() + u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
@@ -67,6 +69,9 @@ async fn work<L: Lock>(lock: L, start: Arc<Barrier>, length: Duration) -> Vec<u6
         }
         let guard = lock.acquire().await;
         waits.push(now() - asked);
+        if !hold.is_zero() {
+            tokio::time::sleep(hold).await;
+        }
         L::release(guard).await;
     }
 }

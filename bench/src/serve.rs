@@ -47,8 +47,8 @@ async fn load<S: Service>(service: Arc<S>, guards: Arc<Guards<S>>, command: Valu
         "pairs" => pairs::run(&*service, &name, number("count")).await,
         "crowd" => {
             let said = |field: &str| command[field].as_bool().unwrap_or(false);
-            let (tasks, length) = (number("tasks"), length("us"));
-            let crowd = Crowd { tasks, distinct: said("distinct"), each: said("each"), length };
+            let (tasks, hold, length) = (number("tasks"), length("hold_us"), length("us"));
+            let crowd = Crowd { tasks, distinct: said("distinct"), each: said("each"), length, hold };
             crowd::run(&*service, &name, crowd).await
         }
         "queue" => crowd::queue(&*service, &name, number("tasks")).await,

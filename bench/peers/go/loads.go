@@ -42,7 +42,7 @@ func turns(locks service, told command) answer {
 	return answer{"turns": turns}
 }
 
-// Many tasks at once, on one name or each on its own. Each locks and unlocks until time is up.
+// Many tasks at once, on one name or each on its own. Each locks, keeps and unlocks until time is up.
 func crowd(locks service, told command) answer {
 	waits := make([][]int64, told.Tasks)
 	var ready, done sync.WaitGroup
@@ -56,7 +56,7 @@ func crowd(locks service, told command) answer {
 		done.Go(func() {
 			ready.Done()
 			<-start
-			waits[task] = work(locks, name, micros(told.Micros))
+			waits[task] = work(locks, name, micros(told.Micros), micros(told.Hold))
 		})
 	}
 	ready.Wait()
@@ -66,7 +66,7 @@ func crowd(locks service, told command) answer {
 	return summary(waits, now()-begin)
 }
 
-func work(locks service, name string, length time.Duration) (waits []int64) {
+func work(locks service, name string, length, hold time.Duration) (waits []int64) {
 	for end := now() + length.Nanoseconds(); ; {
 		asked := now()
 		if asked >= end {
@@ -74,6 +74,9 @@ func work(locks service, name string, length time.Duration) (waits []int64) {
 		}
 		release := locks(name)
 		waits = append(waits, now()-asked)
+		if hold > 0 {
+			time.Sleep(hold)
+		}
 		release()
 	}
 }

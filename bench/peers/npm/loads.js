@@ -44,11 +44,11 @@ export class Loads {
     return { turns };
   }
 
-  /** Many tasks at once, on one name or each on its own. Each locks and unlocks until time is up. */
-  async crowd({ name, tasks, distinct, us }) {
+  /** Many tasks at once, on one name or each on its own. Each locks, keeps and unlocks until time is up. */
+  async crowd({ name, tasks, distinct, us, hold_us }) {
     const begin = now();
     const crowd = Array.from({ length: tasks }, (_, task) =>
-      work(this.#lock(distinct ? `${name}:${task}` : name), us * 1_000),
+      work(this.#lock(distinct ? `${name}:${task}` : name), us * 1_000, hold_us / 1_000),
     );
     const waits = await Promise.all(crowd);
     return summary(waits, now() - begin);
@@ -84,12 +84,15 @@ export class Loads {
   }
 }
 
-async function work(lock, length) {
+async function work(lock, length, hold) {
   const waits = [];
   const end = now() + length;
   for (let asked = now(); asked < end; asked = now()) {
     await lock.acquire();
     waits.push(now() - asked);
+    if (hold > 0) {
+      await sleep(hold);
+    }
     await lock.release();
   }
   return waits;

@@ -65,6 +65,7 @@ impl Judge<'_> {
             self.ratio_at_least("processes-4x16", own, "redisson", 10.0);
             self.figure_at_least("processes-4x16", own, "least share", 0.5);
             self.figure_at_most("processes-4x16", own, "most share", 2.0);
+            self.figure_at_least("kept-8x1", own, "least share", 0.5);
         }
         for (own, floor) in [("current", "floor-current"), ("thread", "floor-thread")] {
             self.ratio_at_least("processes-4x16", own, floor, 1.0);

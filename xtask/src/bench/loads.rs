@@ -15,6 +15,7 @@ use super::figures::number;
 use super::figures::numbers;
 use super::figures::percentile;
 use super::fleet::Worker;
+use super::programs::FLOORS;
 use super::programs::OWN;
 use super::programs::Programs;
 use super::programs::everybody;
@@ -26,6 +27,16 @@ use super::server_time;
 
 /// For all the blocks of a peer under one load.
 const ENOUGH: Duration = Duration::from_secs(120);
+
+/// Of each process.
+#[derive(Default)]
+struct Crowd {
+    tasks: u64,
+    /// Each on its own name.
+    distinct: bool,
+    /// How long each keeps the lock, in microseconds.
+    hold_us: u64,
+}
 
 /// What one kind did in one block.
 struct Block {
@@ -53,15 +64,19 @@ pub(crate) fn all(
     }
     if plan.wants("one-name") {
         for tasks in [2, 8, 64] {
-            bench.crowd(&format!("one-name-{tasks}"), 1, tasks, false)?;
+            bench.crowd(&format!("one-name-{tasks}"), 1, Crowd { tasks, ..Crowd::default() })?;
         }
     }
     if plan.wants("processes") {
-        bench.crowd("processes-4x16", 4, 16, false)?;
+        bench.crowd("processes-4x16", 4, Crowd { tasks: 16, ..Crowd::default() })?;
+    }
+    if plan.wants("kept") {
+        bench.crowd("kept-8x1", 8, Crowd { tasks: 1, hold_us: 20_000, ..Crowd::default() })?;
     }
     if plan.wants("distinct") {
         for tasks in [1, 8, 64, 1_000] {
-            bench.crowd(&format!("distinct-{tasks}"), 1, tasks, true)?;
+            let each = Crowd { tasks, distinct: true, ..Crowd::default() };
+            bench.crowd(&format!("distinct-{tasks}"), 1, each)?;
         }
     }
     Ok(())
@@ -105,18 +120,30 @@ impl Bench<'_> {
         })
     }
 
-    fn crowd(&mut self, load: &str, processes: usize, tasks: u64, distinct: bool) -> Result<(), String> {
-        let length = if self.plan.quick { 100_000 } else { 250_000 };
+    fn crowd(&mut self, load: &str, processes: usize, crowd: Crowd) -> Result<(), String> {
+        let Crowd { tasks, distinct, hold_us } = crowd;
         let mut wanted = everybody();
-        if processes > 1 {
+        let length = if hold_us > 0 {
+            // Nothing about it is a matter of the client's speed.
+            wanted.retain(|kind| !FLOORS.contains(kind));
+            // Six turns for each process.
+            50 * hold_us
+        } else if self.plan.quick {
+            100_000
+        } else {
+            250_000
+        };
+        if processes > 1 && tasks > 1 {
             wanted.push("thread-no-hand-off");
         }
         let kinds = self.kinds(load, &wanted);
         let name = load.to_owned();
         self.alternate(load, &kinds, processes, &mut |workers| {
             let name = format!("{name}:{}", workers[0].pid);
-            let load =
-                json!({ "do": "crowd", "name": name, "tasks": tasks, "distinct": distinct, "us": length });
+            let load = json!({
+                "do": "crowd", "name": name, "tasks": tasks, "distinct": distinct,
+                "us": length, "hold_us": hold_us,
+            });
             let answers = together(workers, &load)?;
             Ok(crowd_of(&answers))
         })

@@ -55,7 +55,7 @@ final class Loads {
         return Map.of("turns", turns);
     }
 
-    /** Many tasks at once, on one name or each on its own. Each locks and unlocks until time is up. */
+    /** Many tasks at once, on one name or each on its own. Each locks, keeps and unlocks until time is up. */
     Map<String, ?> crowd(Command told) throws Exception {
         CountDownLatch ready = new CountDownLatch(told.tasks);
         CountDownLatch start = new CountDownLatch(1);
@@ -65,7 +65,7 @@ final class Loads {
             tasks.add(() -> {
                 ready.countDown();
                 start.await();
-                return work(lock, TimeUnit.MICROSECONDS.toNanos(told.micros));
+                return work(lock, TimeUnit.MICROSECONDS.toNanos(told.micros), told.hold);
             });
         }
         List<Future<long[]>> running = tasks.stream().map(threads::submit).toList();
@@ -76,12 +76,15 @@ final class Loads {
         return summary(waits, System.nanoTime() - begin, told.each);
     }
 
-    private static long[] work(RLock lock, long length) {
+    private static long[] work(RLock lock, long length, long hold) throws InterruptedException {
         LongStream.Builder waits = LongStream.builder();
         long end = System.nanoTime() + length;
         for (long asked = System.nanoTime(); asked < end; asked = System.nanoTime()) {
             lock.lock();
             waits.add(System.nanoTime() - asked);
+            if (hold > 0) {
+                TimeUnit.MICROSECONDS.sleep(hold);
+            }
             lock.unlock();
         }
         return waits.build().toArray();
