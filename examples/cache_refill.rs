@@ -1,4 +1,4 @@
-//! A cache entry expires under load: one process computes it anew, the others take the stale value, or wait for the
+//! A cache entry expires under load: one process computes it again, the others take the stale value, or wait for the
 //! fresh one if there is none.
 //!
 //! ```text
@@ -74,7 +74,7 @@ async fn price(client: &LockClient, cache: &Cache) -> Result<Found, Failure> {
         Ok(Some(guard)) => guard,
         // Somebody is at it, or Redis is away: an old price is better than none.
         Ok(None) | Err(_) if cache.has_value() => return Ok(Found::Stale),
-        // Nothing to fall back on: wait, but not for ever.
+        // Nothing to fall back on: wait, but not forever.
         Ok(None) => refill.try_lock_for(Duration::from_secs(5)).await?.ok_or("nobody computed a price")?,
         Err(error) => return Err(error.into()),
     };

@@ -210,7 +210,7 @@ async fn take_over(stage: &Stage) -> Outcome {
     end(b).await
 }
 
-/// A client on a runtime of its own that stops for ever once the lock is granted; gives its fencing token.
+/// A client on a runtime of its own that stops forever once the lock is granted; gives its fencing token.
 async fn frozen_holder(
     stage: &Stage,
     name: &'static str,

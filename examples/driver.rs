@@ -16,7 +16,7 @@
 //!
 //! | command | ends in | |
 //! |---|---|---|
-//! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, for ever or `wait_ms`; `lease_ms` makes the lease a fixed one |
+//! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, forever or `wait_ms`; `lease_ms` makes the lease a fixed one |
 //! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
 //! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
 //! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |
@@ -81,14 +81,11 @@ use std::time::Duration;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Finding;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
-use redis_reentrant_lock::Sharding;
 use redis_reentrant_lock::Tls;
-use redis_reentrant_lock::WireProfile;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
@@ -137,17 +134,13 @@ fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let mut files = HashMap::new();
     for setting in settings {
         builder = match setting.split_once('=').unwrap_or((setting, "")) {
-            ("keeper", "thread") => builder.keeper(Keeper::Thread),
-            ("keeper", "current") => builder.keeper(Keeper::Current),
+            ("keeper", word) => builder.keeper(word.parse()?),
             ("lease_ms", value) => {
                 lease = millis("lease_ms", value)?;
                 builder.lease(lease)
             }
-            ("profile", "default") => builder.profile(WireProfile::Default),
-            ("profile", "redisson") => builder.profile(WireProfile::Redisson),
-            ("sharded", "auto") => builder.sharding(Sharding::Auto),
-            ("sharded", "on") => builder.sharding(Sharding::On),
-            ("sharded", "off") => builder.sharding(Sharding::Off),
+            ("profile", word) => builder.profile(word.parse()?),
+            ("sharded", word) => builder.sharding(word.parse()?),
             ("handoff", "on") => builder.hand_off(true),
             ("handoff", "off") => builder.hand_off(false),
             (what @ ("ca" | "cert" | "key"), path) => {
@@ -244,6 +237,7 @@ impl From<Error> for Failure {
             Error::TooManyWaiters { .. } => "too_many_waiters",
             Error::Auth { .. } => "auth",
             Error::Denied { .. } => "denied",
+            Error::NotAnnounced { .. } => "not_announced",
             Error::Tls { .. } => "tls",
             Error::Unsupported { .. } => "unsupported",
             Error::Refused { .. } => "refused",

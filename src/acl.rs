@@ -96,7 +96,7 @@ impl RequiredAcl {
     /// # Errors
     ///
     /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis takes none in a rule: write `?`
-    /// in the place of each of its bytes) or control characters, one longer than 512 bytes, an open `[`, a `\` at the end.
+    /// instead of each of its bytes) or control characters, one longer than 512 bytes, an open `[`, a `\` at the end.
     /// [`Error::InvalidName`]: without wildcards, what is not allowed as a name.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self> {
         if patterns.is_empty() {

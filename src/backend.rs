@@ -59,7 +59,7 @@ impl Routes {
 /// * `Done` and `NotExecuted` are final: no copy of the call can still execute. Anything else is `Unknown`.
 /// * After the first `Up` of a server there is a `Down` before its next `Up`; the same for `PubSubUp` and `PubSubDown`.
 /// * All answers of a connection come before the `Up` of the next one.
-/// * Connections are made, watched and replaced without being asked, for ever, until `close`.
+/// * Connections are made, watched and replaced without being asked, forever, until `close`.
 /// * No subscription survives a `PubSubDown`: the engine subscribes again after `PubSubUp`.
 pub(crate) trait Backend: Send {
     /// Sends a call. If the connection is down it is answered `NotExecuted`; it is never kept for later.

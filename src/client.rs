@@ -162,7 +162,8 @@ impl LockClient {
     }
 
     /// What the Redis user of this client has to be allowed, for the locks whose names match any of these patterns:
-    /// the `ACL SETUSER` line that allows this and no more. No I/O.
+    /// the `ACL SETUSER` line that allows this and no more, for a user `locks`: [`RequiredAcl::user`] names another. The line
+    /// takes away what that user was allowed before, passwords included. No I/O.
     ///
     /// # Errors
     ///

@@ -1,11 +1,14 @@
 //! The settings of a client, each with its default and the reason for it.
 
+use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::lease::LeaseMs;
 use crate::name::WireProfile;
 
-/// Whether wake-ups travel over sharded pub/sub (`SPUBLISH`, Redis 7 and later, Cluster).
+/// Whether wake-ups travel over sharded pub/sub (`SPUBLISH`, Redis 7 and later, Cluster). As text, `auto`, `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Sharding {
@@ -31,7 +34,7 @@ pub enum Topology {
     Cluster,
 }
 
-/// Where the keeper (connections, timers, watchdog) runs.
+/// Where the keeper (connections, timers, watchdog) runs. As text, `thread` or `current`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Keeper {
@@ -48,6 +51,41 @@ pub enum Keeper {
     /// time would run away from a real one.
     Current,
 }
+
+/// One word for each, as configuration files have it: read and written.
+macro_rules! words {
+    ($setting:ident, $option:literal: $($word:literal = $variant:ident),+ or $last:literal = $last_variant:ident) => {
+        impl fmt::Display for $setting {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(match self {
+                    $(Self::$variant => $word,)+
+                    Self::$last_variant => $last,
+                })
+            }
+        }
+
+        impl FromStr for $setting {
+            type Err = Error;
+
+            fn from_str(word: &str) -> Result<Self, Error> {
+                match word {
+                    $($word => Ok(Self::$variant),)+
+                    $last => Ok(Self::$last_variant),
+                    other => Err(Error::InvalidOption {
+                        option: $option,
+                        given: format!("{other:?}"),
+                        allowed: concat!(words!(@list $($word),+), " or ", $last).to_owned(),
+                    }),
+                }
+            }
+        }
+    };
+    (@list $first:literal $(, $more:literal)*) => { concat!($first $(, ", ", $more)*) };
+}
+
+words!(Sharding, "sharding": "auto" = Auto, "on" = On or "off" = Off);
+words!(Keeper, "keeper": "thread" = Thread or "current" = Current);
+words!(WireProfile, "profile": "default" = Default or "redisson" = Redisson);
 
 /// What the engine needs to know.
 #[derive(Debug, Clone)]
@@ -82,4 +120,40 @@ impl Config {
     pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
     pub(crate) const MAX_WAITERS: usize = 100_000;
     pub(crate) const MAX_HOLD_COUNT: u32 = 65_535;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_read_as_they_are_written() {
+        for sharding in [Sharding::Auto, Sharding::On, Sharding::Off] {
+            assert_eq!(sharding.to_string().parse::<Sharding>().expect("its own word"), sharding);
+        }
+        for keeper in [Keeper::Thread, Keeper::Current] {
+            assert_eq!(keeper.to_string().parse::<Keeper>().expect("its own word"), keeper);
+        }
+        for profile in [WireProfile::Default, WireProfile::Redisson] {
+            assert_eq!(profile.to_string().parse::<WireProfile>().expect("its own word"), profile);
+        }
+        assert_eq!(format!("{:>5}", Sharding::On), "   on");
+    }
+
+    #[test]
+    fn other_words_are_refused_with_those_that_are_allowed() {
+        let said = |error: Error| error.to_string();
+        assert_eq!(
+            "On".parse::<Sharding>().map_err(said),
+            Err("sharding \"On\" is not allowed: it must be auto, on or off".to_owned())
+        );
+        assert_eq!(
+            "".parse::<Keeper>().map_err(said),
+            Err("keeper \"\" is not allowed: it must be thread or current".to_owned())
+        );
+        assert_eq!(
+            "java".parse::<WireProfile>().map_err(said),
+            Err("profile \"java\" is not allowed: it must be default or redisson".to_owned())
+        );
+    }
 }

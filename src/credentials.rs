@@ -22,7 +22,7 @@ impl Credentials {
     }
 
     /// How long from now on the server accepts them, such as a token's lifetime. The provider is asked for newer ones
-    /// when three quarters of it are over. Default: for ever.
+    /// when three quarters of it are over. Default: forever.
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
         self
@@ -44,9 +44,9 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 /// Where logins come from when they change: a secret store, or the token service of a managed cloud.
 ///
 /// It is asked at every new connection: commands and pub/sub have one each, for each server, and
-/// while no primary of a cluster answers its nodes are asked anew, every 50 ms at first and once a second at last. So a changed password
+/// while no primary of a cluster answers its nodes are asked again, every 50 ms at first and once a second at last. So a changed password
 /// is taken up by itself. When credentials are only [valid for some time](Credentials::valid_for), it is asked again
-/// before that is over: the connection for commands then logs in anew as it is, so that no hold and no renewal
+/// before that is over: the connection for commands then logs in again as it is, so that no hold and no renewal
 /// notices, and the one for pub/sub is replaced.
 ///
 /// A refused login is no lasting error with a provider: it is asked again, after a pause of 20 ms at first and 1 s at

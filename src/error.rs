@@ -106,6 +106,15 @@ pub enum Error {
         /// Redis's own words.
         message: String,
     },
+    /// The lock is released, but its waiters could not be told of it: the Redis user may not publish. They find out by
+    /// themselves, after 5 s at the latest.
+    #[error("lock \"{name}\" is released, but {message}")]
+    NotAnnounced {
+        /// The lock name.
+        name: String,
+        /// What was refused.
+        message: String,
+    },
     /// No secure connection: a certificate is missing or not accepted, or only one side speaks TLS.
     #[error("no secure connection to Redis: {message}")]
     Tls {
@@ -124,8 +133,8 @@ pub enum Error {
         /// Redis's own words.
         message: String,
     },
-    /// The client was shut down.
-    #[error("the lock client is shut down")]
+    /// The client was shut down, or its runtime has ended.
+    #[error("the lock client was shut down, or its runtime has ended")]
     Closed,
 }
 
@@ -137,8 +146,9 @@ fn shown(duration: &Duration) -> String {
 }
 
 impl Error {
-    /// Whether the same call may succeed later without anybody changing anything: [`EndsSoon`](Self::EndsSoon) after the
-    /// next renewal of a watched hold, never with a fixed lease.
+    /// Whether the same call may succeed later without anybody changing anything: [`Unavailable`](Self::Unavailable),
+    /// [`TooManyWaiters`](Self::TooManyWaiters) and [`EndsSoon`](Self::EndsSoon). Of a watched hold the last of them ends with the next
+    /// renewal; with a fixed lease, and near `max_hold`, it stays although this says true.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
     }
@@ -237,7 +247,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (16, 11));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (17, 11));
     }
 
     #[test]

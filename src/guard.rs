@@ -98,8 +98,9 @@ impl Guard {
         self.cell.loss()
     }
 
-    /// Waits until the lock is lost, and says why: at [`valid_until`](Self::valid_until) at the latest, but for what a timer
-    /// of this process is late by (1 to 2 ms on an idle machine). Never returns for a hold that is released properly.
+    /// Waits until the lock is lost, and says why: at [`valid_until`](Self::valid_until) at the latest, plus what a timer
+    /// of this process is late by (1 to 2 ms on an idle machine). Of a hold that is released it never returns: use it in
+    /// `select!`, or use [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -236,7 +237,7 @@ impl Guard {
     ///
     /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
     /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
-    /// [`Error::Denied`] with PUBLISH in it: the lock is free, but waiters find that out by themselves.
+    /// [`Error::NotAnnounced`]: the lock is free, but waiters find that out by themselves.
     /// [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
     /// refusals: if they last, the lock is free when its lease ends.
     /// [`Error::Closed`] after a shutdown.

@@ -75,26 +75,30 @@
 //!    them: use a scope or a [`Mutex`] there;
 //! 4. outside Tokio: [`Error::NoOwner`].
 //!
-//! A spawned task is another owner than its parent. A parent that holds a lock and waits for a child that takes the same one
-//! waits for ever; after 10 s the log says so. The same goes for a thread of `spawn_blocking`; `block_in_place` stays in the task.
-//! A task that hands its guard to another one and goes on (a connection's, whose handler answers before the job is done) may
-//! re-enter what that one is still at work on: take a [`Mutex`] for such jobs. In the child of a `fork` the keeper's
-//! thread does not exist, and nothing of a client works: connect after it. Guards may be moved, and release their level anywhere; that moves no
-//! ownership. Two clients never share owners.
+//! * **Parent and child**: a spawned task is another owner than its parent. A parent that holds a lock and waits for a child
+//!   that takes the same one never ends; after 10 s the log says so. The same goes for a thread of `spawn_blocking`;
+//!   `block_in_place` stays in the task.
+//! * **A guard handed to another task**: the task that took it is still the owner, so its next `lock()` of that name
+//!   succeeds at once, while the other task is still at work under the guard (a connection's task, whose handler answers
+//!   before the job is done). Take a [`Mutex`] for such jobs. Guards may be moved, and release their level anywhere; that moves no ownership.
+//! * **`fork`**: the keeper's thread does not exist in the child, and nothing of a client works there. Connect after it.
+//! * Two clients never share owners.
+//!
+//! Locks, guards and clients are `Send`, `Sync` and `'static`; all futures are `Send`.
 //!
 //! # Which lock?
 //!
 //! | | [`ReentrantLock`] | [`Mutex`] |
 //! |---|---|---|
-//! | taking it again while holding it | another level | waits for ever |
+//! | taking it again while holding it | another level | waits forever |
 //! | owner | scope, task or thread | each acquisition |
 //! | branches of `join!` | re-enter each other's, unless scoped | kept apart |
 //! | executor | Tokio, or any inside a scope | any |
 //! | take it for | functions that lock and call each other | everything else |
 //!
 //! Both use the same key, so they exclude each other. Fair locks across processes, read-write locks, semaphores and locks on
-//! several names at once do not exist here yet. Waiters of one client are served in order; between processes
-//! whoever comes first after a release gets the lock.
+//! several names at once do not exist here yet. Waiters of one client are served in order; between processes there is no
+//! fixed order, but whoever has released steps back until the others have had a turn.
 //!
 //! # What you get, and what no lease lock can give
 //!
@@ -103,10 +107,9 @@
 //! 1. your clock and the server's run at the same rate within 1 %, and nobody sets the server's clock;
 //! 2. the server keeps its data for the length of a lease: no restart without persistence, no failover that loses the last
 //!    writes, no eviction (`maxmemory-policy noeviction`), nobody deletes the key;
-//! 3. everybody who takes the name does so by this protocol;
-//! 4. you ask the guard before you act.
+//! 3. everybody who takes the name does so by this protocol.
 //!
-//! If 1 to 3 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
+//! So ask the guard before you act. If 1 to 3 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
 //!
 //! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard or attempt by more than one
 //! lease; an acquisition that ended in `Ok(None)` or an error and stays held all the same (what it may have left behind is
@@ -115,7 +118,7 @@
 //! **What no lease lock can give:** between your question to the guard and the effect of your write the process can be
 //! suspended, or the network hold the write back, for longer than the lease. Then somebody else has the lock while your write
 //! arrives. If two writers would do damage, send the fencing token along and let the receiver refuse smaller ones. With
-//! that it no longer matters whether 1, 2 or 4 hold. (A token can only go backwards if the server loses its data *and* its
+//! that it no longer matters whether 1 and 2 hold, nor when you asked. (A token can only go backwards if the server loses its data *and* its
 //! clock goes back.)
 //!
 //! | server | survives | can grant twice after |
@@ -138,7 +141,7 @@
 //! | `redis-sentinel://s1,s2,s3/primary_name` | the primary that the sentinels name. A change of it is heard on all of them; all holds are then asked about, and what the new one does not know is [lost](LossReason::ServerLostData) |
 //! | `redis-cluster://n1,n2,n3` | a cluster. Each primary has its own connections, so that one that is dead or frozen costs the others' locks nothing; slots may move meanwhile |
 //!
-//! `rediss` in the place of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all of it. What each survives, which
+//! `rediss` instead of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all of it. What each survives, which
 //! settings it needs and what happens in an outage is on [the page on deployment](docs::deployment).
 //! [`LockClient::preflight`] looks at a server before it is relied on, [`RequiredAcl`] prints the user that it needs, and a
 //! [`CredentialProvider`] changes passwords while locks are held. Clients that contend use the same
@@ -216,12 +219,12 @@
 //! | | the first in line has waited more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
 //! | | waiting for 10 s for this same client; grants without wake-ups | warn |
 //! | `renew` | renewed (`holds`) | trace |
-//! | | renewal failed (`holds`, `cause`); none confirmed for a while (`holds`, and `name`, `hold` of one of them); clock jump | warn |
+//! | | renewal failed (`holds`, `cause`); none confirmed for half a lease (`holds`, and `name`, `hold` of one of them); clock jump | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
 //! | | a dropped guard's release failed; publishing was refused; the server forgot a release | warn |
 //! | `lost` | (`name`, `hold`, `reason`) | warn |
 //! | `link` | connected (`client`, `address`, `version`); connected again for wake-ups (`address`) | info |
-//! | | disconnected (`address`, `cause`, `holds` there), also of a connection for wake-ups; a newer login was not to be had (`cause`) | warn |
+//! | | disconnected (`address`, `cause`, `holds` there), also of a connection for wake-ups; a newer login could not be obtained (`cause`) | warn |
 //! | none | the keeper panicked | error |
 //! | | the keeper's runtime has ended | warn |
 //! | | connections did not close in time | debug |
@@ -237,10 +240,12 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis | no |
-//! | `fred-config` | pass a `fred` configuration in; outside semver | no |
-//! | `rustls` | [`Tls`]: `rediss://` with rustls and ring | no |
+//! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis. Compiles Lua, so it needs a C compiler | no |
+//! | `fred-config` | pass a configuration of `fred` 10.1 in; outside semver | no |
+//! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
+//!
+//! Without either of the last two, an address that asks for TLS is [`Error::InvalidUrl`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

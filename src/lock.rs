@@ -30,7 +30,7 @@ use crate::trace;
 /// // Give up after 2 s. Once granted nobody renews it: free after 10 s at the latest.
 /// let options = LockOptions::new().wait(Duration::from_secs(2)).lease(Duration::from_secs(10));
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "a setter gives the changed options back and leaves the ones it was called on as they are"]
 pub struct LockOptions {
     lease: Option<Duration>,
@@ -49,8 +49,8 @@ impl LockOptions {
     ///
     /// Dropping the guard frees the lock earlier. To keep the name busy until the lease ends keep the guard.
     ///
-    /// On a nested level the longest lease of the hold counts, and while a watched level lives the hold is renewed. What
-    /// must end in any case has a [`max_hold`](Self::max_hold).
+    /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of them is watched: a fixed
+    /// lease inside a watched level ends nothing. For a limit that always applies there is [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -64,9 +64,9 @@ impl LockOptions {
     }
 
     /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold; then it is lost as
-    /// [`MaxHold`](crate::LossReason::MaxHold). It ends a little early, since the server's key must not outlive it: by up to
-    /// a tenth, or ten round trips if that is more, but no more than the command timeout and no more than half; and by 1 %
-    /// and 2 ms. Of several levels the nearest end
+    /// [`MaxHold`](crate::LossReason::MaxHold). The guard stops a little earlier, so that the key on the server does not
+    /// outlive it: by a tenth, or by ten round trips if that is more, but by no more than the command timeout or half of it; and
+    /// by 1 % and 2 ms for the clocks. Of several levels the nearest end
     /// counts. A nested level that asks for less than the hold has lasted already is refused
     /// ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {

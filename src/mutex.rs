@@ -12,9 +12,9 @@ use crate::owner::OwnerKey;
 /// A lock without re-entry: every acquisition is its own owner. What most async code wants; works on any executor.
 ///
 /// It excludes [`ReentrantLock`](crate::ReentrantLock)s of the same name, and the other way round: they share the key.
-/// Acquiring it again while holding its guard waits for ever.
+/// Acquiring it again while holding its guard waits forever.
 ///
-/// Cheap to clone and to make anew: handles of one client and name are the same lock.
+/// Cheap to clone and to make: handles of one client and name are the same lock.
 #[derive(Clone, Debug)]
 pub struct Mutex(Lock);
 
@@ -216,8 +216,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same. `Denied`
-    /// with PUBLISH in it: the lock is free, but not everybody was told.
+    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same.
+    /// [`Error::NotAnnounced`]: the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///
@@ -237,7 +237,8 @@ impl Mutex {
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) named it, and from nobody else. False if it did not
     /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one. A
-    /// thread of Redisson keeps its name: it may have taken the lock anew since.
+    /// thread of Redisson has the same name in all its holds: if it has released and taken the lock again since, that later
+    /// hold is taken away.
     ///
     /// # Errors
     ///

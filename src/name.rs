@@ -89,7 +89,7 @@ impl fmt::Display for LockName {
     }
 }
 
-/// How wake-up channels are spelled.
+/// How wake-up channels are spelled. As text, `default` or `redisson`.
 ///
 /// Clients only wake each other when they use the same profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -16,7 +16,7 @@ use crate::owner::OwnerKey;
 /// their task, so they **re-enter each other's locks**: give each its own [`Owner`](crate::Owner), or use a
 /// [`Mutex`](crate::Mutex).
 ///
-/// Cheap to clone and to make anew: handles of one client and name are the same lock.
+/// Cheap to clone and to make: handles of one client and name are the same lock.
 #[derive(Clone, Debug)]
 pub struct ReentrantLock(Lock);
 
@@ -222,8 +222,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same. `Denied`
-    /// with PUBLISH in it: the lock is free, but not everybody was told.
+    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same.
+    /// [`Error::NotAnnounced`]: the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///
@@ -243,7 +243,8 @@ impl ReentrantLock {
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) named it, and from nobody else. False if it did not
     /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one. A
-    /// thread of Redisson keeps its name: it may have taken the lock anew since.
+    /// thread of Redisson has the same name in all its holds: if it has released and taken the lock again since, that later
+    /// hold is taken away.
     ///
     /// # Errors
     ///

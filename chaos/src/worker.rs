@@ -48,7 +48,6 @@ pub(crate) struct Settings {
 
 impl Settings {
     pub(crate) fn words(&self) -> Vec<String> {
-        let keeper = if self.keeper == Keeper::Thread { "thread" } else { "current" };
         vec![
             format!("url={}", self.url),
             format!("seed={}", self.seed),
@@ -57,7 +56,7 @@ impl Settings {
             format!("tasks={}", self.tasks),
             format!("log={}", self.log.display()),
             format!("store={}", self.store.display()),
-            format!("keeper={keeper}"),
+            format!("keeper={}", self.keeper),
             format!("waits_end={}", self.waits_end),
         ]
     }
@@ -74,7 +73,7 @@ impl Settings {
             log: PathBuf::from(given.get("log")?),
             store: PathBuf::from(given.get("store")?),
             waits_end: *given.get("waits_end")? == "true",
-            keeper: if *given.get("keeper")? == "current" { Keeper::Current } else { Keeper::Thread },
+            keeper: given.get("keeper")?.parse().ok()?,
         })
     }
 }

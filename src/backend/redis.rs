@@ -41,6 +41,7 @@ use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -85,6 +86,8 @@ pub(crate) struct RedisBackend {
     subscriptions: Option<Box<Subscriptions>>,
     /// Of the process that the last command connection led to. Empty: not known.
     run_id: String,
+    /// When a connection led to another process than the one before. What was dialled earlier may have led to the old one.
+    moved_at: Option<Instant>,
     /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
     others: Arc<Bell>,
     life: Life,
@@ -133,6 +136,7 @@ impl RedisBackend {
             pubsub_events,
             subscriptions: None,
             run_id: String::new(),
+            moved_at: None,
             others: Arc::default(),
             life: Life::Open { stop, links },
             turn: 0,
@@ -229,20 +233,17 @@ impl RedisBackend {
             }
             CommandEvent::Down { cause } => {
                 self.calls.disconnected(&cause);
-                if let Some(subscriptions) = &mut self.subscriptions {
-                    subscriptions.outlived = true;
-                }
                 BackendEvent::Down { server: ServerId::ONLY, cause }
             }
             CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
         })
     }
 
-    /// The address may be another server's by now: then what is still subscribed at the old one hears nothing.
+    /// The address may be another server's by now: what is subscribed at the old one hears nothing, or is not counted.
     fn follow(&mut self, run_id: &str) {
-        let another = !self.run_id.is_empty() && self.run_id != run_id;
-        if let Some(subscriptions) = &mut self.subscriptions {
-            if std::mem::take(&mut subscriptions.outlived) && another {
+        if !self.run_id.is_empty() && self.run_id != run_id {
+            self.moved_at = Some(Instant::now());
+            if let Some(subscriptions) = &self.subscriptions {
                 subscriptions.end.notify_one();
             }
         }
@@ -253,6 +254,9 @@ impl RedisBackend {
         let Poll::Ready(Some(event)) = self.pubsub_events.poll_recv(cx) else { return Poll::Pending };
         Poll::Ready(match event {
             PubSubEvent::Up(subscriptions) => {
+                if self.moved_at.is_some_and(|moved| subscriptions.dialled < moved) {
+                    subscriptions.end.notify_one();
+                }
                 self.subscriptions = Some(subscriptions);
                 BackendEvent::PubSubUp
             }

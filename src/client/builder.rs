@@ -103,10 +103,10 @@ impl LockClientBuilder {
     /// | `redis-sentinel://[[user]:password@]host[:port],host…/primary_name[/database]` | the primary that the sentinels name; user and password are the primary's |
     /// | `redis-cluster://[[user]:password@]host[:port],host…` | a cluster, of which some nodes are named |
     ///
-    /// `rediss`, `rediss-sentinel` and `rediss-cluster` use TLS: see [`Tls`]. `valkey` may stand in the place of
-    /// `redis`, and `valkeys` of `rediss`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
-    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server that has
-    /// none, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any (its `default` user is `nopass`).
+    /// `rediss`, `rediss-sentinel` and `rediss-cluster` use TLS: see [`Tls`]. `valkey` may stand instead of
+    /// `redis`, and `valkeys` instead of `rediss`; `unix` is short for `redis+unix`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
+    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server without
+    /// a password, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any password (its `default` user is `nopass`).
     ///
     /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
     /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
@@ -117,7 +117,7 @@ impl LockClientBuilder {
     }
 
     /// Which authorities a `rediss://` connection trusts and which certificate it shows. Default: the authorities of
-    /// the operating system, and no client certificate.
+    /// the operating system, and no client certificate. With an address without TLS it is [`Error::InvalidOption`].
     pub fn tls(mut self, tls: Tls) -> Self {
         self.access.tls = Some(tls);
         self
@@ -129,8 +129,8 @@ impl LockClientBuilder {
         self
     }
 
-    /// Logs in with what this provider says at each new connection, in the place of a user and password in the address.
-    /// Sentinels do not get these credentials.
+    /// Logs in with what this provider says, at each new connection and before it runs out. The address must then have
+    /// no user and no password: both together are [`Error::InvalidOption`]. Sentinels do not get these credentials.
     pub fn credentials(mut self, provider: CredentialProvider) -> Self {
         self.access.provider = Some(provider);
         self
@@ -161,8 +161,8 @@ impl LockClientBuilder {
     ///
     /// It is counted from the sending of the first command that had no answer, from the loss of the connection, or from the
     /// first failed attempt to connect, whichever is first; a time in which nothing was asked does not count. A wait that
-    /// begins later has all of it from its own begin. That a command has no answer is known after the
-    /// [command timeout](Self::command_timeout): no wait ends for its sake before that, so a limit below it allows one attempt.
+    /// begins during an outage has the full limit from its own start. That a command has no answer is known only after the
+    /// [command timeout](Self::command_timeout): with a shorter limit than that, `lock()` still makes one full attempt.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.outage_limit = limit;
         self

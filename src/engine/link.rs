@@ -109,9 +109,8 @@ impl Engine {
         let names: Vec<u64> =
             self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
         for key in names {
-            let now = self.now;
             let Some(name) = self.names.get_mut(&key) else { continue };
-            name.end_turn(now);
+            name.forget_turns();
             if let Some(contest) = name.known_contest() {
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;

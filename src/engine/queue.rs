@@ -397,6 +397,12 @@ impl Name {
         *others_turn = if turns.left > 0 { now.plus(pause) } else { Moment::ZERO };
     }
 
+    /// Of the messages that were to come some were missed, or were another server's.
+    pub(crate) fn forget_turns(&mut self) {
+        let Some(Contest { turns, others_turn, .. }) = self.known_contest() else { return };
+        (*turns, *others_turn) = (Turns::default(), Moment::ZERO);
+    }
+
     /// The turn of the others ends now. Before its time that says nothing about whether they wanted one.
     pub(crate) fn end_turn(&mut self, now: Moment) {
         let Some(Contest { turns, others_turn, .. }) = self.known_contest() else { return };

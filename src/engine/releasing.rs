@@ -213,10 +213,9 @@ impl Engine {
         if receivers.is_none() {
             self.report(Report::PublishRefused { name: lock.clone() });
             let channel = lock.channel(self.config.profile);
-            let message = format!(
-                "the lock is released, but PUBLISH to {channel} was refused, so that nobody was told"
-            );
-            return self.end_release(id, Some((Error::Denied { message: message.clone() }, message)));
+            let message = format!("PUBLISH to {channel} was refused, so that nobody was told");
+            let error = Error::NotAnnounced { name: lock.to_string(), message: message.clone() };
+            return self.end_release(id, Some((error, message)));
         }
         self.end_release(id, None);
     }

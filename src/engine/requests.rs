@@ -254,10 +254,10 @@ impl Engine {
             (Asking::Force { name, .. }, Body::Force(Forced::Freed { receivers: None })) => {
                 let channel = name.channel(self.config.profile);
                 let message = format!(
-                    "the lock is freed, but PUBLISH to {channel} or to the channel redisson_lock__client:{{…}} of its \
-                     holder was refused, so that not everybody knows"
+                    "PUBLISH to {channel} or to the channel redisson_lock__client:{{…}} of its holder was refused, so that \
+                     not everybody knows"
                 );
-                Answer::Failed(Error::Denied { message })
+                Answer::Failed(Error::NotAnnounced { name: name.to_string(), message })
             }
             (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
             // Whoever has it now came later and is not to be hit.

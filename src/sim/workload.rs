@@ -208,7 +208,7 @@ impl World {
         (wait, lease, max_hold)
     }
 
-    /// Whoever waits without a limit for one lock while it has another may wait for ever.
+    /// Whoever waits without a limit for one lock while it has another may wait forever.
     fn holds_another(&self, client: usize, task: usize, name: &LockName) -> bool {
         self.clients[client].tasks[task].guards.iter().any(|guard| guard.cell.name != *name)
     }

@@ -89,20 +89,20 @@ const SENTENCES: &[&str] = &[
     "Protocol: {model.states} states of its models keep every promise, and each of {model.rules} rules, left out, breaks one.",
     "Threads: {threads.interleavings} interleavings of {threads.models} models by loom and shuttle; {threads.noticed} of \
      {threads.broken} broken rules noticed.",
-    "Small faults, all there are: {every-poll.drops} futures dropped, after each number of polls; connections cut at each of \
+    "Small faults, every one there is: {every-poll.drops} futures dropped, after each number of polls; connections cut at each of \
      {every-byte.requests} bytes of requests and {every-byte.replies} of replies; {server-errors.answers} errors in answer to \
      scripts that were run or not; {acl.removed} permissions taken away in turn.",
     "Chaos: {chaos.histories} histories of real processes on real servers, {chaos.operations} operations; servers killed \
      {chaos.server_kills} times while something was held, processes killed {chaos.client_kills} times and frozen beyond their \
      leases {chaos.client_stops} times, {chaos.sentinel_failovers} failovers by sentinels, {chaos.cluster_failovers} in \
-     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations; {chaos.undecided} histories of a name too long to \
-     decide. {chaos.overlaps_in_breaches} times a restart or a failover had lost a hold that was still believed in when the \
+     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations, {chaos.undecided} histories too long for \
+     the checker. {chaos.overlaps_in_breaches} times a restart or a failover had lost a hold that was still believed in when the \
      next was granted.",
     "Load: {load.holds} watched holds renewed for 60 s, {load.holds_lost} lost; {load.waiters_served} waiters of one lock in 4 \
      processes, {load.waiters_lost_wake_ups} wake-ups lost; {load.leak_operations} operations and {load.leak_cancelled} \
      cancellations, {load.leak_left} things left; {load.losses_signals} holds lost in three ways, \
      {load.losses_held_too_long} still reported as held after their time.",
-    "Unit tests, and integration tests with one server, run {coverage.permille} of 1,000 lines of the core.",
+    "Unit tests, and integration tests with one server, run {coverage.permille} of every 1,000 lines of the core.",
 ];
 
 /// True if every part passed and every bar is met. A report of all parts that is good goes into the README, too.

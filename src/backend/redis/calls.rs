@@ -257,7 +257,7 @@ impl Calls {
         }
     }
 
-    /// Logs in anew, in its turn among the calls.
+    /// Logs in again, in its turn among the calls.
     pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
         let Some(connection) = &mut self.connection else { return };
         self.last_number += 1;

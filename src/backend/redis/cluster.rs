@@ -360,7 +360,7 @@ impl Backend for ClusterBackend {
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         };
         if let Call::Script(script) = &call {
-            // A day is for ever here, and no overflow.
+            // A day is forever here, and no overflow.
             let deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
             let slot = script.keys.first().map_or(0, |key| slot_of(key));
             let call = call.clone();

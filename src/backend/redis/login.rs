@@ -51,7 +51,7 @@ pub(crate) struct Renewal {
 }
 
 impl Renewal {
-    /// Logs in anew on the live connection, again and again; does not return.
+    /// Logs in on the live connection again and again; does not return.
     pub(crate) async fn keep_logged_in(mut self, connection: &impl LogsIn) -> Infallible {
         loop {
             let mut pause = Pause::default();
@@ -65,7 +65,7 @@ impl Renewal {
         }
     }
 
-    /// Returns when there are newer credentials: where a connection cannot log in anew it has to be replaced.
+    /// Returns when there are newer credentials: where a connection cannot log in again it has to be replaced.
     pub(crate) async fn ended(self) {
         self.newer().await;
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -41,8 +42,8 @@ pub(crate) struct Subscriptions {
     pub(crate) end: Arc<Notify>,
     /// Something was heard since it was greeted.
     pub(crate) served: bool,
-    /// The command connection that was there with it has ended.
-    pub(crate) outlived: bool,
+    /// When it was begun.
+    pub(crate) dialled: Instant,
 }
 
 /// Tells what happens to it.
@@ -64,16 +65,12 @@ impl Connects for PubSub {
 
     async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> Lived {
         let Found { config, renewal, .. } = found;
+        let dialled = Instant::now();
         match unless_stopped(stop, open(&config, whereabouts)).await {
             Some(Ok(subscriber)) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
-                let subscriptions = Subscriptions {
-                    subscriber,
-                    ended,
-                    end: Arc::clone(&end),
-                    served: false,
-                    outlived: false,
-                };
+                let subscriptions =
+                    Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false, dialled };
                 let _ = self.events.send(PubSubEvent::Up(Box::new(subscriptions)));
                 if self.reported.swap(false, Ordering::Relaxed) {
                     link::report_well(&config.address(), "connected again (pub/sub)");

@@ -38,7 +38,7 @@ const EAGER: usize = 4 * 1024;
 const READ: usize = 16 * 1024;
 /// Nothing that is asked here has an answer of this size.
 const LONGEST: usize = 64 * 1024 * 1024;
-/// Room that is kept; a single large reply does not hold its memory for ever.
+/// Room that is kept; a single large reply does not hold its memory forever.
 const KEPT: usize = 1024 * 1024;
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

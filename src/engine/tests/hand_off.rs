@@ -88,6 +88,27 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
 }
 
 #[test]
+fn turns_from_before_an_outage_hold_up_nobody_after_it() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.release(&cell, level);
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::Freed { receivers: Some(30) }));
+    hand.ask(2, Wait::Forever);
+    hand.nothing_sent();
+    hand.cut();
+    hand.connect("run-1");
+    for _ in 0..2 {
+        let (op, _) = hand.take("acquire");
+        hand.done(op, held(60_000));
+        hand.confirm_subscriptions();
+    }
+    hand.nothing_sent();
+    hand.message();
+    hand.take("acquire");
+}
+
+#[test]
 fn a_hand_off_that_was_not_executed_becomes_a_plain_release() {
     let mut hand = Hand::new();
     let (level, cell) = hand.hold(1);

@@ -10,6 +10,7 @@ use tokio::io::DuplexStream;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
@@ -42,6 +43,7 @@ fn backend(
         pubsub_events,
         subscriptions: None,
         run_id: String::new(),
+        moved_at: None,
         others: Arc::default(),
         life,
         turn,
@@ -77,7 +79,7 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
 
 fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> Subscriptions {
     let subscriber = Subscriber::new(connection.wire);
-    Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, outlived: false }
+    Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, dialled: Instant::now() }
 }
 
 /// Ends the connection for commands.
@@ -86,10 +88,14 @@ async fn cut(backend: &mut RedisBackend, commands: &mpsc::UnboundedSender<Comman
     while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Down { .. }) {}
 }
 
-/// A name or an address in front of servers may lead to another one while connections to the old one live on.
+/// A name or an address in front of servers may lead to another one while connections to the old one live on, or are
+/// just being made.
 #[tokio::test]
 async fn pub_sub_follows_to_another_server() {
-    for (run_id, between, follows) in [("b", false, true), ("a", false, false), ("b", true, false)] {
+    // After how many of: the end of the old connection, a new one, it is dialled, and up.
+    for (run_id, dialled, up, follows) in
+        [("b", 0, 0, true), ("a", 0, 0, false), ("b", 1, 1, true), ("b", 1, 2, true), ("b", 2, 2, false)]
+    {
         let (mut backend, commands, pubsub) = backend(0);
         let mut open = Vec::new();
         let mut connect = || {
@@ -97,29 +103,37 @@ async fn pub_sub_follows_to_another_server() {
             open.push(server);
             connection
         };
-        let up = |connection, run_id: &str| {
+        let connected = |connection, run_id: &str| {
             CommandEvent::Up(
                 Box::new(connection),
                 ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() },
             )
         };
-        let (ended, _hears) = oneshot::channel();
-        let end = Arc::new(Notify::new());
-        let subscribed = PubSubEvent::Up(Box::new(subscriptions(connect(), ended, &end)));
-        let _ = commands.send(up(connect(), "a"));
+        let _ = commands.send(connected(connect(), "a"));
         assert!(matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)));
-        // Pub/sub may have been connected again before the commands are.
-        if between {
-            cut(&mut backend, &commands).await;
+        let (end, mut waiting) = (Arc::new(Notify::new()), None);
+        let mut ends = Vec::new();
+        for step in 0..3 {
+            match step {
+                0 => {}
+                1 => cut(&mut backend, &commands).await,
+                _ => {
+                    let _ = commands.send(connected(connect(), run_id));
+                    while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)) {}
+                }
+            }
+            if step == dialled {
+                let (ended, hears) = oneshot::channel();
+                ends.push(hears);
+                waiting = Some(subscriptions(connect(), ended, &end));
+            }
+            if step == up {
+                let subscriptions = waiting.take().expect("dialled before");
+                let _ = pubsub.send(PubSubEvent::Up(Box::new(subscriptions)));
+                while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
+            }
         }
-        let _ = pubsub.send(subscribed);
-        while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
-        if !between {
-            cut(&mut backend, &commands).await;
-        }
-        let _ = commands.send(up(connect(), run_id));
-        while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)) {}
-        assert_eq!(end.notified().now_or_never().is_some(), follows, "{run_id}, {between}");
+        assert_eq!(end.notified().now_or_never().is_some(), follows, "{run_id}, {dialled}, {up}");
     }
 }
 
