@@ -223,7 +223,7 @@ impl ReentrantLock {
     /// # Errors
     ///
     /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same.
-    /// [`Error::NotAnnounced`]: the lock is free, but not everybody was told.
+    /// [`NotAnnounced`](crate::Error::NotAnnounced): the lock is free, but not everybody was told.
     ///
     /// # Cancel safety
     ///

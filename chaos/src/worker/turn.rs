@@ -165,7 +165,8 @@ impl<'a> Task<'a> {
         }
         let op = self.worker.log.call(self.number, What::Unlock, name, &hold, left);
         let how = match guard.unlock().await {
-            Ok(()) => How::Released,
+            // Released, only not announced: whoever gets the lock next is held against it.
+            Ok(()) | Err(Error::NotAnnounced { .. }) => How::Released,
             Err(error) => self.failed(&error),
         };
         self.worker.log.end(op, how);
