@@ -46,11 +46,19 @@ impl LeaseMs {
         Duration::from_millis(self.0)
     }
 
-    /// How long after *sending* the request the holder may believe in the lease: 1 % and 2 ms less than it,
-    /// for clocks that run at different rates.
+    /// How long after *sending* the request the holder may believe in the lease.
     pub(crate) fn validity(self) -> Duration {
-        let margin = self.duration() / 100 + Duration::from_millis(2);
-        self.duration().saturating_sub(margin)
+        self.duration().saturating_sub(self.margin())
+    }
+
+    /// How long after the server was *last able to set* it a key may be there.
+    pub(crate) fn longest(self) -> Duration {
+        self.duration() + self.margin()
+    }
+
+    /// For clocks that run at different rates: 1 % and 2 ms.
+    fn margin(self) -> Duration {
+        self.duration() / 100 + Duration::from_millis(2)
     }
 }
 
@@ -94,5 +102,6 @@ mod tests {
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
         assert_eq!(lease.validity(), Duration::from_millis(30_000 - 300 - 2));
         assert_eq!(LeaseMs::PROBE.validity(), Duration::ZERO);
+        assert_eq!(lease.longest(), Duration::from_millis(30_000 + 300 + 2));
     }
 }

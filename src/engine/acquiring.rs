@@ -125,7 +125,7 @@ impl Engine {
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
             hold.max_end = end;
-            hold.key_end = deadline.plus(lease.duration());
+            hold.key_end = deadline.plus(lease.longest());
         }
         if let Some(name) = self.names.get_mut(&key) {
             name.note_attempt(self.now, cause);

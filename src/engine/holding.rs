@@ -144,7 +144,7 @@ impl Engine {
         let (deadline, lease) =
             Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
         let count = hold.count() + 1;
-        hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
+        hold.key_end = hold.key_end.max(deadline.plus(lease.longest()));
         let name = hold.lock.clone();
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };

@@ -529,8 +529,9 @@ impl Engine {
     }
 
     fn on_wake_up(&mut self, key: u64) {
+        let Some(turn) = self.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
         let Some(name) = self.names.get_mut(&key) else { return };
-        name.note_freed(self.now);
+        name.note_freed(self.now, turn);
         if name.has_waiters() {
             add(&self.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.

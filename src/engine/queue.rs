@@ -384,16 +384,20 @@ impl Name {
         contest.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
     }
 
-    /// A message says that the lock was freed: of the others one less is to come, and the next has its time.
-    pub(crate) fn note_freed(&mut self, now: Moment) {
+    /// A message says that the lock was freed: of the others one less is to come, and the next has its time. So long it
+    /// is from now on; that of those whom nobody counts is what it was.
+    pub(crate) fn note_freed(&mut self, now: Moment, turn: Duration) {
         let Contest { turns, others_turn, .. } = self.contest_mut();
         turns.heard += 1;
         let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
         turns.left = turns.left.saturating_sub(second.saturating_add(1));
         // Of those who let each other go first the next is who has done so for longest.
-        let steps =
-            if turns.messages == ANY { u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS) } else { 0 };
-        let pause = turns.each * (STEPS - steps) / STEPS;
+        let pause = if turns.messages == ANY {
+            let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
+            turns.each * (STEPS - steps) / STEPS
+        } else {
+            turn
+        };
         *others_turn = if turns.left > 0 { now.plus(pause) } else { Moment::ZERO };
     }
 
@@ -460,14 +464,14 @@ mod tests {
         let mut name = name();
         let each = Duration::from_nanos(10);
         name.start_counting(Moment(0));
-        name.note_freed(Moment(0)); // by ourselves: heard before the answer to the release
+        name.note_freed(Moment(0), each); // by ourselves: heard before the answer to the release
         name.let_others(Moment(100), 3, 0, true, each);
         assert_eq!(name.due(Moment(100), false), Err(Moment(110)));
-        name.note_freed(Moment(150));
+        name.note_freed(Moment(150), each);
         assert_eq!(name.due(Moment(150), false), Err(Moment(160)), "the next one's turn");
-        name.note_freed(Moment(155));
+        name.note_freed(Moment(155), each);
         assert_eq!(name.due(Moment(155), false), Ok(Cause::Duty), "all had theirs");
-        name.note_freed(Moment(156));
+        name.note_freed(Moment(156), each);
         assert_eq!(name.due(Moment(156), false), Ok(Cause::Duty));
     }
 
@@ -479,10 +483,10 @@ mod tests {
         name.let_others(now, 3, 0, false, each);
         for _ in 0..2 {
             now = now.plus(Duration::from_secs(10));
-            name.note_freed(now);
+            name.note_freed(now, each);
             assert_eq!(name.due(now, false), Err(now.plus(each)));
         }
-        name.note_freed(now);
+        name.note_freed(now, each);
         assert_eq!(name.due(now, false), Ok(Cause::Duty));
     }
 
@@ -494,7 +498,7 @@ mod tests {
             name.start_counting(start);
             name.let_others(start, 1, 1, false, each);
             let now = start.plus(Duration::from_millis(passes));
-            name.note_freed(now);
+            name.note_freed(now, each);
             assert_eq!(name.due(now, false).is_ok(), goes, "{passes}");
         }
     }
@@ -523,7 +527,7 @@ mod tests {
         assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
         // Somebody comes: that takes two looks again.
         name.let_others(now, ANY, 0, false, all);
-        name.note_freed(now);
+        name.note_freed(now, all);
         now = now.plus(all);
         name.note_attempt(now, Cause::Duty);
         name.start_counting(now);
@@ -537,11 +541,11 @@ mod tests {
         let mut name = name();
         name.let_others(now, ANY, 0, false, each);
         for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
-            name.note_freed(now);
+            name.note_freed(now, each);
             assert_eq!(name.due(now, false), Err(now.plus(Duration::from_micros(pause))));
         }
         for _ in 0..2 {
-            name.note_freed(now);
+            name.note_freed(now, each);
             assert_eq!(name.due(now, false), Ok(Cause::Duty));
         }
     }

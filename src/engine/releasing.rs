@@ -33,6 +33,15 @@ use crate::stats::add;
 
 /// How long the lock may be free for others before we take it: four round trips, within these limits.
 const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
+/// One in eight of these stretches of the server's time is for those whose way is so long that a usual turn is over
+/// before they can come: then it lasts as long as it may. Every client sees the same stretches, so that all wait.
+const STRETCH_US: u64 = 32_000;
+
+/// Spread by the golden ratio: evenly, and in step with nobody who comes at regular times.
+fn is_for_the_far(time: ServerTime) -> bool {
+    let stretch = u64::try_from(time.0).unwrap_or(0) / STRETCH_US;
+    stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 == 0
+}
 
 impl Engine {
     /// Begins the last release: the last level is given up, or the grant was nobody's.
@@ -158,7 +167,7 @@ impl Engine {
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
             to.max_end = end;
-            to.key_end = deadline.plus(lease.duration());
+            to.key_end = deadline.plus(lease.longest());
         }
         if let Some(from) = self.holds.get_mut(&from) {
             from.sending = Some(Sending::HandOff);
@@ -225,13 +234,14 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let listens = self.wakeups.is_confirmed(&name.channel(self.config.profile));
         let ourselves = u64::from(listens);
-        let each = self.servers.round_trip(&name.lock).saturating_mul(4).clamp(TURN.0, TURN.1);
+        let mut each = self.turn(&name.lock);
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= each;
+        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= self.usual_turn(&name.lock);
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
         if uncounted && name.may_have_unseen(self.now) {
             // Those who could not have it for longer than a turn, however many they are.
             others = ANY;
+            each = self.usual_turn(&name.lock);
             if name.has_waiters() {
                 // Whoever does not listen hears nobody come.
                 self.want_lock_channel(key);
@@ -251,6 +261,16 @@ impl Engine {
             name.let_others(now, messages, second, listens, each);
         }
         self.wake(key);
+    }
+
+    /// How long the lock may be free for others from now on.
+    pub(super) fn turn(&self, lock: &LockName) -> Duration {
+        let for_the_far = self.servers.time_of(lock, self.now).is_some_and(is_for_the_far);
+        if for_the_far { TURN.1 } else { self.usual_turn(lock) }
+    }
+
+    fn usual_turn(&self, lock: &LockName) -> Duration {
+        self.servers.round_trip(lock).saturating_mul(4).clamp(TURN.0, TURN.1)
     }
 
     /// PUBLISH in a cluster reaches everybody, and counts those who are connected to the same node.
@@ -407,6 +427,27 @@ impl Engine {
         if self.state_of(id) == State::Releasing {
             self.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_eighth_of_the_time_is_for_those_who_are_far_away() {
+        // Some day's microseconds since 1970.
+        let start = 1_760_000_000_000_000 / STRETCH_US;
+        let far = |stretch: u64| is_for_the_far(ServerTime((stretch * STRETCH_US) as i64));
+        let stretches: Vec<u64> = (start..start + 80_000).filter(|stretch| far(*stretch)).collect();
+        assert!(stretches.len().abs_diff(10_000) < 10, "{}", stretches.len());
+        let gaps: Vec<u64> = stretches.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        assert!(gaps.iter().all(|gap| [5, 8, 13].contains(gap)), "never for long without, nor two in a row");
+        for period in 2..=64 {
+            // Whoever comes at regular times meets about as many of them as anybody.
+            let met = (0..1_024).filter(|time| far(start + time * period)).count();
+            assert!((64..256).contains(&met), "{period}: {met}");
         }
     }
 }

@@ -156,7 +156,7 @@ impl Engine {
             let lease = renewal_lease(hold, self.config.lease, self.now, round_trip, &mut deadline);
             if lease != LeaseMs::PROBE {
                 end = end.min(self.now.plus(lease.duration()));
-                hold.key_end = hold.key_end.max(deadline.plus(lease.duration()));
+                hold.key_end = hold.key_end.max(deadline.plus(lease.longest()));
             }
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let (watched, hinted) = (hold.is_watched(), hold.force_hint);

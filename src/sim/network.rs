@@ -79,10 +79,15 @@ impl World {
         Ok(())
     }
 
+    /// How long something is on its way between a client and a server.
+    pub(super) fn way(&mut self, client: usize) -> Duration {
+        self.chance.time(20, self.plan.latency) + self.plan.distance(client)
+    }
+
     /// Over the connection, behind what was sent before.
     fn send_off(&mut self, to: ServerId, request: Rc<Request>, timeout: Duration) {
         let client = request.client;
-        let mut wait = self.chance.time(20, self.plan.latency);
+        let mut wait = self.way(client);
         if self.fault(self.plan.faults.slow) {
             wait += self.chance.time(1_000, 2_000 * u64::try_from(timeout.as_millis()).unwrap_or(1_000));
         }
@@ -231,7 +236,7 @@ impl World {
             request.fate.set(Fate::Dropped);
             return true;
         }
-        let wait = self.chance.time(20, self.plan.latency) + self.chance.time(20, self.plan.latency);
+        let wait = self.way(request.client) + self.way(request.client);
         let at = self.now.plus(wait);
         for link in self.clients[request.client].links.values_mut() {
             if link.connection == request.connection {
@@ -272,7 +277,7 @@ impl World {
             }
             self.adopt(client, routes);
         }
-        let back = self.chance.time(20, self.plan.latency);
+        let back = self.way(client);
         let link = &self.clients[client].links[&server];
         let (up, connection) = (link.up, link.connection);
         let left = request.deadline.since(self.now);
@@ -320,7 +325,7 @@ impl World {
             }
             return;
         }
-        let mut wait = self.chance.time(20, self.plan.latency);
+        let mut wait = self.way(client);
         if self.fault(self.plan.faults.slow) {
             wait += self.chance.time(1_000, 2_000_000);
         }

@@ -148,6 +148,10 @@ pub(super) struct Plan {
     pub(super) hurried: bool,
     /// One that hears messages so much later, as if it were slow to wake up.
     pub(super) late: Option<(usize, Duration)>,
+    /// How much longer the way to a server is for each client, one way; none for those who are not named.
+    pub(super) distances: Vec<Duration>,
+    /// So many hear every message and want nothing.
+    pub(super) idle_listeners: usize,
 }
 
 impl Plan {
@@ -197,6 +201,8 @@ impl Plan {
             hold: Duration::ZERO,
             hurried: false,
             late: None,
+            distances: Vec::new(),
+            idle_listeners: 0,
         }
     }
 
@@ -236,6 +242,10 @@ impl Plan {
     /// Long enough for some hundred grants.
     pub(super) fn crowded_for(hold: Duration) -> Duration {
         Duration::from_millis(500) + hold * 200
+    }
+
+    pub(super) fn distance(&self, client: usize) -> Duration {
+        self.distances.get(client).copied().unwrap_or_default()
     }
 
     pub(super) fn has(&self, nemesis: Nemesis) -> bool {

@@ -214,7 +214,7 @@ impl World {
         sharded: bool,
         generation: Option<u64>,
     ) {
-        let wait = self.chance.time(20, self.plan.latency);
+        let wait = self.way(client);
         let at = self.now.plus(wait);
         let Some(listening) = self.clients[client].listens.get_mut(&process) else { return };
         if !listening.up {
@@ -271,7 +271,7 @@ impl World {
         } else {
             set.remove(&client);
         }
-        let number = i64::try_from(set.len()).unwrap_or(i64::MAX);
+        let number = i64::try_from(set.len() + self.plan.idle_listeners).unwrap_or(i64::MAX);
         self.processes[process].keys.set_subscribers(channel, sharded, number);
     }
 
@@ -330,7 +330,7 @@ impl World {
 
     /// Over the pub/sub connection, in order but for what is held up.
     fn hear(&mut self, client: usize, process: usize, held_up: Duration, event: Event) {
-        let at = self.now.plus(self.chance.time(20, self.plan.latency));
+        let at = self.now.plus(self.way(client));
         let Some(listening) = self.clients[client].listens.get_mut(&process) else { return };
         let at = at.max(listening.last_message);
         listening.last_message = at;

@@ -17,6 +17,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::LossReason;
 use crate::name::LockName;
+use crate::name::WireProfile;
 use crate::sim::chance::Chance;
 use crate::sim::chance::Stream;
 use crate::sim::checker::Checker;
@@ -129,6 +130,23 @@ impl World {
             let (hold, horizon) = (Duration::ZERO, Plan::crowded_for(Duration::ZERO));
             Plan { clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
         })
+    }
+
+    /// Clients of two tasks at one server, each so far away from it, beside some who want nothing.
+    pub(super) fn spread_crowd(seed: u64, distances: &[u64], idle_listeners: usize) -> Self {
+        let mut world = Self::crowd_of(seed, |drawn| {
+            let one =
+                Plan { primaries: None, sharded: false, latency: 200, late: None, hurried: false, ..drawn };
+            let horizon = 4 * Plan::crowded_for(Duration::ZERO);
+            let distances: Vec<Duration> = distances.iter().copied().map(Duration::from_micros).collect();
+            let clients = distances.len();
+            let crowd = Plan { clients, tasks: 2, hand_off: true, think: 50, hold: Duration::ZERO, ..one };
+            Plan { horizon, distances, idle_listeners, ..crowd }
+        });
+        let channel = world.names[0].channel(WireProfile::Default);
+        let listeners = i64::try_from(idle_listeners).unwrap_or(i64::MAX);
+        world.processes[0].keys.set_subscribers(&channel, false, listeners);
+        world
     }
 
     fn crowd_of(seed: u64, change: impl FnOnce(Plan) -> Plan) -> Self {

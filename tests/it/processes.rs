@@ -15,6 +15,8 @@ use serde_json::Value;
 
 use crate::support::driver::Driver;
 use crate::support::look;
+use crate::support::proxy::Direction;
+use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::redis_server::pause;
@@ -220,16 +222,13 @@ fn a_client_is_shut_down_at_the_end_of_its_input() {
     });
 }
 
-/// Longer than the turn of another takes. Clients stand for processes here: two of them never share owners, holds or connections.
-#[tokio::test]
-async fn clients_that_keep_the_lock_for_a_while_take_turns() {
-    const CLIENTS: usize = 20;
-    const ALL: usize = 10 * CLIENTS;
-    let server = RedisServer::start();
+/// How often each client of a crowd has the lock, of so many times. Clients stand for processes here: two of them never
+/// share owners, holds or connections.
+async fn shares(urls: &[String], all: usize, kept: Duration) -> Vec<usize> {
     let granted = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        clients.push(LockClient::connect(&server.url()).await.expect("a client"));
+    for url in urls {
+        clients.push(LockClient::connect(url).await.expect("a client"));
     }
     let workers = clients.iter().map(|client| {
         let (lock, granted) = (client.mutex("kept").expect("a name"), Arc::clone(&granted));
@@ -237,15 +236,38 @@ async fn clients_that_keep_the_lock_for_a_while_take_turns() {
             let mut own = 0;
             loop {
                 let guard = lock.lock().await.expect("the lock");
-                if granted.fetch_add(1, Ordering::Relaxed) >= ALL {
+                if granted.fetch_add(1, Ordering::Relaxed) >= all {
                     return own;
                 }
                 own += 1;
-                tokio::time::sleep(Duration::from_millis(20)).await;
+                tokio::time::sleep(kept).await;
                 guard.unlock().await.expect("released");
             }
         }
     });
-    let shares: Vec<usize> = futures::future::join_all(workers).await;
+    futures::future::join_all(workers).await
+}
+
+/// Longer than the turn of another takes.
+#[tokio::test]
+async fn clients_that_keep_the_lock_for_a_while_take_turns() {
+    const CLIENTS: usize = 20;
+    const ALL: usize = 10 * CLIENTS;
+    let server = RedisServer::start();
+    let shares = shares(&vec![server.url(); CLIENTS], ALL, Duration::from_millis(20)).await;
     assert!(shares.iter().all(|own| own * CLIENTS * 4 >= ALL), "{shares:?}");
+}
+
+/// Whoever is near would be back before a message has reached it and its answer the server.
+#[tokio::test]
+async fn a_client_that_is_far_away_gets_its_turn() {
+    const ALL: usize = 400;
+    let server = RedisServer::start();
+    let far = FaultProxy::start(&server.address());
+    for way in [Direction::Up, Direction::Down] {
+        far.delay(way, Duration::from_millis(3));
+    }
+    let urls = [server.url(), server.url(), server.url(), far.url()];
+    let shares = shares(&urls, ALL, Duration::from_millis(20)).await;
+    assert!(shares.iter().all(|own| own * urls.len() * 20 >= ALL), "{shares:?}");
 }
