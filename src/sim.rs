@@ -381,26 +381,26 @@ fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
     }
 }
 
-/// Grants of each in two seconds of a crowd, for some seeds.
-fn spread(distances: &[u64], idle_listeners: usize) -> Vec<u64> {
+/// How often each of a crowd gets the lock that it keeps so long, in a few runs.
+fn spread(distances: &[u64], idle_listeners: usize, hold: Duration) -> Vec<u64> {
     let mut sum = vec![0; distances.len()];
     for seed in 0..4 {
-        let mut world = World::spread_crowd(seed, distances, idle_listeners);
+        let mut world = World::spread_crowd(seed, distances, idle_listeners, hold);
         let grants = contend(&mut world).unwrap();
         sum.iter_mut().zip(grants).for_each(|(sum, own)| *sum += own);
     }
     sum
 }
 
-/// An eighth of a fair share: whoever is near is back much sooner, and gets the rest.
+/// A tenth of a fair share: whoever is near is back much sooner, and gets the rest.
 #[test]
 fn who_is_far_away_is_not_kept_out() {
     let crowds: [&[u64]; 5] =
-        [&[0, 3_000], &[0, 0, 3_000], &[0, 0, 3_000, 3_000], &[0, 0, 0, 5_000], &[1_000, 1_000, 8_000]];
+        [&[0, 3_000], &[0, 0, 3_000], &[0, 3_000, 3_000], &[0, 0, 0, 5_000], &[1_000, 1_000, 6_000]];
     for distances in crowds {
-        let grants = spread(distances, 0);
+        let grants = spread(distances, 0, Duration::from_millis(20));
         let (all, clients) = (grants.iter().sum::<u64>(), grants.len() as u64);
-        assert!(grants.iter().all(|own| own * 8 * clients >= all), "{distances:?}: {grants:?}");
+        assert!(grants.iter().all(|own| own * 10 * clients >= all), "{distances:?}: {grants:?}");
     }
 }
 
@@ -408,7 +408,8 @@ fn who_is_far_away_is_not_kept_out() {
 #[test]
 fn who_only_listens_does_not_stop_the_others() {
     for distances in [&[0][..], &[0, 0], &[0, 0, 0]] {
-        let [unheard, heard] = [0, 1].map(|listeners| spread(distances, listeners).iter().sum::<u64>());
+        let grants = |listeners| spread(distances, listeners, Duration::ZERO).iter().sum::<u64>();
+        let [unheard, heard] = [0, 1].map(grants);
         assert!(heard * 4 >= unheard, "{} clients: {heard}, unheard {unheard}", distances.len());
     }
 }

@@ -133,14 +133,14 @@ impl World {
     }
 
     /// Clients of two tasks at one server, each so far away from it, beside some who want nothing.
-    pub(super) fn spread_crowd(seed: u64, distances: &[u64], idle_listeners: usize) -> Self {
+    pub(super) fn spread_crowd(seed: u64, distances: &[u64], idle_listeners: usize, hold: Duration) -> Self {
         let mut world = Self::crowd_of(seed, |drawn| {
             let one =
                 Plan { primaries: None, sharded: false, latency: 200, late: None, hurried: false, ..drawn };
-            let horizon = 4 * Plan::crowded_for(Duration::ZERO);
+            let horizon = 2 * Plan::crowded_for(hold);
             let distances: Vec<Duration> = distances.iter().copied().map(Duration::from_micros).collect();
             let clients = distances.len();
-            let crowd = Plan { clients, tasks: 2, hand_off: true, think: 50, hold: Duration::ZERO, ..one };
+            let crowd = Plan { clients, tasks: 2, hand_off: true, think: 50, hold, ..one };
             Plan { horizon, distances, idle_listeners, ..crowd }
         });
         let channel = world.names[0].channel(WireProfile::Default);
