@@ -431,6 +431,26 @@ fn a_release_that_comes_to_nothing_after_its_key_has_run_out_is_in_nobodys_way()
     assert_eq!(hand.labels(), ["time"], "asks the server");
 }
 
+/// By a clock that is 1 % slower than ours the key lives longer than its lease, and could be granted to nobody else.
+#[test]
+fn a_release_is_not_given_up_while_its_key_may_live() {
+    let mut hand = Hand::new();
+    let level = hand.want_name("m", 1, Lease::Fixed(lease(20)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(level);
+    hand.cut();
+    let release = hand.release(&cell, level);
+    // The lease began when the acquire was executed, which was at most its timeout after it was sent.
+    hand.pass(Duration::from_secs(1 + 20) + Duration::from_millis(200));
+    hand.is_open(release);
+    hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() }));
+    assert_eq!(hand.labels(), ["time", "release"]);
+    let (op, _) = hand.sent[1];
+    hand.done(op, freed());
+    assert!(matches!(hand.answer(release), Answer::Done));
+}
+
 /// Names that only look like a hold of ours that is over.
 #[test]
 fn only_what_is_over_is_released_again() {
