@@ -431,7 +431,7 @@ fn a_release_that_comes_to_nothing_after_its_key_has_run_out_is_in_nobodys_way()
     assert_eq!(hand.labels(), ["time"], "asks the server");
 }
 
-/// By a clock that is 1 % slower than ours the key lives longer than its lease, and could be granted to nobody else.
+/// By a clock that is slower than ours the key outlives its lease, and keeps everybody out until then.
 #[test]
 fn a_release_is_not_given_up_while_its_key_may_live() {
     let mut hand = Hand::new();
