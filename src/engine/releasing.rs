@@ -234,18 +234,19 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let listens = self.wakeups.is_confirmed(&name.channel(self.config.profile));
         let ourselves = u64::from(listens);
-        let mut each = self.turn(&name.lock);
+        let mut each = self.usual_turn(&name.lock);
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= self.usual_turn(&name.lock);
+        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= each;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
         if uncounted && name.may_have_unseen(self.now) {
             // Those who could not have it for longer than a turn, however many they are.
             others = ANY;
-            each = self.usual_turn(&name.lock);
             if name.has_waiters() {
                 // Whoever does not listen hears nobody come.
                 self.want_lock_channel(key);
             }
+        } else if others > 0 {
+            each = self.turn(&name.lock);
         }
         let messages = if others > 0 { ourselves.saturating_add(others) } else { 0 };
         // Redisson's clients step back for nobody and need longer to wake up than we do.
