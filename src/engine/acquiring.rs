@@ -68,20 +68,20 @@ impl Engine {
         if self.attempt_in_flight(key) || !self.may_try(key) {
             return self.timers.clear(TimerKey::Try(key));
         }
-        match self.names[&key].due(self.now, self.is_in_a_hurry(key, request)) {
+        match self.names[&key].due(self.now, self.steps_back(key, request)) {
             Ok(cause) => self.attempt(key, request, cause),
             Err(at) => self.timers.set(TimerKey::Try(key), at),
         }
     }
 
-    /// Whether it could not be answered any more after the turn of others.
-    pub(super) fn is_in_a_hurry(&self, key: u64, request: RequestId) -> bool {
+    /// Until when a waiter lets others go first: not for so long that it could not be answered any more.
+    pub(super) fn steps_back(&self, key: u64, request: RequestId) -> Moment {
         let name = &self.names[&key];
+        let Some(waiter) = self.waiters.get(&request).filter(|waiter| !waiter.once) else {
+            return Moment::ZERO;
+        };
         let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
-        let latest = name.contest().others_turn.plus(answer);
-        self.waiters
-            .get(&request)
-            .is_some_and(|waiter| waiter.once || waiter.deadline.is_some_and(|deadline| deadline <= latest))
+        name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {

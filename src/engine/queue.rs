@@ -118,6 +118,8 @@ pub(crate) struct Contest {
     pub(crate) not_before: Moment,
     /// Until here it is the turn of others, who were told of a release; also for who comes later.
     pub(crate) others_turn: Moment,
+    /// As long as that usually is: for whoever could not be answered after it.
+    usual_turn: Moment,
     turns: Turns,
     unseen: Unseen,
     /// The last answered attempt said that another holds it, and nothing has changed since.
@@ -133,6 +135,21 @@ pub(crate) struct Contest {
     pub(crate) trying_because: Cause,
 }
 
+/// How long the lock may be free for others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Turn {
+    pub(crate) usual: Duration,
+    /// With the time that is for those who are far away.
+    pub(crate) whole: Duration,
+}
+
+impl Turn {
+    /// One that is for nobody who is far away.
+    pub(crate) fn of(usual: Duration) -> Self {
+        Self { usual, whole: usual }
+    }
+}
+
 /// The turns of others after a release of ours.
 #[derive(Debug, Clone, Copy, Default)]
 struct Turns {
@@ -141,7 +158,7 @@ struct Turns {
     left: u64,
     /// So many of them only until the end.
     second: u64,
-    /// How long the lock may be free before it is nobody's turn.
+    /// The longest pause for those whom nobody counts.
     each: Duration,
     end: Moment,
     /// Messages since our last release was sent.
@@ -173,6 +190,7 @@ impl Contest {
             sleep: (Moment::ZERO, Cause::Duty),
             not_before: Moment::ZERO,
             others_turn: Moment::ZERO,
+            usual_turn: Moment::ZERO,
             turns: Turns::default(),
             unseen: Unseen::default(),
             known_held: false,
@@ -182,6 +200,12 @@ impl Contest {
             long_wait_told: false,
             trying_because: Cause::Duty,
         }
+    }
+
+    fn begin_turn(&mut self, now: Moment, turn: Turn) {
+        let goes_on = self.turns.left > 0;
+        let until = |length| if goes_on { now.plus(length) } else { Moment::ZERO };
+        (self.others_turn, self.usual_turn) = (until(turn.whole), until(turn.usual));
     }
 
     /// Until here what is known of others matters to who comes next.
@@ -311,10 +335,10 @@ impl Name {
         }
     }
 
-    /// Why the contender may try now, or when it may. One that is in a hurry takes no account of others.
-    pub(crate) fn due(&self, now: Moment, hurry: bool) -> Result<Cause, Moment> {
-        let Contest { not_before, others_turn, must_try, sleep, .. } = *self.contest();
-        let not_before = if hurry { not_before } else { not_before.max(others_turn) };
+    /// Why the contender may try now, or when it may, if it steps back for others until then.
+    pub(crate) fn due(&self, now: Moment, steps_back: Moment) -> Result<Cause, Moment> {
+        let Contest { not_before, must_try, sleep, .. } = *self.contest();
+        let not_before = not_before.max(steps_back);
         let (at, cause) = match must_try {
             Some(cause) => (not_before, cause),
             None => (sleep.0.max(not_before), sleep.1),
@@ -359,15 +383,8 @@ impl Name {
     }
 
     /// Lets others go first, until so many messages were heard, our own included if we listen; the `second` ones count
-    /// for a moment only. When nobody takes the lock for as long as `each`, nobody wants it.
-    pub(crate) fn let_others(
-        &mut self,
-        now: Moment,
-        messages: u64,
-        second: u64,
-        listens: bool,
-        each: Duration,
-    ) {
+    /// for a moment only. When nobody takes the lock for as long as a `turn`, nobody wants it.
+    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, second: u64, listens: bool, turn: Turn) {
         if messages == 0 && self.contest.is_none() {
             return;
         }
@@ -376,42 +393,58 @@ impl Name {
         let messages = messages.saturating_add(second);
         let left = messages.saturating_sub(heard);
         let end = now.plus(TURNS);
+        let each = turn.usual;
         contest.turns = Turns { messages, left, second, each, end, heard, listens, whole: true };
         if messages == ANY {
             // A fifth of the time goes to them if they do not come.
             contest.unseen.again_at = now.plus(each * 5);
         }
-        contest.others_turn = if left > 0 { now.plus(each) } else { Moment::ZERO };
+        contest.begin_turn(now, turn);
     }
 
-    /// A message says that the lock was freed: of the others one less is to come, and the next has its time. So long it
-    /// is from now on; that of those whom nobody counts is what it was.
-    pub(crate) fn note_freed(&mut self, now: Moment, turn: Duration) {
-        let Contest { turns, others_turn, .. } = self.contest_mut();
+    /// A message says that the lock was freed: of the others one less is to come, and the next has this turn. Those
+    /// whom nobody has counted have what is left of theirs.
+    pub(crate) fn note_freed(&mut self, now: Moment, turn: Turn) {
+        let contest = self.contest_mut();
+        let turns = &mut contest.turns;
         turns.heard += 1;
         let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
         turns.left = turns.left.saturating_sub(second.saturating_add(1));
         // Of those who let each other go first the next is who has done so for longest.
-        let pause = if turns.messages == ANY {
+        let turn = if turns.messages == ANY {
             let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
-            turns.each * (STEPS - steps) / STEPS
+            Turn::of(turns.each * (STEPS - steps) / STEPS)
         } else {
             turn
         };
-        *others_turn = if turns.left > 0 { now.plus(pause) } else { Moment::ZERO };
+        contest.begin_turn(now, turn);
+        if contest.turns.left > 0 {
+            // Others have had it until now, and whoever waits behind one that steps back may hear nothing else.
+            contest.answered_at = now;
+        }
     }
 
     /// Of the messages that were to come some were missed, or were another server's.
     pub(crate) fn forget_turns(&mut self) {
-        let Some(Contest { turns, others_turn, .. }) = self.known_contest() else { return };
-        (*turns, *others_turn) = (Turns::default(), Moment::ZERO);
+        let Some(contest) = self.known_contest() else { return };
+        (contest.turns, contest.others_turn, contest.usual_turn) =
+            (Turns::default(), Moment::ZERO, Moment::ZERO);
     }
 
-    /// The turn of the others ends now. Before its time that says nothing about whether they wanted one.
-    pub(crate) fn end_turn(&mut self, now: Moment) {
-        let Some(Contest { turns, others_turn, .. }) = self.known_contest() else { return };
-        turns.whole &= now >= *others_turn;
-        *others_turn = Moment::ZERO;
+    /// The turn of the others ends then. Before its time that says nothing about whether they wanted one.
+    pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
+        let Some(contest) = self.known_contest() else { return };
+        if end < contest.others_turn {
+            contest.turns.whole &= now >= contest.others_turn;
+            contest.others_turn = end;
+        }
+    }
+
+    /// How long one steps back that must be answered by then: for a whole turn, a usual one, or not at all.
+    pub(crate) fn steps_back(&self, deadline: Moment, answer: Duration) -> Moment {
+        let Contest { others_turn, usual_turn, .. } = *self.contest();
+        let fits = |end: &Moment| deadline > end.plus(answer);
+        [others_turn, usual_turn.min(others_turn)].into_iter().find(fits).unwrap_or(Moment::ZERO)
     }
 
     /// An attempt is sent: before the end of the others' turn it is one in a hurry.
@@ -436,27 +469,32 @@ mod tests {
         Name::new(LockName::new("n").unwrap())
     }
 
+    /// For whoever has time.
+    fn due(name: &Name, now: Moment) -> Result<Cause, Moment> {
+        name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
+    }
+
     #[test]
     fn a_sleep_ends_at_its_time_and_a_wake_up_ends_it_at_once() {
         let mut name = name();
-        assert_eq!(name.due(Moment(5), false), Ok(Cause::Duty), "a new name has to try");
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::Duty), "a new name has to try");
         name.contest_mut().must_try = None;
         name.contest_mut().sleep = (Moment(100), Cause::Fallback);
-        assert_eq!(name.due(Moment(99), false), Err(Moment(100)));
-        assert_eq!(name.due(Moment(100), false), Ok(Cause::Fallback));
+        assert_eq!(due(&name, Moment(99)), Err(Moment(100)));
+        assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
         name.contest_mut().must_try = Some(Cause::WakeUp);
-        assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp));
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp));
         name.wake();
-        assert_eq!(name.due(Moment(5), false), Ok(Cause::WakeUp), "the first reason stays");
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
     }
 
     #[test]
     fn the_turn_of_others_delays_even_a_wake_up() {
         let mut name = name();
         name.contest_mut().others_turn = Moment(50);
-        assert_eq!(name.due(Moment(49), false), Err(Moment(50)));
-        assert_eq!(name.due(Moment(49), true), Ok(Cause::Duty), "but not what cannot wait");
-        assert_eq!(name.due(Moment(50), false), Ok(Cause::Duty));
+        assert_eq!(due(&name, Moment(49)), Err(Moment(50)));
+        assert_eq!(name.due(Moment(49), Moment::ZERO), Ok(Cause::Duty), "but not what cannot wait");
+        assert_eq!(due(&name, Moment(50)), Ok(Cause::Duty));
     }
 
     #[test]
@@ -464,15 +502,15 @@ mod tests {
         let mut name = name();
         let each = Duration::from_nanos(10);
         name.start_counting(Moment(0));
-        name.note_freed(Moment(0), each); // by ourselves: heard before the answer to the release
-        name.let_others(Moment(100), 3, 0, true, each);
-        assert_eq!(name.due(Moment(100), false), Err(Moment(110)));
-        name.note_freed(Moment(150), each);
-        assert_eq!(name.due(Moment(150), false), Err(Moment(160)), "the next one's turn");
-        name.note_freed(Moment(155), each);
-        assert_eq!(name.due(Moment(155), false), Ok(Cause::Duty), "all had theirs");
-        name.note_freed(Moment(156), each);
-        assert_eq!(name.due(Moment(156), false), Ok(Cause::Duty));
+        name.note_freed(Moment(0), Turn::of(each)); // by ourselves: heard before the answer to the release
+        name.let_others(Moment(100), 3, 0, true, Turn::of(each));
+        assert_eq!(due(&name, Moment(100)), Err(Moment(110)));
+        name.note_freed(Moment(150), Turn::of(each));
+        assert_eq!(due(&name, Moment(150)), Err(Moment(160)), "the next one's turn");
+        name.note_freed(Moment(155), Turn::of(each));
+        assert_eq!(due(&name, Moment(155)), Ok(Cause::Duty), "all had theirs");
+        name.note_freed(Moment(156), Turn::of(each));
+        assert_eq!(due(&name, Moment(156)), Ok(Cause::Duty));
     }
 
     #[test]
@@ -480,14 +518,33 @@ mod tests {
         let mut name = name();
         let (each, mut now) = (Duration::from_millis(2), Moment(1_000_000_000));
         name.start_counting(now);
-        name.let_others(now, 3, 0, false, each);
+        name.let_others(now, 3, 0, false, Turn::of(each));
         for _ in 0..2 {
             now = now.plus(Duration::from_secs(10));
-            name.note_freed(now, each);
-            assert_eq!(name.due(now, false), Err(now.plus(each)));
+            name.note_freed(now, Turn::of(each));
+            assert_eq!(due(&name, now), Err(now.plus(each)));
         }
-        name.note_freed(now, each);
-        assert_eq!(name.due(now, false), Ok(Cause::Duty));
+        name.note_freed(now, Turn::of(each));
+        assert_eq!(due(&name, now), Ok(Cause::Duty));
+    }
+
+    #[test]
+    fn nobody_steps_back_for_longer_than_the_wait_allows() {
+        let (mut name, ms) = (name(), Duration::from_millis);
+        let now = Moment(1_000_000_000);
+        name.start_counting(now);
+        name.let_others(now, 1, 0, false, Turn { usual: ms(2), whole: ms(20) });
+        let until = |name: &Name, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
+        assert_eq!(until(&name, 41), ms(20));
+        assert_eq!(until(&name, 40), ms(2), "as at any other time");
+        assert_eq!(until(&name, 22), ms(0), "not at all");
+        // Whoever stands before one that cannot wait steps back for no longer than that.
+        name.shorten_turn(now, name.steps_back(now.plus(ms(40)), ms(20)));
+        assert_eq!(due(&name, now), Err(now.plus(ms(2))));
+        name.shorten_turn(now, name.steps_back(now.plus(ms(50)), ms(20)));
+        assert_eq!(due(&name, now), Err(now.plus(ms(2))), "no longer again");
+        name.shorten_turn(now, name.steps_back(now.plus(ms(22)), ms(20)));
+        assert_eq!(due(&name, now), Ok(Cause::Duty));
     }
 
     #[test]
@@ -496,17 +553,17 @@ mod tests {
         for (passes, goes) in [(19, false), (20, true)] {
             let mut name = name();
             name.start_counting(start);
-            name.let_others(start, 1, 1, false, each);
+            name.let_others(start, 1, 1, false, Turn::of(each));
             let now = start.plus(Duration::from_millis(passes));
-            name.note_freed(now, each);
-            assert_eq!(name.due(now, false).is_ok(), goes, "{passes}");
+            name.note_freed(now, Turn::of(each));
+            assert_eq!(due(&name, now).is_ok(), goes, "{passes}");
         }
     }
 
     /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
     fn look(name: &mut Name, now: &mut Moment, waits: Duration) {
         let each = Duration::from_millis(2);
-        name.let_others(*now, ANY, 0, false, each);
+        name.let_others(*now, ANY, 0, false, Turn::of(each));
         *now = now.plus(waits);
         name.note_attempt(*now, Cause::Duty);
         name.start_counting(*now);
@@ -526,8 +583,8 @@ mod tests {
         assert_eq!(again(&name, now), NOBODY);
         assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
         // Somebody comes: that takes two looks again.
-        name.let_others(now, ANY, 0, false, all);
-        name.note_freed(now, all);
+        name.let_others(now, ANY, 0, false, Turn::of(all));
+        name.note_freed(now, Turn::of(all));
         now = now.plus(all);
         name.note_attempt(now, Cause::Duty);
         name.start_counting(now);
@@ -539,14 +596,14 @@ mod tests {
     fn who_has_stepped_back_for_longest_goes_first() {
         let (each, now) = (Duration::from_millis(2), Moment(1_000_000_000));
         let mut name = name();
-        name.let_others(now, ANY, 0, false, each);
+        name.let_others(now, ANY, 0, false, Turn::of(each));
         for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
-            name.note_freed(now, each);
-            assert_eq!(name.due(now, false), Err(now.plus(Duration::from_micros(pause))));
+            name.note_freed(now, Turn::of(each));
+            assert_eq!(due(&name, now), Err(now.plus(Duration::from_micros(pause))));
         }
         for _ in 0..2 {
-            name.note_freed(now, each);
-            assert_eq!(name.due(now, false), Ok(Cause::Duty));
+            name.note_freed(now, Turn::of(each));
+            assert_eq!(due(&name, now), Ok(Cause::Duty));
         }
     }
 

@@ -17,6 +17,7 @@ use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::ANY;
 use crate::engine::queue::Place;
+use crate::engine::queue::Turn;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::error::LossReason;
@@ -33,14 +34,16 @@ use crate::stats::add;
 
 /// How long the lock may be free for others before we take it: four round trips, within these limits.
 const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
-/// One in eight of these stretches of the server's time is for those whose way is so long that a usual turn is over
-/// before they can come: then it lasts as long as it may. Every client sees the same stretches, so that all wait.
+/// One of each eight of these stretches of the server's time is for those whose way is so long that a usual turn is
+/// over before they can come: then it lasts as long as it may. All clients go by the same clock, so that all step back.
 const STRETCH_US: u64 = 32_000;
 
-/// Spread by the golden ratio: evenly, and in step with nobody who comes at regular times.
-fn is_for_the_far(time: ServerTime) -> bool {
+/// Which one of the eight is for them looks like chance, so that nobody who comes at regular times always misses it.
+pub(super) fn is_for_the_far(time: ServerTime) -> bool {
     let stretch = u64::try_from(time.0).unwrap_or(0) / STRETCH_US;
-    stretch.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 == 0
+    let mix = |bits: u64, by: u64| (bits ^ (bits >> 32)).wrapping_mul(by);
+    let chosen = mix(mix(stretch / 8, 0x9e37_79b9_7f4a_7c15), 0xd6e8_feb8_6659_fd93) >> 61;
+    stretch % 8 == chosen
 }
 
 impl Engine {
@@ -234,9 +237,9 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let listens = self.wakeups.is_confirmed(&name.channel(self.config.profile));
         let ourselves = u64::from(listens);
-        let mut each = self.usual_turn(&name.lock);
+        let mut turn = Turn::of(self.usual_turn(&name.lock));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= each;
+        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= turn.usual;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
         if uncounted && name.may_have_unseen(self.now) {
             // Those who could not have it for longer than a turn, however many they are.
@@ -246,7 +249,7 @@ impl Engine {
                 self.want_lock_channel(key);
             }
         } else if others > 0 {
-            each = self.turn(&name.lock);
+            turn = self.turn(&name.lock);
         }
         let messages = if others > 0 { ourselves.saturating_add(others) } else { 0 };
         // Redisson's clients step back for nobody and need longer to wake up than we do.
@@ -259,15 +262,16 @@ impl Engine {
                 contest.known_held = false;
             }
             // Without others a turn from before is over.
-            name.let_others(now, messages, second, listens, each);
+            name.let_others(now, messages, second, listens, turn);
         }
         self.wake(key);
     }
 
     /// How long the lock may be free for others from now on.
-    pub(super) fn turn(&self, lock: &LockName) -> Duration {
+    pub(super) fn turn(&self, lock: &LockName) -> Turn {
+        let usual = self.usual_turn(lock);
         let for_the_far = self.servers.time_of(lock, self.now).is_some_and(is_for_the_far);
-        if for_the_far { TURN.1 } else { self.usual_turn(lock) }
+        Turn { usual, whole: if for_the_far { TURN.1 } else { usual } }
     }
 
     fn usual_turn(&self, lock: &LockName) -> Duration {
@@ -293,6 +297,7 @@ impl Engine {
             (false, true) if hold.server_life != self.servers.life_of(&hold.lock) => {
                 LossReason::ServerLostData
             }
+            (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.duration()) => LossReason::Expired,
             (false, true) => LossReason::Removed,
         };
         add(&self.counters.losses, 1);
@@ -442,13 +447,14 @@ mod tests {
         let start = 1_760_000_000_000_000 / STRETCH_US;
         let far = |stretch: u64| is_for_the_far(ServerTime((stretch * STRETCH_US) as i64));
         let stretches: Vec<u64> = (start..start + 80_000).filter(|stretch| far(*stretch)).collect();
-        assert!(stretches.len().abs_diff(10_000) < 10, "{}", stretches.len());
-        let gaps: Vec<u64> = stretches.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        assert!(gaps.iter().all(|gap| [5, 8, 13].contains(gap)), "never for long without, nor two in a row");
-        for period in 2..=64 {
-            // Whoever comes at regular times meets about as many of them as anybody.
-            let met = (0..1_024).filter(|time| far(start + time * period)).count();
-            assert!((64..256).contains(&met), "{period}: {met}");
+        assert_eq!(stretches.len(), 10_000);
+        assert!(stretches.windows(2).all(|pair| pair[1] - pair[0] <= 15), "never for long without");
+        for period in 1..=128 {
+            // Whoever comes at regular times meets them as often as others, and after no longer than by chance.
+            let met: Vec<u64> = (0..4_096).filter(|time| far(start + time * period)).collect();
+            assert!((400..620).contains(&met.len()), "{period}: {}", met.len());
+            let missed = met.windows(2).map(|pair| pair[1] - pair[0]).max();
+            assert!(missed.is_some_and(|missed| missed < 100), "{period}: {missed:?}");
         }
     }
 }

@@ -126,15 +126,14 @@ impl Engine {
             name.push(request, &mut waiter);
         }
         self.start_waiting(request, waiter);
-        self.end_turn_for(key, request);
+        self.shorten_turn_for(key, request);
     }
 
-    /// One that cannot wait for the turn of others to end has whoever stands before it try at once.
-    fn end_turn_for(&mut self, key: u64, request: RequestId) {
-        if self.is_in_a_hurry(key, request) {
-            if let Some(name) = self.names.get_mut(&key) {
-                name.end_turn(self.now);
-            }
+    /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.
+    fn shorten_turn_for(&mut self, key: u64, request: RequestId) {
+        let end = self.steps_back(key, request);
+        if let Some(name) = self.names.get_mut(&key) {
+            name.shorten_turn(self.now, end);
         }
     }
 

@@ -269,5 +269,6 @@ async fn a_client_that_is_far_away_gets_its_turn() {
     }
     let urls = [server.url(), server.url(), server.url(), far.url()];
     let shares = shares(&urls, ALL, Duration::from_millis(20)).await;
+    println!("{shares:?}");
     assert!(shares.iter().all(|own| own * urls.len() * 20 >= ALL), "{shares:?}");
 }

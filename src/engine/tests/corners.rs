@@ -15,6 +15,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
+use crate::error::LossReason;
 use crate::lease::Lease;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
@@ -434,21 +435,28 @@ fn a_release_that_comes_to_nothing_after_its_key_has_run_out_is_in_nobodys_way()
 /// By a clock that is slower than ours the key outlives its lease, and keeps everybody out until then.
 #[test]
 fn a_release_is_not_given_up_while_its_key_may_live() {
-    let mut hand = Hand::new();
-    let level = hand.want_name("m", 1, Lease::Fixed(lease(20)), Wait::Forever, None);
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(1));
-    let cell = hand.granted(level);
-    hand.cut();
-    let release = hand.release(&cell, level);
-    // The lease began when the acquire was executed, which was at most its timeout after it was sent.
-    hand.pass(Duration::from_secs(1 + 20) + Duration::from_millis(200));
-    hand.is_open(release);
-    hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() }));
-    assert_eq!(hand.labels(), ["time", "release"]);
-    let (op, _) = hand.sent[1];
-    hand.done(op, freed());
-    assert!(matches!(hand.answer(release), Answer::Done));
+    for lives in [true, false] {
+        let mut hand = Hand::new();
+        let level = hand.want_name("m", 1, Lease::Fixed(lease(20)), Wait::Forever, None);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(1));
+        let cell = hand.granted(level);
+        hand.cut();
+        let release = hand.release(&cell, level);
+        // The lease began when the acquire was executed, which was at most its timeout after it was sent.
+        hand.pass(Duration::from_secs(1 + 20) + Duration::from_millis(200));
+        hand.is_open(release);
+        let info = ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() };
+        hand.event(Event::Up(ServerId::ONLY, info));
+        assert_eq!(hand.labels(), ["time", "release"]);
+        let (op, _) = hand.sent[1];
+        hand.done(op, if lives { freed() } else { Body::Release(Released::Gone) });
+        match hand.answer(release) {
+            Answer::Done => assert!(lives),
+            Answer::Failed(Error::Lost { reason: LossReason::Expired, .. }) => assert!(!lives),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// Names that only look like a hold of ours that is over.

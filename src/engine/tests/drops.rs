@@ -265,8 +265,8 @@ fn what_was_not_done_because_its_time_was_over_is_gone() {
     hand.now = hand.now.plus(2 * LEASE);
     hand.done(op, all(2, None));
     hand.nothing_sent();
-    let removed = |report: &&Report| matches!(report, Report::Lost { reason: LossReason::Removed, .. });
-    assert_eq!(hand.reports.iter().filter(removed).count(), 2);
+    let expired = |report: &&Report| matches!(report, Report::Lost { reason: LossReason::Expired, .. });
+    assert_eq!(hand.reports.iter().filter(expired).count(), 2);
     assert!(hand.engine.is_idle());
 }
 

@@ -1,13 +1,18 @@
 //! A grant goes from task to task; others get their turn.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::cell::HoldCell;
 use crate::engine::event::Answer;
+use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::engine::releasing::is_for_the_far;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::ServerTime;
 
 use super::Hand;
 use super::freed;
@@ -85,6 +90,82 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
         hand.pass(Duration::from_secs(1));
         assert!(matches!(hand.answer(hurried), Answer::NotGranted));
     }
+}
+
+/// What is released from here on is released in a stretch of time for those who are far away, or before one.
+fn at_a_time_for_the_far(hand: &mut Hand, wanted: bool) {
+    while is_for_the_far(hand.server_time()) != wanted
+        || is_for_the_far(ServerTime(hand.server_time().0 + 5_000)) != wanted
+    {
+        hand.pass(Duration::from_millis(1));
+    }
+}
+
+/// Granted after a wait, so that messages are heard from here on.
+fn listener(hand: &mut Hand, owner: u64) -> (RequestId, Arc<HoldCell>) {
+    let request = hand.sleeper(owner);
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    (request, hand.granted(request))
+}
+
+fn freed_before(hand: &mut Hand, receivers: u64) {
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::Freed { receivers: Some(receivers) }));
+}
+
+#[test]
+fn there_is_a_time_for_those_who_are_far_away() {
+    for (far, turn) in [(false, 2), (true, 20)] {
+        // After the publish, of which nothing else is heard.
+        let mut hand = Hand::new();
+        let (level, cell) = hand.hold(1);
+        at_a_time_for_the_far(&mut hand, far);
+        hand.release(&cell, level);
+        freed_before(&mut hand, 2);
+        hand.ask(2, Wait::Forever);
+        hand.pass(Duration::from_millis(turn - 1));
+        hand.nothing_sent();
+        hand.pass(Duration::from_millis(1));
+        hand.take("acquire");
+        // And after the message of another.
+        let mut hand = Hand::new();
+        let (level, cell) = listener(&mut hand, 1);
+        at_a_time_for_the_far(&mut hand, far);
+        hand.release(&cell, level);
+        freed_before(&mut hand, 4);
+        hand.ask(2, Wait::Forever);
+        for _ in 0..2 {
+            hand.pass(Duration::from_millis(1));
+            hand.message();
+        }
+        hand.pass(Duration::from_millis(turn - 1));
+        hand.nothing_sent();
+        hand.pass(Duration::from_millis(1));
+        hand.take("acquire");
+    }
+}
+
+/// It stands behind one that has time, and each message says that the lock was another's until now.
+#[test]
+fn who_waited_while_others_had_their_turns_is_told_so() {
+    let mut hand = Hand::new();
+    let (level, cell) = listener(&mut hand, 1);
+    at_a_time_for_the_far(&mut hand, true);
+    hand.release(&cell, level);
+    freed_before(&mut hand, 4);
+    hand.ask(2, Wait::Forever);
+    hand.message();
+    hand.pass(Duration::from_millis(1));
+    let waits = hand.ask(3, Wait::For(Duration::from_millis(45)));
+    for _ in 0..2 {
+        hand.pass(Duration::from_millis(15));
+        hand.message();
+    }
+    hand.is_open(waits);
+    hand.pass(Duration::from_millis(15));
+    assert!(matches!(hand.answer(waits), Answer::NotGranted));
 }
 
 #[test]
