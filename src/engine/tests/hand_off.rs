@@ -147,9 +147,9 @@ fn there_is_a_time_for_those_who_are_far_away() {
     }
 }
 
-/// It stands behind one that has time, and each message says that the lock was another's until now.
+/// Each message begins another turn, and who stands before it has time for all of them.
 #[test]
-fn who_waited_while_others_had_their_turns_is_told_so() {
+fn who_waits_while_others_have_their_turns_is_answered() {
     let mut hand = Hand::new();
     let (level, cell) = listener(&mut hand, 1);
     at_a_time_for_the_far(&mut hand, true);
@@ -159,12 +159,13 @@ fn who_waited_while_others_had_their_turns_is_told_so() {
     hand.message();
     hand.pass(Duration::from_millis(1));
     let waits = hand.ask(3, Wait::For(Duration::from_millis(45)));
-    for _ in 0..2 {
-        hand.pass(Duration::from_millis(15));
-        hand.message();
-    }
-    hand.is_open(waits);
     hand.pass(Duration::from_millis(15));
+    hand.message();
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(2));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    hand.pass(Duration::from_millis(30));
     assert!(matches!(hand.answer(waits), Answer::NotGranted));
 }
 
