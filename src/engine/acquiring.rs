@@ -68,32 +68,19 @@ impl Engine {
         if self.attempt_in_flight(key) || !self.may_try(key) {
             return self.timers.clear(TimerKey::Try(key));
         }
-        self.shorten_turn(key);
-        match self.names[&key].due(self.now) {
+        match self.names[&key].due(self.now, self.steps_back(key, request)) {
             Ok(cause) => self.attempt(key, request, cause),
             Err(at) => self.timers.set(TimerKey::Try(key), at),
         }
     }
 
-    /// Lets others go first for no longer than each of ours can wait, wherever it stands.
-    fn shorten_turn(&mut self, key: u64) {
+    /// Until when a waiter lets others go first: not for so long that it could not be answered any more.
+    pub(super) fn steps_back(&self, key: u64, request: RequestId) -> Moment {
         let name = &self.names[&key];
-        if name.contest().others_turn == Moment::ZERO {
-            return;
-        }
+        let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
+        let Some(waiter) = self.waiters.get(&request).filter(patient) else { return Moment::ZERO };
         let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
-        if !name.keeps_waiting(name.contest().earliest, answer) {
-            return;
-        }
-        // Whoever had to be answered by then may have left.
-        let needs = name.waiters().filter_map(|request| Some(self.waiters.get(&request)?.needs_answer_by()));
-        let earliest = needs.min().unwrap_or(Moment::NEVER);
-        if let Some(name) = self.names.get_mut(&key) {
-            name.contest_mut().earliest = earliest;
-            if name.keeps_waiting(earliest, answer) {
-                name.shorten_turn(self.now, earliest, answer);
-            }
-        }
+        name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {

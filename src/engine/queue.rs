@@ -55,12 +55,6 @@ pub(crate) struct Waiter {
     pub(crate) place: Place,
 }
 
-impl Waiter {
-    pub(crate) fn needs_answer_by(&self) -> Moment {
-        if self.once { Moment::ZERO } else { self.deadline.unwrap_or(Moment::NEVER) }
-    }
-}
-
 /// Why the contender tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
@@ -112,8 +106,6 @@ pub(crate) struct Contest {
     next_ticket: u64,
     /// How many of the queue an owner has: most often one, and then nobody is looked for.
     owners: Map<OwnerKey, usize>,
-    /// None of the queue has to be answered before this.
-    pub(crate) earliest: Moment,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
@@ -192,7 +184,6 @@ impl Contest {
             queue: BTreeMap::new(),
             next_ticket: 0,
             owners: Map::default(),
-            earliest: Moment::NEVER,
             once: 0,
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
@@ -285,7 +276,6 @@ impl Name {
         contest.queue.insert(waiter.ticket, request);
         *contest.owners.entry(waiter.owner).or_default() += 1;
         contest.once += usize::from(waiter.once);
-        contest.earliest = contest.earliest.min(waiter.needs_answer_by());
     }
 
     /// Takes a waiter out of the queue.
@@ -305,7 +295,6 @@ impl Name {
             // Both keep memory when they are empty, and most names are held without anybody waiting.
             contest.queue = BTreeMap::new();
             contest.owners = Map::default();
-            contest.earliest = Moment::NEVER;
         }
     }
 
@@ -346,10 +335,10 @@ impl Name {
         }
     }
 
-    /// Why the contender may try now, or when it may.
-    pub(crate) fn due(&self, now: Moment) -> Result<Cause, Moment> {
-        let Contest { not_before, others_turn, must_try, sleep, .. } = *self.contest();
-        let not_before = not_before.max(others_turn);
+    /// Why the contender may try now, or when it may, if it steps back for others until then.
+    pub(crate) fn due(&self, now: Moment, steps_back: Moment) -> Result<Cause, Moment> {
+        let Contest { not_before, must_try, sleep, .. } = *self.contest();
+        let not_before = not_before.max(steps_back);
         let (at, cause) = match must_try {
             Some(cause) => (not_before, cause),
             None => (sleep.0.max(not_before), sleep.1),
@@ -429,6 +418,10 @@ impl Name {
             turn
         };
         contest.begin_turn(now, turn);
+        if contest.turns.heard > u64::from(contest.turns.listens) {
+            // Another has had it until now. Whoever waits behind one that steps back may hear nothing else.
+            contest.answered_at = now;
+        }
     }
 
     /// Of the messages that were to come some were missed, or were another server's.
@@ -438,18 +431,20 @@ impl Name {
             (Turns::default(), Moment::ZERO, Moment::ZERO);
     }
 
-    /// Whether the turn of others is too long for somebody who has to be answered by then.
-    pub(crate) fn keeps_waiting(&self, needs_answer_by: Moment, answer: Duration) -> bool {
-        needs_answer_by <= self.contest().others_turn.plus(answer)
+    /// The turn of the others ends then. Before its time that says nothing about whether they wanted one.
+    pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
+        let Some(contest) = self.known_contest() else { return };
+        if end < contest.others_turn {
+            contest.turns.whole &= now >= contest.others_turn;
+            contest.others_turn = end;
+        }
     }
 
-    /// Makes the turn a usual one or none, for somebody who has to be answered by then. Before its time its end says
-    /// nothing about whether others wanted it.
-    pub(crate) fn shorten_turn(&mut self, now: Moment, needs_answer_by: Moment, answer: Duration) {
-        let Some(Contest { turns, others_turn, usual_turn, .. }) = self.known_contest() else { return };
-        turns.whole &= now >= *others_turn;
-        let fits = needs_answer_by > usual_turn.plus(answer);
-        *others_turn = if fits { *usual_turn.min(others_turn) } else { Moment::ZERO };
+    /// How long one steps back that must be answered by then: for a whole turn, a usual one, or not at all.
+    pub(crate) fn steps_back(&self, deadline: Moment, answer: Duration) -> Moment {
+        let Contest { others_turn, usual_turn, .. } = *self.contest();
+        let fits = |end: &Moment| deadline > end.plus(answer);
+        [others_turn, usual_turn.min(others_turn)].into_iter().find(fits).unwrap_or(Moment::ZERO)
     }
 
     /// An attempt is sent: before the end of the others' turn it is one in a hurry.
@@ -474,26 +469,32 @@ mod tests {
         Name::new(LockName::new("n").unwrap())
     }
 
+    /// For whoever has time.
+    fn due(name: &Name, now: Moment) -> Result<Cause, Moment> {
+        name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
+    }
+
     #[test]
     fn a_sleep_ends_at_its_time_and_a_wake_up_ends_it_at_once() {
         let mut name = name();
-        assert_eq!(name.due(Moment(5)), Ok(Cause::Duty), "a new name has to try");
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::Duty), "a new name has to try");
         name.contest_mut().must_try = None;
         name.contest_mut().sleep = (Moment(100), Cause::Fallback);
-        assert_eq!(name.due(Moment(99)), Err(Moment(100)));
-        assert_eq!(name.due(Moment(100)), Ok(Cause::Fallback));
+        assert_eq!(due(&name, Moment(99)), Err(Moment(100)));
+        assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
         name.contest_mut().must_try = Some(Cause::WakeUp);
-        assert_eq!(name.due(Moment(5)), Ok(Cause::WakeUp));
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp));
         name.wake();
-        assert_eq!(name.due(Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
+        assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
     }
 
     #[test]
     fn the_turn_of_others_delays_even_a_wake_up() {
         let mut name = name();
         name.contest_mut().others_turn = Moment(50);
-        assert_eq!(name.due(Moment(49)), Err(Moment(50)));
-        assert_eq!(name.due(Moment(50)), Ok(Cause::Duty));
+        assert_eq!(due(&name, Moment(49)), Err(Moment(50)));
+        assert_eq!(name.due(Moment(49), Moment::ZERO), Ok(Cause::Duty), "but not what cannot wait");
+        assert_eq!(due(&name, Moment(50)), Ok(Cause::Duty));
     }
 
     #[test]
@@ -503,13 +504,13 @@ mod tests {
         name.start_counting(Moment(0));
         name.note_freed(Moment(0), Turn::of(each)); // by ourselves: heard before the answer to the release
         name.let_others(Moment(100), 3, 0, true, Turn::of(each));
-        assert_eq!(name.due(Moment(100)), Err(Moment(110)));
+        assert_eq!(due(&name, Moment(100)), Err(Moment(110)));
         name.note_freed(Moment(150), Turn::of(each));
-        assert_eq!(name.due(Moment(150)), Err(Moment(160)), "the next one's turn");
+        assert_eq!(due(&name, Moment(150)), Err(Moment(160)), "the next one's turn");
         name.note_freed(Moment(155), Turn::of(each));
-        assert_eq!(name.due(Moment(155)), Ok(Cause::Duty), "all had theirs");
+        assert_eq!(due(&name, Moment(155)), Ok(Cause::Duty), "all had theirs");
         name.note_freed(Moment(156), Turn::of(each));
-        assert_eq!(name.due(Moment(156)), Ok(Cause::Duty));
+        assert_eq!(due(&name, Moment(156)), Ok(Cause::Duty));
     }
 
     #[test]
@@ -521,10 +522,10 @@ mod tests {
         for _ in 0..2 {
             now = now.plus(Duration::from_secs(10));
             name.note_freed(now, Turn::of(each));
-            assert_eq!(name.due(now), Err(now.plus(each)));
+            assert_eq!(due(&name, now), Err(now.plus(each)));
         }
         name.note_freed(now, Turn::of(each));
-        assert_eq!(name.due(now), Ok(Cause::Duty));
+        assert_eq!(due(&name, now), Ok(Cause::Duty));
     }
 
     #[test]
@@ -533,16 +534,17 @@ mod tests {
         let now = Moment(1_000_000_000);
         name.start_counting(now);
         name.let_others(now, 1, 0, false, Turn { usual: ms(2), whole: ms(20) });
-        let mut shorten = |wait| {
-            if name.keeps_waiting(now.plus(ms(wait)), ms(20)) {
-                name.shorten_turn(now, now.plus(ms(wait)), ms(20));
-            }
-            name.due(now)
-        };
-        assert_eq!(shorten(41), Err(now.plus(ms(20))));
-        assert_eq!(shorten(40), Err(now.plus(ms(2))), "as at any other time");
-        assert_eq!(shorten(50), Err(now.plus(ms(2))), "no longer again");
-        assert_eq!(shorten(22), Ok(Cause::Duty));
+        let until = |name: &Name, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
+        assert_eq!(until(&name, 41), ms(20));
+        assert_eq!(until(&name, 40), ms(2), "as at any other time");
+        assert_eq!(until(&name, 22), ms(0), "not at all");
+        // Whoever stands before one that cannot wait steps back for no longer than that.
+        name.shorten_turn(now, name.steps_back(now.plus(ms(40)), ms(20)));
+        assert_eq!(due(&name, now), Err(now.plus(ms(2))));
+        name.shorten_turn(now, name.steps_back(now.plus(ms(50)), ms(20)));
+        assert_eq!(due(&name, now), Err(now.plus(ms(2))), "no longer again");
+        name.shorten_turn(now, name.steps_back(now.plus(ms(22)), ms(20)));
+        assert_eq!(due(&name, now), Ok(Cause::Duty));
     }
 
     #[test]
@@ -554,7 +556,7 @@ mod tests {
             name.let_others(start, 1, 1, false, Turn::of(each));
             let now = start.plus(Duration::from_millis(passes));
             name.note_freed(now, Turn::of(each));
-            assert_eq!(name.due(now).is_ok(), goes, "{passes}");
+            assert_eq!(due(&name, now).is_ok(), goes, "{passes}");
         }
     }
 
@@ -597,11 +599,11 @@ mod tests {
         name.let_others(now, ANY, 0, false, Turn::of(each));
         for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
             name.note_freed(now, Turn::of(each));
-            assert_eq!(name.due(now), Err(now.plus(Duration::from_micros(pause))));
+            assert_eq!(due(&name, now), Err(now.plus(Duration::from_micros(pause))));
         }
         for _ in 0..2 {
             name.note_freed(now, Turn::of(each));
-            assert_eq!(name.due(now), Ok(Cause::Duty));
+            assert_eq!(due(&name, now), Ok(Cause::Duty));
         }
     }
 

@@ -126,6 +126,15 @@ impl Engine {
             name.push(request, &mut waiter);
         }
         self.start_waiting(request, waiter);
+        self.shorten_turn_for(key, request);
+    }
+
+    /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.
+    fn shorten_turn_for(&mut self, key: u64, request: RequestId) {
+        let end = self.steps_back(key, request);
+        if let Some(name) = self.names.get_mut(&key) {
+            name.shorten_turn(self.now, end);
+        }
     }
 
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {

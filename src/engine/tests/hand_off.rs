@@ -9,6 +9,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::releasing::is_for_the_far;
+use crate::error::Error;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
@@ -147,9 +148,9 @@ fn there_is_a_time_for_those_who_are_far_away() {
     }
 }
 
-/// Each message begins another turn, and who stands before it has time for all of them.
+/// It stands behind one that has time, and each message says that the lock was another's until now.
 #[test]
-fn who_waits_while_others_have_their_turns_is_answered() {
+fn who_waited_while_others_had_their_turns_is_told_so() {
     let mut hand = Hand::new();
     let (level, cell) = listener(&mut hand, 1);
     at_a_time_for_the_far(&mut hand, true);
@@ -159,14 +160,28 @@ fn who_waits_while_others_have_their_turns_is_answered() {
     hand.message();
     hand.pass(Duration::from_millis(1));
     let waits = hand.ask(3, Wait::For(Duration::from_millis(45)));
-    hand.pass(Duration::from_millis(15));
-    hand.message();
+    for _ in 0..2 {
+        hand.pass(Duration::from_millis(15));
+        hand.message();
+    }
+    hand.is_open(waits);
     hand.nothing_sent();
-    hand.pass(Duration::from_millis(2));
-    let (op, _) = hand.take("acquire");
-    hand.done(op, held(60_000));
-    hand.pass(Duration::from_millis(30));
+    hand.pass(Duration::from_millis(15));
     assert!(matches!(hand.answer(waits), Answer::NotGranted));
+}
+
+#[test]
+fn the_message_of_ones_own_release_says_nothing_of_others() {
+    let mut hand = Hand::new();
+    let (level, cell) = listener(&mut hand, 1);
+    hand.release(&cell, level);
+    freed_before(&mut hand, 4);
+    let waits = hand.ask(2, Wait::For(Duration::from_millis(500)));
+    hand.message();
+    hand.pass(Duration::from_millis(20));
+    hand.take("acquire");
+    hand.pass(Duration::from_millis(500));
+    assert!(matches!(hand.answer(waits), Answer::Failed(Error::Unavailable { .. })));
 }
 
 #[test]
