@@ -176,6 +176,7 @@ fn the_message_of_ones_own_release_says_nothing_of_others() {
     let (level, cell) = listener(&mut hand, 1);
     hand.release(&cell, level);
     freed_before(&mut hand, 4);
+    hand.pass(Duration::from_millis(1));
     let waits = hand.ask(2, Wait::For(Duration::from_millis(500)));
     hand.message();
     hand.pass(Duration::from_millis(20));
