@@ -80,6 +80,11 @@ impl HoldCell {
         });
     }
 
+    /// What its end by time means.
+    pub(crate) fn expiry(&self) -> LossReason {
+        reason_of(self.expiry_means.load(Ordering::Acquire)).unwrap_or(LossReason::Expired)
+    }
+
     pub(crate) fn set_expiry_means(&self, reason: LossReason) {
         self.expiry_means.store(code(reason), Ordering::Release);
     }
@@ -101,7 +106,7 @@ impl HoldCell {
             && now.0 >= until
             && self.valid_until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
         {
-            let reason = reason_of(self.expiry_means.load(Ordering::Acquire)).unwrap_or(LossReason::Expired);
+            let reason = self.expiry();
             self.lose(reason);
         }
     }

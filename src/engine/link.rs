@@ -536,6 +536,7 @@ impl Engine {
             add(&self.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
+            self.shorten_turn_for_new(key);
             self.touch(key);
         }
     }

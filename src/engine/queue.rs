@@ -418,10 +418,6 @@ impl Name {
             turn
         };
         contest.begin_turn(now, turn);
-        if contest.turns.heard > u64::from(contest.turns.listens) {
-            // Another has had it until now. Whoever waits behind one that steps back may hear nothing else.
-            contest.answered_at = now;
-        }
     }
 
     /// Of the messages that were to come some were missed, or were another server's.

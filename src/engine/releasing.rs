@@ -297,7 +297,9 @@ impl Engine {
             (false, true) if hold.server_life != self.servers.life_of(&hold.lock) => {
                 LossReason::ServerLostData
             }
-            (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.duration()) => LossReason::Expired,
+            (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
+                hold.cell.as_ref().map_or(LossReason::Expired, |cell| cell.expiry())
+            }
             (false, true) => LossReason::Removed,
         };
         add(&self.counters.losses, 1);

@@ -137,6 +137,18 @@ impl Engine {
         }
     }
 
+    /// Another turn of others has begun: the same for those who have come since the last answer. The rest can be told
+    /// that the lock was held.
+    pub(super) fn shorten_turn_for_new(&mut self, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let answered_at = name.contest().answered_at;
+        let is_new = |waiter: &&Waiter| waiter.since > answered_at && waiter.deadline.is_some();
+        let new = name.waiters().filter(|request| self.waiters.get(request).filter(is_new).is_some());
+        if let Some(first) = new.min_by_key(|request| self.waiters[request].deadline) {
+            self.shorten_turn_for(key, first);
+        }
+    }
+
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
         if let Some(deadline) = waiter.deadline {
             self.timers.set(TimerKey::Request(request), deadline);

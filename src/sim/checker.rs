@@ -305,11 +305,6 @@ impl Checker {
             Event::Release { level, .. } => self.end_level(now, client, *level),
             Event::Cancel { request } | Event::Withdrawn { request } => self.end_level(now, client, *request),
             Event::Replied { op, outcome, .. } => self.on_replied(now, client, *op, outcome),
-            // Whoever frees it says that it was held until then.
-            Event::Message { channel, .. } => {
-                let names = self.names.keys().filter(|name| channel.ends_with(&format!("__{{{name}}}")));
-                self.held_said.extend(names.map(|name| ((client, name.clone()), now)));
-            }
             Event::Shutdown { .. } => {
                 for hold in self.holds_of(client) {
                     hold.lost_before_shutdown = hold.is_lost();

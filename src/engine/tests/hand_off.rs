@@ -9,7 +9,6 @@ use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::releasing::is_for_the_far;
-use crate::error::Error;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
@@ -148,41 +147,45 @@ fn there_is_a_time_for_those_who_are_far_away() {
     }
 }
 
-/// It stands behind one that has time, and each message says that the lock was another's until now.
+/// Each message begins another turn, and who stands before it has time for all of them.
 #[test]
-fn who_waited_while_others_had_their_turns_is_told_so() {
+fn who_waits_while_others_have_their_turns_is_answered() {
     let mut hand = Hand::new();
     let (level, cell) = listener(&mut hand, 1);
     at_a_time_for_the_far(&mut hand, true);
     hand.release(&cell, level);
-    freed_before(&mut hand, 4);
+    freed_before(&mut hand, 6);
     hand.ask(2, Wait::Forever);
     hand.message();
     hand.pass(Duration::from_millis(1));
     let waits = hand.ask(3, Wait::For(Duration::from_millis(45)));
-    for _ in 0..2 {
-        hand.pass(Duration::from_millis(15));
-        hand.message();
-    }
-    hand.is_open(waits);
-    hand.nothing_sent();
     hand.pass(Duration::from_millis(15));
+    hand.message();
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(2));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    // An answer is enough: from here on the one before it lets others go first again.
+    hand.message();
+    hand.pass(Duration::from_millis(1));
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(30));
     assert!(matches!(hand.answer(waits), Answer::NotGranted));
 }
 
 #[test]
-fn the_message_of_ones_own_release_says_nothing_of_others() {
+fn a_short_wait_behind_another_has_it_step_back_as_usual() {
     let mut hand = Hand::new();
-    let (level, cell) = listener(&mut hand, 1);
+    let (level, cell) = hand.hold(1);
+    at_a_time_for_the_far(&mut hand, true);
     hand.release(&cell, level);
-    freed_before(&mut hand, 4);
+    freed_before(&mut hand, 2);
+    hand.ask(2, Wait::Forever);
+    hand.ask(3, Wait::For(Duration::from_millis(30)));
     hand.pass(Duration::from_millis(1));
-    let waits = hand.ask(2, Wait::For(Duration::from_millis(500)));
-    hand.message();
-    hand.pass(Duration::from_millis(20));
+    hand.nothing_sent();
+    hand.pass(Duration::from_millis(1));
     hand.take("acquire");
-    hand.pass(Duration::from_millis(500));
-    assert!(matches!(hand.answer(waits), Answer::Failed(Error::Unavailable { .. })));
 }
 
 #[test]
