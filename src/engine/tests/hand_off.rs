@@ -12,7 +12,6 @@ use crate::engine::releasing::is_for_the_far;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::ServerTime;
 
 use super::Hand;
 use super::freed;
@@ -92,12 +91,12 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     }
 }
 
-/// What is released from here on is released in a stretch of time for those who are far away, or before one.
+/// A stretch of time begins that is for those who are far away, or for nobody of them.
 fn at_a_time_for_the_far(hand: &mut Hand, wanted: bool) {
-    while is_for_the_far(hand.server_time()) != wanted
-        || is_for_the_far(ServerTime(hand.server_time().0 + 5_000)) != wanted
-    {
-        hand.pass(Duration::from_millis(1));
+    for wanted in [!wanted, wanted] {
+        while is_for_the_far(hand.server_time()) != wanted {
+            hand.pass(Duration::from_millis(1));
+        }
     }
 }
 
@@ -167,7 +166,7 @@ fn who_waits_while_others_have_their_turns_is_answered() {
     hand.done(op, held(60_000));
     // An answer is enough: from here on the one before it lets others go first again.
     hand.message();
-    hand.pass(Duration::from_millis(1));
+    hand.pass(Duration::from_millis(10));
     hand.nothing_sent();
     hand.pass(Duration::from_millis(30));
     assert!(matches!(hand.answer(waits), Answer::NotGranted));
