@@ -9,6 +9,7 @@ use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
+use crate::engine::queue::Contest;
 use crate::engine::queue::Place;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
@@ -141,10 +142,16 @@ impl Engine {
     /// that the lock was held.
     pub(super) fn shorten_turn_for_new(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let answered_at = name.contest().answered_at;
-        let is_new = |waiter: &&Waiter| waiter.since > answered_at && waiter.deadline.is_some();
-        let new = name.waiters().filter(|request| self.waiters.get(request).filter(is_new).is_some());
-        if let Some(first) = new.min_by_key(|request| self.waiters[request].deadline) {
+        let Contest { others_turn, answered_at, .. } = *name.contest();
+        if others_turn == Moment::ZERO {
+            // Most messages begin no turn, and the queue may be long.
+            return;
+        }
+        let new = name.waiters().filter_map(|request| {
+            let waiter = self.waiters.get(&request)?;
+            (waiter.since > answered_at).then_some((waiter.deadline?, request))
+        });
+        if let Some((_, first)) = new.min() {
             self.shorten_turn_for(key, first);
         }
     }

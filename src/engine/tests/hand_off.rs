@@ -18,6 +18,12 @@ use super::freed;
 use super::grant;
 use super::held;
 
+/// The release that was sent is done, and so many were told.
+fn freed_telling(hand: &mut Hand, receivers: u64) {
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::Freed { receivers: Some(receivers) }));
+}
+
 #[test]
 fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
     let mut hand = Hand::new();
@@ -31,8 +37,7 @@ fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
     }
     let next = hand.ask(99, Wait::Forever);
     hand.release(&cell, level);
-    let (op, _) = hand.take("release");
-    hand.done(op, Body::Release(Released::Freed { receivers: Some(3) }));
+    freed_telling(&mut hand, 3);
     hand.nothing_sent();
     hand.pass(Duration::from_millis(20));
     let (op, _) = hand.take("acquire");
@@ -46,8 +51,7 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     let release = |hand: &mut Hand, owner| {
         let (level, cell) = hand.hold(owner);
         hand.release(&cell, level);
-        let (op, _) = hand.take("release");
-        hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
+        freed_telling(hand, 2);
     };
     // Nobody of this client waits when it releases: what counts is who was told.
     release(&mut hand, 1);
@@ -74,8 +78,7 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     hand.release(&cell, level);
     let (op, _) = hand.take("hand_off");
     hand.refused(op, FailureKind::Busy);
-    let (op, _) = hand.take("release");
-    hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
+    freed_telling(&mut hand, 2);
     hand.take("acquire");
     // Nor is it failed for standing behind somebody who lets others go first.
     for wait in [Wait::For(Duration::from_millis(5)), Wait::Once] {
@@ -109,11 +112,6 @@ fn listener(hand: &mut Hand, owner: u64) -> (RequestId, Arc<HoldCell>) {
     (request, hand.granted(request))
 }
 
-fn freed_before(hand: &mut Hand, receivers: u64) {
-    let (op, _) = hand.take("release");
-    hand.done(op, Body::Release(Released::Freed { receivers: Some(receivers) }));
-}
-
 #[test]
 fn there_is_a_time_for_those_who_are_far_away() {
     for (far, turn) in [(false, 2), (true, 20)] {
@@ -122,7 +120,7 @@ fn there_is_a_time_for_those_who_are_far_away() {
         let (level, cell) = hand.hold(1);
         at_a_time_for_the_far(&mut hand, far);
         hand.release(&cell, level);
-        freed_before(&mut hand, 2);
+        freed_telling(&mut hand, 2);
         hand.ask(2, Wait::Forever);
         hand.pass(Duration::from_millis(turn - 1));
         hand.nothing_sent();
@@ -133,7 +131,7 @@ fn there_is_a_time_for_those_who_are_far_away() {
         let (level, cell) = listener(&mut hand, 1);
         at_a_time_for_the_far(&mut hand, far);
         hand.release(&cell, level);
-        freed_before(&mut hand, 4);
+        freed_telling(&mut hand, 4);
         hand.ask(2, Wait::Forever);
         for _ in 0..2 {
             hand.pass(Duration::from_millis(1));
@@ -153,7 +151,7 @@ fn who_waits_while_others_have_their_turns_is_answered() {
     let (level, cell) = listener(&mut hand, 1);
     at_a_time_for_the_far(&mut hand, true);
     hand.release(&cell, level);
-    freed_before(&mut hand, 6);
+    freed_telling(&mut hand, 6);
     hand.ask(2, Wait::Forever);
     hand.message();
     hand.pass(Duration::from_millis(1));
@@ -178,7 +176,7 @@ fn a_short_wait_behind_another_has_it_step_back_as_usual() {
     let (level, cell) = hand.hold(1);
     at_a_time_for_the_far(&mut hand, true);
     hand.release(&cell, level);
-    freed_before(&mut hand, 2);
+    freed_telling(&mut hand, 2);
     hand.ask(2, Wait::Forever);
     hand.ask(3, Wait::For(Duration::from_millis(30)));
     hand.pass(Duration::from_millis(1));
@@ -192,8 +190,7 @@ fn turns_from_before_an_outage_hold_up_nobody_after_it() {
     let mut hand = Hand::new();
     let (level, cell) = hand.hold(1);
     hand.release(&cell, level);
-    let (op, _) = hand.take("release");
-    hand.done(op, Body::Release(Released::Freed { receivers: Some(30) }));
+    freed_telling(&mut hand, 30);
     hand.ask(2, Wait::Forever);
     hand.nothing_sent();
     hand.cut();
