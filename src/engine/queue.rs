@@ -166,7 +166,7 @@ struct Turns {
     /// Whether our own was to be among them.
     listens: bool,
     /// Nobody of ours was in too much of a hurry to wait for the end.
-    whole: bool,
+    uncut: bool,
 }
 
 /// What is known of others whom PUBLISH does not count.
@@ -365,7 +365,7 @@ impl Name {
     /// A release is sent: messages from here on come after our own publish, or are it.
     pub(crate) fn start_counting(&mut self, now: Moment) {
         let Some(Contest { turns, unseen, .. }) = self.known_contest() else { return };
-        if turns.messages == ANY && turns.whole {
+        if turns.messages == ANY && turns.uncut {
             let came = turns.heard > u64::from(turns.listens);
             unseen.in_vain = if came { 0 } else { unseen.in_vain.saturating_add(1) };
             // Once is not enough: the others may have let us go first, as we did them.
@@ -374,7 +374,7 @@ impl Name {
             }
         }
         turns.heard = 0;
-        turns.whole = false;
+        turns.uncut = false;
     }
 
     /// Whether others whom nobody has counted may wait for their turn.
@@ -394,7 +394,7 @@ impl Name {
         let left = messages.saturating_sub(heard);
         let end = now.plus(TURNS);
         let each = turn.usual;
-        contest.turns = Turns { messages, left, second, each, end, heard, listens, whole: true };
+        contest.turns = Turns { messages, left, second, each, end, heard, listens, uncut: true };
         if messages == ANY {
             // A fifth of the time goes to them if they do not come.
             contest.unseen.again_at = now.plus(each * 5);
@@ -431,7 +431,7 @@ impl Name {
     pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
         let Some(contest) = self.known_contest() else { return };
         if end < contest.others_turn {
-            contest.turns.whole &= now >= contest.others_turn;
+            contest.turns.uncut &= now >= contest.others_turn;
             contest.others_turn = end;
         }
     }
@@ -448,7 +448,7 @@ impl Name {
         let contest = self.contest_mut();
         contest.must_try = None;
         contest.trying_because = cause;
-        contest.turns.whole &= now >= contest.others_turn;
+        contest.turns.uncut &= now >= contest.others_turn;
     }
 
     pub(crate) fn is_idle(&self) -> bool {
