@@ -51,7 +51,7 @@ const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
 /// [`LockClient::required_acl`](crate::LockClient::required_acl) makes one with a client's settings, [`new`](Self::new)
 /// one without a client. Shown as text it is the line to be run on every server of the data, and for
 /// [`Topology::Sentinel`] another one to be run on the sentinels. The rules are those of Redis 6.2 and later and of
-/// Valkey.
+/// Valkey; for a cluster of Redis 6.2, which knows no sharded pub/sub and refuses its rules, with [`Sharding::Off`] only.
 ///
 /// ```
 /// use redis_reentrant_lock::RequiredAcl;

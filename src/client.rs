@@ -137,7 +137,7 @@ impl LockClient {
     /// with a lease of 5 s, and what they did is taken back, but for the fence counter, which is the lock's own and stays.
     /// Where the user may not use that name, Redis 7 and Valkey are asked for permissions instead; Redis 6.2 cannot tell,
     /// and the report says that the scripts are denied there.
-    /// Nothing of it shows in [`stats`](Self::stats).
+    /// Nothing of it shows in [`stats`](Self::stats) but, while it runs, its subscriptions.
     ///
     /// Takes a few round trips; with a server that does not answer, up to one command timeout for each of several commands.
     ///
@@ -189,7 +189,7 @@ impl LockClient {
     /// others from here on.
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
-    /// later calls get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
+    /// later calls on the client and its locks get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
     /// call waits for the same end, or returns the same report after it. So does one that comes after the client ended by
     /// itself, because its runtime is gone: the report names what was held then, since nobody has released it.
     ///

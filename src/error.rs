@@ -107,7 +107,7 @@ pub enum Error {
         message: String,
     },
     /// The lock is released, but its waiters could not be told of it: the Redis user may not publish. They find out by
-    /// themselves, after 5 s at the latest.
+    /// themselves, after 5.5 s at the latest, Redisson's when the lease would have ended.
     #[error("lock \"{name}\" is released, but {message}")]
     NotAnnounced {
         /// The lock name.

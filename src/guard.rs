@@ -207,7 +207,7 @@ impl Guard {
     ///
     /// [`Error::Lost`] if it is not. [`Error::Unavailable`] if no answer comes, and [`Error::Auth`], [`Error::Denied`],
     /// [`Error::Tls`], [`Error::Unsupported`] or [`Error::Refused`] if the server refuses to answer: then nobody knows,
-    /// and the hold is valid until [`valid_until`](Self::valid_until) as before. [`Error::Closed`] after a shutdown.
+    /// and the hold is valid until [`valid_until`](Self::valid_until) as before. After a shutdown the hold is lost.
     ///
     /// # Cancel safety
     ///
@@ -239,8 +239,8 @@ impl Guard {
     /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
     /// [`Error::NotAnnounced`]: the lock is free, but waiters find that out by themselves.
     /// [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
-    /// refusals: if they last, the lock is free when its lease ends.
-    /// [`Error::Closed`] after a shutdown.
+    /// refusals: the lock is free when its lease ends, earlier only if a task of this client waits for it, which releases
+    /// it again. [`Error::Closed`] if the client is shut down meanwhile; a guard that outlives its client is lost.
     ///
     /// # Cancel safety
     ///

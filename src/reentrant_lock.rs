@@ -98,8 +98,8 @@ impl ReentrantLock {
         self.0.try_lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: it was still held by somebody when the wait ended, and what
-    /// follows must not go on without the guard. Any length is allowed. Zero is [`try_lock`](Self::try_lock): no wait for
+    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that somebody
+    /// holds it (the server may have been silent since), and what follows must not go on without the guard. Any length is allowed. Zero is [`try_lock`](Self::try_lock): no wait for
     /// a holder, and up to the command timeout for an answer. A wait shorter than a round trip to the server ends in
     /// `Unavailable`.
     ///
@@ -125,7 +125,8 @@ impl ReentrantLock {
     }
 
     /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None`, only with a limit on
-    /// the wait: it was still held by somebody when the wait ended, and what follows must not go on without the guard.
+    /// the wait: the last answer within it was that somebody holds the lock, and what follows must not go on without the
+    /// guard.
     ///
     /// # Errors
     ///

@@ -65,7 +65,7 @@ impl InMemoryServer {
     }
 
     /// Removes a lock's key, as an operator's `DEL` would; whether it was there. Nobody is told: its holder
-    /// notices at the next renewal or `verify`.
+    /// notices at the next renewal or `verify`, one with a fixed lease, which nobody renews, only at the latter.
     pub fn remove(&self, name: &str) -> bool {
         self.with(|hub| hub.remove(name))
     }
