@@ -35,6 +35,7 @@ use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::resp::Reply;
+use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
 use crate::backend::redis::wire::WAITING;
@@ -145,11 +146,13 @@ pub(crate) struct Calls {
 struct Silence {
     since: Instant,
     timeouts: u32,
+    /// When it is believed, if nothing is heard before.
+    believed_at: Option<Instant>,
 }
 
 impl Silence {
     fn begin() -> Self {
-        Self { since: Instant::now(), timeouts: 0 }
+        Self { since: Instant::now(), timeouts: 0, believed_at: None }
     }
 }
 
@@ -301,10 +304,13 @@ impl Calls {
 
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.timer.poll(cx));
-        self.give_up(Instant::now());
+        let now = Instant::now();
+        self.believe_silence(now);
+        self.give_up(now);
         let reload = self.reload.iter().flat_map(|reload| reload.again.values().chain(&reload.held));
         let tickets = self.in_flight.values().chain(reload).map(|ticket| ticket.deadline);
-        let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).min();
+        let silence = self.silence.as_ref().and_then(|silence| silence.believed_at);
+        let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
         if let Some(next) = next {
             self.timer.not_after(next);
         }
@@ -480,6 +486,14 @@ impl Calls {
         let silence = self.silence.get_or_insert_with(Silence::begin);
         silence.timeouts += 1;
         if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
+            let at = *silence.believed_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
+            self.timer.not_after(at);
+        }
+    }
+
+    fn believe_silence(&mut self, now: Instant) {
+        let believed = |silence: &mut Silence| silence.believed_at.take_if(|at| *at <= now);
+        if self.silence.as_mut().and_then(believed).is_some() {
             self.replace_connection();
         }
     }

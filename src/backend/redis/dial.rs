@@ -28,6 +28,9 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 /// needs, beside the watchdogs of `calls` and `subscriber`.
 #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
 const USER_TIMEOUT: Duration = Duration::from_secs(3);
+/// Until the kernel looks whether the other side of an idle connection is there, and between two such looks. With a user
+/// timeout Linux does not count them: the first one after that time is the last, so two have to fit in before.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// Connects and logs in.
 pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
@@ -83,25 +86,27 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
     // One that swallows everything leaves the others their time.
     let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {
-        match within(share, async { TcpStream::connect(address).await.map_err(told) }).await {
-            Ok(socket) => {
-                set_up(SockRef::from(&socket))?;
-                return Ok(socket);
-            }
+        match within(share, async { TcpStream::connect(address).await.map_err(told) }).await.and_then(set_up)
+        {
+            Ok(socket) => return Ok(socket),
             Err(error) => failed = error,
         }
     }
     Err(failed)
 }
 
-fn set_up(socket: SockRef<'_>) -> Result<(), FredError> {
-    let second = Duration::from_secs(1);
-    let keepalive = TcpKeepalive::new().with_time(5 * second).with_interval(second).with_retries(3);
-    socket.set_nodelay(true)?;
-    socket.set_tcp_keepalive(&keepalive)?;
+fn set_up(socket: TcpStream) -> Result<TcpStream, FredError> {
+    // Of a port that nobody listens on the kernel may make our end, too: all that is sent comes back, and is no answer.
+    if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
+        return Err(FredError::new(ErrorKind::IO, "nobody listens there"));
+    }
+    let options = SockRef::from(&socket);
+    let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(3);
+    options.set_nodelay(true)?;
+    options.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
-    Ok(())
+    options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
+    Ok(socket)
 }
 
 /// RESP3 begins with a HELLO; RESP2 needs none.
@@ -144,9 +149,26 @@ mod tests {
         let options = SockRef::from(&socket);
         assert!(options.nodelay().expect("an option") && options.keepalive().expect("an option"));
         #[cfg(target_os = "linux")]
-        assert!(
-            options.tcp_user_timeout().expect("an option").is_some_and(|time| time <= Duration::from_secs(5))
-        );
+        {
+            let end = options.tcp_user_timeout().expect("an option").expect("one");
+            let first = options.keepalive_time().expect("an option");
+            let second = first + options.keepalive_interval().expect("an option");
+            assert!(
+                second < end && end <= Duration::from_secs(5),
+                "one lost packet ends it: {first:?}, {second:?}, {end:?}"
+            );
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn nobody_talks_to_himself() {
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port");
+        let own = socket.local_addr().expect("an address");
+        let socket = socket.connect(own).await.expect("its other end is itself");
+        let error = set_up(socket).expect_err("no server");
+        assert_eq!((error.kind(), error.details()), (&ErrorKind::IO, "nobody listens there"));
     }
 
     #[test]

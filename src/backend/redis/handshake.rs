@@ -38,7 +38,7 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| failure(&error));
 
     next()?;
-    let (server, replication) = (text(next()?), text(next()?));
+    let (server, replication) = (text(next()?)?, text(next()?)?);
     if config.is_alone() {
         check_mode(&server, config.is_encrypted())?;
     }
@@ -63,8 +63,11 @@ fn is_tolerated(failure: &Failure) -> bool {
     matches!(failure.kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
 }
 
-fn text(value: Value) -> String {
-    if let Value::Text(text) = value { text } else { String::new() }
+fn text(value: Value) -> Result<String, Failure> {
+    match value {
+        Value::Text(text) => Ok(text),
+        _ => Err(Failure::new(FailureKind::Unsupported, "its answer to INFO is not understood")),
+    }
 }
 
 /// A sentinel does not say `role`.
@@ -185,6 +188,14 @@ mod tests {
             let failure = check_version(version).expect_err(version);
             assert_eq!(failure.kind, FailureKind::Unsupported);
             assert!(failure.message.contains(version) && failure.message.contains("6.2"), "{failure}");
+        }
+    }
+
+    #[test]
+    fn info_is_a_text() {
+        assert_eq!(text(Value::Text("role:master".to_owned())).as_deref(), Ok("role:master"));
+        for other in [Value::Nil, Value::Int(1), Value::List(vec![Value::Text("INFO".to_owned())])] {
+            assert!(text(other).is_err_and(|failure| failure.message.contains("INFO")));
         }
     }
 

@@ -24,14 +24,12 @@ use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::LATE;
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Reply;
+use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::wire::Wire;
 
 /// The server is asked this often whether it is there, if it has nothing to answer anyway.
 const HEARTBEAT: Duration = Duration::from_millis(1_500);
-
-/// Before an answer that is late is given up.
-const SECOND_LOOK: Duration = Duration::from_millis(10);
 
 /// What to do with a channel.
 #[derive(Debug)]
@@ -177,7 +175,6 @@ impl Subscriber {
             if self.late {
                 return Err(FredError::new(ErrorKind::Timeout, LATE));
             }
-            // A process that was stopped hears of its timers before it hears of its sockets.
             self.late = true;
             self.timer.not_after(now + SECOND_LOOK);
             return Ok(());

@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
+/// Before silence is believed: a process that was stopped hears of its timers before it hears of its sockets.
+pub(crate) const SECOND_LOOK: Duration = Duration::from_millis(10);
 /// Until it is set.
 const NEVER: Duration = Duration::from_secs(86_400);
 

@@ -143,6 +143,12 @@ async fn in_vain(calls: &mut Calls, op: u64) {
     assert!(matches!(answer(calls).await, (other, Outcome::Unknown(_)) if other == op));
 }
 
+/// Until silence would be believed.
+async fn second_look(calls: &mut Calls) {
+    let more = tokio::time::timeout(2 * SECOND_LOOK, answer(calls)).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_silence_of_one_connection_is_not_held_against_the_next() {
     let (mut calls, _first) = connected(1_000);
@@ -152,9 +158,32 @@ async fn the_silence_of_one_connection_is_not_held_against_the_next() {
     let end = Arc::clone(&next.end);
     calls.connected(next);
     in_vain(&mut calls, 2).await;
+    second_look(&mut calls).await;
     assert!(!is_replaced(&end));
     in_vain(&mut calls, 3).await;
+    second_look(&mut calls).await;
     assert!(is_replaced(&end));
+}
+
+/// The process was stopped, or its runtime blocked: the timer rings first.
+#[tokio::test(start_paused = true)]
+async fn what_came_while_nobody_looked_is_no_silence() {
+    let (connection, mut server) = connection(1_000);
+    let end = Arc::clone(&connection.end);
+    let mut calls = Calls::new();
+    calls.connected(connection);
+    for op in 1..3 {
+        calls.submit(OpId(op), echo("x"), SILENCE);
+    }
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    server.write_all(b"$1\r\nx\r\n$1\r\nx\r\n").await.expect("room");
+    tokio::time::advance(5 * SILENCE).await;
+    for op in 1..3 {
+        let told = answer(&mut calls).await;
+        assert!(matches!(told, (given_up, Outcome::Unknown(_)) if given_up == op), "{told:?}");
+    }
+    second_look(&mut calls).await;
+    assert!(!is_replaced(&end));
 }
 
 #[tokio::test(start_paused = true)]
@@ -166,7 +195,7 @@ async fn a_server_whose_replies_are_late_is_not_silent() {
     for op in 1..6 {
         in_vain(&mut calls, op).await;
         server.write_all(b"$1\r\nx\r\n").await.expect("room");
-        assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+        second_look(&mut calls).await;
         assert!(!is_replaced(&end), "after {op}");
     }
 }

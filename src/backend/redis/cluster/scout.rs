@@ -17,10 +17,11 @@ use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial_at;
 use crate::backend::redis::dial::look_up;
+use crate::backend::redis::dial::within;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
 
-/// One node may take this long to answer.
+/// One node may take this long to answer, once it is connected to.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// After the first answer the others get this long.
 const OTHERS: Duration = Duration::from_millis(100);
@@ -78,12 +79,10 @@ fn sum_up(failures: &[Failure]) -> Failure {
 async fn ask(config: &RedisConfig, node: &Address, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
     let config = config.at(&node.0, node.1);
     let answer = async {
-        // A credential provider and a resolver have their own time.
+        // A credential provider and a resolver have their own time, as has the connection.
         let (config, _) = log_in(config.clone()).await?;
         let addresses = look_up(&config).await.map_err(|error| handshake::explain(&error, &config))?;
-        tokio::time::timeout(PATIENCE, ask_one(&config, addresses, node, probe))
-            .await
-            .unwrap_or_else(|_| Err(Failure::new(FailureKind::Link, "no answer in time")))
+        ask_one(&config, addresses, node, probe).await
     };
     answer
         .await
@@ -103,7 +102,7 @@ async fn ask_one(
         // Redisson's probe: both must decide alike to wake each other.
         questions.push(vec!["PUBSUB", "SHARDNUMSUB"]);
     }
-    let mut replies = wire.ask(&questions).await.map_err(broken)?.into_iter();
+    let mut replies = within(PATIENCE, wire.ask(&questions)).await.map_err(broken)?.into_iter();
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let slots = next().map_err(|error| explain(failure(&error)))?;
     let map = SlotMap::read(&slots, node).ok_or_else(|| {
@@ -127,4 +126,53 @@ fn explain(failure: Failure) -> Failure {
         return Failure::new(FailureKind::Unsupported, "it is not a node of a cluster; give it as redis://");
     }
     failure
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    use std::net::Ipv4Addr;
+
+    use socket2::Domain;
+    use socket2::Socket;
+    use socket2::Type;
+    use tokio::io::AsyncReadExt;
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::net::TcpStream;
+
+    /// Where a connection neither comes about nor fails: the queue of those that nobody accepts is full.
+    async fn hole() -> (Socket, TcpStream) {
+        let hole = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        hole.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port");
+        hole.listen(0).expect("listening");
+        let address = hole.local_addr().expect("an address").as_socket().expect("of TCP");
+        let first = TcpStream::connect(address).await.expect("room for one");
+        (hole, first)
+    }
+
+    /// A node that has all slots.
+    async fn serve(listener: TcpListener) {
+        let port = listener.local_addr().expect("an address").port();
+        let (mut client, _) = listener.accept().await.expect("a connection");
+        client.read_buf(&mut Vec::new()).await.expect("a question");
+        let answer = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+        client.write_all(answer.as_bytes()).await.expect("room");
+        client.read_buf(&mut Vec::new()).await.expect("the end");
+    }
+
+    /// A name of two addresses, as of an IPv6 that leads nowhere.
+    #[tokio::test]
+    async fn an_address_that_swallows_everything_leaves_the_next_its_time() {
+        let (hole, _first) = hole().await;
+        let silent = hole.local_addr().expect("an address").as_socket().expect("of TCP");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let speaks = listener.local_addr().expect("an address");
+        let node = ("127.0.0.1".to_owned(), speaks.port());
+        let config = RedisConfig::parse("redis-cluster://127.0.0.1").expect("an address").at(&node.0, node.1);
+        tokio::spawn(serve(listener));
+        let (map, _) = ask_one(&config, vec![silent, speaks], &node, false).await.expect("slots");
+        assert!(map.primaries().contains(&node), "{node:?}");
+    }
 }
