@@ -40,7 +40,7 @@ pub enum Topology {
 pub enum Keeper {
     /// A thread of its own with its own runtime: a blocked or vanished user runtime stops neither renewals
     /// nor releases, and locks work under any executor. It writes this crate's log lines itself: a `tracing` subscriber that
-    /// blocks, on a full pipe for instance, stops renewals for as long.
+    /// blocks, on a full pipe for instance, stops renewals for as long. One that panics loses the line, and nothing else.
     #[default]
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call

@@ -265,6 +265,7 @@ mod guard;
 mod keeper;
 mod lease;
 mod lock;
+mod log;
 mod map;
 mod mutex;
 mod name;

@@ -10,10 +10,10 @@ use tracing::Span;
 use tracing::event;
 
 use crate::engine::event::Report;
+use crate::log::TARGET;
+use crate::log::tell;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
-
-pub(crate) const TARGET: &str = "redis_reentrant_lock";
 
 /// Around one acquisition.
 pub(crate) fn acquire_span(name: &LockName, owner: &OwnerKey) -> Span {
@@ -50,6 +50,11 @@ impl fmt::Debug for Short<'_> {
 
 /// No span is around it: which caller's would be, if any, is chance.
 pub(crate) fn report(report: Report) {
+    tell(|| report_course(report));
+}
+
+/// Reports about the course of a hold.
+fn report_course(report: Report) {
     match report {
         Report::Granted { name, hold, token, waited } => {
             event!(name: "acquire", target: TARGET, parent: None, Level::DEBUG, ?name, hold, token, ?waited, "granted");

@@ -30,6 +30,10 @@ impl Alarm {
 
     /// Sees to it that the task is woken at `at`, or somewhat before. Ready: it rang, look at the clock again.
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, now: Moment, at: Moment) -> Poll<()> {
+        if at == Moment::NEVER {
+            // It need not be set, and one that has rung would ring at every look.
+            return Poll::Pending;
+        }
         if at < self.set_to {
             let length = at.since(now).min(LONGEST);
             self.sleep.as_mut().reset(Instant::now() + length);
@@ -40,5 +44,26 @@ impl Alarm {
         }
         self.set_to = Moment::NEVER;
         Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::task::Waker;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_has_rung_is_silent_until_it_is_set_again() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (mut alarm, start) = (Alarm::new(), Moment::ZERO);
+        let (soon, later) = (start.plus(Duration::from_millis(10)), start.plus(Duration::from_millis(20)));
+        assert!(alarm.poll_until(cx, start, soon).is_pending());
+        tokio::time::advance(Duration::from_millis(15)).await;
+        assert!(alarm.poll_until(cx, soon, soon).is_ready());
+        assert!(alarm.poll_until(cx, soon, Moment::NEVER).is_pending());
+        assert!(alarm.poll_until(cx, soon, later).is_pending());
+        tokio::time::advance(Duration::from_millis(15)).await;
+        assert!(alarm.poll_until(cx, later, later).is_ready());
     }
 }

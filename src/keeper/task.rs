@@ -27,6 +27,8 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::error::LossReason;
+use crate::log::TARGET;
+use crate::log::tell;
 use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Command;
@@ -414,7 +416,7 @@ impl Task {
             }
         });
         if tokio::time::timeout(CLOSING, closed).await.is_err() {
-            tracing::debug!(target: trace::TARGET, "connections did not close in time, cutting them");
+            tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
         }
     }
 }
@@ -422,15 +424,15 @@ impl Task {
 impl Drop for Task {
     /// However the keeper ends, nothing is renewed from here on: whoever believes in a hold must hear of it.
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            tracing::error!(target: trace::TARGET, "the keeper panicked; this client is closed");
-        } else if self.life != Life::Finished {
-            tracing::warn!(target: trace::TARGET, "the keeper's runtime has ended; this client is closed");
-        }
         // A shutdown that comes later is told, too.
         let _ = self.left.set(self.engine.unreleased());
         for entry in self.directory.iter() {
             entry.value().lose(LossReason::ClientShutdown);
+        }
+        if std::thread::panicking() {
+            tell(|| tracing::error!(target: TARGET, "the keeper panicked; this client is closed"));
+        } else if self.life != Life::Finished {
+            tell(|| tracing::warn!(target: TARGET, "the keeper's runtime has ended; this client is closed"));
         }
     }
 }

@@ -20,6 +20,7 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::cell::HoldCell;
 use crate::clock::Clock;
 use crate::clock::Moment;
@@ -32,6 +33,7 @@ use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
+use crate::log::tests::broken_log;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
@@ -45,7 +47,7 @@ use super::start;
 /// No server is there, and none will be.
 #[derive(Default)]
 struct Nowhere {
-    failed: Option<Failure>,
+    first: Option<BackendEvent>,
     panics: Arc<AtomicBool>,
     polls: Arc<AtomicUsize>,
     closes: bool,
@@ -85,8 +87,8 @@ impl Backend for Nowhere {
             let refused = socket.data.poll_recv(cx).is_pending();
             socket.refused.fetch_add(usize::from(refused), Ordering::SeqCst);
         }
-        match self.failed.take() {
-            Some(failure) => Poll::Ready(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }),
+        match self.first.take() {
+            Some(event) => Poll::Ready(event),
             None if self.closing && self.closes => Poll::Ready(BackendEvent::Closed),
             None => Poll::Pending,
         }
@@ -140,7 +142,8 @@ fn callers_of_a_keeper_that_panicked_hear_that_it_is_closed() {
 #[test]
 fn connecting_ends_in_time_with_what_was_tried() {
     let failure = Failure::new(FailureKind::Link, "Connection refused");
-    let shared = keeper(Keeper::Thread, Nowhere { failed: Some(failure), ..closing() });
+    let first = Some(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
+    let shared = keeper(Keeper::Thread, Nowhere { first, ..closing() });
     let answer = futures::executor::block_on(shared.ask_ready(Duration::from_millis(20)));
     let Answer::Failed(error) = answer else { panic!("{answer:?}") };
     assert!(matches!(&error, Error::Unavailable { waited, .. } if *waited >= Duration::from_millis(20)));
@@ -262,7 +265,29 @@ async fn many_messages_do_not_keep_the_keeper_from_its_connections() {
 }
 
 #[tokio::test]
+async fn a_log_that_panics_is_not_the_keepers_end() {
+    let (_log, told) = broken_log();
+    let first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    let shared = keeper(Keeper::Current, Nowhere { first, ..closing() });
+    settle().await;
+    assert_eq!(told.load(Ordering::SeqCst), 1, "it is connected");
+    assert!(matches!(shared.ask_shutdown(Duration::from_secs(5)).await, Answer::ShutDown { .. }));
+}
+
+/// While it unwinds, another panic would end the process.
+#[tokio::test]
+async fn holders_hear_of_a_keeper_that_panics_although_the_log_does_too() {
+    let (_log, told) = broken_log();
+    a_keeper_that_panics_ends_alone().await;
+    assert_eq!(told.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
 async fn a_keeper_that_panics_while_a_caller_polls_it_ends_alone() {
+    a_keeper_that_panics_ends_alone().await;
+}
+
+async fn a_keeper_that_panics_ends_alone() {
     let (panics, dropped) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let gone = Some(Gone(Arc::clone(&dropped)));
     let shared = keeper(Keeper::Current, Nowhere { panics: Arc::clone(&panics), gone, ..closing() });

@@ -9,6 +9,9 @@ use tokio::sync::watch;
 use tracing::Level;
 use tracing::event;
 
+use crate::log::TARGET;
+use crate::log::tell;
+
 /// Ends a link when its backend closes or is dropped.
 #[derive(Clone)]
 pub(crate) struct Stop(watch::Receiver<bool>);
@@ -44,12 +47,12 @@ pub(crate) struct Broken {
 
 /// Tells the log what the engine does not hear of. No span is around it: which caller's would be, if any, is chance.
 pub(crate) fn report(cause: &str, what: &str) {
-    event!(name: "link", target: "redis_reentrant_lock", parent: None, Level::WARN, %cause, "{what}");
+    tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "{what}"));
 }
 
 /// The same of what is well again.
 pub(crate) fn report_well(address: &str, what: &str) {
-    event!(name: "link", target: "redis_reentrant_lock", parent: None, Level::INFO, %address, "{what}");
+    tell(|| event!(name: "link", target: TARGET, parent: None, Level::INFO, %address, "{what}"));
 }
 
 /// The pause before the next attempt: short after a connection that served, then doubling up to a second.
