@@ -143,11 +143,12 @@ struct Answered {
 #[derive(Debug)]
 enum Op {
     Clock,
-    /// `hurried`: the end of its waiter's wait left it less than the command timeout.
+    /// What left it less than the command timeout: `hurried`, the end of its waiter's wait; `cut_short`, `max_hold`.
     Acquire {
         hold: u64,
         lease: LeaseMs,
         hurried: bool,
+        cut_short: bool,
     },
     Reenter {
         hold: u64,
@@ -338,8 +339,8 @@ impl Engine {
         }
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
-            Op::Acquire { hold, lease, hurried } => {
-                self.on_acquire_reply(hold, lease, hurried, answered, outcome);
+            Op::Acquire { hold, lease, hurried, cut_short } => {
+                self.on_acquire_reply(hold, lease, hurried, cut_short, answered, outcome);
             }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),

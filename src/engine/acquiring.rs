@@ -109,17 +109,18 @@ impl Engine {
         let Some(waiter) = self.waiters.get(&request).cloned() else { return };
         let hold = self.hold_for_attempt(key, request, &waiter);
         let hurried = waiter.deadline.is_some_and(|end| end < self.attempt_deadline());
-        let deadline = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let name = self.names[&key].lock.clone();
         let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, deadline, waiter.lease.length(), end, round_trip);
+            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
+        let cut_short = deadline < limit;
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
+        self.send(Op::Acquire { hold, lease, hurried, cut_short }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
@@ -178,13 +179,12 @@ impl Engine {
         id: u64,
         lease: LeaseMs,
         hurried: bool,
+        cut_short: bool,
         answered: Answered,
         outcome: Outcome<Reply>,
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        // `max_hold` left it less than the command timeout.
-        let cut_short = hold.max_end.is_some();
         let out_of_time = hurried && hold.taker.is_none();
         let key = hold.name;
         self.touch(key);

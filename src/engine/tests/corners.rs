@@ -250,8 +250,15 @@ fn a_repeated_force_does_not_hit_a_stranger() {
 
 #[test]
 fn a_script_that_always_fails_ends_the_wait() {
-    let mut hand = Hand::new();
-    let request = hand.ask(1, Wait::Forever);
+    // An end that is far away leaves an attempt all of its time.
+    for max_hold in [None, Some(Duration::from_secs(3_600))] {
+        let mut hand = Hand::new();
+        let request = hand.want(1, Lease::Watched(lease(30)), Wait::Forever, max_hold);
+        always_fails(hand, request);
+    }
+}
+
+fn always_fails(mut hand: Hand, request: RequestId) {
     let mut commands = 0;
     for _ in 0..6_000 {
         for (op, _) in std::mem::take(&mut hand.sent) {
