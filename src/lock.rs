@@ -67,8 +67,8 @@ impl LockOptions {
     /// [`MaxHold`](crate::LossReason::MaxHold). The guard stops a little earlier, so that the key on the server does not
     /// outlive it: by a tenth, or by ten round trips if that is more, but by no more than the command timeout or half of it; and
     /// by 1 % and 2 ms for the clocks. Of several levels the nearest end
-    /// counts, for the hold as a whole: also after the level that asked for it was released. A nested level that asks for less than the hold has lasted already is refused
-    /// ([`Error::InvalidOption`]), and nothing else changes.
+    /// counts, for the hold as a whole: also after the level that asked for it was released. A nested level that asks for
+    /// less than the hold has lasted already is refused ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self

@@ -98,10 +98,10 @@ impl ReentrantLock {
         self.0.try_lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that somebody
-    /// holds it (the server may have been silent since), and what follows must not go on without the guard. Any length is allowed. Zero is [`try_lock`](Self::try_lock): no wait for
-    /// a holder, and up to the command timeout for an answer. A wait shorter than a round trip to the server ends in
-    /// `Unavailable`.
+    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that somebody holds it (the
+    /// server may have been silent since), and what follows must not go on without the guard. Any length is allowed. Zero
+    /// is [`try_lock`](Self::try_lock): no wait for a holder, and up to the command timeout for an answer. A wait shorter
+    /// than a round trip to the server ends in `Unavailable`.
     ///
     /// # Errors
     ///

@@ -486,8 +486,7 @@ impl Calls {
         let silence = self.silence.get_or_insert_with(Silence::begin);
         silence.timeouts += 1;
         if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
-            let at = *silence.believed_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
-            self.timer.not_after(at);
+            silence.believed_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
         }
     }
 

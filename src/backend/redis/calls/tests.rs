@@ -137,6 +137,13 @@ fn is_replaced(end: &Notify) -> bool {
     end.notified().now_or_never().is_some()
 }
 
+/// With what `is_replaced` asks.
+fn connected_until_replaced() -> (Calls, DuplexStream, Arc<Notify>) {
+    let (calls, server) = connected(1_000);
+    let end = Arc::clone(&calls.connection.as_ref().expect("a connection").end);
+    (calls, server, end)
+}
+
 /// Submits a call that times out.
 async fn in_vain(calls: &mut Calls, op: u64) {
     calls.submit(OpId(op), echo("x"), SILENCE);
@@ -168,10 +175,7 @@ async fn the_silence_of_one_connection_is_not_held_against_the_next() {
 /// The process was stopped, or its runtime blocked: the timer rings first.
 #[tokio::test(start_paused = true)]
 async fn what_came_while_nobody_looked_is_no_silence() {
-    let (connection, mut server) = connection(1_000);
-    let end = Arc::clone(&connection.end);
-    let mut calls = Calls::new();
-    calls.connected(connection);
+    let (mut calls, mut server, end) = connected_until_replaced();
     for op in 1..3 {
         calls.submit(OpId(op), echo("x"), SILENCE);
     }
@@ -188,10 +192,7 @@ async fn what_came_while_nobody_looked_is_no_silence() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_whose_replies_are_late_is_not_silent() {
-    let (connection, mut server) = connection(1_000);
-    let end = Arc::clone(&connection.end);
-    let mut calls = Calls::new();
-    calls.connected(connection);
+    let (mut calls, mut server, end) = connected_until_replaced();
     for op in 1..6 {
         in_vain(&mut calls, op).await;
         server.write_all(b"$1\r\nx\r\n").await.expect("room");
