@@ -234,6 +234,23 @@ pub(crate) struct Script {
     pub(crate) source: &'static str,
 }
 
+/// A script that runs calls of other scripts, each as if it had come by itself.
+///
+/// Its keys are theirs, one after the other. Its arguments are for each call its word and then its own. It replies with a
+/// list: for each call what that would have been answered, or the words of its error.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Several {
+    pub(crate) script: &'static Script,
+    /// Those scripts, none of which answers with a mere text, and what it calls them.
+    pub(crate) of: &'static [(&'static Script, &'static str)],
+}
+
+impl Several {
+    pub(crate) fn word(&self, script: &Script) -> Option<&'static str> {
+        self.of.iter().find(|(known, _)| known.name == script.name).map(|(_, word)| *word)
+    }
+}
+
 /// A reply, as far as the scripts use it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {

@@ -6,6 +6,7 @@
 //!
 //! A future that finds its answer withdrawn was polled too late for it, and asks again.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -60,6 +61,35 @@ enum State {
     Closed,
 }
 
+/// Futures that are still to be woken. Dropped, it wakes them: none of them waits in vain.
+///
+/// They are woken together: a runtime that is told of one task after the other wakes one of its threads for each.
+#[derive(Debug, Default)]
+pub(crate) struct Wakes(VecDeque<Waker>);
+
+impl Wakes {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
+    pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
+        while self.0.len() > 1 {
+            self.0.pop_front().into_iter().for_each(Waker::wake);
+        }
+        if let Some(other) = other {
+            other.wake_by_ref();
+        }
+        self.0.pop_front().into_iter().for_each(Waker::wake);
+    }
+}
+
+impl Drop for Wakes {
+    fn drop(&mut self) {
+        self.wake_all(None);
+    }
+}
+
 pub(crate) fn slot() -> (Slot, Ticket) {
     let shelf = Arc::new(Shelf(Mutex::new(State::Empty(None))));
     (Slot(Arc::clone(&shelf)), Ticket(shelf))
@@ -71,8 +101,8 @@ impl Shelf {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the state and wakes the future, outside the lock: wakers run code of others.
-    fn fill(&self, answer: Answer) -> Put {
+    /// Replaces the state. Whom it wakes is woken outside the lock: wakers run code of others.
+    fn fill(&self, answer: Answer, wakes: &mut Wakes) -> Put {
         let mut state = self.lock();
         let waker = match &mut *state {
             State::Empty(waker) => waker.take(),
@@ -82,9 +112,7 @@ impl Shelf {
         let before = std::mem::replace(&mut *state, State::Full(answer));
         drop(state);
         drop(before);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        wakes.0.extend(waker);
         Put::Waiting
     }
 }
@@ -125,8 +153,8 @@ impl Slot {
 }
 
 impl Ticket {
-    pub(crate) fn put(&self, answer: Answer) -> Put {
-        self.0.fill(answer)
+    pub(crate) fn put(&self, answer: Answer, wakes: &mut Wakes) -> Put {
+        self.0.fill(answer, wakes)
     }
 
     /// Whether the future has its answer.
@@ -160,7 +188,7 @@ impl Drop for Ticket {
             State::Withdrawn | State::Taken | State::Closed => false,
         };
         if unanswered {
-            self.0.fill(Answer::Failed(Error::Closed));
+            self.0.fill(Answer::Failed(Error::Closed), &mut Wakes::default());
         }
     }
 }
@@ -188,7 +216,7 @@ mod tests {
     fn an_answer_is_taken_once() {
         let (slot, ticket) = slot();
         assert!(take(&slot).is_pending());
-        assert_eq!(ticket.put(grant()), Put::Waiting);
+        assert_eq!(ticket.put(grant(), &mut Wakes::default()), Put::Waiting);
         assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Granted(_)))));
         assert!(take(&slot).is_pending());
         assert_eq!(ticket.withdraw(), Withdrawal::PickedUp);
@@ -198,7 +226,7 @@ mod tests {
     #[test]
     fn a_future_hears_that_its_answer_was_withdrawn() {
         let (slot, ticket) = slot();
-        ticket.put(grant());
+        ticket.put(grant(), &mut Wakes::default());
         assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
         drop(ticket);
         assert!(matches!(take(&slot), Poll::Ready(None)));
@@ -208,7 +236,7 @@ mod tests {
     #[test]
     fn a_future_that_is_gone_does_not_cancel_what_was_withdrawn() {
         let (slot, ticket) = slot();
-        ticket.put(grant());
+        ticket.put(grant(), &mut Wakes::default());
         assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
         assert!(!slot.close());
     }
@@ -218,11 +246,11 @@ mod tests {
         for answered in [false, true] {
             let (slot, ticket) = slot();
             if answered {
-                ticket.put(grant());
+                ticket.put(grant(), &mut Wakes::default());
             }
             assert!(slot.close());
             assert!(!slot.close(), "only once");
-            assert_eq!(ticket.put(grant()), Put::NobodyThere);
+            assert_eq!(ticket.put(grant(), &mut Wakes::default()), Put::NobodyThere);
             assert_eq!(ticket.withdraw(), Withdrawal::TakenBack);
         }
     }
@@ -232,13 +260,13 @@ mod tests {
         for put_before in [false, true] {
             let (slot, ticket) = slot();
             if put_before {
-                ticket.put(grant());
+                ticket.put(grant(), &mut Wakes::default());
             }
             drop(ticket);
             assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Failed(Error::Closed)))));
         }
         let (slot, ticket) = slot();
-        ticket.put(Answer::Done);
+        ticket.put(Answer::Done, &mut Wakes::default());
         drop(ticket);
         assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Done))));
     }
@@ -249,7 +277,7 @@ mod tests {
         let waiter = std::thread::spawn(move || {
             futures::executor::block_on(std::future::poll_fn(|cx| slot.poll_take(cx)))
         });
-        ticket.put(Answer::Forced(true));
+        ticket.put(Answer::Forced(true), &mut Wakes::default());
         assert!(matches!(waiter.join().unwrap(), Some(Answer::Forced(true))));
     }
 }

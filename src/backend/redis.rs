@@ -123,6 +123,7 @@ impl RedisBackend {
         let (stop, stopped) = Stop::pair();
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
+        let calls = Calls::new(config.several());
         let (whereabouts, mut links) = look(config, &stopped);
         links.push(tokio::spawn(keep_connected(
             whereabouts.clone(),
@@ -131,7 +132,7 @@ impl RedisBackend {
         )));
         links.push(tokio::spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));
         Self {
-            calls: Calls::new(),
+            calls,
             command_events,
             pubsub_events,
             subscriptions: None,

@@ -29,6 +29,7 @@ use crate::lease::LeaseMs;
 use crate::lock::unexpected;
 use crate::name::WireProfile;
 use crate::scripts::reentrant::ALL;
+use crate::scripts::reentrant::several;
 use crate::tls::Tls;
 
 use super::LockClient;
@@ -324,7 +325,7 @@ impl Place {
     fn on_redis(keeper: Keeper, config: RedisConfig, sharding: Sharding) -> Result<Self> {
         let address = config.address();
         let (topology, other_database) = (config.kind(), config.has_other_database());
-        let config = config.preload(ALL);
+        let config = config.preload(ALL).run_together(several());
         let backend = Box::new(move || redis::backend(config, sharding));
         Ok(Self { keeper, clock: Clock::Boot, address, topology, other_database, backend })
     }

@@ -1,6 +1,7 @@
 //! The tickets of callers who wait for an answer, or may still have to give one back.
 
 use std::collections::VecDeque;
+use std::task::Waker;
 
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -8,6 +9,7 @@ use crate::engine::event::RequestId;
 use crate::map::Map;
 use crate::slot::Put;
 use crate::slot::Ticket;
+use crate::slot::Wakes;
 use crate::slot::Withdrawal;
 
 /// From so many grants on the desk looks itself which were picked up. Most are released before.
@@ -19,6 +21,8 @@ pub(crate) struct Desk {
     tickets: Map<RequestId, Ticket>,
     /// In this order, those that are gone among them.
     granted: VecDeque<RequestId>,
+    /// Those who have been answered.
+    wakes: Wakes,
 }
 
 impl Desk {
@@ -29,7 +33,7 @@ impl Desk {
     /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
         let granted = matches!(answer, Answer::Granted(_));
-        let put = self.tickets.get(&request)?.put(answer);
+        let put = self.tickets.get(&request)?.put(answer, &mut self.wakes);
         if !granted || put == Put::NobodyThere {
             self.tickets.remove(&request);
         } else {
@@ -74,6 +78,16 @@ impl Desk {
     /// Whoever releases has picked up.
     pub(crate) fn forget(&mut self, request: RequestId) {
         self.tickets.remove(&request);
+    }
+
+    /// How many have been answered and not yet woken.
+    pub(crate) fn answered(&self) -> usize {
+        self.wakes.len()
+    }
+
+    /// Wakes them, and the keeper itself if it goes on.
+    pub(crate) fn wake_answered(&mut self, keeper: Option<&Waker>) {
+        self.wakes.wake_all(keeper);
     }
 
     pub(crate) fn is_open(&self, request: RequestId) -> bool {

@@ -33,6 +33,7 @@ use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Command;
 use crate::slot::Ticket;
+use crate::slot::Wakes;
 use crate::stats::Counters;
 use crate::trace;
 
@@ -46,6 +47,11 @@ use super::shared::Left;
 const BATCH: usize = 256;
 /// Rounds of both before other tasks of the runtime, the connections among them, get their turn.
 const ROUNDS: usize = 4;
+/// So many callers are answered before they are woken and have their turn: then the server has something to do while the
+/// next answers are read. With more at a time it waits for this client, and this client for it.
+const AT_ONCE: usize = 16;
+/// So many commands on their way keep the server busy while those of callers come together.
+const BUSY: usize = 16;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
 /// How long the releases that are left may take once the last handle is gone.
@@ -73,6 +79,10 @@ pub(super) struct Task {
     connecting: Option<Connecting>,
     /// What last went wrong with the connections.
     trouble: Option<String>,
+    /// There is more to do once others of the runtime have had their turn.
+    goes_on: bool,
+    /// So many callers were woken and will probably ask for something at once.
+    expected: usize,
     life: Life,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
@@ -108,7 +118,7 @@ pub(super) struct Farewell {
 impl Farewell {
     pub(super) fn deliver(self) {
         for ticket in self.tickets {
-            ticket.put(Answer::ShutDown { unreleased: self.unreleased.clone() });
+            ticket.put(Answer::ShutDown { unreleased: self.unreleased.clone() }, &mut Wakes::default());
         }
     }
 }
@@ -136,6 +146,8 @@ impl Task {
             effects: Vec::new(),
             connecting: None,
             trouble: None,
+            goes_on: false,
+            expected: 0,
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
@@ -163,13 +175,23 @@ impl Task {
         }
         if let Some(message) = message.take() {
             self.on_message(message);
+            self.expected = self.expected.saturating_sub(1);
+        }
+        if self.expected > 0 {
+            // What they ask for goes together, at the latest in the turn that the keeper has behind them.
+            return Poll::Pending;
         }
         self.poll(cx)
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
-        pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx)
+        let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
+        let goes_on = std::mem::take(&mut self.goes_on);
+        let keeps_busy = goes_on && self.sent.len() >= BUSY;
+        self.expected = if keeps_busy { self.desk.answered().min(AT_ONCE) } else { 0 };
+        self.desk.wake_answered(goes_on.then(|| cx.waker()));
+        polled
     }
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -184,8 +206,11 @@ impl Task {
             if idle {
                 return Poll::Pending;
             }
+            if self.desk.answered() >= AT_ONCE {
+                break;
+            }
         }
-        cx.waker().wake_by_ref();
+        self.goes_on = true;
         Poll::Pending
     }
 
@@ -193,6 +218,9 @@ impl Task {
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..BATCH {
+            if self.desk.answered() >= AT_ONCE {
+                return false;
+            }
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
                 Poll::Pending => return true,

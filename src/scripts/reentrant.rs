@@ -1,14 +1,22 @@
 //! The scripts of `lua/reentrant/`.
 
+use std::sync::LazyLock;
+
 use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Script;
 use crate::backend::ScriptCall;
+use crate::backend::Several;
 use crate::backend::Value;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
+
+/// How a script asks for the time. One of several does not: it is told.
+const CLOCK: &str = r#"local clock = redis.call("TIME")
+local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
+"#;
 
 /// Microseconds on the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,6 +35,25 @@ pub(crate) static RENEW: Script = script!("reentrant/renew");
 pub(crate) static HAND_OFF: Script = script!("reentrant/hand_off");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
 pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
+
+/// Runs several of the first two, by their own texts.
+static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
+    let Script { name, source } = script!("reentrant/several");
+    let source = source.replace("-- acquire.lua", &body(&ACQUIRE)).replace("-- release.lua", &body(&RELEASE));
+    Script { name, source: source.leak() }
+});
+
+/// What a script does when it knows the time.
+fn body(script: &Script) -> String {
+    let (_, body) = script.source.split_once("]]\n").unwrap_or_default();
+    body.replace(CLOCK, "")
+}
+
+/// Which calls may be run together.
+pub(crate) fn several() -> Several {
+    static OF: [(&Script, &str); 2] = [(&ACQUIRE, "acquire"), (&RELEASE, "release")];
+    Several { script: &SEVERAL, of: &OF }
+}
 
 /// Of a preflight; runs too seldom to be loaded beforehand.
 pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");

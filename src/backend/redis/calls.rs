@@ -1,5 +1,6 @@
 //! The calls of one backend: sent in order on the connection of the moment, each answered exactly once.
 
+mod several;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,11 @@ use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::Script;
+use crate::backend::Several;
 use crate::backend::Value;
+use crate::backend::redis::calls::several::BUSY;
+use crate::backend::redis::calls::several::Command;
+use crate::backend::redis::calls::several::Gathering;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
@@ -97,15 +102,13 @@ struct Ticket {
     op: OpId,
     request: Request,
     deadline: Instant,
-    /// Sent with the script's text.
-    whole: bool,
 }
 
 /// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
 /// be sent again still goes before what was submitted after it.
 #[derive(Default)]
 struct Reload {
-    again: BTreeMap<u64, Ticket>,
+    again: BTreeMap<u64, Command>,
     held: VecDeque<Ticket>,
     /// The last one, in order of submission, that may have been executed.
     last_executed: Option<u64>,
@@ -114,11 +117,18 @@ struct Reload {
 impl Reload {
     /// What was not sent in time.
     fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let (late, again): (BTreeMap<_, _>, _) =
-            std::mem::take(&mut self.again).into_iter().partition(|(_, ticket)| ticket.deadline <= now);
-        let (late_too, held): (Vec<_>, _) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
-        (self.again, self.held) = (again, held.into());
-        late.into_values().chain(late_too).collect()
+        let (mut late, held): (Vec<_>, _) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
+        self.held = held.into();
+        late.extend(self.again.values_mut().flat_map(|command| command.take_late(now)));
+        late
+    }
+
+    fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+        self.again.values().flat_map(Command::tickets).chain(&self.held)
+    }
+
+    fn into_tickets(self) -> impl Iterator<Item = Ticket> {
+        self.again.into_values().flat_map(Command::into_tickets).chain(self.held)
     }
 }
 
@@ -128,8 +138,9 @@ pub(crate) struct Calls {
     mandate: Mandate,
     asks_again: bool,
     served: bool,
-    /// Every ticket that was given to a connection, by its number.
-    in_flight: BTreeMap<u64, Ticket>,
+    /// Every command that was given to a connection, by its number.
+    in_flight: BTreeMap<u64, Command>,
+    gathering: Gathering,
     last_number: u64,
     /// The last script of this connection that timed out and may have been executed, or yet be.
     last_given_up: Option<u64>,
@@ -165,13 +176,14 @@ struct NewLogin {
 
 impl Calls {
     /// Must be called within the runtime that owns the connections.
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(several: Option<Several>) -> Self {
         Self {
             connection: None,
             mandate: Mandate::default(),
             asks_again: false,
             served: false,
             in_flight: BTreeMap::new(),
+            gathering: Gathering::new(several),
             last_number: 0,
             last_given_up: None,
             answers: VecDeque::new(),
@@ -207,17 +219,15 @@ impl Calls {
                 self.settle(number, reply);
             }
             for number in unsent {
-                if let Some(ticket) = self.in_flight.remove(&number) {
-                    self.refuse(ticket.op, FailureKind::Link, cause);
-                }
+                self.refuse_command(number, cause);
             }
             let _ = ended.send(Broken { cause: cause.to_owned(), served: self.served });
         }
-        for ticket in std::mem::take(&mut self.in_flight).into_values() {
+        for ticket in std::mem::take(&mut self.in_flight).into_values().flat_map(Command::into_tickets) {
             self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
         }
         let reload = self.reload.take().unwrap_or_default();
-        for ticket in reload.again.into_values().chain(reload.held) {
+        for ticket in reload.into_tickets().chain(self.gathering.take()) {
             self.refuse(ticket.op, FailureKind::Link, cause);
         }
         self.login = None;
@@ -229,7 +239,10 @@ impl Calls {
 
     /// Whether nothing is left to answer.
     pub(crate) fn is_idle(&self) -> bool {
-        self.in_flight.is_empty() && self.answers.is_empty() && self.reload.is_none()
+        self.in_flight.is_empty()
+            && self.gathering.is_empty()
+            && self.answers.is_empty()
+            && self.reload.is_none()
     }
 
     /// Ends the connection, so that a new one is made.
@@ -250,18 +263,41 @@ impl Calls {
             _ => return self.refuse(op, FailureKind::Link, "not connected"),
         }
         let now = Instant::now();
-        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST), whole: false };
-        match &mut self.reload {
-            Some(reload) => {
-                self.timer.not_after(ticket.deadline);
-                reload.held.push_back(ticket);
-            }
-            None => self.send(ticket, now),
+        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
+        if let Some(reload) = &mut self.reload {
+            self.timer.not_after(ticket.deadline);
+            return reload.held.push_back(ticket);
         }
+        if let Err(ticket) = self.gathering.add(ticket) {
+            self.send_gathered();
+            self.send(Command::of(ticket), now);
+        }
+        if self.gathering.is_full() {
+            self.send_gathered();
+        }
+    }
+
+    /// What was submitted since the connection was looked at last: the others of its kind have come by now.
+    fn send_gathered(&mut self) {
+        let gathered = self.gathering.take();
+        if gathered.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        if self.gathering.goes_together(&gathered) && self.is_busy() {
+            return self.send(Command::of_several(gathered), now);
+        }
+        gathered.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
+    }
+
+    /// Whether the server has enough to do meanwhile.
+    fn is_busy(&self) -> bool {
+        self.in_flight.values().flat_map(Command::tickets).take(BUSY).count() == BUSY
     }
 
     /// Logs in again, in its turn among the calls.
     pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
+        self.send_gathered();
         let Some(connection) = &mut self.connection else { return };
         self.last_number += 1;
         let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
@@ -269,6 +305,13 @@ impl Calls {
         connection.wire.send(number, false, command.into_iter());
         self.timer.not_after(deadline);
         self.login = Some(NewLogin { number, deadline, answer });
+    }
+
+    /// Answers all that one command asked for, which was not begun.
+    fn refuse_command(&mut self, number: u64, why: &str) {
+        for ticket in self.in_flight.remove(&number).into_iter().flat_map(Command::into_tickets) {
+            self.refuse(ticket.op, FailureKind::Link, why);
+        }
     }
 
     /// Answers without sending.
@@ -295,7 +338,13 @@ impl Calls {
             self.disconnected(DEPOSED);
             return Poll::Ready(());
         }
-        match ready!(connection.wire.poll_reply(cx)) {
+        let mut reply = connection.wire.poll_read_reply(cx);
+        if reply.is_pending() {
+            self.send_gathered();
+            let Some(connection) = &mut self.connection else { return Poll::Pending };
+            reply = connection.wire.poll_reply(cx);
+        }
+        match ready!(reply) {
             Ok((number, reply)) => self.settle(number, reply),
             Err(error) => self.disconnected(error.details()),
         }
@@ -307,8 +356,9 @@ impl Calls {
         let now = Instant::now();
         self.believe_silence(now);
         self.give_up(now);
-        let reload = self.reload.iter().flat_map(|reload| reload.again.values().chain(&reload.held));
-        let tickets = self.in_flight.values().chain(reload).map(|ticket| ticket.deadline);
+        let reload = self.reload.iter().flat_map(Reload::tickets);
+        let tickets = self.in_flight.values().flat_map(Command::tickets).chain(reload);
+        let tickets = tickets.map(|ticket| ticket.deadline);
         let silence = self.silence.as_ref().and_then(|silence| silence.believed_at);
         let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
         if let Some(next) = next {
@@ -319,24 +369,9 @@ impl Calls {
 
     /// What was not answered in time. Its reply may still come; what is not yet begun never is.
     fn give_up(&mut self, now: Instant) {
-        let late: Vec<u64> = self
-            .in_flight
-            .iter()
-            .filter(|(_, ticket)| ticket.deadline <= now)
-            .map(|(number, _)| *number)
-            .collect();
-        for number in late {
-            let withdrawn =
-                self.connection.as_mut().is_some_and(|connection| connection.wire.withdraw(number));
-            if withdrawn {
-                self.note_timeout();
-                let ticket = self.in_flight.remove(&number);
-                ticket.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
-            } else {
-                let ordered = self.in_flight.get(&number).is_some_and(|ticket| ticket.request.is_script());
-                self.last_given_up = self.last_given_up.max(ordered.then_some(number));
-                self.settle(number, Err(FredError::new(ErrorKind::Timeout, LATE)));
-            }
+        let late = |(number, command): (&u64, &Command)| command.is_late(now).then_some(*number);
+        for number in self.in_flight.iter().filter_map(late).collect::<Vec<_>>() {
+            self.give_up_command(number, now);
         }
         if let Some(login) = self.login.take_if(|login| login.deadline <= now) {
             let _ = login.answer.send(Err(LATE.to_owned()));
@@ -347,66 +382,128 @@ impl Calls {
         self.finish_reload();
     }
 
-    fn send(&mut self, mut ticket: Ticket, now: Instant) {
-        if ticket.deadline <= now {
-            return self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+    fn give_up_command(&mut self, number: u64, now: Instant) {
+        let Some(command) = self.in_flight.get_mut(&number) else { return };
+        let late = command.take_late(now);
+        let (is_script, is_over) = (command.is_script(), command.tickets().next().is_none());
+        let wire = self.connection.as_mut().map(|connection| &mut connection.wire);
+        if is_over {
+            self.in_flight.remove(&number);
         }
-        if self.mandate.is_over() {
-            return self.refuse(ticket.op, FailureKind::Link, DEPOSED);
+        if is_over && wire.is_some_and(|wire| wire.withdraw(number)) {
+            self.note_timeout();
+            return late.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
         }
-        let Some(connection) = &mut self.connection else {
-            return self.refuse(ticket.op, FailureKind::Link, "not connected");
+        if is_script {
+            self.last_given_up = self.last_given_up.max(Some(number));
+            self.note_executed(number);
+        }
+        self.note_timeout();
+        for ticket in late {
+            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, LATE))));
+        }
+    }
+
+    fn send(&mut self, mut command: Command, now: Instant) {
+        for ticket in command.take_late(now) {
+            self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+        }
+        let Some(first) = command.first() else { return };
+        let cause = if self.mandate.is_over() { DEPOSED } else { "not connected" };
+        let connection = self.connection.as_mut().filter(|_| !self.mandate.is_over());
+        let Some(wire) = connection.map(|connection| &mut connection.wire) else {
+            let tickets = command.into_tickets();
+            return tickets.for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, cause));
         };
-        let wire = &mut connection.wire;
         self.last_number += 1;
         let number = self.last_number;
-        let asking = matches!(ticket.request, Request::Asking(_));
-        match ticket.request.call() {
+        let asking = matches!(first.request, Request::Asking(_));
+        match first.request.call() {
             None => wire.send(number, asking, ["CLUSTER", "SLOTS"].into_iter()),
             Some(Call::Time) => wire.send(number, asking, ["TIME"].into_iter()),
             Some(Call::Ping) => wire.send(number, asking, ["PING"].into_iter()),
             Some(Call::Info) => wire.send(number, asking, ["INFO"].into_iter()),
             Some(Call::Script(call)) => {
-                let script: &'static Script = call.script;
+                let several = self.gathering.several.filter(|_| command.together);
+                let script: &'static Script = several.map_or(call.script, |several| several.script);
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
-                ticket.whole = self.known.insert(script.name);
-                let head = if ticket.whole {
+                let whole = self.known.insert(script.name);
+                let head = if whole {
                     ["EVAL", script.source]
                 } else {
                     let digest = self.digests.entry(script.name);
                     ["EVALSHA", digest.or_insert_with(|| fred::util::sha1_hash(script.source)).as_str()]
                 };
                 let mut digits = itoa::Buffer::new();
-                let keys = digits.format(call.keys.len());
-                let texts = call.keys.iter().chain(&call.args).map(String::as_str);
+                let keys = digits.format(command.scripts().map(|call| call.keys.len()).sum::<usize>());
+                let texts = command.keys().chain(command.args(several));
                 wire.send(number, asking, head.into_iter().chain([keys]).chain(texts));
+                command.whole = whole;
             }
         }
-        self.timer.not_after(ticket.deadline);
-        self.in_flight.insert(number, ticket);
+        for ticket in command.tickets() {
+            self.timer.not_after(ticket.deadline);
+        }
+        self.in_flight.insert(number, command);
         self.silence.get_or_insert_with(Silence::begin);
     }
 
     fn settle(&mut self, number: u64, reply: Reply) {
-        let Some(ticket) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
+        let Some(command) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
         match reply {
-            Err(error) if is_no_script(&error) && !ticket.whole => {
+            Err(error) if is_no_script(&error) && !command.whole => {
                 self.known.clear();
                 self.heard();
                 let last_executed = self.last_given_up;
                 let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
-                reload.again.insert(number, ticket);
+                reload.again.insert(number, command);
             }
-            result => {
-                let outcome = self.judge(&ticket.request, result);
-                let counts = ticket.request.is_script() && !matches!(outcome, Outcome::NotExecuted(_));
-                if let (Some(reload), true) = (&mut self.reload, counts) {
-                    reload.last_executed = reload.last_executed.max(Some(number));
+            reply if command.together => self.settle_several(number, command, reply),
+            reply => {
+                let Some(ticket) = command.into_tickets().next() else { return };
+                let outcome = self.judge(&ticket.request, reply);
+                if ticket.request.is_script() && !matches!(outcome, Outcome::NotExecuted(_)) {
+                    self.note_executed(number);
                 }
                 self.answers.push_back((ticket.op, outcome));
             }
         }
         self.finish_reload();
+    }
+
+    /// Each has its own reply. What was refused is sent again by itself: it may be another's fault, and Redis's words
+    /// are about one script then.
+    fn settle_several(&mut self, number: u64, command: Command, reply: Reply) {
+        match &reply {
+            Ok(_) => self.heard(),
+            Err(error) => {
+                self.note_error(error);
+                self.gathering.note_refusal(error);
+            }
+        }
+        let mut again = Vec::new();
+        for (ticket, outcome) in command.replies(reply) {
+            match outcome {
+                Outcome::NotExecuted(_) => again.push(ticket),
+                outcome => {
+                    self.note_executed(number);
+                    self.answers.push_back((ticket.op, outcome));
+                }
+            }
+        }
+        let now = Instant::now();
+        for ticket in again {
+            match &mut self.reload {
+                Some(reload) => reload.held.push_back(ticket),
+                None => self.send(Command::of(ticket), now),
+            }
+        }
+    }
+
+    fn note_executed(&mut self, number: u64) {
+        if let Some(reload) = &mut self.reload {
+            reload.last_executed = reload.last_executed.max(Some(number));
+        }
     }
 
     /// The reply to a new login, or to a call that was given up.
@@ -425,16 +522,18 @@ impl Calls {
         }
         let Some(reload) = self.reload.take() else { return };
         let now = Instant::now();
-        for (number, ticket) in reload.again {
+        for (number, command) in reload.again {
             if Some(number) < reload.last_executed {
                 // One submitted after it has been executed already, and it must not come second.
-                self.refuse(ticket.op, FailureKind::Busy, "the server had lost its scripts; try again");
+                for ticket in command.into_tickets() {
+                    self.refuse(ticket.op, FailureKind::Busy, "the server had lost its scripts; try again");
+                }
             } else {
-                self.send(ticket, now);
+                self.send(command, now);
             }
         }
         for ticket in reload.held {
-            self.send(ticket, now);
+            self.send(Command::of(ticket), now);
         }
     }
 

@@ -15,6 +15,7 @@ use fred::types::config::Server;
 use fred::types::config::ServerConfig;
 
 use crate::backend::Script;
+use crate::backend::Several;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
@@ -34,6 +35,7 @@ pub(crate) struct RedisConfig {
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
     scripts: Vec<&'static Script>,
+    several: Option<Several>,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
     had_primary: bool,
     /// It was given as one server; otherwise a cluster or sentinels lead to it.
@@ -194,6 +196,7 @@ impl RedisConfig {
             sentinel_tls: None,
             provider: None,
             scripts: Vec::new(),
+            several: None,
             had_primary: false,
         }
     }
@@ -202,6 +205,16 @@ impl RedisConfig {
     pub(crate) fn preload(mut self, scripts: impl IntoIterator<Item = &'static Script>) -> Self {
         self.scripts.extend(scripts);
         self
+    }
+
+    /// Has calls that come at once go in this script, where one server has all keys.
+    pub(crate) fn run_together(mut self, several: Several) -> Self {
+        self.several = Some(several);
+        self.preload([several.script])
+    }
+
+    pub(crate) fn several(&self) -> Option<Several> {
+        self.several.filter(|_| self.alone || matches!(self.topology, Topology::Sentinel { .. }))
     }
 
     /// Whether a replica there is one for a while: another server will be named, or the address will be another one's.

@@ -198,7 +198,7 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 /// An error reply. A kind of fred's only where somebody looks at it.
-fn refusal(mut words: String) -> FredError {
+pub(crate) fn refusal(mut words: String) -> FredError {
     words.truncate(without_arguments(&words).len());
     let kind = match words.split_whitespace().next() {
         Some("NOAUTH" | "WRONGPASS") => ErrorKind::Auth,

@@ -151,14 +151,43 @@ impl Wire {
     /// connection.
     pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
         loop {
-            let Found::Reply(reply) = ready!(self.poll_found(cx))? else { continue };
-            match self.expected.pop_front() {
-                Some(Some(number)) => return Poll::Ready(Ok((number, reply))),
-                Some(None) => {}
-                None => {
-                    self.ended = true;
-                    return Poll::Ready(Err(unasked(reply)));
+            let found = ready!(self.poll_found(cx))?;
+            if let Some(reply) = self.assign(found) {
+                return Poll::Ready(reply);
+            }
+        }
+    }
+
+    /// The same of what has been read before.
+    pub(crate) fn poll_read_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
+        if self.ended {
+            return Poll::Pending;
+        }
+        self.write_eagerly(cx);
+        loop {
+            match self.next_found() {
+                Ok(Some(found)) => {
+                    if let Some(reply) = self.assign(found) {
+                        return Poll::Ready(reply);
+                    }
                 }
+                Ok(None) => return Poll::Pending,
+                Err(error) => {
+                    self.ended = true;
+                    return Poll::Ready(Err(error));
+                }
+            }
+        }
+    }
+
+    /// Finds out whose reply it is, if it is one that somebody wants.
+    fn assign(&mut self, found: Found) -> Option<Result<(u64, Reply), FredError>> {
+        let Found::Reply(reply) = found else { return None };
+        match self.expected.pop_front() {
+            Some(number) => Some(Ok((number?, reply))),
+            None => {
+                self.ended = true;
+                Some(Err(unasked(reply)))
             }
         }
     }
@@ -178,10 +207,14 @@ impl Wire {
         self.expected.pop_front();
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
+    fn write_eagerly(&mut self, cx: &mut Context<'_>) {
         if self.out.len() - self.written >= EAGER {
             self.write(cx);
         }
+    }
+
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
+        self.write_eagerly(cx);
         loop {
             if let Some(found) = self.next_found()? {
                 return Poll::Ready(Ok(found));

@@ -20,7 +20,7 @@ use crate::backend::woken::Woken;
 fn connected(room: usize) -> (Calls, DuplexStream) {
     let (mut connection, server) = connection(room);
     connection.loaded.push(ECHO.name);
-    let mut calls = Calls::new();
+    let mut calls = Calls::new(None);
     calls.connected(connection);
     (calls, server)
 }

@@ -38,7 +38,7 @@ fn backend(
     let (stop, _) = Stop::pair();
     let life = Life::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
-        calls: Calls::new(),
+        calls: Calls::new(None),
         command_events,
         pubsub_events,
         subscriptions: None,

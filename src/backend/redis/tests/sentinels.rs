@@ -237,7 +237,7 @@ async fn what_a_deposed_primary_answers_is_no_answer() {
     let server = RedisServer::start();
     let config = RedisConfig::parse(&server.url()).unwrap();
     let changes = Arc::new(AtomicU64::new(1));
-    let mut calls = Calls::new();
+    let mut calls = Calls::new(None);
     calls.connected(Connection {
         wire: dial(&config).await.unwrap(),
         ended: oneshot::channel().0,

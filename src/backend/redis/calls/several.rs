@@ -1,0 +1,158 @@
+//! Calls that go in one script. Each is answered by itself, within its own time, as if it had gone by itself.
+
+use fred::error::Error as FredError;
+use smallvec::SmallVec;
+use smallvec::smallvec;
+use tokio::time::Instant;
+
+use crate::backend::Call;
+use crate::backend::Outcome;
+use crate::backend::ScriptCall;
+use crate::backend::Several;
+use crate::backend::Value;
+use crate::backend::redis::calls::Request;
+use crate::backend::redis::calls::Ticket;
+use crate::backend::redis::classify::classify;
+use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::refusal;
+
+/// With fewer, little is gained.
+const FEWEST: usize = 8;
+/// With more, the server waits for them, and then this client for the server.
+const MOST: usize = 16;
+/// So many must be on their way already: the server has something to do, and nobody would be answered sooner by itself.
+pub(super) const BUSY: usize = 16;
+
+/// Calls that may go together, in the order in which they came.
+pub(super) struct Gathering {
+    pub(super) several: Option<Several>,
+    tickets: Vec<Ticket>,
+    /// The server would refuse them together.
+    apart: bool,
+}
+
+impl Gathering {
+    pub(super) fn new(several: Option<Several>) -> Self {
+        Self { several, tickets: Vec::new(), apart: false }
+    }
+
+    /// Gives back what goes by itself.
+    pub(super) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
+        let fits =
+            |call: &ScriptCall| self.several.is_some_and(|several| several.word(call.script).is_some());
+        match &ticket.request {
+            Request::Call(Call::Script(call)) if !self.apart && fits(call) => {
+                self.tickets.push(ticket);
+                Ok(())
+            }
+            _ => Err(ticket),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.tickets.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.tickets.len() >= MOST
+    }
+
+    pub(super) fn goes_together(&self, tickets: &[Ticket]) -> bool {
+        tickets.len() >= FEWEST && !self.apart
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.tickets)
+    }
+
+    /// What will not change by itself is asked for once.
+    pub(super) fn note_refusal(&mut self, error: &FredError) {
+        if let Outcome::<()>::NotExecuted(failure) = classify(error) {
+            self.apart |= !failure.kind.is_transient();
+        }
+    }
+}
+
+/// What is on the wire: one call, or several together. `None`: answered.
+pub(super) struct Command {
+    tickets: SmallVec<[Option<Ticket>; 1]>,
+    pub(super) together: bool,
+    /// Sent with the script's text.
+    pub(super) whole: bool,
+}
+
+impl Command {
+    pub(super) fn of(ticket: Ticket) -> Self {
+        Self { tickets: smallvec![Some(ticket)], together: false, whole: false }
+    }
+
+    pub(super) fn of_several(tickets: Vec<Ticket>) -> Self {
+        Self { tickets: tickets.into_iter().map(Some).collect(), together: true, whole: false }
+    }
+
+    /// Those still to be answered.
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> + Clone {
+        self.tickets.iter().flatten()
+    }
+
+    pub(super) fn into_tickets(self) -> impl Iterator<Item = Ticket> {
+        self.tickets.into_iter().flatten()
+    }
+
+    pub(super) fn first(&self) -> Option<&Ticket> {
+        self.tickets().next()
+    }
+
+    /// Whether its place among the others matters.
+    pub(super) fn is_script(&self) -> bool {
+        self.together || self.first().is_some_and(|ticket| ticket.request.is_script())
+    }
+
+    pub(super) fn is_late(&self, now: Instant) -> bool {
+        self.tickets().any(|ticket| ticket.deadline <= now)
+    }
+
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
+        let late = |ticket: &mut Option<Ticket>| ticket.take_if(|ticket| ticket.deadline <= now);
+        self.tickets.iter_mut().filter_map(late).collect()
+    }
+
+    pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptCall> + Clone {
+        self.tickets().filter_map(|ticket| match ticket.request.call() {
+            Some(Call::Script(call)) => Some(call),
+            _ => None,
+        })
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
+        self.scripts().flat_map(|call| &call.keys).map(String::as_str)
+    }
+
+    pub(super) fn args(&self, several: Option<Several>) -> impl Iterator<Item = &str> + Clone {
+        self.scripts().flat_map(move |call| {
+            let word = several.and_then(|several| several.word(call.script));
+            word.into_iter().chain(call.args.iter().map(String::as_str))
+        })
+    }
+
+    /// What the reply of several says to each that still waits.
+    pub(super) fn replies(self, reply: Reply) -> Vec<(Ticket, Outcome<Value>)> {
+        let mut parts = match reply {
+            Ok(Value::List(parts)) if parts.len() == self.tickets.len() => parts.into_iter(),
+            Ok(_) => Vec::new().into_iter(),
+            Err(error) => {
+                return self.into_tickets().map(|ticket| (ticket, classify(&error))).collect();
+            }
+        };
+        let of_one = |ticket: Option<Ticket>| {
+            // None is a reply that nobody understands, like any other of a strange shape.
+            let part = parts.next().unwrap_or(Value::Nil);
+            let outcome = match part {
+                Value::Text(words) => classify(&refusal(words)),
+                part => Outcome::Done(part),
+            };
+            Some((ticket?, outcome))
+        };
+        self.tickets.into_iter().filter_map(of_one).collect()
+    }
+}
