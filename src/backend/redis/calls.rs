@@ -199,6 +199,7 @@ impl Calls {
     /// Uses this connection from now on.
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = connection.loaded.iter().copied().collect();
+        self.gathering.connected();
         self.silence = None;
         self.last_given_up = None;
         self.mandate = connection.mandate.clone();
@@ -384,8 +385,9 @@ impl Calls {
 
     fn give_up_command(&mut self, number: u64, now: Instant) {
         let Some(command) = self.in_flight.get_mut(&number) else { return };
+        let is_script = command.is_script();
         let late = command.take_late(now);
-        let (is_script, is_over) = (command.is_script(), command.tickets().next().is_none());
+        let is_over = command.first().is_none();
         let wire = self.connection.as_mut().map(|connection| &mut connection.wire);
         if is_over {
             self.in_flight.remove(&number);

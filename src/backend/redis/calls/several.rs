@@ -36,6 +36,11 @@ impl Gathering {
         Self { several, tickets: Vec::new(), apart: false }
     }
 
+    /// Another server may allow what the last one refused.
+    pub(super) fn connected(&mut self) {
+        self.apart = false;
+    }
+
     /// Gives back what goes by itself.
     pub(super) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
         let fits =
