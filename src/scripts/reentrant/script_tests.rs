@@ -14,6 +14,7 @@ mod protocol;
 mod random;
 mod redis;
 mod rules;
+mod several;
 mod tables;
 mod text;
 mod together;

@@ -1,5 +1,7 @@
 //! What becomes of a call, with the server's end of the connection in the test's hands.
 
+mod several;
+
 use super::*;
 
 use std::future::poll_fn;

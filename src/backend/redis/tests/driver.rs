@@ -33,7 +33,7 @@ pub(super) const SECOND: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::from_secs(10);
 
 /// Adds one to a key: repeating it shows.
-pub(super) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
+pub(crate) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
 /// Appends to a list: order shows.
 pub(super) static APPEND: Script =
     Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };

@@ -1,0 +1,198 @@
+//! Calls that go in one script, with the server's end of the connection in the test's hands.
+
+use super::*;
+
+use crate::backend::redis::calls::several::BUSY;
+use crate::backend::redis::tests::driver::COUNT;
+
+static TOGETHER: Script = Script { name: "test/together", source: "return {}" };
+static OF: [(&Script, &str); 1] = [(&COUNT, "count")];
+/// As many as there must be for one script.
+const MANY: u64 = 8;
+const LONG: Duration = Duration::from_secs(60);
+
+fn count(key: u64) -> Request {
+    Request::Call(script(&COUNT, &[&format!("key{key}")], &[]))
+}
+
+/// With so many calls of another kind on their way, the numbers 1 to 16; the server knows all scripts.
+async fn busy(calls_on_their_way: usize) -> (Calls, DuplexStream) {
+    let (mut connection, mut server) = connection(100_000);
+    connection.loaded.extend([ECHO.name, COUNT.name, TOGETHER.name]);
+    let mut calls = Calls::new(Some(Several { script: &TOGETHER, of: &OF }));
+    calls.connected(connection);
+    (1..=calls_on_their_way as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
+    let sent = sent(&mut calls, &mut server).await;
+    assert_eq!(sent.matches("EVALSHA").count(), calls_on_their_way);
+    (calls, server)
+}
+
+/// What has been written by the time the connection has nothing to say.
+async fn sent(calls: &mut Calls, server: &mut DuplexStream) -> String {
+    // Tokio has both ends wait for the test to pause when they have said much.
+    tokio::task::yield_now().await;
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut bytes = Vec::new();
+    while let Some(Ok(1..)) = server.read_buf(&mut bytes).now_or_never() {}
+    String::from_utf8(bytes).expect("text")
+}
+
+async fn reply(server: &mut DuplexStream, words: &str) {
+    server.write_all(words.replace(' ', "\r\n").as_bytes()).await.expect("room");
+    server.write_all(b"\r\n").await.expect("room");
+}
+
+/// The calls that were on their way before.
+async fn others(calls: &mut Calls, server: &mut DuplexStream) {
+    for op in 1..=BUSY as u64 {
+        reply(server, ":0").await;
+        assert_eq!(answer(calls).await.0, op);
+    }
+}
+
+async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
+    let mut all = Vec::new();
+    for _ in 0..many {
+        all.push(answer(calls).await);
+    }
+    all.sort_by_key(|(op, _)| *op);
+    all
+}
+
+#[tokio::test]
+async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    let sent = sent(&mut calls, &mut server).await;
+    assert_eq!(sent.matches("EVALSHA").count(), 1, "{sent}");
+    let digest = fred::util::sha1_hash(TOGETHER.source);
+    let keys: String = (100..100 + MANY).map(|op| format!("$6\r\nkey{op}\r\n")).collect();
+    let words = "$5\r\ncount\r\n".repeat(8);
+    assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}{words}")), "{sent}");
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
+    let expected: Vec<_> = (0..8).map(|n| (100 + n as u64, Outcome::Done(Value::Int(n)))).collect();
+    assert_eq!(answers(&mut calls, 8).await, expected);
+    assert!(calls.is_idle());
+}
+
+/// Whoever is alone, or among few, waits for nobody.
+#[tokio::test]
+async fn few_calls_go_by_themselves() {
+    for (before, many) in [(BUSY, MANY - 1), (BUSY - 1, MANY), (0, 1)] {
+        let (mut calls, mut server) = busy(before).await;
+        (100..100 + many).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+        let sent = sent(&mut calls, &mut server).await;
+        assert_eq!(sent.matches("EVALSHA").count() as u64, many, "{sent}");
+    }
+}
+
+#[tokio::test]
+async fn the_order_is_kept() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    calls.submit(OpId(200), echo("after"), LONG);
+    (300..300 + 2 * MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    let sent = sent(&mut calls, &mut server).await;
+    let at = |words: &str| sent.find(words).unwrap_or_else(|| panic!("no {words}: {sent}"));
+    assert!(at("key107") < at("after") && at("after") < at("key300") && at("key300") < at("key315"));
+    assert_eq!(sent.matches("EVALSHA").count(), 3);
+}
+
+#[tokio::test]
+async fn what_is_refused_among_others_is_sent_again_alone() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "*8 :0 $3 OOM :2 $4 WHAT :4 :5 :6 :7").await;
+    let answered = answers(&mut calls, 7).await;
+    assert!(answered.iter().all(|(op, _)| *op != 101), "{answered:?}");
+    let strange = answered.iter().find(|(op, _)| *op == 103).map(|(_, outcome)| outcome);
+    assert!(matches!(strange, Some(Outcome::Unknown(_))), "{strange:?}");
+    let again = sent(&mut calls, &mut server).await;
+    assert!(again.contains(&fred::util::sha1_hash(COUNT.source)) && again.ends_with("key101\r\n"), "{again}");
+    reply(&mut server, "-OOM").await;
+    let (op, outcome) = answer(&mut calls).await;
+    let refused =
+        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory);
+    assert!(op == 101 && refused, "{outcome:?}");
+}
+
+/// One of the keys is not allowed, and Redis looks at all of them first.
+#[tokio::test]
+async fn calls_that_are_refused_together_go_apart_from_then_on() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "-NOPERM").await;
+    let again = sent(&mut calls, &mut server).await;
+    assert_eq!(again.matches("EVALSHA").count() as u64, MANY, "{again}");
+    (200..200 + BUSY as u64).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    let apart = sent(&mut calls, &mut server).await;
+    assert_eq!(apart.matches("EVALSHA").count(), BUSY, "{apart}");
+}
+
+#[tokio::test]
+async fn a_reply_of_another_shape_is_nobody_s() {
+    for shape in [":1", "*2 :1 :2", "$2 no"] {
+        let (mut calls, mut server) = busy(BUSY).await;
+        (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+        sent(&mut calls, &mut server).await;
+        others(&mut calls, &mut server).await;
+        reply(&mut server, shape).await;
+        let answered = answers(&mut calls, 8).await;
+        assert!(answered.iter().all(|(_, outcome)| *outcome == Outcome::Done(Value::Nil)), "{answered:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_of_several_has_its_own_time() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    for op in 100..100 + MANY {
+        calls.submit(OpId(op), count(op), if op < 103 { Duration::from_secs(1) } else { LONG });
+    }
+    sent(&mut calls, &mut server).await;
+    for (op, outcome) in answers(&mut calls, 3).await {
+        assert!(op < 103 && matches!(outcome, Outcome::Unknown(_)), "{op}: {outcome:?}");
+    }
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
+    let expected: Vec<_> = (3..8).map(|n| (100 + n as u64, Outcome::Done(Value::Int(n)))).collect();
+    assert_eq!(answers(&mut calls, 5).await, expected);
+    assert!(calls.is_idle());
+}
+
+#[tokio::test]
+async fn the_script_for_several_may_be_lost_like_any_other() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "-NOSCRIPT").await;
+    let again = sent(&mut calls, &mut server).await;
+    assert!(again.contains(&format!("EVAL\r\n$9\r\n{}\r\n", TOGETHER.source)), "{again}");
+    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
+    assert_eq!(answers(&mut calls, 8).await.len(), 8);
+    assert!(calls.is_idle());
+}
+
+#[tokio::test]
+async fn the_end_of_the_connection_answers_each() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    (200..203).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    calls.disconnected("gone");
+    for (op, outcome) in answers(&mut calls, 11).await {
+        let expected = if op < 200 {
+            matches!(outcome, Outcome::Unknown(_))
+        } else {
+            matches!(outcome, Outcome::NotExecuted(_))
+        };
+        assert!(expected, "{op}: {outcome:?}");
+    }
+    assert!(calls.is_idle());
+}

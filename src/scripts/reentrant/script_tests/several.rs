@@ -1,0 +1,143 @@
+//! Several in one script, against the same one after the other, on a real Redis.
+
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Stored;
+use crate::scripts::reentrant::ACQUIRE;
+use crate::scripts::reentrant::RELEASE;
+use crate::scripts::reentrant::script_tests::Server;
+use crate::scripts::reentrant::script_tests::random::Random;
+use crate::scripts::reentrant::script_tests::redis::Redis;
+use crate::scripts::reentrant::several;
+
+const SEQUENCES: u64 = 300;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+const NEVER_LATE: &str = "9007199254740991";
+
+fn acquire(name: &str, field: &str, count: &str, lease: &str, not_after: &str) -> ScriptCall {
+    let keys = [name, "fence"].map(str::to_owned).to_vec();
+    let args = [field, count, lease, not_after].map(str::to_owned).to_vec();
+    ScriptCall { script: &ACQUIRE, keys, args }
+}
+
+fn release(name: &str, field: &str, count: &str, verb: &str) -> ScriptCall {
+    let args = [field, count, "ch", verb].map(str::to_owned).to_vec();
+    ScriptCall { script: &RELEASE, keys: vec![name.to_owned()], args }
+}
+
+fn any(random: &mut Random) -> ScriptCall {
+    let mut pick = |choices: &[&'static str]| choices[random.index(choices.len())];
+    let (name, field) = (pick(&NAMES), pick(&["a", "a", "b", ""]));
+    if pick(&["acquire", "release"]) == "acquire" {
+        let count = pick(&["1", "1", "1", "2", "0", "1.5"]);
+        let lease = pick(&["30000", "30000", "60000", "0", "x"]);
+        acquire(name, field, count, lease, pick(&[NEVER_LATE, NEVER_LATE, NEVER_LATE, "1", "-1"]))
+    } else {
+        release(name, field, pick(&["0", "0", "1", "-1"]), pick(&["PUBLISH", "PUBLISH", "publish"]))
+    }
+}
+
+/// In one call, as the backend does it.
+fn together(calls: &[ScriptCall]) -> ScriptCall {
+    let several = several();
+    let args = calls.iter().flat_map(|call| {
+        let word = several.word(call.script).expect("one of those");
+        std::iter::once(word.to_owned()).chain(call.args.iter().cloned())
+    });
+    let keys = calls.iter().flat_map(|call| call.keys.iter().cloned()).collect();
+    ScriptCall { script: several.script, keys, args: args.collect() }
+}
+
+/// High enough that tokens do not depend on the time.
+fn begin(redis: &mut Redis) {
+    redis.flush();
+    redis.plant("fence", &Stored::Text("9000000000000000".to_owned()), None);
+}
+
+/// Without what depends on the moment: the server's time, and what is left of a lease.
+fn timeless(reply: Value) -> Value {
+    match reply {
+        Value::List(mut parts) => {
+            parts[1] = Value::Int(0);
+            if let [Value::Int(0), _, Value::Int(pttl), ..] = &mut parts[..] {
+                *pttl = (*pttl + 9_999) / 10_000;
+            }
+            Value::List(parts)
+        }
+        other => other,
+    }
+}
+
+fn ended(redis: &mut Redis) -> (Vec<Dumped>, Vec<Published>) {
+    let mut keys = redis.dump();
+    for key in &mut keys {
+        key.pttl = key.pttl.map(|pttl| (pttl + 9_999) / 10_000);
+    }
+    (keys, redis.published())
+}
+
+#[test]
+fn several_do_what_they_do_one_after_the_other() {
+    let mut redis = Redis::start();
+    let mut granted = 0;
+    for seed in 0..SEQUENCES {
+        let mut random = Random(seed);
+        let calls: Vec<_> = (0..16).map(|_| any(&mut random)).collect();
+        begin(&mut redis);
+        let singly: Vec<_> = calls.iter().map(|call| timeless(redis.run(call).expect("a reply"))).collect();
+        let after = ended(&mut redis);
+        begin(&mut redis);
+        let Ok(Value::List(replies)) = redis.run(&together(&calls)) else { panic!("no list") };
+        let replies: Vec<_> = replies.into_iter().map(timeless).collect();
+        assert_eq!(replies, singly, "seed {seed}: {calls:?}");
+        assert_eq!(ended(&mut redis), after, "seed {seed}: {calls:?}");
+        let is_grant = |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
+        granted += replies.iter().filter(is_grant).count();
+    }
+    assert!(granted > 300, "{granted}");
+}
+
+/// Redis refuses some commands: who asked for them hears why, and the others have what they asked for.
+#[test]
+fn an_error_of_one_is_its_own() {
+    let mut redis = Redis::start();
+    begin(&mut redis);
+    redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
+    redis.published();
+    redis.set_out_of_memory(true);
+    // A script that has written anything may go on: Redis asks about memory before that only.
+    let calls = [
+        acquire("two", "a", "1", "60000", NEVER_LATE),
+        acquire("three", "a", "1", "60000", NEVER_LATE),
+        acquire("three", "a", "1", "60000", "1"),
+        release("one", "a", "0", "PUBLISH"),
+    ];
+    let Ok(Value::List(replies)) = redis.run(&together(&calls)) else { panic!("no list") };
+    redis.set_out_of_memory(false);
+    for refused in &replies[..2] {
+        assert!(matches!(refused, Value::Text(words) if words.starts_with("OOM")), "{replies:?}");
+    }
+    assert!(matches!(&replies[2], Value::List(parts) if parts[0] == Value::Int(-1)), "{replies:?}");
+    assert!(matches!(&replies[3], Value::List(parts) if parts[0] == Value::Int(1)), "{replies:?}");
+    let (keys, published) = ended(&mut redis);
+    assert_eq!(keys.iter().map(|key| key.key.as_str()).collect::<Vec<_>>(), ["fence"]);
+    assert_eq!(published.len(), 1);
+}
+
+/// The two texts stand in it once each, without what asks for the time again.
+#[test]
+fn it_is_made_of_the_texts_of_both() {
+    let source = several().script.source;
+    assert_eq!(source.matches(r#"redis.call("TIME")"#).count(), 1, "{source}");
+    assert_eq!(source.matches("local clock").count(), 1);
+    for part in ["-- acquire.lua", "-- release.lua"] {
+        assert!(!source.contains(part), "{part} was not replaced");
+    }
+    for script in [&ACQUIRE, &RELEASE] {
+        let last = script.source.trim_end().lines().last().expect("a line");
+        assert!(source.contains(last), "{}", script.name);
+        assert_eq!(script.source.matches(crate::scripts::reentrant::CLOCK).count(), 1, "{}", script.name);
+    }
+}
