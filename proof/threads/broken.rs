@@ -60,14 +60,14 @@ const BROKEN: &[Broken] = &[
         name: "answered_and_not_woken",
         model: "whoever_waits_for_an_answer_gets_it",
         file: "slot.rs",
-        from: "            waker.wake();",
-        to: "            drop(waker);",
+        from: "        wakes.0.extend(waker);",
+        to: "        drop(waker);",
     },
     Broken {
         name: "ticket_lost_in_silence",
         model: "a_keeper_that_ends_answers_everybody",
         file: "slot.rs",
-        from: "            self.0.fill(Answer::Failed(Error::Closed));",
+        from: "            self.0.fill(Answer::Failed(Error::Closed), &mut Wakes::default());",
         to: "",
     },
     Broken {

@@ -127,7 +127,7 @@ fn ending(task: &str) -> String {
     let farewell = between(task, "/// What is said once nothing of the keeper is left.", "impl Task {");
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
-        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\n\
+        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\nuse crate::slot::Wakes;\n\
          use tokio::sync::mpsc::UnboundedReceiver;\nuse super::Message;\nuse super::desk::Desk;\n\
          pub(crate) struct Ending {{ pub(crate) messages: UnboundedReceiver<Message>, pub(crate) desk: Desk, \
          pub(crate) farewell: Farewell }}\n{}\nimpl Ending {{\n{}}}\n",

@@ -176,6 +176,7 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
         if let Some(Message::Ask { request, ticket, .. }) = block_on(keeper.messages.recv()) {
             keeper.desk.open(request, ticket);
             assert!(keeper.desk.answer(request, Answer::Granted(1)).is_none());
+            keeper.desk.wake_answered(None);
         }
         keeper
     });
