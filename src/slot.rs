@@ -271,6 +271,36 @@ mod tests {
         assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Done))));
     }
 
+    /// Tokio polls first what was woken last.
+    #[test]
+    fn those_who_were_answered_are_woken_together_and_another_before_the_last() {
+        struct Says(u8, Arc<Mutex<Vec<u8>>>);
+        impl std::task::Wake for Says {
+            fn wake(self: Arc<Self>) {
+                self.1.lock().unwrap().push(self.0);
+            }
+        }
+        let told = Arc::<Mutex<Vec<u8>>>::default();
+        let waker = |number| Waker::from(Arc::new(Says(number, Arc::clone(&told))));
+        let answered = |wakes: &mut Wakes| {
+            for number in 1..=3 {
+                let (slot, ticket) = slot();
+                assert!(slot.poll_take(&mut Context::from_waker(&waker(number))).is_pending());
+                assert_eq!(ticket.put(Answer::Done, wakes), Put::Waiting);
+            }
+        };
+        let mut wakes = Wakes::default();
+        answered(&mut wakes);
+        assert!(wakes.len() == 3 && told.lock().unwrap().is_empty());
+        wakes.wake_all(Some(&waker(9)));
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [1, 2, 9, 3]);
+        wakes.wake_all(Some(&waker(9)));
+        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [9]);
+        answered(&mut wakes);
+        drop(wakes);
+        assert_eq!(*told.lock().unwrap(), [1, 2, 3], "dropped, it wakes them");
+    }
+
     #[test]
     fn put_wakes_the_future() {
         let (slot, ticket) = slot();
