@@ -28,7 +28,7 @@ async fn connect(url: &str, keeper: Keeper) -> LockClient {
 async fn pairs(client: &LockClient) {
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
-        let lock = client.reentrant_lock(&format!("name:{task}")).expect("a name");
+        let lock = client.reentrant_lock(format!("name:{task}")).expect("a name");
         tasks.spawn(async move {
             let mut last = 0;
             for _ in 0..PAIRS {
