@@ -1,11 +1,13 @@
 //! Many tasks, each on a name of its own: what they ask for goes to the server together.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
+use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
 use crate::support::look::lock_keys;
@@ -58,6 +60,33 @@ fn many_names_are_served_in_few_scripts() {
             assert!(lock_keys(&mut connection).is_empty());
             let (scripts, asked) = (script_runs(&mut connection), 2 * TASKS * PAIRS);
             assert!(scripts < asked / 2, "{scripts} scripts for {asked} operations, {keeper}");
+        }
+    }
+}
+
+/// Nobody who was answered asks for anything before the last one is.
+#[test]
+fn all_are_granted_though_none_of_them_goes_on() {
+    for runtime in runtimes() {
+        for keeper in [Keeper::Thread, Keeper::Current] {
+            let server = RedisServer::start();
+            runtime.block_on(async {
+                let client = connect(&server.url(), keeper).await;
+                let mut tasks = JoinSet::new();
+                let all = Arc::new(Barrier::new(TASKS as usize));
+                for task in 0..TASKS {
+                    let (lock, all) =
+                        (client.mutex(format!("name:{task}")).expect("a name"), Arc::clone(&all));
+                    tasks.spawn(async move {
+                        let guard = lock.lock().await.expect("granted");
+                        all.wait().await;
+                        guard.unlock().await.expect("released");
+                    });
+                }
+                let ended = async { while tasks.join_next().await.is_some_and(|task| task.is_ok()) {} };
+                tokio::time::timeout(Duration::from_secs(20), ended).await.expect("all are granted");
+                client.shutdown(Duration::from_secs(5)).await.expect("nothing is left");
+            });
         }
     }
 }
