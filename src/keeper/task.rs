@@ -217,13 +217,15 @@ impl Task {
     // ---- what comes in; true: nothing more for now
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
+        // Those who were answered without the server are no reason not to hear it.
+        let enough = self.desk.answered() + AT_ONCE;
         for _ in 0..BATCH {
-            if self.desk.answered() >= AT_ONCE {
-                return false;
-            }
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
                 Poll::Pending => return true,
+            }
+            if self.desk.answered() >= enough {
+                break;
             }
         }
         false

@@ -38,7 +38,7 @@ pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
 
 /// Runs several of the first two, by their own texts.
 static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
-    let Script { name, source } = script!("reentrant/several");
+    let Script { name, source } = script!("several/reentrant");
     let source = source.replace("-- acquire.lua", &body(&ACQUIRE)).replace("-- release.lua", &body(&RELEASE));
     Script { name, source: source.leak() }
 });

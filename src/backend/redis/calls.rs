@@ -104,6 +104,16 @@ struct Ticket {
     deadline: Instant,
 }
 
+impl Ticket {
+    /// The first key of a script.
+    fn lock(&self) -> Option<&str> {
+        match self.request.call() {
+            Some(Call::Script(call)) => call.keys.first().map(String::as_str),
+            _ => None,
+        }
+    }
+}
+
 /// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
 /// be sent again still goes before what was submitted after it.
 #[derive(Default)]
@@ -342,6 +352,9 @@ impl Calls {
         let mut reply = connection.wire.poll_read_reply(cx);
         if reply.is_pending() {
             self.send_gathered();
+            if !self.answers.is_empty() {
+                return Poll::Ready(());
+            }
             let Some(connection) = &mut self.connection else { return Poll::Pending };
             reply = connection.wire.poll_reply(cx);
         }
@@ -410,6 +423,7 @@ impl Calls {
         for ticket in command.take_late(now) {
             self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
         }
+        command.forget_answered();
         let Some(first) = command.first() else { return };
         let cause = if self.mandate.is_over() { DEPOSED } else { "not connected" };
         let connection = self.connection.as_mut().filter(|_| !self.mandate.is_over());
@@ -459,6 +473,10 @@ impl Calls {
                 let last_executed = self.last_given_up;
                 let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
                 reload.again.insert(number, command);
+                for ticket in self.gathering.take() {
+                    self.timer.not_after(ticket.deadline);
+                    reload.held.push_back(ticket);
+                }
             }
             reply if command.together => self.settle_several(number, command, reply),
             reply => {
@@ -473,8 +491,8 @@ impl Calls {
         self.finish_reload();
     }
 
-    /// Each has its own reply. What was refused is sent again by itself: it may be another's fault, and Redis's words
-    /// are about one script then.
+    /// Each has its own reply. What was refused is sent again by itself, unless it would come after what was submitted
+    /// later for the same key: it may be another's fault, and Redis's words are about one script then.
     fn settle_several(&mut self, number: u64, command: Command, reply: Reply) {
         match &reply {
             Ok(_) => self.heard(),
@@ -486,9 +504,11 @@ impl Calls {
         let mut again = Vec::new();
         for (ticket, outcome) in command.replies(reply) {
             match outcome {
-                Outcome::NotExecuted(_) => again.push(ticket),
+                Outcome::NotExecuted(_) if !self.is_followed(&ticket) => again.push(ticket),
                 outcome => {
-                    self.note_executed(number);
+                    if !matches!(outcome, Outcome::NotExecuted(_)) {
+                        self.note_executed(number);
+                    }
                     self.answers.push_back((ticket.op, outcome));
                 }
             }
@@ -500,6 +520,13 @@ impl Calls {
                 None => self.send(Command::of(ticket), now),
             }
         }
+    }
+
+    /// Whether a call for the same lock was submitted after it.
+    fn is_followed(&self, ticket: &Ticket) -> bool {
+        let held = self.reload.iter().flat_map(Reload::tickets);
+        let later = self.in_flight.values().flat_map(Command::tickets).chain(self.gathering.tickets());
+        later.chain(held).any(|other| other.lock().is_some() && other.lock() == ticket.lock())
     }
 
     fn note_executed(&mut self, number: u64) {

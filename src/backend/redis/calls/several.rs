@@ -58,6 +58,10 @@ impl Gathering {
         self.tickets.is_empty()
     }
 
+    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
+        self.tickets.iter()
+    }
+
     pub(super) fn is_full(&self) -> bool {
         self.tickets.len() >= MOST
     }
@@ -120,6 +124,11 @@ impl Command {
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
         let late = |ticket: &mut Option<Ticket>| ticket.take_if(|ticket| ticket.deadline <= now);
         self.tickets.iter_mut().filter_map(late).collect()
+    }
+
+    /// Before it is sent: the reply has a part for each that is.
+    pub(super) fn forget_answered(&mut self) {
+        self.tickets.retain(|ticket| ticket.is_some());
     }
 
     pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptCall> + Clone {

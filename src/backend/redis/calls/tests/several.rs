@@ -165,6 +165,40 @@ async fn each_of_several_has_its_own_time() {
     assert!(calls.is_idle());
 }
 
+/// It has no part in the reply, and is answered without a further wake-up.
+#[tokio::test(start_paused = true)]
+async fn what_is_late_before_it_is_sent_is_left_out() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    for op in 100..100 + MANY {
+        calls.submit(OpId(op), count(op), if op == 103 { Duration::from_millis(10) } else { LONG });
+    }
+    tokio::time::advance(Duration::from_millis(20)).await;
+    let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) else {
+        panic!("an answer that nobody hears of");
+    };
+    assert!(op == OpId(103) && matches!(outcome, Outcome::NotExecuted(_)), "{op:?}: {outcome:?}");
+    let sent = sent(&mut calls, &mut server).await;
+    assert!(sent.matches("EVALSHA").count() == 1 && !sent.contains("key103"), "{sent}");
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "*7 :0 :1 :2 :4 :5 :6 :7").await;
+    let expected = [0, 1, 2, 4, 5, 6, 7].map(|n| (100 + n as u64, Outcome::Done(Value::Int(n))));
+    assert_eq!(answers(&mut calls, 7).await, expected);
+}
+
+/// One submitted later for the same lock must not be overtaken by it.
+#[tokio::test]
+async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    calls.submit(OpId(200), count(101), LONG);
+    sent(&mut calls, &mut server).await;
+    reply(&mut server, "*8 :0 $3 OOM :2 :3 :4 :5 :6 :7").await;
+    let answered = answers(&mut calls, 8).await;
+    assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
+}
+
 #[tokio::test]
 async fn the_script_for_several_may_be_lost_like_any_other() {
     let (mut calls, mut server) = busy(BUSY).await;
