@@ -52,6 +52,8 @@ const ROUNDS: usize = 4;
 const AT_ONCE: usize = 16;
 /// So many commands on their way keep the server busy while those of callers come together.
 const BUSY: usize = 16;
+/// With fewer commands on their way, who is answered is woken at once.
+const FEW: usize = 4;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
 /// How long the releases that are left may take once the last handle is gone.
@@ -223,6 +225,10 @@ impl Task {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
                 Poll::Pending => return true,
+            }
+            if self.sent.len() < FEW {
+                // Nobody else is about to be answered.
+                self.desk.wake_answered(None);
             }
             if self.desk.answered() >= enough {
                 break;
