@@ -50,6 +50,13 @@ async fn others(calls: &mut Calls, server: &mut DuplexStream) {
     }
 }
 
+/// As many as go together, numbered from 100, are on their way, and nothing else.
+async fn many_alone(calls: &mut Calls, server: &mut DuplexStream) {
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(calls, server).await;
+    others(calls, server).await;
+}
+
 async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
     let mut all = Vec::new();
     for _ in 0..many {
@@ -102,9 +109,7 @@ async fn the_order_is_kept() {
 #[tokio::test]
 async fn what_is_refused_among_others_is_sent_again_alone() {
     let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-    sent(&mut calls, &mut server).await;
-    others(&mut calls, &mut server).await;
+    many_alone(&mut calls, &mut server).await;
     reply(&mut server, "*8 :0 $3 OOM :2 $4 WHAT :4 :5 :6 :7").await;
     let answered = answers(&mut calls, 7).await;
     assert!(answered.iter().all(|(op, _)| *op != 101), "{answered:?}");
@@ -123,9 +128,7 @@ async fn what_is_refused_among_others_is_sent_again_alone() {
 #[tokio::test]
 async fn calls_that_are_refused_together_go_apart_from_then_on() {
     let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-    sent(&mut calls, &mut server).await;
-    others(&mut calls, &mut server).await;
+    many_alone(&mut calls, &mut server).await;
     reply(&mut server, "-NOPERM").await;
     let again = sent(&mut calls, &mut server).await;
     assert_eq!(again.matches("EVALSHA").count() as u64, MANY, "{again}");
@@ -139,9 +142,7 @@ async fn calls_that_are_refused_together_go_apart_from_then_on() {
 async fn a_reply_of_another_shape_is_nobody_s() {
     for shape in [":1", "*2 :1 :2", "$2 no"] {
         let (mut calls, mut server) = busy(BUSY).await;
-        (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-        sent(&mut calls, &mut server).await;
-        others(&mut calls, &mut server).await;
+        many_alone(&mut calls, &mut server).await;
         reply(&mut server, shape).await;
         let answered = answers(&mut calls, 8).await;
         assert!(answered.iter().all(|(_, outcome)| *outcome == Outcome::Done(Value::Nil)), "{answered:?}");
@@ -189,9 +190,7 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
 #[tokio::test]
 async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-    sent(&mut calls, &mut server).await;
-    others(&mut calls, &mut server).await;
+    many_alone(&mut calls, &mut server).await;
     calls.submit(OpId(200), count(101), LONG);
     sent(&mut calls, &mut server).await;
     reply(&mut server, "*8 :0 $3 OOM :2 :3 :4 :5 :6 :7").await;
@@ -202,9 +201,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
 #[tokio::test]
 async fn the_script_for_several_may_be_lost_like_any_other() {
     let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-    sent(&mut calls, &mut server).await;
-    others(&mut calls, &mut server).await;
+    many_alone(&mut calls, &mut server).await;
     reply(&mut server, "-NOSCRIPT").await;
     let again = sent(&mut calls, &mut server).await;
     assert!(again.contains(&format!("EVAL\r\n$9\r\n{}\r\n", TOGETHER.source)), "{again}");
@@ -216,9 +213,7 @@ async fn the_script_for_several_may_be_lost_like_any_other() {
 #[tokio::test]
 async fn the_end_of_the_connection_answers_each() {
     let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
-    sent(&mut calls, &mut server).await;
-    others(&mut calls, &mut server).await;
+    many_alone(&mut calls, &mut server).await;
     (200..203).for_each(|op| calls.submit(OpId(op), count(op), LONG));
     calls.disconnected("gone");
     for (op, outcome) in answers(&mut calls, 11).await {
