@@ -21,23 +21,13 @@
 local lock, fence = KEYS[1], KEYS[2]
 local field = ARGV[1]
 
-local function integer(text, low, high)
-  local number = tonumber(text)
-  if number and number >= low and number <= high and math.floor(number) == number then
-    return number
-  end
-  return nil
-end
-
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local count = integer(ARGV[2], 1, 65535)
-local lease = integer(ARGV[3], 1, 86400000)
-local not_after = integer(ARGV[4], 0, 9007199254740991)
+local count, lease, not_after = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 if not field or #field == 0 then return {-9, now, 1} end
-if not count then return {-9, now, 2} end
-if not lease then return {-9, now, 3} end
-if not not_after then return {-9, now, 4} end
+if not count or count < 1 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
+if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then return {-9, now, 3} end
+if not not_after or not_after < 0 or not_after > 9007199254740991 or not_after % 1 ~= 0 then return {-9, now, 4} end
 if now > not_after then return {-1, now} end
 
 local pttl = redis.call("PTTL", lock)
@@ -74,14 +64,14 @@ if type(last) == "table" then
 end
 local token = now
 if last then
-  last = integer(last, 0, 9007199254740990)
-  if not last then return {-4, now, 5} end
+  last = tonumber(last)
+  if not last or last < 0 or last > 9007199254740990 or last % 1 ~= 0 then return {-4, now, 5} end
   if last >= token then token = last + 1 end
 end
 
 -- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
 redis.call("SET", fence, token)
-if not mine then redis.call("HSET", lock, field, 1) end
+if not mine then redis.call("HSET", lock, field, "1") end
 if pttl < lease then
   local done = redis.pcall("PEXPIRE", lock, lease)
   if type(done) == "table" then

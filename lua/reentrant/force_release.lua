@@ -22,7 +22,7 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local not_after = tonumber(ARGV[2])
 if not expected or #expected == 0 then return {-9, now, 1} end
-if not not_after or not_after < 0 or not_after > 9007199254740991 or math.floor(not_after) ~= not_after then
+if not not_after or not_after < 0 or not_after > 9007199254740991 or not_after % 1 ~= 0 then
   return {-9, now, 2}
 end
 if not channel or #channel == 0 then return {-9, now, 3} end

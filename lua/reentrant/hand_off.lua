@@ -21,22 +21,13 @@
 local lock, fence = KEYS[1], KEYS[2]
 local from, to, channel, verb = ARGV[1], ARGV[2], ARGV[5], ARGV[6]
 
-local function integer(text, low, high)
-  local number = tonumber(text)
-  if number and number >= low and number <= high and math.floor(number) == number then
-    return number
-  end
-  return nil
-end
-
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local lease = integer(ARGV[3], 1, 86400000)
-local not_after = integer(ARGV[4], 0, 9007199254740991)
+local lease, not_after = tonumber(ARGV[3]), tonumber(ARGV[4])
 if not from or #from == 0 then return {-9, now, 1} end
 if not to or #to == 0 or to == from then return {-9, now, 2} end
-if not lease then return {-9, now, 3} end
-if not not_after then return {-9, now, 4} end
+if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then return {-9, now, 3} end
+if not not_after or not_after < 0 or not_after > 9007199254740991 or not_after % 1 ~= 0 then return {-9, now, 4} end
 if not channel or #channel == 0 then return {-9, now, 5} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 6} end
 
@@ -68,8 +59,8 @@ if type(last) == "table" then
   return {2, now, release()}
 end
 if last then
-  last = integer(last, 0, 9007199254740990)
-  if not last then
+  last = tonumber(last)
+  if not last or last < 0 or last > 9007199254740990 or last % 1 ~= 0 then
     if count_to then return {-3, now} end
     return {2, now, release()}
   end
@@ -83,7 +74,7 @@ if count_to then
   return {1, now, token}
 end
 redis.call("DEL", lock)
-local set = redis.pcall("HSET", lock, to, 1)
+local set = redis.pcall("HSET", lock, to, "1")
 if type(set) ~= "table" then set = redis.pcall("PEXPIRE", lock, lease) end
 if type(set) == "table" then return {2, now, release()} end
 return {1, now, token}

@@ -15,14 +15,14 @@
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local not_after = tonumber(ARGV[1])
-if not not_after or not_after < 0 or not_after > 9007199254740991 or math.floor(not_after) ~= not_after then
+if not not_after or not_after < 0 or not_after > 9007199254740991 or not_after % 1 ~= 0 then
   return {-9, now, 1}
 end
 if #KEYS == 0 or #ARGV ~= 1 + 2 * #KEYS then return {-9, now, #ARGV} end
 for i = 1, #KEYS do
   local lease = tonumber(ARGV[2 * i + 1])
   if #ARGV[2 * i] == 0 then return {-9, now, 2 * i} end
-  if not lease or lease < 1 or lease > 86400000 or math.floor(lease) ~= lease then
+  if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then
     return {-9, now, 2 * i + 1}
   end
 end

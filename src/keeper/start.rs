@@ -54,7 +54,7 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let (clock, config) = (setup.clock, setup.config.clone());
     let left = Arc::default();
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
-    let make = move || Task::new(setup, messages, holds, numbers, unreleased);
+    let make = move || Task::new(setup, messages, holds, numbers, unreleased, keeper);
     let (thread, at_once) = match keeper {
         Keeper::Thread => (Some(on_a_thread(make)?), None),
         Keeper::Current => (None, on_this_runtime(make, clock)?),

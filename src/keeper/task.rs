@@ -20,6 +20,7 @@ use crate::backend::OpId;
 use crate::cell::Directory;
 use crate::clock::Clock;
 use crate::clock::Moment;
+use crate::config::Keeper;
 use crate::engine::Engine;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
@@ -49,7 +50,10 @@ const BATCH: usize = 256;
 const ROUNDS: usize = 4;
 /// So many callers are answered before they are woken and have their turn: then the server has something to do while the
 /// next answers are read. With more at a time it waits for this client, and this client for it.
+///
+/// Fewer where they share the keeper's threads: to wake another thread costs as much as a few commands.
 const AT_ONCE: usize = 16;
+const AT_ONCE_HERE: usize = 8;
 /// So many commands on their way keep the server busy while those of callers come together.
 const BUSY: usize = 16;
 /// With fewer commands on their way, who is answered is woken at once.
@@ -65,6 +69,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// A keeper: the engine, its backend and the callers' tickets.
 pub(super) struct Task {
+    keeper: Keeper,
     engine: Engine,
     backend: Box<dyn Backend>,
     messages: UnboundedReceiver<Message>,
@@ -83,8 +88,8 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
-    /// So many callers were woken and will probably ask for something at once.
-    expected: usize,
+    /// Its own future will be woken once the others of a thread have had their turn.
+    deferred: bool,
     life: Life,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
@@ -133,8 +138,10 @@ impl Task {
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
+        keeper: Keeper,
     ) -> Self {
         Self {
+            keeper,
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
             messages,
@@ -149,7 +156,7 @@ impl Task {
             connecting: None,
             trouble: None,
             goes_on: false,
-            expected: 0,
+            deferred: false,
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
@@ -177,21 +184,22 @@ impl Task {
         }
         if let Some(message) = message.take() {
             self.on_message(message);
-            self.expected = self.expected.saturating_sub(1);
         }
-        if self.expected > 0 {
-            // What they ask for goes together, at the latest in the turn that the keeper has behind them.
+        if self.sent.len() >= BUSY {
+            // What the others of this thread are about to ask for goes together with it.
+            if !std::mem::replace(&mut self.deferred, true) {
+                behind_others(cx);
+            }
             return Poll::Pending;
         }
         self.poll(cx)
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.deferred = false;
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
-        let keeps_busy = goes_on && self.sent.len() >= BUSY;
-        self.expected = if keeps_busy { self.desk.answered().min(AT_ONCE) } else { 0 };
         self.desk.wake_answered(goes_on.then(|| cx.waker()));
         polled
     }
@@ -208,7 +216,7 @@ impl Task {
             if idle {
                 return Poll::Pending;
             }
-            if self.desk.answered() >= AT_ONCE {
+            if self.desk.answered() >= self.at_once() {
                 break;
             }
         }
@@ -220,7 +228,7 @@ impl Task {
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
         // Those who were answered without the server are no reason not to hear it.
-        let enough = self.desk.answered() + AT_ONCE;
+        let enough = self.desk.answered() + self.at_once();
         for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
@@ -235,6 +243,13 @@ impl Task {
             }
         }
         false
+    }
+
+    fn at_once(&self) -> usize {
+        match self.keeper {
+            Keeper::Thread => AT_ONCE,
+            Keeper::Current => AT_ONCE_HERE,
+        }
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
@@ -455,6 +470,11 @@ impl Task {
             tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
         }
     }
+}
+
+/// Wakes whom the context is of once the tasks that this thread has to run have had their turn.
+fn behind_others(cx: &mut Context<'_>) {
+    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 impl Drop for Task {

@@ -17,7 +17,7 @@ use crate::backend::redis::resp::Reply;
 use crate::backend::redis::resp::refusal;
 
 /// With fewer, little is gained.
-const FEWEST: usize = 8;
+const FEWEST: usize = 4;
 /// With more, the server waits for them, and then this client for the server.
 const MOST: usize = 16;
 /// So many must be on their way already: the server has something to do, and nobody would be answered sooner by itself.
@@ -152,21 +152,30 @@ impl Command {
     /// What the reply of several says to each that still waits.
     pub(super) fn replies(self, reply: Reply) -> Vec<(Ticket, Outcome<Value>)> {
         let mut parts = match reply {
-            Ok(Value::List(parts)) if parts.len() == self.tickets.len() => parts.into_iter(),
+            Ok(Value::List(parts)) => parts.into_iter(),
             Ok(_) => Vec::new().into_iter(),
             Err(error) => {
                 return self.into_tickets().map(|ticket| (ticket, classify(&error))).collect();
             }
         };
-        let of_one = |ticket: Option<Ticket>| {
-            // None is a reply that nobody understands, like any other of a strange shape.
-            let part = parts.next().unwrap_or(Value::Nil);
-            let outcome = match part {
-                Value::Text(words) => classify(&refusal(words)),
-                part => Outcome::Done(part),
-            };
-            Some((ticket?, outcome))
-        };
-        self.tickets.into_iter().filter_map(of_one).collect()
+        let mut replies: Vec<_> = self.tickets.iter().map(|_| next_of(&mut parts)).collect();
+        if parts.next().is_some() || replies.contains(&None) {
+            // Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
+            replies.fill(Some(Outcome::Done(Value::Nil)));
+        }
+        let tickets = self.tickets.into_iter().zip(replies);
+        tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))).collect()
+    }
+}
+
+/// The reply to one of several: how many parts it has, and those, or the words of an error.
+fn next_of(parts: &mut std::vec::IntoIter<Value>) -> Option<Outcome<Value>> {
+    match parts.next()? {
+        Value::Text(words) => Some(classify(&refusal(words))),
+        Value::Int(many) => {
+            let many = usize::try_from(many).ok().filter(|many| *many <= parts.len())?;
+            Some(Outcome::Done(Value::List(parts.by_ref().take(many).collect())))
+        }
+        Value::Nil | Value::List(_) => None,
     }
 }

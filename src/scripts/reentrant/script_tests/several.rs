@@ -50,6 +50,21 @@ fn together(calls: &[ScriptCall]) -> ScriptCall {
     ScriptCall { script: several.script, keys, args: args.collect() }
 }
 
+/// What each would have said by itself; an error is its words.
+fn replies(redis: &mut Redis, calls: &[ScriptCall]) -> Vec<Value> {
+    let Ok(Value::List(parts)) = redis.run(&together(calls)) else { panic!("no list") };
+    let mut parts = parts.into_iter();
+    let mut replies = Vec::new();
+    while let Some(first) = parts.next() {
+        replies.push(match first {
+            Value::Int(many) => Value::List(parts.by_ref().take(many as usize).collect()),
+            words => words,
+        });
+    }
+    assert_eq!(replies.len(), calls.len());
+    replies
+}
+
 /// High enough that tokens do not depend on the time.
 fn begin(redis: &mut Redis) {
     redis.flush();
@@ -89,8 +104,7 @@ fn several_do_what_they_do_one_after_the_other() {
         let singly: Vec<_> = calls.iter().map(|call| timeless(redis.run(call).expect("a reply"))).collect();
         let after = ended(&mut redis);
         begin(&mut redis);
-        let Ok(Value::List(replies)) = redis.run(&together(&calls)) else { panic!("no list") };
-        let replies: Vec<_> = replies.into_iter().map(timeless).collect();
+        let replies: Vec<_> = replies(&mut redis, &calls).into_iter().map(timeless).collect();
         assert_eq!(replies, singly, "seed {seed}: {calls:?}");
         assert_eq!(ended(&mut redis), after, "seed {seed}: {calls:?}");
         let is_grant = |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
@@ -114,7 +128,7 @@ fn an_error_of_one_is_its_own() {
         acquire("three", "a", "1", "60000", "1"),
         release("one", "a", "0", "PUBLISH"),
     ];
-    let Ok(Value::List(replies)) = redis.run(&together(&calls)) else { panic!("no list") };
+    let replies = replies(&mut redis, &calls);
     redis.set_out_of_memory(false);
     for refused in &replies[..2] {
         assert!(matches!(refused, Value::Text(words) if words.starts_with("OOM")), "{replies:?}");

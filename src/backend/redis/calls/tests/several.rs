@@ -77,8 +77,8 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     let words = "$5\r\ncount\r\n".repeat(8);
     assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}{words}")), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
-    let expected: Vec<_> = (0..8).map(|n| (100 + n as u64, Outcome::Done(Value::Int(n)))).collect();
+    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
+    let expected: Vec<_> = (0..8).map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)])))).collect();
     assert_eq!(answers(&mut calls, 8).await, expected);
     assert!(calls.is_idle());
 }
@@ -110,7 +110,7 @@ async fn the_order_is_kept() {
 async fn what_is_refused_among_others_is_sent_again_alone() {
     let (mut calls, mut server) = busy(BUSY).await;
     many_alone(&mut calls, &mut server).await;
-    reply(&mut server, "*8 :0 $3 OOM :2 $4 WHAT :4 :5 :6 :7").await;
+    reply(&mut server, "*14 :1 :0 $3 OOM :1 :2 $4 WHAT :1 :4 :1 :5 :1 :6 :1 :7").await;
     let answered = answers(&mut calls, 7).await;
     assert!(answered.iter().all(|(op, _)| *op != 101), "{answered:?}");
     let strange = answered.iter().find(|(op, _)| *op == 103).map(|(_, outcome)| outcome);
@@ -140,7 +140,7 @@ async fn calls_that_are_refused_together_go_apart_from_then_on() {
 
 #[tokio::test]
 async fn a_reply_of_another_shape_is_nobody_s() {
-    for shape in [":1", "*2 :1 :2", "$2 no"] {
+    for shape in [":1", "*2 :1 :2", "$2 no", "*9 :1 :0 :0 :0 :0 :0 :0 :0 :2", "*9 :0 :0 :0 :0 :0 :0 :0 :0 :0"] {
         let (mut calls, mut server) = busy(BUSY).await;
         many_alone(&mut calls, &mut server).await;
         reply(&mut server, shape).await;
@@ -160,8 +160,8 @@ async fn each_of_several_has_its_own_time() {
         assert!(op < 103 && matches!(outcome, Outcome::Unknown(_)), "{op}: {outcome:?}");
     }
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
-    let expected: Vec<_> = (3..8).map(|n| (100 + n as u64, Outcome::Done(Value::Int(n)))).collect();
+    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
+    let expected: Vec<_> = (3..8).map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)])))).collect();
     assert_eq!(answers(&mut calls, 5).await, expected);
     assert!(calls.is_idle());
 }
@@ -181,8 +181,8 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
     let sent = sent(&mut calls, &mut server).await;
     assert!(sent.matches("EVALSHA").count() == 1 && !sent.contains("key103"), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*7 :0 :1 :2 :4 :5 :6 :7").await;
-    let expected = [0, 1, 2, 4, 5, 6, 7].map(|n| (100 + n as u64, Outcome::Done(Value::Int(n))));
+    reply(&mut server, "*14 :1 :0 :1 :1 :1 :2 :1 :4 :1 :5 :1 :6 :1 :7").await;
+    let expected = [0, 1, 2, 4, 5, 6, 7].map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)]))));
     assert_eq!(answers(&mut calls, 7).await, expected);
 }
 
@@ -193,7 +193,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     many_alone(&mut calls, &mut server).await;
     calls.submit(OpId(200), count(101), LONG);
     sent(&mut calls, &mut server).await;
-    reply(&mut server, "*8 :0 $3 OOM :2 :3 :4 :5 :6 :7").await;
+    reply(&mut server, "*15 :1 :0 $3 OOM :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
     let answered = answers(&mut calls, 8).await;
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
@@ -205,7 +205,7 @@ async fn the_script_for_several_may_be_lost_like_any_other() {
     reply(&mut server, "-NOSCRIPT").await;
     let again = sent(&mut calls, &mut server).await;
     assert!(again.contains(&format!("EVAL\r\n$9\r\n{}\r\n", TOGETHER.source)), "{again}");
-    reply(&mut server, "*8 :0 :1 :2 :3 :4 :5 :6 :7").await;
+    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
     assert_eq!(answers(&mut calls, 8).await.len(), 8);
     assert!(calls.is_idle());
 }
