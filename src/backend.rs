@@ -5,11 +5,17 @@ pub(crate) mod memory;
 pub(crate) mod redis;
 #[cfg(test)]
 pub(crate) mod woken;
+pub(crate) mod words;
 
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
+
+use crate::backend::words::Words;
+
+/// So many calls on their way give a server enough to do while others come together.
+pub(crate) const BUSY: usize = 16;
 
 /// Names one call on its way; chosen by the engine, never reused within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -215,15 +221,15 @@ pub(crate) enum Call {
     /// INFO; answered as `List([Text])`.
     Info,
     /// EVALSHA, with EVAL of the full text when the server does not know the script.
-    Script(ScriptCall),
+    Script(Box<ScriptCall>),
 }
 
 /// One run of a script.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
-    pub(crate) keys: Vec<String>,
-    pub(crate) args: Vec<String>,
+    pub(crate) keys: Words,
+    pub(crate) args: Words,
 }
 
 /// A script's text.

@@ -428,7 +428,7 @@ impl Engine {
     }
 
     fn field(&self, hold: u64) -> String {
-        format!("{}:{hold}", self.config.client_id)
+        [&*self.config.client_id, ":", itoa::Buffer::new().format(hold)].concat()
     }
 
     fn announce(&self, name: &LockName) -> Announce {

@@ -73,7 +73,8 @@ impl LockName {
 
     /// The fence counter of the slot this name is in.
     pub(crate) fn fence_key(&self) -> String {
-        format!("{FENCE_PREFIX}{{{}}}", slot_tags()[usize::from(self.slot)])
+        let tag = slot_tags()[usize::from(self.slot)];
+        [FENCE_PREFIX, "{", itoa::Buffer::new().format(tag), "}"].concat()
     }
 }
 
@@ -112,7 +113,7 @@ impl WireProfile {
 
     /// The channel of a name, or of a pattern of names, without braces of its own.
     pub(crate) fn channel_around(self, name: &str) -> String {
-        format!("redisson_lock__channel{}{{{name}}}", self.separator())
+        ["redisson_lock__channel", self.separator(), "{", name, "}"].concat()
     }
 }
 

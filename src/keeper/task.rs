@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::unconstrained;
 
+use crate::backend::BUSY;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::OpId;
@@ -50,12 +51,9 @@ const BATCH: usize = 256;
 const ROUNDS: usize = 4;
 /// So many callers are answered before they are woken and have their turn: then the server has something to do while the
 /// next answers are read. With more at a time it waits for this client, and this client for it.
-///
-/// Fewer where they share the keeper's threads: to wake another thread costs as much as a few commands.
-const AT_ONCE: usize = 16;
-const AT_ONCE_HERE: usize = 8;
-/// So many commands on their way keep the server busy while those of callers come together.
-const BUSY: usize = 16;
+const AT_ONCE: usize = 2;
+/// The same for a keeper with a thread of its own: whoever is woken runs on another, which is to be worth it.
+const AT_ONCE_ELSEWHERE: usize = 16;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
@@ -69,7 +67,6 @@ const CLOSING: Duration = Duration::from_secs(1);
 
 /// A keeper: the engine, its backend and the callers' tickets.
 pub(super) struct Task {
-    keeper: Keeper,
     engine: Engine,
     backend: Box<dyn Backend>,
     messages: UnboundedReceiver<Message>,
@@ -78,6 +75,8 @@ pub(super) struct Task {
     directory: Arc<Directory>,
     left: Arc<Left>,
     desk: Desk,
+    /// So many of them are answered at once.
+    at_once: usize,
     /// What the replies that are still to come answer.
     sent: Map<OpId, Command>,
     alarm: Alarm,
@@ -88,7 +87,7 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
-    /// Its own future will be woken once the others of a thread have had their turn.
+    /// Its own future will be woken behind the other tasks of a thread.
     deferred: bool,
     life: Life,
     farewell: Farewell,
@@ -141,7 +140,6 @@ impl Task {
         keeper: Keeper,
     ) -> Self {
         Self {
-            keeper,
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
             messages,
@@ -150,6 +148,10 @@ impl Task {
             directory,
             left,
             desk: Desk::default(),
+            at_once: match keeper {
+                Keeper::Thread => AT_ONCE_ELSEWHERE,
+                Keeper::Current => AT_ONCE,
+            },
             sent: Map::default(),
             alarm: Alarm::new(),
             effects: Vec::new(),
@@ -178,15 +180,19 @@ impl Task {
 
     /// Takes a message without the mailbox, and does what follows. Leaves it where others wait in the mailbox: they
     /// were sent before.
+    ///
+    /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
+    /// what they are about to ask for goes together with it. Should that wake-up be lost with its runtime, the answers to
+    /// what is on its way wake it, too.
     pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
         if !self.messages.is_empty() {
             return Poll::Pending;
         }
+        let busy = self.sent.len() >= BUSY;
         if let Some(message) = message.take() {
             self.on_message(message);
         }
-        if self.sent.len() >= BUSY {
-            // What the others of this thread are about to ask for goes together with it.
+        if busy {
             if !std::mem::replace(&mut self.deferred, true) {
                 behind_others(cx);
             }
@@ -216,7 +222,7 @@ impl Task {
             if idle {
                 return Poll::Pending;
             }
-            if self.desk.answered() >= self.at_once() {
+            if self.desk.answered() >= self.at_once {
                 break;
             }
         }
@@ -228,7 +234,7 @@ impl Task {
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
         // Those who were answered without the server are no reason not to hear it.
-        let enough = self.desk.answered() + self.at_once();
+        let enough = self.desk.answered() + self.at_once;
         for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
@@ -243,13 +249,6 @@ impl Task {
             }
         }
         false
-    }
-
-    fn at_once(&self) -> usize {
-        match self.keeper {
-            Keeper::Thread => AT_ONCE,
-            Keeper::Current => AT_ONCE_HERE,
-        }
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
@@ -473,6 +472,8 @@ impl Task {
 }
 
 /// Wakes whom the context is of once the tasks that this thread has to run have had their turn.
+///
+/// Tokio has no other name for that. Whom it wakes at once runs next.
 fn behind_others(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }

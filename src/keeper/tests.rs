@@ -13,6 +13,7 @@ use std::time::Duration;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::unbounded_channel;
 
+use crate::backend::BUSY;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
@@ -246,6 +247,26 @@ async fn what_is_in_the_mailbox_goes_first() {
     settle().await;
     assert!(polls.load(Ordering::SeqCst) > before);
     drop(asked);
+}
+
+/// The server has something to do, and never answers.
+#[tokio::test]
+async fn what_is_asked_of_a_busy_server_goes_together_behind_the_other_tasks() {
+    let polls = Arc::<AtomicUsize>::default();
+    let first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    let shared = keeper(Keeper::Current, Nowhere { first, polls: Arc::clone(&polls), ..closing() });
+    settle().await;
+    let mut asked: Vec<_> = (0..BUSY).map(|_| ping(&shared)).collect();
+    let before = polls.load(Ordering::SeqCst);
+    assert!(before > BUSY, "whoever is among few waits for nobody");
+    for _ in 0..2 {
+        let before = polls.load(Ordering::SeqCst);
+        asked.extend((0..10).map(|_| ping(&shared)));
+        assert_eq!(polls.load(Ordering::SeqCst), before);
+        settle().await;
+        let polls = polls.load(Ordering::SeqCst) - before;
+        assert!((1..10).contains(&polls), "{polls}");
+    }
 }
 
 /// Tokio lets a task do 128 things in one poll; what is left over would be done before anything is read or written.

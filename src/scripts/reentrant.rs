@@ -10,6 +10,7 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Several;
 use crate::backend::Value;
+use crate::backend::words::Words;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
 
@@ -17,6 +18,9 @@ use crate::name::LockName;
 const CLOCK: &str = r#"local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 "#;
+
+/// Bytes that the arguments of most scripts have, or more.
+const USUAL: usize = 128;
 
 /// Microseconds on the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -126,6 +130,11 @@ impl Command {
     }
 }
 
+fn lock_and_fence(name: &LockName) -> Words {
+    let fence = name.fence_key();
+    Words::with_capacity(name.as_str().len() + fence.len()).with(name.as_str()).with(&fence)
+}
+
 /// Where and how a freed lock is announced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announce {
@@ -134,8 +143,12 @@ pub(crate) struct Announce {
 }
 
 impl Announce {
-    fn verb(&self) -> String {
-        if self.sharded { "SPUBLISH" } else { "PUBLISH" }.to_owned()
+    fn verb(&self) -> &'static str {
+        if self.sharded { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    fn add_to(&self, args: Words) -> Words {
+        args.with(&self.channel).with(self.verb())
     }
 }
 
@@ -265,64 +278,49 @@ pub(crate) enum Forced {
 impl Command {
     /// The script and its arguments.
     pub(crate) fn to_call(&self) -> Call {
-        let script = |script, keys, args| Call::Script(ScriptCall { script, keys, args });
+        let script = |script, keys, args| Call::Script(Box::new(ScriptCall { script, keys, args }));
+        let lock = |name: &LockName| Words::with_capacity(name.as_str().len()).with(name.as_str());
+        let of_all = |names: &mut dyn Iterator<Item = &LockName>| names.map(LockName::as_str).collect();
+        let args = || Words::with_capacity(USUAL);
         match self {
             Self::Time => Call::Time,
             Self::Ping => Call::Ping,
             Self::Info => Call::Info,
             Self::Permissions(pairs) => {
-                let words = |(command, target): &(&str, String)| [(*command).to_owned(), target.clone()];
-                script(&PERMISSIONS, Vec::new(), pairs.iter().flat_map(words).collect())
+                let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
+                script(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire { name, field, count, lease, not_after } => script(
-                &ACQUIRE,
-                vec![name.as_str().to_owned(), name.fence_key()],
-                vec![field.clone(), count.to_string(), lease.millis().to_string(), not_after.0.to_string()],
-            ),
-            Self::Release { name, field, count, announce } => script(
-                &RELEASE,
-                vec![name.as_str().to_owned()],
-                vec![field.clone(), count.to_string(), announce.channel.to_string(), announce.verb()],
-            ),
+            Self::Acquire { name, field, count, lease, not_after } => {
+                let args = args().with(field).with_number(*count);
+                let args = args.with_number(lease.millis()).with_number(not_after.0);
+                script(&ACQUIRE, lock_and_fence(name), args)
+            }
+            Self::Release { name, field, count, announce } => {
+                let args = announce.add_to(args().with(field).with_number(*count));
+                script(&RELEASE, lock(name), args)
+            }
             Self::ReleaseMany(holds) => {
                 let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
-                let of_each = |hold: &ReleaseItem| [hold.field.clone(), hold.announce.channel.to_string()];
-                let args = std::iter::once(verb).chain(holds.iter().flat_map(of_each)).collect();
-                script(&RELEASE_MANY, holds.iter().map(|hold| hold.name.as_str().to_owned()).collect(), args)
+                let args = holds.iter().fold(args().with(verb), |args, hold| {
+                    args.with(&hold.field).with(&hold.announce.channel)
+                });
+                script(&RELEASE_MANY, of_all(&mut holds.iter().map(|hold| &hold.name)), args)
             }
             Self::Renew { holds, not_after } => {
-                let mut args = Vec::with_capacity(1 + 2 * holds.len());
-                args.push(not_after.0.to_string());
-                for hold in holds {
-                    args.push(hold.field.clone());
-                    args.push(hold.lease.millis().to_string());
-                }
-                script(&RENEW, holds.iter().map(|hold| hold.name.as_str().to_owned()).collect(), args)
+                let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
+                    args.with(&hold.field).with_number(hold.lease.millis())
+                });
+                script(&RENEW, of_all(&mut holds.iter().map(|hold| &hold.name)), args)
             }
-            Self::HandOff { name, from, to, lease, not_after, announce } => script(
-                &HAND_OFF,
-                vec![name.as_str().to_owned(), name.fence_key()],
-                vec![
-                    from.clone(),
-                    to.clone(),
-                    lease.millis().to_string(),
-                    not_after.0.to_string(),
-                    announce.channel.to_string(),
-                    announce.verb(),
-                ],
-            ),
-            Self::Inspect { name } => script(&INSPECT, vec![name.as_str().to_owned()], Vec::new()),
-            Self::ForceRelease { name, expected, not_after, announce, client_channel } => script(
-                &FORCE_RELEASE,
-                vec![name.as_str().to_owned()],
-                vec![
-                    expected.clone(),
-                    not_after.0.to_string(),
-                    announce.channel.to_string(),
-                    announce.verb(),
-                    client_channel.clone(),
-                ],
-            ),
+            Self::HandOff { name, from, to, lease, not_after, announce } => {
+                let args = args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
+                script(&HAND_OFF, lock_and_fence(name), announce.add_to(args))
+            }
+            Self::Inspect { name } => script(&INSPECT, lock(name), Words::default()),
+            Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
+                let args = announce.add_to(args().with(expected).with_number(not_after.0));
+                script(&FORCE_RELEASE, lock(name), args.with(client_channel))
+            }
         }
     }
 

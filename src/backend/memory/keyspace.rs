@@ -25,6 +25,7 @@ use crate::backend::memory::store::Snapshot;
 use crate::backend::memory::store::Store;
 #[cfg(test)]
 use crate::backend::memory::store::Stored;
+use crate::backend::words::Words;
 
 /// What scripts find beside `redis`, `KEYS` and `ARGV`.
 const GLOBALS: [&str; 2] = ["tonumber", "type"];
@@ -101,7 +102,7 @@ impl Keyspace {
     }
 
     fn enter(&self, function: &Function, call: &ScriptCall) -> mlua::Result<mlua::Value> {
-        let texts = |list: &[String]| self.lua.create_sequence_from(list.iter().map(String::as_str));
+        let texts = |words: &Words| self.lua.create_sequence_from(words.iter());
         self.environment.raw_set("KEYS", texts(&call.keys)?)?;
         self.environment.raw_set("ARGV", texts(&call.args)?)?;
         function.call(())

@@ -1,5 +1,6 @@
 //! What the server holds, and the commands that scripts may use on it, with Redis's replies.
 
+use crate::backend::words::Words;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -149,12 +150,12 @@ static COMMANDS: [Command; 18] = [
 /// One run of a script.
 impl Store {
     /// Begins a run; the error of a fault that was planted in front of it.
-    pub(super) fn begin(&mut self, now_us: i64, keys: &[String]) -> Result<(), String> {
+    pub(super) fn begin(&mut self, now_us: i64, keys: &Words) -> Result<(), String> {
         self.now_us = now_us;
         self.calls = 0;
         self.wrote = false;
         self.declared.clear();
-        self.declared.extend_from_slice(keys);
+        self.declared.extend(keys.iter().map(str::to_owned));
         match self.fault.take_if(|fault| fault.at_call == 0) {
             Some(fault) => Err(fault.error),
             None => Ok(()),

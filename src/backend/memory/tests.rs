@@ -9,6 +9,7 @@ use crate::backend::ScriptCall;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::woken::Woken;
+use crate::backend::words::Words;
 
 const TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -29,7 +30,7 @@ static FREE: Script = Script {
 };
 
 fn call(script: &'static Script) -> Call {
-    Call::Script(ScriptCall { script, keys: vec!["orders:42".to_owned()], args: Vec::new() })
+    Call::Script(ScriptCall { script, keys: ["orders:42"].into(), args: Words::default() }.into())
 }
 
 async fn next(backend: &mut MemoryBackend) -> BackendEvent {

@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::backend::BUSY;
 use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -28,7 +29,6 @@ use crate::backend::Outcome;
 use crate::backend::Script;
 use crate::backend::Several;
 use crate::backend::Value;
-use crate::backend::redis::calls::several::BUSY;
 use crate::backend::redis::calls::several::Command;
 use crate::backend::redis::calls::several::Gathering;
 use crate::backend::redis::classify::classify;
@@ -108,7 +108,7 @@ impl Ticket {
     /// The first key of a script.
     fn lock(&self) -> Option<&str> {
         match self.request.call() {
-            Some(Call::Script(call)) => call.keys.first().map(String::as_str),
+            Some(Call::Script(call)) => call.keys.first(),
             _ => None,
         }
     }
@@ -301,7 +301,7 @@ impl Calls {
         gathered.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
     }
 
-    /// Whether the server has enough to do meanwhile.
+    /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.
     fn is_busy(&self) -> bool {
         self.in_flight.values().flat_map(Command::tickets).take(BUSY).count() == BUSY
     }

@@ -362,7 +362,7 @@ impl Backend for ClusterBackend {
         if let Call::Script(script) = &call {
             // A day is forever here, and no overflow.
             let deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
-            let slot = script.keys.first().map_or(0, |key| slot_of(key));
+            let slot = script.keys.first().map_or(0, slot_of);
             let call = call.clone();
             self.calls.insert(op, Travelling { call, deadline, redirections: 0, slot, asking: false });
         }

@@ -87,6 +87,7 @@ mod tests {
     use super::*;
 
     use crate::backend::ScriptCall;
+    use crate::backend::words::Words;
 
     static SCRIPT: Script = Script {
         name: "a/b",
@@ -94,8 +95,8 @@ mod tests {
     };
 
     fn named(words: &str) -> String {
-        let keys = vec!["lock".to_owned(), "fence".to_owned()];
-        let call = Call::Script(ScriptCall { script: &SCRIPT, keys, args: Vec::new() });
+        let keys = ["lock", "fence"].into();
+        let call = Call::Script(ScriptCall { script: &SCRIPT, keys, args: Words::default() }.into());
         let denied = Outcome::<()>::NotExecuted(Failure::new(FailureKind::Denied, words));
         match name_permission(&call, denied) {
             Outcome::NotExecuted(failure) => {

@@ -14,6 +14,7 @@ use crate::backend::redis::denied;
 use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::resp::decode;
+use crate::backend::words::Words;
 
 const PASSWORD: &str = "pass-7c1f09-word";
 
@@ -49,9 +50,9 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
         let failure = classify::failure(&error);
         assert_eq!(failure.message, text);
         for &script in scripts {
-            let call = ScriptCall { script, keys: vec!["lock".to_owned()], args: Vec::new() };
+            let call = ScriptCall { script, keys: ["lock"].into(), args: Words::default() };
             let before = classify::classify::<()>(&error);
-            let after = denied::name_permission(&Call::Script(call), before.clone());
+            let after = denied::name_permission(&Call::Script(call.into()), before.clone());
             let (Outcome::NotExecuted(one), Outcome::NotExecuted(other)) = (before, after) else { continue };
             assert_eq!(one.kind, other.kind);
             assert!(other.message.contains(one.message.trim()), "{other:?}");

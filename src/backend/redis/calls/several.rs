@@ -20,8 +20,6 @@ use crate::backend::redis::resp::refusal;
 const FEWEST: usize = 4;
 /// With more, the server waits for them, and then this client for the server.
 const MOST: usize = 16;
-/// So many must be on their way already: the server has something to do, and nobody would be answered sooner by itself.
-pub(super) const BUSY: usize = 16;
 
 /// Calls that may go together, in the order in which they came.
 pub(super) struct Gathering {
@@ -133,19 +131,19 @@ impl Command {
 
     pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptCall> + Clone {
         self.tickets().filter_map(|ticket| match ticket.request.call() {
-            Some(Call::Script(call)) => Some(call),
+            Some(Call::Script(call)) => Some(&**call),
             _ => None,
         })
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> + Clone {
-        self.scripts().flat_map(|call| &call.keys).map(String::as_str)
+        self.scripts().flat_map(|call| call.keys.iter())
     }
 
     pub(super) fn args(&self, several: Option<Several>) -> impl Iterator<Item = &str> + Clone {
         self.scripts().flat_map(move |call| {
             let word = several.and_then(|several| several.word(call.script));
-            word.into_iter().chain(call.args.iter().map(String::as_str))
+            word.into_iter().chain(call.args.iter())
         })
     }
 

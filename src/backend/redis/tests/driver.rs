@@ -41,8 +41,8 @@ pub(super) static APPEND: Script =
 pub(crate) static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
 
 pub(crate) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> Call {
-    let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
-    Call::Script(ScriptCall { script, keys: owned(keys), args: owned(args) })
+    let (keys, args) = (keys.iter().collect(), args.iter().collect());
+    Call::Script(ScriptCall { script, keys, args }.into())
 }
 
 pub(super) fn count(key: &str) -> Call {

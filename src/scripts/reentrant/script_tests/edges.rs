@@ -2,6 +2,7 @@
 
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
+use crate::backend::words::Words;
 use crate::scripts::reentrant::PERMISSIONS;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::memory::Memory;
@@ -121,7 +122,7 @@ fn check_limits(memory: &mut Memory) {
     assert_eq!((&*seen.reply, &*seen.keys), ("1 T 0", "lock={a:2}@9"));
     // No hold at all is a mistake of the caller's.
     for call in ["renew soon", "release_many PUBLISH"] {
-        let call = ScriptCall { keys: Vec::new(), ..parse_call(call) };
+        let call = ScriptCall { keys: Words::default(), ..parse_call(call) };
         assert_eq!(observe(memory, &call, &mut Times::default()).reply, "-9 T 1");
     }
 }
@@ -138,8 +139,7 @@ fn check_equal_token(memory: &mut Memory) {
 }
 
 fn check_no_permissions(memory: &mut Memory) {
-    let call =
-        ScriptCall { script: &PERMISSIONS, keys: Vec::new(), args: ["get", "x"].map(str::to_owned).to_vec() };
+    let call = ScriptCall { script: &PERMISSIONS, keys: Words::default(), args: ["get", "x"].into() };
     assert_eq!(observe(memory, &call, &mut Times::default()).reply, "0 T");
 }
 

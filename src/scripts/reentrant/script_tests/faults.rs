@@ -40,7 +40,7 @@ pub(super) fn check(server: &mut Memory) {
             let after = server.dump();
             let what = format!("command {at} of {text} in [{state}]: {result:?}, {after:?}");
             let goal = if at == 0 { &before } else { &complete };
-            for key in &call.keys {
+            for key in call.keys.iter() {
                 check_key(key, &before, &after, goal, &what);
                 let vanished = hash(&before, key).is_some() && hash(&after, key).is_none();
                 assert!(!vanished || result.is_ok(), "freed without saying so: {what}");

@@ -415,5 +415,5 @@ impl Lives<'_> {
 
 fn script_call(command: &Command) -> ScriptCall {
     let Call::Script(call) = command.to_call() else { panic!("{command:?}") };
-    call
+    *call
 }

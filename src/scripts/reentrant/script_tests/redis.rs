@@ -163,7 +163,7 @@ impl Server for Redis {
             .map(|words| redis::cmd(words[0]).arg(&words[1..]).get_packed_command());
         let mut dump = self.evaluate(DUMP);
         let mut script = self.evaluate(call.script.source);
-        script.arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+        arguments(call, &mut script);
         let (script, dump) = (script.get_packed_command(), dump.arg(0).get_packed_command());
         let all = [time.clone(), script, time, dump, end].concat();
         self.connection.send_packed_command(&all).unwrap();
@@ -184,8 +184,15 @@ impl Server for Redis {
 
 fn eval(call: &ScriptCall) -> redis::Cmd {
     let mut command = redis::cmd("EVAL");
-    command.arg(call.script.source).arg(call.keys.len()).arg(&call.keys).arg(&call.args);
+    arguments(call, command.arg(call.script.source));
     command
+}
+
+fn arguments(call: &ScriptCall, command: &mut redis::Cmd) {
+    command.arg(call.keys.len());
+    call.keys.iter().chain(call.args.iter()).for_each(|word| {
+        command.arg(word);
+    });
 }
 
 fn all_keys(raw: Raw) -> Vec<Dumped> {

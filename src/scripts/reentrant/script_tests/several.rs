@@ -17,14 +17,15 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const NEVER_LATE: &str = "9007199254740991";
 
 fn acquire(name: &str, field: &str, count: &str, lease: &str, not_after: &str) -> ScriptCall {
-    let keys = [name, "fence"].map(str::to_owned).to_vec();
-    let args = [field, count, lease, not_after].map(str::to_owned).to_vec();
-    ScriptCall { script: &ACQUIRE, keys, args }
+    ScriptCall {
+        script: &ACQUIRE,
+        keys: [name, "fence"].into(),
+        args: [field, count, lease, not_after].into(),
+    }
 }
 
 fn release(name: &str, field: &str, count: &str, verb: &str) -> ScriptCall {
-    let args = [field, count, "ch", verb].map(str::to_owned).to_vec();
-    ScriptCall { script: &RELEASE, keys: vec![name.to_owned()], args }
+    ScriptCall { script: &RELEASE, keys: [name].into(), args: [field, count, "ch", verb].into() }
 }
 
 fn any(random: &mut Random) -> ScriptCall {
@@ -44,9 +45,9 @@ fn together(calls: &[ScriptCall]) -> ScriptCall {
     let several = several();
     let args = calls.iter().flat_map(|call| {
         let word = several.word(call.script).expect("one of those");
-        std::iter::once(word.to_owned()).chain(call.args.iter().cloned())
+        std::iter::once(word).chain(call.args.iter())
     });
-    let keys = calls.iter().flat_map(|call| call.keys.iter().cloned()).collect();
+    let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
     ScriptCall { script: several.script, keys, args: args.collect() }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use crate::backend::ScriptCall;
+use crate::backend::words::Words;
 use crate::scripts::reentrant::PERMISSIONS;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::memory::Memory;
@@ -387,8 +388,8 @@ fn check_out_of_memory(server: &mut dyn Server) {
 fn check_permissions(server: &mut dyn Server) {
     let call = |pairs: &[&str]| ScriptCall {
         script: &PERMISSIONS,
-        keys: Vec::new(),
-        args: pairs.iter().map(|word| (*word).to_owned()).collect(),
+        keys: Words::default(),
+        args: pairs.iter().collect(),
     };
     server.forbid("hset");
     for (pairs, reply) in [

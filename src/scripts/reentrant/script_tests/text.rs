@@ -6,6 +6,7 @@ use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
+use crate::backend::words::Words;
 use crate::scripts::reentrant::ALL;
 
 /// One unit of time to live: long enough that no test lasts a noticeable part of it.
@@ -35,13 +36,13 @@ pub(super) fn parse_call(text: &str) -> ScriptCall {
     let mut words = text.split_whitespace();
     let name = words.next().unwrap();
     let script = script(name);
-    let args: Vec<String> = words.map(argument).collect();
+    let args: Words = words.map(argument).collect();
     let keys = match name {
-        "acquire" | "hand_off" => vec!["lock".to_owned(), "fence".to_owned()],
+        "acquire" | "hand_off" => ["lock", "fence"].into(),
         "renew" | "release_many" if args.len() > 3 => {
             (1..=args.len() / 2).map(|number| format!("lock{number}")).collect()
         }
-        _ => vec!["lock".to_owned()],
+        _ => ["lock"].into(),
     };
     ScriptCall { script, keys, args }
 }

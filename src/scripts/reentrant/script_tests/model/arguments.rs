@@ -1,6 +1,7 @@
 //! What a call asks for, or the place of an argument that is not allowed.
 
 use crate::backend::ScriptCall;
+use crate::backend::words::Words;
 
 const LARGEST: i64 = (1 << 53) - 1;
 const LONGEST_LEASE: i64 = 86_400_000;
@@ -76,15 +77,15 @@ pub(super) fn number(text: &str, low: i64, high: i64) -> Option<i64> {
 }
 
 /// Arguments in their places, from 1 on.
-struct Arguments<'a>(&'a [String]);
+struct Arguments<'a>(&'a Words);
 
 impl<'a> Arguments<'a> {
     fn text(&self, place: usize) -> Result<&'a str, i64> {
-        self.0.get(place - 1).map(String::as_str).filter(|text| !text.is_empty()).ok_or(as_place(place))
+        self.0.iter().nth(place - 1).filter(|text| !text.is_empty()).ok_or(as_place(place))
     }
 
     fn number(&self, place: usize, low: i64, high: i64) -> Result<i64, i64> {
-        self.0.get(place - 1).and_then(|text| number(text, low, high)).ok_or(as_place(place))
+        self.0.iter().nth(place - 1).and_then(|text| number(text, low, high)).ok_or(as_place(place))
     }
 
     fn not_after(&self, place: usize) -> Result<i64, i64> {
@@ -111,8 +112,8 @@ fn as_place(place: usize) -> i64 {
 /// The first place that is wrong is the one that is named.
 pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
     let (args, keys) = (Arguments(&call.args), &call.keys);
-    let lock = keys.first().map_or("", String::as_str);
-    let fence = keys.get(1).map_or("", String::as_str);
+    let lock = keys.first().unwrap_or_default();
+    let fence = keys.iter().nth(1).unwrap_or_default();
     Ok(match call.script.name.rsplit('/').next().unwrap_or_default() {
         "acquire" => Request::Acquire {
             lock,
@@ -134,9 +135,8 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             if call.args.len() != 1 + 2 * keys.len() {
                 return Err(as_place(call.args.len()));
             }
-            let hold = |(at, key): (usize, &'a String)| {
-                Ok((key.as_str(), args.text(2 * at + 2)?, args.text(2 * at + 3)?))
-            };
+            let hold =
+                |(at, key): (usize, &'a str)| Ok((key, args.text(2 * at + 2)?, args.text(2 * at + 3)?));
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::ReleaseMany { holds, sharded }
         }
@@ -145,9 +145,8 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             if call.args.len() != 1 + 2 * keys.len() {
                 return Err(as_place(call.args.len()));
             }
-            let hold = |(at, key): (usize, &'a String)| {
-                Ok((key.as_str(), args.text(2 * at + 2)?, args.lease(2 * at + 3)?))
-            };
+            let hold =
+                |(at, key): (usize, &'a str)| Ok((key, args.text(2 * at + 2)?, args.lease(2 * at + 3)?));
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::Renew { holds, not_after }
         }
