@@ -52,6 +52,8 @@ const ROUNDS: usize = 4;
 /// So many callers are answered before they are woken and have their turn: then the server has something to do while the
 /// next answers are read. With more at a time it waits for this client, and this client for it.
 const AT_ONCE: usize = 2;
+/// More of many: a part of those who wait, however long other tasks of the runtime take in between.
+const PART: usize = 64;
 /// The same for a keeper with a thread of its own: whoever is woken runs on another, which is to be worth it.
 const AT_ONCE_ELSEWHERE: usize = 16;
 /// With fewer commands on their way, who is answered is woken at once.
@@ -75,7 +77,7 @@ pub(super) struct Task {
     directory: Arc<Directory>,
     left: Arc<Left>,
     desk: Desk,
-    /// So many of them are answered at once.
+    /// At least so many callers are answered before they have their turn.
     at_once: usize,
     /// What the replies that are still to come answer.
     sent: Map<OpId, Command>,
@@ -87,8 +89,8 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
-    /// Its own future will be woken behind the other tasks of a thread.
-    deferred: bool,
+    /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
+    deferred: usize,
     life: Life,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
@@ -158,7 +160,7 @@ impl Task {
             connecting: None,
             trouble: None,
             goes_on: false,
-            deferred: false,
+            deferred: 0,
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
@@ -182,27 +184,29 @@ impl Task {
     /// were sent before.
     ///
     /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
-    /// what they are about to ask for goes together with it. Should that wake-up be lost with its runtime, the answers to
-    /// what is on its way wake it, too.
+    /// what they are about to ask for goes together with it. Should this thread be blocked first, or its runtime end, the
+    /// answers to what is on its way wake it, too.
     pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
         if !self.messages.is_empty() {
             return Poll::Pending;
         }
-        let busy = self.sent.len() >= BUSY;
+        // Outside of tasks nothing is behind others.
+        let defers = self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
         if let Some(message) = message.take() {
             self.on_message(message);
         }
-        if busy {
-            if !std::mem::replace(&mut self.deferred, true) {
+        if defers {
+            if self.deferred == 0 {
                 behind_others(cx);
             }
+            self.deferred += 1;
             return Poll::Pending;
         }
         self.poll(cx)
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.deferred = false;
+        self.deferred = 0;
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
@@ -222,7 +226,7 @@ impl Task {
             if idle {
                 return Poll::Pending;
             }
-            if self.desk.answered() >= self.at_once {
+            if self.desk.answered() >= self.at_once() {
                 break;
             }
         }
@@ -234,7 +238,7 @@ impl Task {
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
         // Those who were answered without the server are no reason not to hear it.
-        let enough = self.desk.answered() + self.at_once;
+        let enough = self.desk.answered() + self.at_once();
         for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
@@ -249,6 +253,10 @@ impl Task {
             }
         }
         false
+    }
+
+    fn at_once(&self) -> usize {
+        self.at_once.max(self.sent.len() / PART)
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
@@ -471,9 +479,9 @@ impl Task {
     }
 }
 
-/// Wakes whom the context is of once the tasks that this thread has to run have had their turn.
+/// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.
 ///
-/// Tokio has no other name for that. Whom it wakes at once runs next.
+/// Tokio has no other name for that: whom it wakes at once runs next.
 fn behind_others(cx: &mut Context<'_>) {
     let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
