@@ -242,8 +242,8 @@ pub(crate) struct Script {
 
 /// A script that runs calls of other scripts, each as if it had come by itself.
 ///
-/// Its keys are theirs, one after the other. Its arguments are for each call its word and then its own. It replies with a
-/// list: for each call what that would have been answered, or the words of its error.
+/// Its keys are theirs, one after the other. Its arguments are for each call its word and then its own. It replies with one
+/// list: for each call how many parts its reply would have had, and those, or only the words of its error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Several {
     pub(crate) script: &'static Script,

@@ -52,10 +52,10 @@ const ROUNDS: usize = 4;
 /// So many callers are answered before they are woken and have their turn: then the server has something to do while the
 /// next answers are read. With more at a time it waits for this client, and this client for it.
 const AT_ONCE: usize = 2;
-/// More of many: a part of those who wait, however long other tasks of the runtime take in between.
-const PART: usize = 64;
 /// The same for a keeper with a thread of its own: whoever is woken runs on another, which is to be worth it.
 const AT_ONCE_ELSEWHERE: usize = 16;
+/// More of many: a part of those who wait, however long other tasks of the runtime take in between.
+const PART: usize = 64;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
@@ -78,7 +78,7 @@ pub(super) struct Task {
     left: Arc<Left>,
     desk: Desk,
     /// At least so many callers are answered before they have their turn.
-    at_once: usize,
+    least_at_once: usize,
     /// What the replies that are still to come answer.
     sent: Map<OpId, Command>,
     alarm: Alarm,
@@ -150,7 +150,7 @@ impl Task {
             directory,
             left,
             desk: Desk::default(),
-            at_once: match keeper {
+            least_at_once: match keeper {
                 Keeper::Thread => AT_ONCE_ELSEWHERE,
                 Keeper::Current => AT_ONCE,
             },
@@ -256,7 +256,7 @@ impl Task {
     }
 
     fn at_once(&self) -> usize {
-        self.at_once.max(self.sent.len() / PART)
+        self.least_at_once.max(self.sent.len() / PART)
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {

@@ -279,8 +279,7 @@ impl Command {
     /// The script and its arguments.
     pub(crate) fn to_call(&self) -> Call {
         let script = |script, keys, args| Call::Script(Box::new(ScriptCall { script, keys, args }));
-        let lock = |name: &LockName| Words::with_capacity(name.as_str().len()).with(name.as_str());
-        let of_all = |names: &mut dyn Iterator<Item = &LockName>| names.map(LockName::as_str).collect();
+        let lock = |name: &LockName| [name.as_str()].into();
         let args = || Words::with_capacity(USUAL);
         match self {
             Self::Time => Call::Time,
@@ -304,13 +303,13 @@ impl Command {
                 let args = holds.iter().fold(args().with(verb), |args, hold| {
                     args.with(&hold.field).with(&hold.announce.channel)
                 });
-                script(&RELEASE_MANY, of_all(&mut holds.iter().map(|hold| &hold.name)), args)
+                script(&RELEASE_MANY, holds.iter().map(|hold| hold.name.as_str()).collect(), args)
             }
             Self::Renew { holds, not_after } => {
                 let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
                     args.with(&hold.field).with_number(hold.lease.millis())
                 });
-                script(&RENEW, of_all(&mut holds.iter().map(|hold| &hold.name)), args)
+                script(&RENEW, holds.iter().map(|hold| hold.name.as_str()).collect(), args)
             }
             Self::HandOff { name, from, to, lease, not_after, announce } => {
                 let args = args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);

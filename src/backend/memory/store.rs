@@ -1,8 +1,9 @@
 //! What the server holds, and the commands that scripts may use on it, with Redis's replies.
 
-use crate::backend::words::Words;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use crate::backend::words::Words;
 
 const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
 const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
@@ -87,7 +88,7 @@ pub(super) struct Store {
     out_of_memory: bool,
     /// Time stands still within a script.
     now_us: i64,
-    declared: Vec<String>,
+    declared: Words,
     calls: u32,
     /// Once a script has written, Redis lets it go on however short memory is.
     wrote: bool,
@@ -154,8 +155,7 @@ impl Store {
         self.now_us = now_us;
         self.calls = 0;
         self.wrote = false;
-        self.declared.clear();
-        self.declared.extend(keys.iter().map(str::to_owned));
+        self.declared.clone_from(keys);
         match self.fault.take_if(|fault| fault.at_call == 0) {
             Some(fault) => Err(fault.error),
             None => Ok(()),
@@ -183,7 +183,8 @@ impl Store {
         if words.len() < command.words.0 || words.len() > command.words.1 {
             return error("ERR Wrong number of args calling Redis command from script");
         }
-        if let Some(key) = words[1..].iter().take(command.keys).find(|key| !self.declared.contains(key)) {
+        let is_declared = |key: &str| self.declared.iter().any(|declared| declared == key);
+        if let Some(key) = words[1..].iter().take(command.keys).find(|key| !is_declared(key)) {
             return Answer::Error(format!("ERR script used the key '{key}', which is not in KEYS").into());
         }
         if command.effect == Effect::Grows && self.out_of_memory && !self.wrote {
