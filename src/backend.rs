@@ -81,6 +81,12 @@ pub(crate) trait Backend: Send {
     /// The next thing that happened.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent>;
 
+    /// Looks, without waiting, whether something came that the runtime has not told of yet, and says so: then there is a reason
+    /// to poll.
+    fn looks_for_more(&mut self) -> bool {
+        false
+    }
+
     /// Replaces the connections to a server, because it answers that it has become a replica.
     fn reconnect(&mut self, server: ServerId);
 

@@ -17,6 +17,7 @@ mod start;
 mod task;
 #[cfg(test)]
 pub(crate) mod tests;
+mod watch;
 
 pub(crate) use shared::Shared;
 pub(crate) use start::MakeBackend;

@@ -332,6 +332,10 @@ impl Backend for RedisBackend {
         event
     }
 
+    fn looks_for_more(&mut self) -> bool {
+        self.calls.read_ahead()
+    }
+
     fn reconnect(&mut self, _server: ServerId) {
         self.calls.replace_connection();
         if let Some(subscriptions) = &self.subscriptions {

@@ -1,5 +1,8 @@
 //! The keeper's loop.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
@@ -44,6 +47,7 @@ use super::Setup;
 use super::alarm::Alarm;
 use super::desk::Desk;
 use super::shared::Left;
+use super::watch::Watch;
 
 /// Messages, and server events, that are handled before the other kind gets its turn.
 const BATCH: usize = 256;
@@ -58,6 +62,8 @@ const AT_ONCE_ELSEWHERE: usize = 16;
 const PART: usize = 64;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
+/// What came while a thread waited for a moment is dealt with so many times in a row.
+const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
 /// How long the releases that are left may take once the last handle is gone.
@@ -77,6 +83,8 @@ pub(super) struct Task {
     directory: Arc<Directory>,
     left: Arc<Left>,
     desk: Desk,
+    /// Callers run on the same threads.
+    here: bool,
     /// At least so many callers are answered before they have their turn.
     least_at_once: usize,
     /// What the replies that are still to come answer.
@@ -89,6 +97,14 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
+    /// For the answer to what others wait for.
+    for_answers: Watch,
+    /// For the release of a lock that was just passed on.
+    for_releases: Watch,
+    /// The last answer passed a lock on, to somebody on another thread.
+    passed_on: bool,
+    /// The other tasks of this thread go before its own future's next poll.
+    last: bool,
     /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
     deferred: usize,
     life: Life,
@@ -114,6 +130,18 @@ enum Life {
         end: Moment,
     },
     Finished,
+}
+
+/// How a turn of the keeper's ended.
+enum Turn {
+    /// Nothing is left to do for now.
+    Idle {
+        /// So many callers.
+        answered: usize,
+    },
+    /// There is more to do, and it is woken for that.
+    GoesOn,
+    Over,
 }
 
 /// What is said once nothing of the keeper is left.
@@ -150,6 +178,7 @@ impl Task {
             directory,
             left,
             desk: Desk::default(),
+            here: keeper == Keeper::Current,
             least_at_once: match keeper {
                 Keeper::Thread => AT_ONCE_ELSEWHERE,
                 Keeper::Current => AT_ONCE,
@@ -160,6 +189,10 @@ impl Task {
             connecting: None,
             trouble: None,
             goes_on: false,
+            for_answers: Watch::new(),
+            for_releases: Watch::new(),
+            passed_on: false,
+            last: false,
             deferred: 0,
             life: Life::Serving,
             farewell: Farewell::default(),
@@ -202,16 +235,75 @@ impl Task {
             self.deferred += 1;
             return Poll::Pending;
         }
-        self.poll(cx)
+        self.deferred = 0;
+        match self.take_turn(cx) {
+            Turn::Over => return Poll::Ready(()),
+            Turn::GoesOn => {}
+            Turn::Idle { .. } => self.come_last(cx),
+        }
+        Poll::Pending
     }
 
+    /// For its own future.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deferred = 0;
+        let last = std::mem::take(&mut self.last);
+        for _ in 0..WATCHES {
+            let answered = match self.take_turn(cx) {
+                Turn::Idle { answered } => answered > 0,
+                Turn::GoesOn => return Poll::Pending,
+                Turn::Over => return Poll::Ready(()),
+            };
+            if self.here && (answered || !last) {
+                self.come_last(cx);
+                return Poll::Pending;
+            }
+            if !self.keep_watch() {
+                return Poll::Pending;
+            }
+        }
+        behind_others(cx);
+        Poll::Pending
+    }
+
+    /// Does what there is to do, and wakes whom it answered.
+    fn take_turn(&mut self, cx: &mut Context<'_>) -> Turn {
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
+        let answered = self.desk.answered();
         self.desk.wake_answered(goes_on.then(|| cx.waker()));
-        polled
+        match polled {
+            Poll::Ready(()) => Turn::Over,
+            Poll::Pending if goes_on => Turn::GoesOn,
+            Poll::Pending => Turn::Idle { answered },
+        }
+    }
+
+    /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
+    fn come_last(&mut self, cx: &mut Context<'_>) {
+        if self.is_awaited() && self.for_answers.is_due() {
+            self.last = true;
+            behind_others(cx);
+        }
+    }
+
+    /// Whether others stand still until something on its way is answered, or there is much.
+    fn is_awaited(&self) -> bool {
+        let passes_on = |command| matches!(command, &Command::HandOff { .. });
+        self.sent.len() >= BUSY || self.sent.values().any(passes_on)
+    }
+
+    /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
+    fn keep_watch(&mut self) -> bool {
+        let (awaited, passed_on) = (self.is_awaited(), std::mem::take(&mut self.passed_on));
+        let Self { backend, messages, for_answers, for_releases, .. } = self;
+        if awaited {
+            // Who comes last has asked.
+            let due = self.here || for_answers.is_due();
+            return due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty());
+        }
+        passed_on && for_releases.is_due() && for_releases.keep(|| !messages.is_empty())
     }
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -346,6 +438,7 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
+                self.passed_on = !self.here && matches!(command, Command::HandOff { .. });
                 Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),

@@ -47,10 +47,12 @@ use super::start;
 
 /// No server is there, and none will be.
 #[derive(Default)]
-struct Nowhere {
+pub(super) struct Nowhere {
     first: Option<BackendEvent>,
     panics: Arc<AtomicBool>,
     polls: Arc<AtomicUsize>,
+    /// How often it was asked what the runtime had not told of.
+    pub(super) looks: Arc<AtomicUsize>,
     closes: bool,
     closing: bool,
     gone: Option<Gone>,
@@ -95,6 +97,11 @@ impl Backend for Nowhere {
         }
     }
 
+    fn looks_for_more(&mut self) -> bool {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        false
+    }
+
     fn reconnect(&mut self, _: ServerId) {}
 
     fn close(&mut self) {
@@ -103,10 +110,13 @@ impl Backend for Nowhere {
 }
 
 fn keeper(keeper: Keeper, backend: Nowhere) -> Arc<Shared> {
-    let config = config();
+    start(keeper, setup(backend)).unwrap()
+}
+
+pub(super) fn setup(backend: Nowhere) -> Setup {
     let address = "redis://nowhere:1".to_owned();
     let backend = Box::new(move || Box::new(backend) as Box<dyn Backend>);
-    start(keeper, Setup { config, clock: Clock::Boot, address, backend }).unwrap()
+    Setup { config: config(), clock: Clock::Boot, address, backend }
 }
 
 fn config() -> Config {

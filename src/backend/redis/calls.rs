@@ -342,6 +342,12 @@ impl Calls {
         }
     }
 
+    /// Reads what came for calls in flight before the runtime tells of it, and says whether that is anything.
+    pub(crate) fn read_ahead(&mut self) -> bool {
+        let awaited = !self.in_flight.is_empty();
+        awaited && self.connection.as_mut().is_some_and(|connection| connection.wire.read_ahead())
+    }
+
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
         if self.mandate.is_over() {

@@ -402,6 +402,10 @@ impl Backend for ClusterBackend {
         }
     }
 
+    fn looks_for_more(&mut self) -> bool {
+        self.nodes.values_mut().any(|node| node.backend.looks_for_more())
+    }
+
     fn reconnect(&mut self, server: ServerId) {
         if let Some(node) = self.nodes.get_mut(&server) {
             node.backend.reconnect(ServerId::ONLY);

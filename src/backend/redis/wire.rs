@@ -4,10 +4,12 @@
 //! Neither fred's nor redis-rs's, since both hand a command from task to task, and fred writes each EVALSHA by itself:
 //! see docs/performance.md.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::io::Read;
 use std::pin::Pin;
 use std::pin::pin;
 use std::task::Context;
@@ -16,9 +18,12 @@ use std::task::ready;
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind;
+use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWrite;
+use tokio::net::TcpStream;
+use tokio::net::UnixStream;
 
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Outline;
@@ -36,14 +41,25 @@ pub(crate) const WAITING: usize = 10_000;
 const EAGER: usize = 4 * 1024;
 /// Room for reading.
 const READ: usize = 16 * 1024;
+/// The same where a single reply is expected.
+const AT_A_GLANCE: usize = 4 * 1024;
 /// Nothing that is asked here has an answer of this size.
 const LONGEST: usize = 64 * 1024 * 1024;
 /// Room that is kept; a single large reply does not hold its memory forever.
 const KEPT: usize = 1024 * 1024;
 
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// The bare socket, if nothing lies between: it may be read without the runtime.
+    fn socket(&self) -> Option<SockRef<'_>>;
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {
+    fn socket(&self) -> Option<SockRef<'_>> {
+        let stream: &dyn Any = self;
+        let unix = || stream.downcast_ref::<UnixStream>().map(SockRef::from);
+        stream.downcast_ref::<TcpStream>().map(SockRef::from).or_else(unix)
+    }
+}
 
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
@@ -205,6 +221,20 @@ impl Wire {
     /// The first command that was begun has its reply.
     pub(crate) fn settle_first(&mut self) {
         self.expected.pop_front();
+    }
+
+    /// Reads what the socket has without asking the runtime, which may not have looked yet, and says whether there was
+    /// anything. The runtime tells of it once it looks, too.
+    pub(crate) fn read_ahead(&mut self) -> bool {
+        let mut room = [0; AT_A_GLANCE];
+        let Some(socket) = (*self.stream).socket().filter(|_| !self.ended) else { return false };
+        match (&*socket).read(&mut room) {
+            Ok(count) => self.read.extend_from_slice(&room[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            // The socket does not say it again.
+            Err(error) => self.broken = self.broken.take().or_else(|| Some(told_by_system(error))),
+        }
+        true
     }
 
     fn write_eagerly(&mut self, cx: &mut Context<'_>) {
@@ -545,6 +575,54 @@ mod tests {
             };
             assert!(*end.kind() == ErrorKind::Protocol && end.details().contains(words), "{end}");
         }
+    }
+
+    /// A connection whose runtime has told of nothing that comes from now on, and the server's end.
+    async fn bare() -> (Wire, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let socket =
+            TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
+        let mut wire = Wire::new(Box::new(socket), Protocol::Resp2);
+        echo(&mut wire, 1, "");
+        assert!(try_reply(&mut wire).is_pending());
+        (wire, listener.accept().expect("the client").0)
+    }
+
+    #[tokio::test]
+    async fn what_came_is_read_before_the_runtime_tells_of_it() {
+        let (mut wire, mut server) = bare().await;
+        assert!(!wire.read_ahead());
+        io::Write::write_all(&mut server, b":1\r").expect("room");
+        assert!(wire.read_ahead() && try_reply(&mut wire).is_pending());
+        io::Write::write_all(&mut server, b"\n").expect("room");
+        assert!(try_reply(&mut wire).is_pending(), "the runtime has told");
+        assert!(wire.read_ahead());
+        assert!(matches!(try_reply(&mut wire), Poll::Ready(Ok((1, Ok(Value::Int(1)))))));
+        echo(&mut wire, 2, "");
+        io::Write::write_all(&mut server, b":2\r\n").expect("room");
+        assert_eq!(reply(&mut wire).await.expect("what the runtime tells of").0, 2);
+    }
+
+    #[tokio::test]
+    async fn an_end_that_is_read_before_the_runtime_tells_of_it_is_told_once() {
+        let (mut wire, server) = bare().await;
+        // Closed with something unread: the client hears of a reset.
+        drop(server);
+        assert!(wire.read_ahead());
+        let Poll::Ready(Err(end)) = try_reply(&mut wire) else { panic!("it goes on") };
+        assert!(end.details().contains("reset"), "{end}");
+        assert!(!wire.read_ahead());
+
+        let (mut wire, mut server) = bare().await;
+        Read::read_exact(&mut server, &mut [0; 8]).expect("a part");
+        server.shutdown(std::net::Shutdown::Write).expect("an open connection");
+        while wire.read_ahead() {
+            tokio::task::yield_now().await;
+            if try_reply(&mut wire).is_ready() {
+                break;
+            }
+        }
+        assert_eq!(reply(&mut wire).await.expect_err("the end").details(), "Connection closed.");
     }
 
     #[tokio::test]

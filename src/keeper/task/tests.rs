@@ -1,0 +1,118 @@
+//! What a keeper waits for a moment for, instead of sleeping.
+
+use super::*;
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::backend::woken::Woken;
+use crate::keeper::tests::Nowhere;
+use crate::keeper::tests::setup;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Announce;
+use crate::scripts::reentrant::ServerTime;
+use crate::slot::slot;
+
+/// A keeper that does look, and how often it has looked.
+fn task(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
+    let backend = Nowhere::default();
+    let looks = Arc::clone(&backend.looks);
+    let (_, messages) = tokio::sync::mpsc::unbounded_channel();
+    let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
+    let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
+    task.for_answers = Watch::with_cores();
+    task.for_releases = Watch::with_cores();
+    (task, looks)
+}
+
+fn hand_off() -> Command {
+    let (from, to) = ("c:1".to_owned(), "c:2".to_owned());
+    Command::HandOff {
+        name: LockName::new("passed-on").unwrap(),
+        from,
+        to,
+        lease: LeaseMs::checked("lease", Duration::from_secs(1)).unwrap(),
+        not_after: ServerTime(1),
+        announce: Announce { channel: "channel".into(), sharded: false },
+    }
+}
+
+/// How often a keeper with these commands on their way has looked after each of so many polls.
+fn looks(keeper: Keeper, commands: Vec<Command>, polls: usize) -> Vec<bool> {
+    let (mut task, looks) = task(keeper);
+    for (number, command) in (1..).zip(commands) {
+        task.sent.insert(OpId(number), command);
+    }
+    let mut poll = || {
+        assert!(task.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+        looks.load(Ordering::SeqCst) > 0
+    };
+    (0..polls).map(|_| poll()).collect()
+}
+
+#[tokio::test]
+async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
+    for commands in [vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]] {
+        assert_eq!(looks(Keeper::Thread, commands.clone(), 1), [true]);
+        assert_eq!(looks(Keeper::Current, commands, 2), [false, true], "others of the thread go first");
+    }
+    for keeper in [Keeper::Current, Keeper::Thread] {
+        assert_eq!(looks(keeper, vec![], 2), [false; 2]);
+        assert_eq!(looks(keeper, vec![Command::Ping; BUSY - 1], 2), [false; 2]);
+    }
+}
+
+#[tokio::test]
+async fn callers_who_were_answered_run_first_if_they_run_here() {
+    for (keeper, looks_at_once) in [(Keeper::Current, false), (Keeper::Thread, true)] {
+        let (mut task, looks) = task(keeper);
+        task.sent.insert(OpId(1), hand_off());
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        task.last = true;
+        let (slot, ticket) = slot();
+        assert!(slot.poll_take(&mut cx).is_pending());
+        task.desk.open(RequestId(1), ticket);
+        task.desk.answer(RequestId(1), Answer::NotGranted);
+        assert!(task.poll(&mut cx).is_pending());
+        assert_eq!(looks.load(Ordering::SeqCst) > 0, looks_at_once);
+        assert!(task.poll(&mut cx).is_pending());
+        assert!(looks.load(Ordering::SeqCst) > 0);
+    }
+}
+
+/// They have other things to do than to wait in their place.
+#[tokio::test]
+async fn callers_who_poll_the_keeper_do_not_look() {
+    let (mut task, looks) = task(Keeper::Current);
+    task.sent.insert(OpId(1), hand_off());
+    let woken = Arc::<Woken>::default();
+    let waker = Arc::clone(&woken).into();
+    let message = Message::Cancel { request: RequestId(1) };
+    assert!(task.poll_with(&mut Some(message), &mut Context::from_waker(&waker)).is_pending());
+    assert_eq!(looks.load(Ordering::SeqCst), 0);
+    tokio::task::yield_now().await;
+    assert_eq!(woken.times(), 1, "its own future is to look");
+    assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(looks.load(Ordering::SeqCst) > 0);
+}
+
+#[tokio::test]
+async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
+    for (keeper, command, waited) in [
+        (Keeper::Thread, hand_off(), true),
+        (Keeper::Current, hand_off(), false),
+        (Keeper::Thread, Command::Ping, false),
+    ] {
+        let (mut task, looks) = task(keeper);
+        task.sent.insert(OpId(1), command);
+        let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, "lost"));
+        task.on_backend(BackendEvent::Replied { op: OpId(1), server: ServerId::ONLY, outcome });
+        assert!(!task.keep_watch());
+        assert_eq!(task.for_releases.was_in_vain(), waited);
+        assert_eq!(looks.load(Ordering::SeqCst), 0, "nothing is on its way");
+    }
+}

@@ -1,0 +1,113 @@
+//! Looking again and again for a moment, where the thread would fall asleep only to be woken at once.
+//!
+//! A server on the same machine answers within the time in which an idle core falls asleep and wakes up. Between the tasks
+//! of one process that pass a lock on, or with many commands on their way, that is most of the time.
+
+use std::thread::available_parallelism;
+use std::time::Duration;
+use std::time::Instant;
+
+/// Twice what a server on the same machine takes to wake up and answer. Nothing else of a runtime runs meanwhile: Tokio's
+/// own advice is to give it its turn after 10 to 100 µs.
+const MOMENT: Duration = Duration::from_micros(80);
+/// Looks between two looks at the clock.
+const LOOKS: usize = 4;
+/// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
+const MOST_IN_VAIN: u32 = 10;
+
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// In a row.
+    in_vain: u32,
+    /// So many are left out.
+    left_out: u32,
+    /// With a single core, whom this waits for could not run.
+    alone: bool,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
+        Self { in_vain: 0, left_out: 0, alone }
+    }
+
+    /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
+    pub(super) fn is_due(&mut self) -> bool {
+        let due = self.left_out == 0 && !self.alone;
+        self.left_out = self.left_out.saturating_sub(1);
+        due
+    }
+
+    /// Whether something was there within a moment.
+    pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
+        let seen = appears(is_there);
+        self.in_vain = if seen { 0 } else { (self.in_vain + 1).min(MOST_IN_VAIN) };
+        self.left_out = (1 << self.in_vain) - 1;
+        seen
+    }
+}
+
+fn appears(mut is_there: impl FnMut() -> bool) -> bool {
+    #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
+    let begin = Instant::now();
+    loop {
+        for _ in 0..LOOKS {
+            if is_there() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        if begin.elapsed() >= MOMENT {
+            return false;
+        }
+    }
+}
+
+#[cfg(test)]
+impl Watch {
+    /// As on a machine with several cores.
+    pub(super) fn with_cores() -> Self {
+        Self { alone: false, ..Self::new() }
+    }
+
+    /// Whether it looked last time, and saw nothing.
+    pub(super) fn was_in_vain(&self) -> bool {
+        self.in_vain > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of so many moments in vain, those in which it looks.
+    fn looks(watch: &mut Watch, moments: usize) -> usize {
+        (0..moments).filter(|_| watch.is_due() && !watch.keep(|| false)).count()
+    }
+
+    #[test]
+    fn it_sees_what_comes_later() {
+        let mut looks = 0;
+        let later = || {
+            looks += 1;
+            looks == 3
+        };
+        assert!(Watch::with_cores().keep(later));
+        assert_eq!(looks, 3);
+    }
+
+    #[test]
+    fn what_never_comes_is_looked_for_less_and_less() {
+        let mut watch = Watch::with_cores();
+        assert_eq!(looks(&mut watch, 1 << 10), 10);
+        assert_eq!(looks(&mut watch, 10 << 10), 10, "it never gives up");
+        assert!(watch.keep(|| true) && watch.is_due(), "it is worth it again");
+        assert_eq!(looks(&mut watch, 3), 2, "once in vain is by chance");
+    }
+
+    #[test]
+    fn with_one_core_it_does_not_look() {
+        let mut watch = Watch { alone: true, ..Watch::new() };
+        assert!(!watch.is_due());
+    }
+}
