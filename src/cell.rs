@@ -1,6 +1,8 @@
 //! What callers and the engine share about a hold: written by the engine, read without a message.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU32;
@@ -94,7 +96,7 @@ impl HoldCell {
         let first =
             self.reason.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire).is_ok();
         self.valid_until.store(0, Ordering::Release);
-        self.ended.notify_waiters();
+        self.tell_waiters();
         first
     }
 
@@ -115,7 +117,12 @@ impl HoldCell {
     pub(crate) fn release(&self) {
         self.valid_until.store(0, Ordering::Release);
         self.count.store(0, Ordering::Release);
-        self.ended.notify_waiters();
+        self.tell_waiters();
+    }
+
+    /// Wakers are code of others: one that panics must not end the keeper, who may be the one who calls.
+    fn tell_waiters(&self) {
+        let _ = catch_unwind(AssertUnwindSafe(|| self.ended.notify_waiters()));
     }
 
     /// Why the hold was lost, if it was.
@@ -192,6 +199,10 @@ pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
 mod tests {
     use super::*;
 
+    use std::future::Future;
+    use std::task::Context;
+    use std::task::Waker;
+
     const END: Moment = Moment(100);
 
     fn cell() -> HoldCell {
@@ -208,6 +219,18 @@ mod tests {
         assert_eq!(cell.loss(), None);
         cell.lose_if_past(END);
         assert_eq!(cell.loss(), Some(LossReason::Expired));
+    }
+
+    #[test]
+    fn whoever_ends_a_hold_is_spared_the_wakers_that_panic() {
+        for end in [HoldCell::release, |cell: &HoldCell| assert!(cell.lose(LossReason::Expired))] {
+            let cell = cell();
+            let mut ended = Box::pin(cell.ended.notified());
+            let broken = Arc::new(crate::backend::woken::Broken).into();
+            assert!(ended.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
+            end(&cell);
+            assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        }
     }
 
     #[test]

@@ -7,6 +7,8 @@
 //! A future that finds its answer withdrawn was polled too late for it, and asks again.
 
 use std::collections::VecDeque;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -75,12 +77,12 @@ impl Wakes {
     /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
     pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
         while self.0.len() > 1 {
-            self.0.pop_front().into_iter().for_each(Waker::wake);
+            self.0.pop_front().into_iter().for_each(wake);
         }
         if let Some(other) = other {
             other.wake_by_ref();
         }
-        self.0.pop_front().into_iter().for_each(Waker::wake);
+        self.0.pop_front().into_iter().for_each(wake);
     }
 }
 
@@ -88,6 +90,11 @@ impl Drop for Wakes {
     fn drop(&mut self) {
         self.wake_all(None);
     }
+}
+
+/// Wakers are code of others: one that panics is not the end of everybody else's locks.
+fn wake(waker: Waker) {
+    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
 }
 
 pub(crate) fn slot() -> (Slot, Ticket) {
@@ -199,6 +206,8 @@ mod tests {
 
     use futures::task::noop_waker_ref;
 
+    use crate::backend::woken::Broken;
+    use crate::backend::woken::Woken;
     use crate::cell::HoldCell;
     use crate::clock::Moment;
     use crate::name::LockName;
@@ -221,6 +230,15 @@ mod tests {
         assert!(take(&slot).is_pending());
         assert_eq!(ticket.withdraw(), Withdrawal::PickedUp);
         assert!(!slot.close(), "an answer that was taken is not cancelled");
+    }
+
+    #[test]
+    fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
+        let (woken, keeper) = <(Arc<Woken>, Arc<Woken>)>::default();
+        let broken = Waker::from(Arc::new(Broken));
+        let mut wakes = Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken]));
+        wakes.wake_all(Some(&Arc::clone(&keeper).into()));
+        assert_eq!((woken.times(), keeper.times()), (1, 1));
     }
 
     #[test]

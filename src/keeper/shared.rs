@@ -4,6 +4,7 @@ use std::fmt;
 use std::future::Future;
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
@@ -11,10 +12,12 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::task::Context;
 use std::task::Poll;
+use std::task::ready;
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::consume_budget;
 
 use crate::cell::Directory;
 use crate::clock::Clock;
@@ -188,7 +191,13 @@ impl Asked {
 
     /// Waits for an answer that may be withdrawn (`None`) before the caller's task gets to run.
     pub(crate) async fn or_withdrawn(&self) -> Option<Answer> {
-        poll_fn(|cx| self.slot.poll_take(cx)).await
+        poll_fn(|cx| self.poll_slot(cx)).await
+    }
+
+    fn poll_slot(&self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        // A task that is answered at once, again and again, has to let others run: Tokio's budget says when.
+        ready!(pin!(consume_budget()).poll(cx));
+        self.slot.poll_take(cx)
     }
 }
 
@@ -197,7 +206,7 @@ impl Future for Asked {
     type Output = Answer;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        self.slot.poll_take(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::Closed)))
+        self.poll_slot(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::Closed)))
     }
 }
 

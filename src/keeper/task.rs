@@ -107,6 +107,8 @@ pub(super) struct Task {
     last: bool,
     /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
     deferred: usize,
+    /// It is being polled. Dropped meanwhile, it has panicked.
+    at_work: bool,
     life: Life,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
@@ -194,6 +196,7 @@ impl Task {
             passed_on: false,
             last: false,
             deferred: 0,
+            at_work: false,
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
@@ -208,44 +211,63 @@ impl Task {
     /// What is left to do after the last poll.
     pub(super) async fn end(mut self) -> Farewell {
         self.last_words = None;
-        self.turn_callers_away().await;
+        self.desk.close();
         self.close_backend().await;
+        // Whoever asks for the end as well is to hear of it when nothing is left.
+        self.turn_callers_away().await;
         std::mem::take(&mut self.farewell)
     }
 
-    /// Takes a message without the mailbox, and does what follows. Leaves it where others wait in the mailbox: they
-    /// were sent before.
+    /// Takes a message without the mailbox, after what lies there, and does what follows. Leaves it if too much lies there.
     ///
     /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
     /// what they are about to ask for goes together with it. Should this thread be blocked first, or its runtime end, the
     /// answers to what is on its way wake it, too.
     pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.messages.is_empty() {
-            return Poll::Pending;
-        }
+        self.at_work = true;
         // Outside of tasks nothing is behind others.
         let defers = self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
-        if let Some(message) = message.take() {
-            self.on_message(message);
+        if self.has_read_mailbox(cx) {
+            message.take().into_iter().for_each(|message| self.on_message(message));
         }
+        let mut polled = Poll::Pending;
         if defers {
             if self.deferred == 0 {
                 behind_others(cx);
             }
             self.deferred += 1;
-            return Poll::Pending;
+        } else {
+            self.deferred = 0;
+            match self.take_turn(cx) {
+                Turn::Over => polled = Poll::Ready(()),
+                Turn::GoesOn => {}
+                Turn::Idle { .. } => self.come_last(cx),
+            }
         }
-        self.deferred = 0;
-        match self.take_turn(cx) {
-            Turn::Over => return Poll::Ready(()),
-            Turn::GoesOn => {}
-            Turn::Idle { .. } => self.come_last(cx),
+        self.at_work = false;
+        polled
+    }
+
+    /// Takes what lies in the mailbox, and says whether that was all.
+    ///
+    /// Its own future may not come to do so for a while: Tokio lets no other thread poll it that was woken last on one.
+    fn has_read_mailbox(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.messages.is_empty() {
+            return true;
         }
-        Poll::Pending
+        let take = poll_fn(|cx| Poll::Ready(self.take_messages(cx)));
+        pin!(unconstrained(take)).poll(cx) == Poll::Ready(true)
     }
 
     /// For its own future.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.at_work = true;
+        let polled = self.take_turns(cx);
+        self.at_work = false;
+        polled
+    }
+
+    fn take_turns(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.deferred = 0;
         let last = std::mem::take(&mut self.last);
         for _ in 0..WATCHES {
@@ -543,7 +565,7 @@ impl Task {
         }
     }
 
-    /// Closes the mailbox. Who is left in it, or still waits, hears that the client is closed.
+    /// Closes the mailbox. Who is left in it hears that the client is closed.
     async fn turn_callers_away(&mut self) {
         self.messages.close();
         while let Some(message) = self.messages.recv().await {
@@ -551,7 +573,6 @@ impl Task {
                 self.farewell.tickets.push(ticket);
             }
         }
-        self.desk.close();
     }
 
     async fn close_backend(&mut self) {
@@ -587,7 +608,7 @@ impl Drop for Task {
         for entry in self.directory.iter() {
             entry.value().lose(LossReason::ClientShutdown);
         }
-        if std::thread::panicking() {
+        if self.at_work {
             tell(|| tracing::error!(target: TARGET, "the keeper panicked; this client is closed"));
         } else if self.life != Life::Finished {
             tell(|| tracing::warn!(target: TARGET, "the keeper's runtime has ended; this client is closed"));

@@ -54,7 +54,7 @@ pub(super) struct Nowhere {
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
     closes: bool,
-    closing: bool,
+    closing: Arc<AtomicBool>,
     gone: Option<Gone>,
     socket: Option<Socket>,
 }
@@ -92,7 +92,7 @@ impl Backend for Nowhere {
         }
         match self.first.take() {
             Some(event) => Poll::Ready(event),
-            None if self.closing && self.closes => Poll::Ready(BackendEvent::Closed),
+            None if self.closing.load(Ordering::SeqCst) && self.closes => Poll::Ready(BackendEvent::Closed),
             None => Poll::Pending,
         }
     }
@@ -105,7 +105,7 @@ impl Backend for Nowhere {
     fn reconnect(&mut self, _: ServerId) {}
 
     fn close(&mut self) {
-        self.closing = true;
+        self.closing.store(true, Ordering::SeqCst);
     }
 }
 
@@ -197,6 +197,22 @@ async fn every_shutdown_is_answered_and_nothing_is_taken_afterwards() {
     }
 }
 
+#[test]
+fn a_shutdown_that_comes_while_connections_are_closed_waits_for_the_end_too() {
+    let (dropped, closing) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
+    let gone = Some(Gone(Arc::clone(&dropped)));
+    let shared =
+        keeper(Keeper::Thread, Nowhere { gone, closing: Arc::clone(&closing), ..Nowhere::default() });
+    let first = shared.ask_shutdown(Duration::ZERO);
+    while !closing.load(Ordering::SeqCst) {
+        std::thread::yield_now();
+    }
+    let second = futures::executor::block_on(shared.ask_shutdown(Duration::from_secs(5)));
+    assert!(matches!(second, Answer::ShutDown { .. }), "{second:?}");
+    assert!(dropped.load(Ordering::SeqCst), "answered while something was left");
+    assert!(matches!(futures::executor::block_on(first), Answer::ShutDown { .. }));
+}
+
 #[tokio::test]
 async fn dropping_the_last_handle_ends_the_keeper() {
     for place in [Keeper::Thread, Keeper::Current] {
@@ -243,20 +259,6 @@ async fn a_caller_on_the_keepers_runtime_polls_it_and_wakes_no_task() {
     settle().await;
     assert_eq!(polls.load(Ordering::SeqCst), at_once, "its task was woken as well");
     drop((early, asked));
-}
-
-#[tokio::test]
-async fn what_is_in_the_mailbox_goes_first() {
-    let polls = Arc::<AtomicUsize>::default();
-    let shared = keeper(Keeper::Current, Nowhere { polls: Arc::clone(&polls), ..closing() });
-    settle().await;
-    let before = polls.load(Ordering::SeqCst);
-    shared.release(1, RequestId(1));
-    let asked = ping(&shared);
-    assert_eq!(polls.load(Ordering::SeqCst), before, "overtaken");
-    settle().await;
-    assert!(polls.load(Ordering::SeqCst) > before);
-    drop(asked);
 }
 
 /// The server has something to do, and never answers.

@@ -1,9 +1,11 @@
-//! What a keeper waits for a moment for, instead of sleeping.
+//! In which order a keeper does what, and what it waits for a moment for, instead of sleeping.
 
 use super::*;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+
+use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -19,14 +21,24 @@ use crate::slot::slot;
 
 /// A keeper that does look, and how often it has looked.
 fn task(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
+    let (task, looks, _) = task_with_mailbox(keeper);
+    (task, looks)
+}
+
+fn task_with_mailbox(keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender<Message>) {
     let backend = Nowhere::default();
     let looks = Arc::clone(&backend.looks);
-    let (_, messages) = tokio::sync::mpsc::unbounded_channel();
+    let (mailbox, messages) = tokio::sync::mpsc::unbounded_channel();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
     let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
     task.for_answers = Watch::with_cores();
     task.for_releases = Watch::with_cores();
-    (task, looks)
+    (task, looks, mailbox)
+}
+
+fn connect(number: u64) -> Message {
+    let (_, ticket) = slot();
+    Message::Connect { request: RequestId(number), ticket, since: Moment::NEVER, deadline: Moment::NEVER }
 }
 
 fn hand_off() -> Command {
@@ -115,4 +127,19 @@ async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
         assert_eq!(task.for_releases.was_in_vain(), waited);
         assert_eq!(looks.load(Ordering::SeqCst), 0, "nothing is on its way");
     }
+}
+
+#[tokio::test]
+async fn what_is_in_the_mailbox_goes_first() {
+    let (mut task, _, mailbox) = task_with_mailbox(Keeper::Current);
+    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut last_asked = |before: u64| {
+        (0..before).for_each(|number| mailbox.send(connect(number)).unwrap());
+        let mut message = Some(connect(u64::MAX));
+        assert!(task.poll_with(&mut message, &mut cx).is_pending());
+        (message.is_none(), task.connecting.as_ref().unwrap().request)
+    };
+    assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
+    let (taken, last) = last_asked(10 * BATCH as u64);
+    assert!(!taken && last < RequestId(u64::MAX), "too many to do them all before");
 }
