@@ -41,12 +41,17 @@ pub enum Keeper {
     /// A thread of its own with its own runtime: a blocked or vanished user runtime stops neither renewals
     /// nor releases, and locks work under any executor. It writes this crate's log lines itself: a `tracing` subscriber that
     /// blocks, on a full pipe for instance, stops renewals for as long. One that panics loses the line, and nothing else.
+    ///
+    /// Where the server answers within 80 µs, which is to say on the same machine, it waits for the answer to a hand-off and for
+    /// the release that follows, or while 16 commands are on their way, without letting its thread sleep.
     #[default]
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
     /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
-    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. The runtime needs timers and I/O
-    /// (`enable_all`). While nobody drives it, or something blocks it, no call returns, with a limit or without,
+    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. Behind the other tasks of its thread the
+    /// keeper waits up to 80 µs without letting the thread sleep, as `Thread` does. The runtime needs timers and I/O
+    /// (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the release waiting. While nobody
+    /// drives the runtime, or something blocks it, no call returns, with a limit or without,
     /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server:
     /// time would run away from a real one.
     Current,
