@@ -21,6 +21,8 @@ use crate::backend::BUSY;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::Value;
 use crate::cell::Directory;
 use crate::clock::Clock;
 use crate::clock::Moment;
@@ -62,6 +64,8 @@ const AT_ONCE_ELSEWHERE: usize = 16;
 const PART: usize = 64;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
+/// A server that answers so quickly is on the same machine, or next to it: time to wake up, twice, included.
+const NEAR: Duration = Duration::from_micros(200);
 /// What came while a thread waited for a moment is dealt with so many times in a row.
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
@@ -97,6 +101,10 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
+    /// Since when what is on its way is.
+    sent_since: Option<Moment>,
+    /// The shortest time in which a server has answered.
+    quickest: Duration,
     /// For the answer to what others wait for.
     for_answers: Watch,
     /// For the release of a lock that was just passed on.
@@ -191,6 +199,8 @@ impl Task {
             connecting: None,
             trouble: None,
             goes_on: false,
+            sent_since: None,
+            quickest: Duration::MAX,
             for_answers: Watch::new(),
             for_releases: Watch::new(),
             passed_on: false,
@@ -313,7 +323,7 @@ impl Task {
     /// Whether others stand still until something on its way is answered, or there is much.
     fn is_awaited(&self) -> bool {
         let passes_on = |command| matches!(command, &Command::HandOff { .. });
-        self.sent.len() >= BUSY || self.sent.values().any(passes_on)
+        self.quickest <= NEAR && (self.sent.len() >= BUSY || self.sent.values().any(passes_on))
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
@@ -460,11 +470,12 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
-                self.passed_on = !self.here && matches!(command, Command::HandOff { .. });
+                self.note_answer(now, &command, &outcome);
                 Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
             BackendEvent::Down { server, cause } => {
+                self.quickest = Duration::MAX;
                 self.trouble = Some(cause.clone());
                 Event::Down { server, cause }
             }
@@ -488,6 +499,13 @@ impl Task {
         self.handle(now, event);
     }
 
+    fn note_answer(&mut self, now: Moment, command: &Command, outcome: &Outcome<Value>) {
+        let since = self.sent_since.take().filter(|_| matches!(outcome, Outcome::Done(_)));
+        self.quickest = since.map_or(self.quickest, |since| self.quickest.min(now.since(since)));
+        let near = self.quickest <= NEAR;
+        self.passed_on = near && !self.here && matches!(command, Command::HandOff { .. });
+    }
+
     // ---- the engine
 
     fn handle(&mut self, now: Moment, event: Event) {
@@ -509,6 +527,9 @@ impl Task {
     fn perform(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Send { op, to, command, timeout } => {
+                if self.sent.is_empty() {
+                    self.sent_since = Some(self.clock.now());
+                }
                 self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
             }

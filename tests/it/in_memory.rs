@@ -43,30 +43,6 @@ async fn a_second_shutdown_gives_the_report_of_the_first() {
     }
 }
 
-/// Everything that it asks for is answered before it has begun to wait.
-#[tokio::test]
-async fn a_task_that_tries_again_and_again_lets_others_run() {
-    let (server, client, _) = world().await;
-    let lock = client.mutex("held").unwrap();
-    let _held = lock.lock().await.unwrap();
-    let others = tokio::spawn(tokio::task::yield_now());
-    let mut tries = 0;
-    while !others.is_finished() && tries < 10_000 {
-        assert!(lock.try_lock().await.unwrap().is_none());
-        tries += 1;
-    }
-    assert!(tries < 10_000, "of one that tries");
-
-    server.set_reachable(false);
-    let others = tokio::spawn(tokio::task::yield_now());
-    let mut tries = 0;
-    while !others.is_finished() && tries < 10_000 {
-        assert!(lock.is_locked().await.is_err());
-        tries += 1;
-    }
-    assert!(tries < 10_000, "of one that asks");
-}
-
 async fn client(server: &InMemoryServer) -> LockClient {
     LockClient::builder().in_memory(server).lease(LEASE).connect().await.unwrap()
 }

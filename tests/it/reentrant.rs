@@ -260,6 +260,28 @@ async fn ten_thousand_guards_dropped_at_once_leave_no_key() {
     assert_eq!(client.stats().failed_drop_releases, 0);
 }
 
+/// Each try is answered before it has begun to wait: who is in the way is known here.
+#[tokio::test]
+async fn a_task_that_tries_again_and_again_lets_others_run() {
+    let server = RedisServer::start();
+    let client = LockClient::builder().url(&server.url()).keeper(Keeper::Current).connect().await.unwrap();
+    let lock = client.mutex(NAME).unwrap();
+    let _held = lock.lock().await.unwrap();
+    for _ in 0..2 {
+        // What the keeper has to do by itself is over.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let others = tokio::spawn(async { tokio::task::yield_now().await });
+        let mut tries = 0;
+        while !others.is_finished() && tries < 10_000 {
+            assert!(lock.try_lock().await.unwrap().is_none());
+            tries += 1;
+        }
+        assert!(tries < 10_000);
+    }
+}
+
 #[tokio::test]
 async fn shutdown_releases_everything_and_leaves_no_connection() {
     for keeper in [Keeper::Thread, Keeper::Current] {

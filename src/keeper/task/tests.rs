@@ -9,7 +9,6 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::woken::Woken;
 use crate::keeper::tests::Nowhere;
@@ -33,6 +32,7 @@ fn task_with_mailbox(keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender
     let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
     task.for_answers = Watch::with_cores();
     task.for_releases = Watch::with_cores();
+    task.quickest = NEAR;
     (task, looks, mailbox)
 }
 
@@ -142,4 +142,33 @@ async fn what_is_in_the_mailbox_goes_first() {
     assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
     let (taken, last) = last_asked(10 * BATCH as u64);
     assert!(!taken && last < RequestId(u64::MAX), "too many to do them all before");
+}
+
+#[tokio::test]
+async fn only_a_server_that_has_answered_quickly_is_waited_for() {
+    let answer = |task: &mut Task, after: Duration, outcome| {
+        task.perform(Effect::Send {
+            op: OpId(1),
+            to: ServerId::ONLY,
+            command: Command::Ping,
+            timeout: Duration::from_secs(1),
+        });
+        let since = task.sent_since.expect("it is alone");
+        let command = task.sent.remove(&OpId(1)).expect("it was sent");
+        task.note_answer(since.plus(after), &command, &outcome);
+        task.sent.insert(OpId(2), hand_off());
+        let awaited = task.is_awaited();
+        task.sent.clear();
+        awaited
+    };
+    let (mut task, _) = task(Keeper::Current);
+    task.quickest = Duration::MAX;
+    let done = || Outcome::Done(Value::Nil);
+    let refused = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
+    assert!(!answer(&mut task, Duration::ZERO, refused), "no server has said so");
+    assert!(!answer(&mut task, 2 * NEAR, done()));
+    assert!(answer(&mut task, NEAR, done()));
+    assert!(answer(&mut task, 9 * NEAR, done()), "once is enough: others may have been before it");
+    task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+    assert!(!answer(&mut task, 2 * NEAR, done()), "another may have taken its place");
 }
