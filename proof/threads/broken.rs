@@ -130,7 +130,7 @@ const BROKEN: &[Broken] = &[
         name: "mailbox_not_emptied",
         model: "a_shutdown_that_was_taken_is_told_the_outcome",
         file: "keeper/task.rs",
-        from: "                self.farewell.tickets.push(ticket);\n            }\n        }\n        self.desk.close();",
-        to: "                drop(ticket);\n            }\n        }\n        self.desk.close();",
+        from: "                self.farewell.tickets.push(ticket);\n            }\n        }\n    }",
+        to: "                drop(ticket);\n            }\n        }\n    }",
     },
 ];

@@ -22,10 +22,11 @@ include!("broken.rs");
 const FILES: [&str; 5] = ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/seat.rs", "keeper/shared.rs"];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
-const SEEN: [(&str, &str); 8] = [
+const SEEN: [(&str, &str); 9] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
     ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
+    ("use tokio::task::consume_budget;", "use crate::sync::consume_budget;"),
     ("use tokio::sync::Notify;", "use crate::sync::Notify;"),
     ("use tokio::sync::mpsc::UnboundedSender;", "use crate::sync::UnboundedSender;"),
     ("use tokio::sync::mpsc::UnboundedReceiver;", "use crate::sync::UnboundedReceiver;"),

@@ -193,6 +193,7 @@ pub(crate) fn a_keeper_that_ends_answers_everybody() {
         if let Some(Message::Ask { request, ticket, .. }) = keeper.messages.try_recv() {
             keeper.desk.open(request, ticket);
         }
+        keeper.desk.close();
         block_on(keeper.turn_callers_away());
         keeper.farewell.deliver();
     });
