@@ -196,12 +196,23 @@ fn reason_of(code: u8) -> Option<LossReason> {
 pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use std::future::Future;
     use std::task::Context;
+    use std::task::Wake;
     use std::task::Waker;
+
+    /// A task of an executor that is no more.
+    #[derive(Debug)]
+    pub(crate) struct Broken;
+
+    impl Wake for Broken {
+        fn wake(self: Arc<Self>) {
+            panic!("nobody is there to run it");
+        }
+    }
 
     const END: Moment = Moment(100);
 
@@ -226,7 +237,7 @@ mod tests {
         for end in [HoldCell::release, |cell: &HoldCell| assert!(cell.lose(LossReason::Expired))] {
             let cell = cell();
             let mut ended = Box::pin(cell.ended.notified());
-            let broken = Arc::new(crate::backend::woken::Broken).into();
+            let broken = Arc::new(Broken).into();
             assert!(ended.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
             end(&cell);
             assert!(ended.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());

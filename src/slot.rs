@@ -206,9 +206,9 @@ mod tests {
 
     use futures::task::noop_waker_ref;
 
-    use crate::backend::woken::Broken;
     use crate::backend::woken::Woken;
     use crate::cell::HoldCell;
+    use crate::cell::tests::Broken;
     use crate::clock::Moment;
     use crate::name::LockName;
 

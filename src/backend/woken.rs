@@ -15,16 +15,6 @@ impl Woken {
     }
 }
 
-/// A task of an executor that is no more.
-#[derive(Debug)]
-pub(crate) struct Broken;
-
-impl Wake for Broken {
-    fn wake(self: Arc<Self>) {
-        panic!("nobody is there to run it");
-    }
-}
-
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);

@@ -119,7 +119,7 @@ impl Ticket {
 #[derive(Default)]
 struct Reload {
     again: BTreeMap<u64, Command>,
-    held: VecDeque<Ticket>,
+    held: Vec<Command>,
     /// The last one, in order of submission, that may have been executed.
     last_executed: Option<u64>,
 }
@@ -127,18 +127,16 @@ struct Reload {
 impl Reload {
     /// What was not sent in time.
     fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let (mut late, held): (Vec<_>, _) = self.held.drain(..).partition(|ticket| ticket.deadline <= now);
-        self.held = held.into();
-        late.extend(self.again.values_mut().flat_map(|command| command.take_late(now)));
-        late
+        let commands = self.again.values_mut().chain(&mut self.held);
+        commands.flat_map(|command| command.take_late(now)).collect()
     }
 
     fn tickets(&self) -> impl Iterator<Item = &Ticket> {
-        self.again.values().flat_map(Command::tickets).chain(&self.held)
+        self.again.values().chain(&self.held).flat_map(Command::tickets)
     }
 
     fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        self.again.into_values().flat_map(Command::into_tickets).chain(self.held)
+        self.again.into_values().chain(self.held).flat_map(Command::into_tickets)
     }
 }
 
@@ -275,10 +273,8 @@ impl Calls {
         }
         let now = Instant::now();
         let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
-        if let Some(reload) = &mut self.reload {
-            self.timer.not_after(ticket.deadline);
-            return reload.held.push_back(ticket);
-        }
+        // Here, and not when it is written: the timer is polled before.
+        self.timer.not_after(ticket.deadline);
         if let Err(ticket) = self.gathering.add(ticket) {
             self.send_gathered();
             self.send(Command::of(ticket), now);
@@ -378,6 +374,7 @@ impl Calls {
         self.give_up(now);
         let reload = self.reload.iter().flat_map(Reload::tickets);
         let tickets = self.in_flight.values().flat_map(Command::tickets).chain(reload);
+        let tickets = tickets.chain(self.gathering.tickets());
         let tickets = tickets.map(|ticket| ticket.deadline);
         let silence = self.silence.as_ref().and_then(|silence| silence.believed_at);
         let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
@@ -426,6 +423,9 @@ impl Calls {
     }
 
     fn send(&mut self, mut command: Command, now: Instant) {
+        if let Some(reload) = &mut self.reload {
+            return reload.held.push(command);
+        }
         for ticket in command.take_late(now) {
             self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
         }
@@ -463,9 +463,6 @@ impl Calls {
                 command.whole = whole;
             }
         }
-        for ticket in command.tickets() {
-            self.timer.not_after(ticket.deadline);
-        }
         self.in_flight.insert(number, command);
         self.silence.get_or_insert_with(Silence::begin);
     }
@@ -473,16 +470,12 @@ impl Calls {
     fn settle(&mut self, number: u64, reply: Reply) {
         let Some(command) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
         match reply {
-            Err(error) if is_no_script(&error) && !command.whole => {
+            Err(error) if is_no_script(&error) && command.is_script() && !command.whole => {
                 self.known.clear();
                 self.heard();
                 let last_executed = self.last_given_up;
                 let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
                 reload.again.insert(number, command);
-                for ticket in self.gathering.take() {
-                    self.timer.not_after(ticket.deadline);
-                    reload.held.push_back(ticket);
-                }
             }
             reply if command.together => self.settle_several(number, command, reply),
             reply => {
@@ -500,39 +493,44 @@ impl Calls {
     /// Each has its own reply. What was refused is sent again by itself, unless it would come after what was submitted
     /// later for the same key: it may be another's fault, and Redis's words are about one script then.
     fn settle_several(&mut self, number: u64, command: Command, reply: Reply) {
+        let whole = reply.is_err();
         match &reply {
             Ok(_) => self.heard(),
-            Err(error) => {
-                self.note_error(error);
-                self.gathering.note_refusal(error);
-            }
+            Err(error) => self.note_error(error),
         }
+        self.gathering.note_reply(&reply);
+        let replies = command.replies(reply);
+        let followed = self.followed(&replies);
         let mut again = Vec::new();
-        for (ticket, outcome) in command.replies(reply) {
+        for (ticket, outcome) in replies {
             match outcome {
-                Outcome::NotExecuted(_) if !self.is_followed(&ticket) => again.push(ticket),
+                Outcome::NotExecuted(failure)
+                    if ticket.lock().is_some_and(|lock| followed.contains(lock)) =>
+                {
+                    self.answers.push_back((ticket.op, Outcome::NotExecuted(refused_among(failure, whole))));
+                }
+                Outcome::NotExecuted(_) => again.push(ticket),
                 outcome => {
-                    if !matches!(outcome, Outcome::NotExecuted(_)) {
-                        self.note_executed(number);
-                    }
+                    self.note_executed(number);
                     self.answers.push_back((ticket.op, outcome));
                 }
             }
         }
         let now = Instant::now();
-        for ticket in again {
-            match &mut self.reload {
-                Some(reload) => reload.held.push_back(ticket),
-                None => self.send(Command::of(ticket), now),
-            }
-        }
+        again.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
     }
 
-    /// Whether a call for the same lock was submitted after it.
-    fn is_followed(&self, ticket: &Ticket) -> bool {
+    /// The locks of those that were refused for which another call was submitted after them.
+    fn followed(&self, replies: &[(Ticket, Outcome<Value>)]) -> HashSet<String> {
+        let refused = replies.iter().filter(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)));
+        let refused: HashSet<_> = refused.filter_map(|(ticket, _)| ticket.lock()).collect();
+        if refused.is_empty() {
+            return HashSet::new();
+        }
         let held = self.reload.iter().flat_map(Reload::tickets);
         let later = self.in_flight.values().flat_map(Command::tickets).chain(self.gathering.tickets());
-        later.chain(held).any(|other| other.lock().is_some() && other.lock() == ticket.lock())
+        let locks = later.chain(held).filter_map(Ticket::lock);
+        locks.filter(|lock| refused.contains(lock)).map(str::to_owned).collect()
     }
 
     fn note_executed(&mut self, number: u64) {
@@ -567,9 +565,7 @@ impl Calls {
                 self.send(command, now);
             }
         }
-        for ticket in reload.held {
-            self.send(Command::of(ticket), now);
-        }
+        reload.held.into_iter().for_each(|command| self.send(command, now));
     }
 
     fn judge(&mut self, request: &Request, reply: Reply) -> Outcome<Value> {
@@ -630,6 +626,12 @@ impl Calls {
             self.replace_connection();
         }
     }
+}
+
+/// The words of a refusal, for one among several. About the whole script they may be another's fault: trying again helps.
+fn refused_among(failure: Failure, whole: bool) -> Failure {
+    let kind = if whole && !failure.kind.is_transient() { FailureKind::Busy } else { failure.kind };
+    Failure { kind, ..failure }
 }
 
 /// What the engine expects where that is not what the server says.

@@ -1,6 +1,5 @@
 //! Calls that go in one script. Each is answered by itself, within its own time, as if it had gone by itself.
 
-use fred::error::Error as FredError;
 use smallvec::SmallVec;
 use smallvec::smallvec;
 use tokio::time::Instant;
@@ -72,11 +71,13 @@ impl Gathering {
         std::mem::take(&mut self.tickets)
     }
 
-    /// What will not change by itself is asked for once.
-    pub(super) fn note_refusal(&mut self, error: &FredError) {
-        if let Outcome::<()>::NotExecuted(failure) = classify(error) {
-            self.apart |= !failure.kind.is_transient();
-        }
+    /// What will not change by itself, and what nobody understands, is asked for once.
+    pub(super) fn note_reply(&mut self, reply: &Reply) {
+        self.apart |= match reply.as_ref().map_err(classify::<()>) {
+            Ok(value) => !matches!(value, Value::List(_)),
+            Err(Outcome::NotExecuted(failure)) => !failure.kind.is_transient(),
+            Err(_) => true,
+        };
     }
 }
 

@@ -202,6 +202,52 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
 
+/// Redis's words are about all of them, and which one they mean nobody knows.
+#[tokio::test]
+async fn what_all_were_refused_for_is_not_the_last_word_to_one_with_a_successor() {
+    for (words, expected) in [("-NOPERM", FailureKind::Busy), ("-READONLY", FailureKind::ReadOnly)] {
+        let (mut calls, mut server) = busy(BUSY).await;
+        many_alone(&mut calls, &mut server).await;
+        calls.submit(OpId(200), count(101), LONG);
+        sent(&mut calls, &mut server).await;
+        reply(&mut server, words).await;
+        let (op, outcome) = answer(&mut calls).await;
+        let kind = match &outcome {
+            Outcome::NotExecuted(failure) => failure.kind,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!((op, kind), (101, expected));
+    }
+}
+
+#[tokio::test]
+async fn what_nobody_understands_is_not_asked_for_again() {
+    for shape in [":1", "-WHAT"] {
+        let (mut calls, mut server) = busy(BUSY).await;
+        many_alone(&mut calls, &mut server).await;
+        reply(&mut server, shape).await;
+        answers(&mut calls, MANY as usize).await;
+        (200..200 + BUSY as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
+        (300..300 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+        let apart = sent(&mut calls, &mut server).await;
+        assert_eq!(apart.matches("EVALSHA").count(), BUSY + MANY as usize, "{apart}");
+    }
+}
+
+/// The timer has rung, and nobody polls it again before the call is written.
+#[tokio::test(start_paused = true)]
+async fn what_may_go_together_has_its_time_from_the_first_poll_on() {
+    let (mut calls, _server) = busy(0).await;
+    calls.submit(OpId(1), count(1), Duration::from_secs(1));
+    assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    calls.submit(OpId(2), count(2), Duration::from_secs(1));
+    let woken = Arc::<Woken>::default();
+    assert!(calls.poll_answer(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(woken.times(), 1);
+}
+
 #[tokio::test]
 async fn the_script_for_several_may_be_lost_like_any_other() {
     let (mut calls, mut server) = busy(BUSY).await;
