@@ -244,7 +244,14 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis. Compiles Lua, so it needs a C compiler | no |
+#![cfg_attr(
+    feature = "in-memory",
+    doc = "| `in-memory` | [`InMemoryServer`]: [test your code without Redis](docs::testing). Compiles Lua, so it needs a C compiler | no |"
+)]
+#![cfg_attr(
+    not(feature = "in-memory"),
+    doc = "| `in-memory` | `InMemoryServer`: test your code without Redis. Compiles Lua, so it needs a C compiler | no |"
+)]
 //! | `fred-config` | pass a configuration of `fred` 10.1 in; outside semver | no |
 //! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
@@ -252,6 +259,11 @@
 //! Without either of the last two, an address that asks for TLS is [`Error::InvalidUrl`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(unix))]
+compile_error!(
+    "redis-reentrant-lock supports Unix systems only: it needs their clocks, and is tested on Linux"
+);
 
 mod acl;
 mod backend;
