@@ -30,7 +30,7 @@ fn nanos(duration: Duration) -> u64 {
 }
 
 /// Where "now" comes from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Clock {
     /// `CLOCK_BOOTTIME`: std's `Instant` stands still while a Linux machine is suspended, a lease does not.
     Boot,
@@ -64,7 +64,10 @@ fn boot_now() -> Moment {
 
 /// An instant up to which something is valid, on a clock that runs through suspend: Tokio's and std's do not. Ask for the
 /// time that is left where you need it.
-#[derive(Debug, Clone, Copy)]
+///
+/// The earlier one is less, also of several clients of one process; but with an in-memory server only those of one client
+/// can be compared. That of a hold that has ended is less than all others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     moment: Moment,
     clock: Clock,

@@ -43,9 +43,10 @@ pub enum Error {
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
     )]
     NoOwner,
-    /// No answer in time: the server cannot be reached, or cannot do what was asked right now. An acquisition that was
-    /// sent is taken back in the background, a release goes on there, and a force-unlock may have been executed.
-    #[error("no answer from Redis within {}: {cause}", shown(.waited))]
+    /// Not now: the server cannot be reached, does not answer in time, or answers that it cannot do what was asked right
+    /// now; or the system has no thread for the keeper. An acquisition that was sent is taken back in the background, a
+    /// release goes on there, and a force-unlock may have been executed.
+    #[error("unavailable, gave up after {}: {cause}", shown(.waited))]
     Unavailable {
         /// How long the operation went on.
         waited: Duration,
@@ -253,9 +254,9 @@ mod tests {
     #[test]
     fn durations_are_told_without_noise() {
         let said = |waited| Error::Unavailable { waited, cause: "x".to_owned() }.to_string();
-        assert_eq!(said(Duration::from_nanos(28_993_899)), "no answer from Redis within 28ms: x");
-        assert_eq!(said(Duration::from_nanos(5_000)), "no answer from Redis within 5µs: x");
-        assert_eq!(said(Duration::from_millis(30_001)), "no answer from Redis within 30.001s: x");
+        assert_eq!(said(Duration::from_nanos(28_993_899)), "unavailable, gave up after 28ms: x");
+        assert_eq!(said(Duration::from_nanos(5_000)), "unavailable, gave up after 5µs: x");
+        assert_eq!(said(Duration::from_millis(30_001)), "unavailable, gave up after 30.001s: x");
         assert!(said(Duration::MAX).ends_with(".999s: x"));
     }
 }

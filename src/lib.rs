@@ -107,9 +107,12 @@
 //! 1. your clock and the server's run at the same rate within 1 %, and nobody sets the server's clock;
 //! 2. the server keeps its data for the length of a lease: no restart without persistence, no failover that loses the last
 //!    writes, no eviction (`maxmemory-policy noeviction`), nobody deletes the key;
-//! 3. everybody who takes the name does so by this protocol.
+//! 3. everybody who takes the name does so by this protocol;
+//! 4. nobody calls [`force_unlock`](ReentrantLock::force_unlock). The next holder may be granted before the old one has
+//!    heard of it: usually for a round trip, at most until its next renewal is answered; with a fixed lease, or without an
+//!    answer, until its lease ends.
 //!
-//! So ask the guard before you act. If 1 to 3 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
+//! So ask the guard before you act. If 1 to 4 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
 //!
 //! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard or attempt by more than one
 //! lease; an acquisition that ended in `Ok(None)` or an error and stays held all the same (what it may have left behind is
@@ -118,8 +121,9 @@
 //! **What no lease lock can give:** between your question to the guard and the effect of your write the process can be
 //! suspended, or the network hold the write back, for longer than the lease. Then somebody else has the lock while your write
 //! arrives. If two writers would do damage, send the fencing token along and let the receiver refuse smaller ones. With
-//! that it no longer matters whether 1 and 2 hold, nor when you asked. (A token can only go backwards if the server loses its data *and* its
-//! clock goes back.)
+//! that it no longer matters whether 1, 2 and 4 hold, nor when you asked. (A token can only go backwards if the server
+//! loses its data *and* its clock goes back. A failover can be both: a promoted replica that lacks the last writes, and
+//! whose clock is behind the old primary's by more than the failover took.)
 //!
 //! | server | survives | can grant twice after |
 //! |---|---|---|
@@ -240,7 +244,14 @@
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-//! | `in-memory` | [`InMemoryServer`](docs): test your code without Redis. Compiles Lua, so it needs a C compiler | no |
+#![cfg_attr(
+    feature = "in-memory",
+    doc = "| `in-memory` | [`InMemoryServer`]: [test your code without Redis](docs::testing). Compiles Lua, so it needs a C compiler | no |"
+)]
+#![cfg_attr(
+    not(feature = "in-memory"),
+    doc = "| `in-memory` | `InMemoryServer`: test your code without Redis. Compiles Lua, so it needs a C compiler | no |"
+)]
 //! | `fred-config` | pass a configuration of `fred` 10.1 in; outside semver | no |
 //! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
@@ -248,6 +259,11 @@
 //! Without either of the last two, an address that asks for TLS is [`Error::InvalidUrl`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+
+#[cfg(not(unix))]
+compile_error!(
+    "redis-reentrant-lock supports Unix systems only: it needs their clocks, and is tested on Linux"
+);
 
 mod acl;
 mod backend;

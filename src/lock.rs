@@ -93,7 +93,14 @@ impl Holder {
     /// The hold's name on the server, `<client uuid>:<hold id>`, as its guard gives it
     /// ([`Guard::hold_id`](crate::Guard::hold_id)).
     pub fn hold_id(&self) -> String {
-        format!("{}:{}", self.client, self.hold)
+        self.to_string()
+    }
+}
+
+/// The hold's name on the server: [`hold_id`](Holder::hold_id).
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.client, self.hold)
     }
 }
 

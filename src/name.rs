@@ -42,7 +42,10 @@ impl LockName {
         }
         let checked = Self { text: name.into(), slot: slot_of(name) };
         if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
-            return refuse("it is the key of a fence counter");
+            return refuse(
+                "it is the key of a fence counter; \
+                 use a name that does not begin with `redisson_lock_fence:{`",
+            );
         }
         Ok(checked)
     }
@@ -252,7 +255,7 @@ mod tests {
             ("a{b", "braces"),
             ("a}b", "braces"),
             ("a{}{b}", "braces"),
-            ("redisson_lock_fence:{0}", "fence counter"),
+            ("redisson_lock_fence:{0}", "does not begin with `redisson_lock_fence:{`"),
         ];
         for (name, wanted) in cases {
             let error = LockName::new(name).unwrap_err();

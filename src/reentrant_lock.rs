@@ -221,6 +221,10 @@ impl ReentrantLock {
     /// that the holder is beyond help: a live one of this crate is told and loses its hold, one of another kind
     /// goes on believing.
     ///
+    /// The next holder may be granted before the old one has heard of it: two may be at work for a moment, usually a round
+    /// trip, at most until the old one's next renewal is answered, and with a fixed lease, or without an answer, until that
+    /// lease ends. If this would do damage, check [fencing tokens](crate#the-fencing-token-at-work).
+    ///
     /// # Errors
     ///
     /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same.

@@ -108,6 +108,7 @@ impl LockClientBuilder {
     /// `redis`, and `valkeys` instead of `rediss`; `unix` is short for `redis+unix`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
     /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server without
     /// a password, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any password (its `default` user is `nopass`).
+    /// Databases are numbers from 0, the default, to 255; a cluster has no other than 0.
     ///
     /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
     /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
@@ -197,8 +198,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// A server inside this process instead of a URL, for tests. The keeper then runs on the current runtime, whose
-    /// clock (a paused one too) it follows. TLS and credentials mean nothing to it.
+    /// A server inside this process instead of a URL, for tests. The keeper then runs on the current runtime, whatever
+    /// [`keeper`](Self::keeper) says, and follows its clock, a paused one too; outside a runtime connecting is
+    /// [`Error::InvalidOption`]. TLS and credentials mean nothing to it.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
@@ -220,7 +222,9 @@ impl LockClientBuilder {
     ///
     /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`],
     /// [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] as soon as the server says so; [`Error::Unavailable`]
-    /// with what was tried and the last error when the time is over. Nothing of the client is left then.
+    /// with what was tried and the last error when the time is over; [`Error::Closed`] if the runtime of a
+    /// [`Keeper::Current`] has ended or has no timers (`enable_all`; without I/O the end is `Unavailable`). Nothing of the
+    /// client is left then.
     ///
     /// # Cancel safety
     ///
@@ -248,7 +252,8 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], a [`Keeper::Current`] outside a Tokio runtime included;
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], a [`Keeper::Current`] or an in-memory server outside a Tokio
+    /// runtime included;
     /// [`Error::Unavailable`] if the system has no thread left for the keeper.
     pub fn connect_lazy(self) -> Result<LockClient> {
         let config = self.config()?;
@@ -384,6 +389,15 @@ mod tests {
         let current = LockClient::builder().url("redis://127.0.0.1:1").keeper(Keeper::Current);
         let error = current.connect_lazy().unwrap_err();
         assert!(error.to_string().contains("Keeper::Current outside a Tokio runtime"), "{error}");
+    }
+
+    /// Which cannot be mended by another keeper: it has only this one.
+    #[cfg(feature = "in-memory")]
+    #[test]
+    fn outside_a_runtime_the_server_in_memory_is_named() {
+        let error = LockClient::builder().in_memory(&InMemoryServer::new()).connect_lazy().unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("in_memory outside a Tokio runtime") && !text.contains("Keeper"), "{text}");
     }
 
     #[test]

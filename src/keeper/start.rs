@@ -67,12 +67,9 @@ fn on_this_runtime(
     make: impl FnOnce() -> Task + Send + 'static,
     clock: Clock,
 ) -> Result<Option<AtOnce>, Error> {
-    let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
-        option: "keeper",
-        given: "Keeper::Current outside a Tokio runtime".to_owned(),
-        allowed: "Keeper::Thread there".to_owned(),
-    })?;
-    if !matches!(clock, Clock::Boot) {
+    let in_memory = !matches!(clock, Clock::Boot);
+    let runtime = Handle::try_current().map_err(|_| no_runtime(in_memory))?;
+    if in_memory {
         // In memory nothing is gained, and the order in which tasks run stays the one that tests are used to.
         runtime.spawn(async move { make().run().await.deliver() });
         return Ok(None);
@@ -80,6 +77,16 @@ fn on_this_runtime(
     let seat = Arc::new(Seat::new());
     runtime.spawn(Seated(Arc::clone(&seat)).run(make));
     Ok(Some(Box::new(move |message| poll_at_once(&seat, &runtime, message))))
+}
+
+fn no_runtime(in_memory: bool) -> Error {
+    let (option, given, allowed) = if in_memory {
+        // Its keeper runs nowhere else, whatever the keeper that was asked for.
+        ("in_memory", "outside a Tokio runtime", "connected to inside one, which drives it")
+    } else {
+        ("keeper", "Keeper::Current outside a Tokio runtime", "Keeper::Thread there")
+    };
+    Error::InvalidOption { option, given: given.to_owned(), allowed: allowed.to_owned() }
 }
 
 /// The future of a task that callers may poll, too.
