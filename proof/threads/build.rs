@@ -105,7 +105,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
 
 /// Without the page's own comment and its tests, and with the other locks.
 fn prepared(text: &str, name: &str) -> String {
-    let text = text.split("\n#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = text.split("\n#[cfg(test)]\n").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.starts_with("//!"));
     let mut text: String = lines.flat_map(|line| [line, "\n"]).collect();
     for (from, to) in SEEN {
