@@ -128,7 +128,9 @@ impl Reload {
     /// What was not sent in time.
     fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
         let commands = self.again.values_mut().chain(&mut self.held);
-        commands.flat_map(|command| command.take_late(now)).collect()
+        let late = commands.flat_map(|command| command.take_late(now)).collect();
+        self.held.retain(|command| command.first().is_some());
+        late
     }
 
     fn tickets(&self) -> impl Iterator<Item = &Ticket> {
@@ -393,7 +395,8 @@ impl Calls {
         if let Some(login) = self.login.take_if(|login| login.deadline <= now) {
             let _ = login.answer.send(Err(LATE.to_owned()));
         }
-        for ticket in self.reload.iter_mut().flat_map(|reload| reload.take_late(now)).collect::<Vec<_>>() {
+        let held = self.reload.iter_mut().flat_map(|reload| reload.take_late(now));
+        for ticket in held.chain(self.gathering.take_late(now)).collect::<Vec<_>>() {
             self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
         }
         self.finish_reload();
@@ -500,6 +503,7 @@ impl Calls {
         }
         self.gathering.note_reply(&reply);
         let replies = command.replies(reply);
+        self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);
         let mut again = Vec::new();
         for (ticket, outcome) in replies {

@@ -20,6 +20,9 @@ const FEWEST: usize = 4;
 /// With more, the server waits for them, and then this client for the server.
 const MOST: usize = 16;
 
+/// Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
+const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
+
 /// Calls that may go together, in the order in which they came.
 pub(super) struct Gathering {
     pub(super) several: Option<Several>,
@@ -71,13 +74,25 @@ impl Gathering {
         std::mem::take(&mut self.tickets)
     }
 
+    /// What was not sent in time.
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
+        let (late, others) = self.take().into_iter().partition(|ticket| ticket.deadline <= now);
+        self.tickets = others;
+        late
+    }
+
     /// What will not change by itself, and what nobody understands, is asked for once.
     pub(super) fn note_reply(&mut self, reply: &Reply) {
         self.apart |= match reply.as_ref().map_err(classify::<()>) {
-            Ok(value) => !matches!(value, Value::List(_)),
+            Ok(_) => false,
             Err(Outcome::NotExecuted(failure)) => !failure.kind.is_transient(),
             Err(_) => true,
         };
+    }
+
+    /// The same of a reply whose shape says nothing to anybody.
+    pub(super) fn note_shape(&mut self, replies: &[(Ticket, Outcome<Value>)]) {
+        self.apart |= replies.iter().any(|(_, outcome)| *outcome == STRANGE);
     }
 }
 
@@ -159,8 +174,7 @@ impl Command {
         };
         let mut replies: Vec<_> = self.tickets.iter().map(|_| next_of(&mut parts)).collect();
         if parts.next().is_some() || replies.contains(&None) {
-            // Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
-            replies.fill(Some(Outcome::Done(Value::Nil)));
+            replies.fill(Some(STRANGE));
         }
         let tickets = self.tickets.into_iter().zip(replies);
         tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))).collect()

@@ -169,7 +169,7 @@ async fn each_of_several_has_its_own_time() {
     assert!(calls.is_idle());
 }
 
-/// It has no part in the reply, and is answered without a further wake-up.
+/// It has no part in the reply.
 #[tokio::test(start_paused = true)]
 async fn what_is_late_before_it_is_sent_is_left_out() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -177,12 +177,14 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
         calls.submit(OpId(op), count(op), if op == 103 { Duration::from_millis(10) } else { LONG });
     }
     tokio::time::advance(Duration::from_millis(20)).await;
+    // Has those before it sent, without a look at the timer.
+    calls.submit(OpId(200), echo("x"), LONG);
     let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) else {
         panic!("an answer that nobody hears of");
     };
     assert!(op == OpId(103) && matches!(outcome, Outcome::NotExecuted(_)), "{op:?}: {outcome:?}");
     let sent = sent(&mut calls, &mut server).await;
-    assert!(sent.matches("EVALSHA").count() == 1 && !sent.contains("key103"), "{sent}");
+    assert!(sent.matches("EVALSHA").count() == 2 && !sent.contains("key103"), "{sent}");
     others(&mut calls, &mut server).await;
     reply(&mut server, "*14 :1 :0 :1 :1 :1 :2 :1 :4 :1 :5 :1 :6 :1 :7").await;
     let expected =
@@ -222,7 +224,7 @@ async fn what_all_were_refused_for_is_not_the_last_word_to_one_with_a_successor(
 
 #[tokio::test]
 async fn what_nobody_understands_is_not_asked_for_again() {
-    for shape in [":1", "-WHAT"] {
+    for shape in [":1", "*2 :1 :2", "-WHAT"] {
         let (mut calls, mut server) = busy(BUSY).await;
         many_alone(&mut calls, &mut server).await;
         reply(&mut server, shape).await;
@@ -275,4 +277,45 @@ async fn the_end_of_the_connection_answers_each() {
         assert!(expected, "{op}: {outcome:?}");
     }
     assert!(calls.is_idle());
+}
+
+/// The timer has rung for it, and rings again at once until it is given up.
+#[tokio::test]
+async fn what_is_late_before_it_is_sent_is_given_up_by_the_first_ring() {
+    let (mut calls, _server) = busy(0).await;
+    calls.submit(OpId(1), count(1), Duration::from_millis(10));
+    tokio::time::sleep(Duration::from_millis(40)).await;
+    tokio::task::yield_now().await;
+    // Tokio's budget would end it.
+    let once =
+        poll_fn(|cx| Poll::Ready(calls.poll_timer(cx).is_ready() && calls.poll_timer(cx).is_pending()));
+    assert!(tokio::task::unconstrained(once).await);
+    assert!(matches!(answer(&mut calls).await, (1, Outcome::NotExecuted(_))));
+}
+
+/// The timer has rung for another, which was answered first.
+#[tokio::test(start_paused = true)]
+async fn a_ring_for_another_leaves_what_may_go_together_its_time() {
+    let (mut calls, _server) = busy(0).await;
+    calls.submit(OpId(1), echo("x"), Duration::from_secs(1));
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    tokio::time::advance(Duration::from_secs(1)).await;
+    calls.submit(OpId(2), count(2), Duration::from_secs(1));
+    let woken = Arc::<Woken>::default();
+    let waker = Arc::clone(&woken).into();
+    assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_ready());
+    assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_pending());
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(woken.times(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_held_and_given_up_takes_nobody_s_place() {
+    let (mut calls, mut server) = busy(2).await;
+    reply(&mut server, "-NOSCRIPT").await;
+    sent(&mut calls, &mut server).await;
+    (0..WAITING as u64).for_each(|op| calls.submit(OpId(1_000 + op), echo("x"), Duration::from_millis(10)));
+    answers(&mut calls, WAITING).await;
+    calls.submit(OpId(90_000), echo("x"), LONG);
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
 }
