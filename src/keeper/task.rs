@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::Context;
 use std::task::Poll;
+use std::task::Waker;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -22,7 +23,6 @@ use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::OpId;
 use crate::backend::Outcome;
-use crate::backend::Value;
 use crate::cell::Directory;
 use crate::clock::Clock;
 use crate::clock::Moment;
@@ -49,6 +49,7 @@ use super::Setup;
 use super::alarm::Alarm;
 use super::desk::Desk;
 use super::shared::Left;
+use super::watch::Distance;
 use super::watch::Watch;
 
 /// Messages, and server events, that are handled before the other kind gets its turn.
@@ -64,8 +65,6 @@ const AT_ONCE_ELSEWHERE: usize = 16;
 const PART: usize = 64;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
-/// A server that answers so quickly is on the same machine, or next to it: time to wake up, twice, included.
-const NEAR: Duration = Duration::from_micros(200);
 /// What came while a thread waited for a moment is dealt with so many times in a row.
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
@@ -101,10 +100,9 @@ pub(super) struct Task {
     trouble: Option<String>,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
-    /// Since when what is on its way is.
-    sent_since: Option<Moment>,
-    /// The shortest time in which a server has answered.
-    quickest: Duration,
+    /// Callers were woken in this turn.
+    woke: bool,
+    distance: Distance,
     /// For the answer to what others wait for.
     for_answers: Watch,
     /// For the release of a lock that was just passed on.
@@ -146,8 +144,8 @@ enum Life {
 enum Turn {
     /// Nothing is left to do for now.
     Idle {
-        /// So many callers.
-        answered: usize,
+        /// Callers were.
+        woke: bool,
     },
     /// There is more to do, and it is woken for that.
     GoesOn,
@@ -179,6 +177,7 @@ impl Task {
         left: Arc<Left>,
         keeper: Keeper,
     ) -> Self {
+        let watch = Watch::new();
         Self {
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
@@ -199,10 +198,10 @@ impl Task {
             connecting: None,
             trouble: None,
             goes_on: false,
-            sent_since: None,
-            quickest: Duration::MAX,
-            for_answers: Watch::new(),
-            for_releases: Watch::new(),
+            woke: false,
+            distance: Distance::unknown(),
+            for_answers: watch.clone(),
+            for_releases: watch,
             passed_on: false,
             last: false,
             deferred: 0,
@@ -281,12 +280,12 @@ impl Task {
         self.deferred = 0;
         let last = std::mem::take(&mut self.last);
         for _ in 0..WATCHES {
-            let answered = match self.take_turn(cx) {
-                Turn::Idle { answered } => answered > 0,
+            let woke = match self.take_turn(cx) {
+                Turn::Idle { woke } => woke,
                 Turn::GoesOn => return Poll::Pending,
                 Turn::Over => return Poll::Ready(()),
             };
-            if self.here && (answered || !last) {
+            if self.here && (woke || !last) {
                 self.come_last(cx);
                 return Poll::Pending;
             }
@@ -303,13 +302,18 @@ impl Task {
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
-        let answered = self.desk.answered();
-        self.desk.wake_answered(goes_on.then(|| cx.waker()));
+        self.wake_answered(goes_on.then(|| cx.waker()));
+        let woke = std::mem::take(&mut self.woke);
         match polled {
             Poll::Ready(()) => Turn::Over,
             Poll::Pending if goes_on => Turn::GoesOn,
-            Poll::Pending => Turn::Idle { answered },
+            Poll::Pending => Turn::Idle { woke },
         }
+    }
+
+    fn wake_answered(&mut self, keeper: Option<&Waker>) {
+        self.woke |= self.desk.answered() > 0;
+        self.desk.wake_answered(keeper);
     }
 
     /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
@@ -322,8 +326,7 @@ impl Task {
 
     /// Whether others stand still until something on its way is answered, or there is much.
     fn is_awaited(&self) -> bool {
-        let passes_on = |command| matches!(command, &Command::HandOff { .. });
-        self.quickest <= NEAR && (self.sent.len() >= BUSY || self.sent.values().any(passes_on))
+        self.distance.is_near() && (self.sent.len() >= BUSY || self.sent.values().any(passes_on))
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
@@ -370,7 +373,7 @@ impl Task {
             }
             if self.sent.len() < FEW {
                 // Nobody else is about to be answered.
-                self.desk.wake_answered(None);
+                self.wake_answered(None);
             }
             if self.desk.answered() >= enough {
                 break;
@@ -470,12 +473,13 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
-                self.note_answer(now, &command, &outcome);
+                self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
+                self.passed_on = !self.here && self.distance.is_near() && passes_on(&command);
                 Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
             BackendEvent::Down { server, cause } => {
-                self.quickest = Duration::MAX;
+                self.distance = Distance::unknown();
                 self.trouble = Some(cause.clone());
                 Event::Down { server, cause }
             }
@@ -499,13 +503,6 @@ impl Task {
         self.handle(now, event);
     }
 
-    fn note_answer(&mut self, now: Moment, command: &Command, outcome: &Outcome<Value>) {
-        let since = self.sent_since.take().filter(|_| matches!(outcome, Outcome::Done(_)));
-        self.quickest = since.map_or(self.quickest, |since| self.quickest.min(now.since(since)));
-        let near = self.quickest <= NEAR;
-        self.passed_on = near && !self.here && matches!(command, Command::HandOff { .. });
-    }
-
     // ---- the engine
 
     fn handle(&mut self, now: Moment, event: Event) {
@@ -516,7 +513,7 @@ impl Task {
         while let Some(event) = next {
             self.engine.handle(now, event, &mut effects);
             for effect in effects.drain(..) {
-                events.extend(self.perform(effect));
+                events.extend(self.perform(now, effect));
             }
             next = events.pop_front();
         }
@@ -524,11 +521,11 @@ impl Task {
     }
 
     /// Does what the engine wants. What the engine is to be told in return comes back.
-    fn perform(&mut self, effect: Effect) -> Option<Event> {
+    fn perform(&mut self, now: Moment, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Send { op, to, command, timeout } => {
                 if self.sent.is_empty() {
-                    self.sent_since = Some(self.clock.now());
+                    self.distance.sent_alone(now);
                 }
                 self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
@@ -612,6 +609,11 @@ impl Task {
             tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
         }
     }
+}
+
+/// Whether it lets somebody have a lock in another's place.
+fn passes_on(command: &Command) -> bool {
+    matches!(command, Command::HandOff { .. })
 }
 
 /// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.

@@ -48,7 +48,7 @@ use super::start;
 /// No server is there, and none will be.
 #[derive(Default)]
 pub(super) struct Nowhere {
-    first: Option<BackendEvent>,
+    pub(super) first: Option<BackendEvent>,
     panics: Arc<AtomicBool>,
     polls: Arc<AtomicUsize>,
     /// How often it was asked what the runtime had not told of.

@@ -7,6 +7,8 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 use std::time::Instant;
 
+use crate::clock::Moment;
+
 /// Twice what a server on the same machine takes to wake up and answer. Nothing else of a runtime runs meanwhile: Tokio's
 /// own advice is to give it its turn after 10 to 100 µs.
 const MOMENT: Duration = Duration::from_micros(80);
@@ -15,7 +17,7 @@ const LOOKS: usize = 4;
 /// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
 const MOST_IN_VAIN: u32 = 10;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Watch {
     /// In a row.
     in_vain: u32,
@@ -63,6 +65,38 @@ fn appears(mut is_there: impl FnMut() -> bool) -> bool {
     }
 }
 
+/// A server that answers so quickly is on the same machine, or next to it: time to wake up, twice, included.
+pub(super) const NEAR: Duration = Duration::from_micros(200);
+
+/// How far the server is, by its quickest answer: others may have waited behind those before them.
+#[derive(Debug)]
+pub(super) struct Distance {
+    /// When the oldest of what is on its way was sent, while nothing else was.
+    sent_at: Option<Moment>,
+    quickest: Duration,
+}
+
+impl Distance {
+    pub(super) fn unknown() -> Self {
+        Self { sent_at: None, quickest: Duration::MAX }
+    }
+
+    pub(super) fn sent_alone(&mut self, now: Moment) {
+        self.sent_at = Some(now);
+    }
+
+    /// What was refused here, or given up, says nothing about the server.
+    pub(super) fn settled(&mut self, now: Moment, answered: bool) {
+        if let Some(sent_at) = self.sent_at.take().filter(|_| answered) {
+            self.quickest = self.quickest.min(now.since(sent_at));
+        }
+    }
+
+    pub(super) fn is_near(&self) -> bool {
+        self.quickest <= NEAR
+    }
+}
+
 #[cfg(test)]
 impl Watch {
     /// As on a machine with several cores.
@@ -103,6 +137,21 @@ mod tests {
         assert_eq!(looks(&mut watch, 10 << 10), 10, "it never gives up");
         assert!(watch.keep(|| true) && watch.is_due(), "it is worth it again");
         assert_eq!(looks(&mut watch, 3), 2, "once in vain is by chance");
+    }
+
+    #[test]
+    fn only_what_the_server_has_answered_says_how_far_it_is() {
+        let begin = Moment(1);
+        let mut distance = Distance::unknown();
+        let mut near = |after: Duration, answered: bool| {
+            distance.sent_alone(begin);
+            distance.settled(begin.plus(after), answered);
+            distance.is_near()
+        };
+        assert!(!near(Duration::ZERO, false), "no server has said so");
+        assert!(!near(2 * NEAR, true));
+        assert!(near(NEAR, true));
+        assert!(near(9 * NEAR, true), "once is enough: others may have been before it");
     }
 
     #[test]

@@ -499,9 +499,11 @@ impl Calls {
         let whole = reply.is_err();
         match &reply {
             Ok(_) => self.heard(),
-            Err(error) => self.note_error(error),
+            Err(error) => {
+                self.note_error(error);
+                self.gathering.note_refusal(error);
+            }
         }
-        self.gathering.note_reply(&reply);
         let replies = command.replies(reply);
         self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);

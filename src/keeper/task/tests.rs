@@ -25,15 +25,24 @@ fn task(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
 }
 
 fn task_with_mailbox(keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender<Message>) {
-    let backend = Nowhere::default();
+    task_on(Nowhere::default(), keeper)
+}
+
+fn task_on(backend: Nowhere, keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender<Message>) {
     let looks = Arc::clone(&backend.looks);
     let (mailbox, messages) = tokio::sync::mpsc::unbounded_channel();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
     let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
     task.for_answers = Watch::with_cores();
     task.for_releases = Watch::with_cores();
-    task.quickest = NEAR;
+    bring_near(&mut task);
     (task, looks, mailbox)
+}
+
+/// Its server has answered at once.
+fn bring_near(task: &mut Task) {
+    task.distance.sent_alone(Moment::NEVER);
+    task.distance.settled(Moment::NEVER, true);
 }
 
 fn connect(number: u64) -> Message {
@@ -60,7 +69,7 @@ fn looks(keeper: Keeper, commands: Vec<Command>, polls: usize) -> Vec<bool> {
         task.sent.insert(OpId(number), command);
     }
     let mut poll = || {
-        assert!(task.poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
         looks.load(Ordering::SeqCst) > 0
     };
     (0..polls).map(|_| poll()).collect()
@@ -80,10 +89,14 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
 
 #[tokio::test]
 async fn callers_who_were_answered_run_first_if_they_run_here() {
-    for (keeper, looks_at_once) in [(Keeper::Current, false), (Keeper::Thread, true)] {
-        let (mut task, looks) = task(keeper);
+    let kinds = [(Keeper::Current, false), (Keeper::Thread, true)];
+    // With few on their way they are woken between two events, otherwise at the end of a turn.
+    for ((keeper, looks_at_once), event) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut backend = Nowhere::default();
+        backend.first = event.then_some(BackendEvent::PubSubDown);
+        let (mut task, looks, _mailbox) = task_on(backend, keeper);
         task.sent.insert(OpId(1), hand_off());
-        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut cx = Context::from_waker(Waker::noop());
         task.last = true;
         let (slot, ticket) = slot();
         assert!(slot.poll_take(&mut cx).is_pending());
@@ -132,7 +145,7 @@ async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
 #[tokio::test]
 async fn what_is_in_the_mailbox_goes_first() {
     let (mut task, _, mailbox) = task_with_mailbox(Keeper::Current);
-    let mut cx = Context::from_waker(std::task::Waker::noop());
+    let mut cx = Context::from_waker(Waker::noop());
     let mut last_asked = |before: u64| {
         (0..before).for_each(|number| mailbox.send(connect(number)).unwrap());
         let mut message = Some(connect(u64::MAX));
@@ -145,30 +158,24 @@ async fn what_is_in_the_mailbox_goes_first() {
 }
 
 #[tokio::test]
-async fn only_a_server_that_has_answered_quickly_is_waited_for() {
-    let answer = |task: &mut Task, after: Duration, outcome| {
-        task.perform(Effect::Send {
-            op: OpId(1),
-            to: ServerId::ONLY,
-            command: Command::Ping,
-            timeout: Duration::from_secs(1),
-        });
-        let since = task.sent_since.expect("it is alone");
-        let command = task.sent.remove(&OpId(1)).expect("it was sent");
-        task.note_answer(since.plus(after), &command, &outcome);
-        task.sent.insert(OpId(2), hand_off());
-        let awaited = task.is_awaited();
-        task.sent.clear();
-        awaited
-    };
+async fn only_a_server_that_is_near_is_waited_for() {
     let (mut task, _) = task(Keeper::Current);
-    task.quickest = Duration::MAX;
-    let done = || Outcome::Done(Value::Nil);
-    let refused = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
-    assert!(!answer(&mut task, Duration::ZERO, refused), "no server has said so");
-    assert!(!answer(&mut task, 2 * NEAR, done()));
-    assert!(answer(&mut task, NEAR, done()));
-    assert!(answer(&mut task, 9 * NEAR, done()), "once is enough: others may have been before it");
+    task.sent.insert(OpId(1), hand_off());
+    assert!(task.is_awaited());
     task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
-    assert!(!answer(&mut task, 2 * NEAR, done()), "another may have taken its place");
+    assert!(!task.is_awaited(), "another may have taken its place");
+    task.sent.clear();
+    let ping = Effect::Send {
+        op: OpId(2),
+        to: ServerId::ONLY,
+        command: Command::Ping,
+        timeout: Duration::from_secs(1),
+    };
+    task.perform(Moment::NEVER, ping);
+    let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
+    task.on_backend(BackendEvent::Replied { op: OpId(2), server: ServerId::ONLY, outcome });
+    task.sent.insert(OpId(3), hand_off());
+    assert!(!task.is_awaited(), "no server has said so");
+    bring_near(&mut task);
+    assert!(task.is_awaited());
 }

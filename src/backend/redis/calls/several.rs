@@ -1,5 +1,6 @@
 //! Calls that go in one script. Each is answered by itself, within its own time, as if it had gone by itself.
 
+use fred::error::Error as FredError;
 use smallvec::SmallVec;
 use smallvec::smallvec;
 use tokio::time::Instant;
@@ -82,11 +83,10 @@ impl Gathering {
     }
 
     /// What will not change by itself, and what nobody understands, is asked for once.
-    pub(super) fn note_reply(&mut self, reply: &Reply) {
-        self.apart |= match reply.as_ref().map_err(classify::<()>) {
-            Ok(_) => false,
-            Err(Outcome::NotExecuted(failure)) => !failure.kind.is_transient(),
-            Err(_) => true,
+    pub(super) fn note_refusal(&mut self, error: &FredError) {
+        self.apart |= match classify::<()>(error) {
+            Outcome::NotExecuted(failure) => !failure.kind.is_transient(),
+            Outcome::Done(()) | Outcome::Unknown(_) => true,
         };
     }
 

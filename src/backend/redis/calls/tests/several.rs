@@ -280,12 +280,11 @@ async fn the_end_of_the_connection_answers_each() {
 }
 
 /// The timer has rung for it, and rings again at once until it is given up.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_late_before_it_is_sent_is_given_up_by_the_first_ring() {
     let (mut calls, _server) = busy(0).await;
     calls.submit(OpId(1), count(1), Duration::from_millis(10));
-    tokio::time::sleep(Duration::from_millis(40)).await;
-    tokio::task::yield_now().await;
+    tokio::time::advance(Duration::from_millis(40)).await;
     // Tokio's budget would end it.
     let once =
         poll_fn(|cx| Poll::Ready(calls.poll_timer(cx).is_ready() && calls.poll_timer(cx).is_pending()));
