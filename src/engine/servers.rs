@@ -46,7 +46,7 @@ impl Server {
     pub(crate) fn last_trouble(&self) -> String {
         match &self.trouble {
             Some(trouble) => trouble.clone(),
-            None if self.up => "connected, but the answer did not come in time".to_owned(),
+            None if self.up => "connected, but no answer came in time".to_owned(),
             None => "not connected".to_owned(),
         }
     }
