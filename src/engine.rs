@@ -14,6 +14,7 @@
 //! | `requests`     | queries, force-unlock, readiness, shutdown                        |
 
 mod acquiring;
+mod by_id;
 mod cleanup;
 mod drops;
 pub(crate) mod event;
@@ -49,6 +50,7 @@ use crate::backend::ServerId;
 use crate::cell::Directory;
 use crate::clock::Moment;
 use crate::config::Config;
+use crate::engine::by_id::ById;
 use crate::engine::cleanup::Cleanup;
 use crate::engine::drops::Drops;
 use crate::engine::event::Answer;
@@ -90,12 +92,12 @@ pub(crate) struct Engine {
     now: Moment,
     effects: Vec<Effect>,
 
-    names: BTreeMap<u64, Box<Name>>,
+    names: ById<u64, Box<Name>>,
     keys: HashMap<LockName, u64>,
-    holds: BTreeMap<u64, Box<Hold>>,
+    holds: ById<u64, Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
     unsent: BTreeSet<u64>,
-    waiters: BTreeMap<RequestId, Waiter>,
+    waiters: ById<RequestId, Waiter>,
     /// Answered with a grant of this hold, not known to be picked up.
     granted: Map<RequestId, u64>,
     queries: BTreeMap<RequestId, Query>,
@@ -195,11 +197,11 @@ impl Engine {
             counters,
             now: Moment::ZERO,
             effects: Vec::new(),
-            names: BTreeMap::new(),
+            names: ById::default(),
             keys: HashMap::new(),
-            holds: BTreeMap::new(),
+            holds: ById::default(),
             unsent: BTreeSet::new(),
-            waiters: BTreeMap::new(),
+            waiters: ById::default(),
             granted: Map::default(),
             queries: BTreeMap::new(),
             verifications: BTreeMap::new(),
@@ -259,6 +261,11 @@ impl Engine {
         !self.holds.is_empty()
     }
 
+    /// Whether somebody here waits for it.
+    pub(crate) fn has_waiters(&self, lock: &LockName) -> bool {
+        self.keys.get(lock).and_then(|key| self.names.get(key)).is_some_and(|name| name.has_waiters())
+    }
+
     /// Nothing is remembered of what is over.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -287,7 +294,7 @@ impl Engine {
                 self.on_query(request, requests::Asking::Force { name, from });
             }
             Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
-            Event::Probe { probe, request } => self.on_probe(request, probe),
+            Event::Probe { probe, request } => self.on_probe(request, *probe),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
             Event::PickedUp { request } => self.on_picked_up(request),
             Event::Withdrawn { request } => self.on_withdrawn(request),

@@ -344,7 +344,7 @@ impl Flight<'_> {
 
     /// The outer error is the end of the client.
     async fn probe(&self, command: Command, listen: Option<Listen>) -> Result<Result<Probed>> {
-        let probe = Probe { name: self.name.clone(), command, listen };
+        let probe = Box::new(Probe { name: self.name.clone(), command, listen });
         match self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await {
             Answer::Probed(probed) => Ok(Ok(probed)),
             Answer::Failed(Error::Closed) => Err(Error::Closed),

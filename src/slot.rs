@@ -74,6 +74,11 @@ impl Wakes {
         self.0.len()
     }
 
+    /// Whoever was answered last is to be woken with these instead.
+    pub(crate) fn leave_last_to(&mut self, others: &mut Self) {
+        others.0.extend(self.0.pop_back());
+    }
+
     /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
     pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
         while self.0.len() > 1 {

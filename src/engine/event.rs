@@ -109,9 +109,9 @@ pub(crate) enum Event {
     Ping {
         request: RequestId,
     },
-    /// One command of a preflight.
+    /// One command of a preflight. Apart: every event would be as large.
     Probe {
-        probe: Probe,
+        probe: Box<Probe>,
         request: RequestId,
     },
     /// Release everything, then finish; at `until` at the latest.

@@ -70,9 +70,7 @@ impl Engine {
     pub(super) fn on_routes(&mut self, routes: Routes) {
         let before = self.servers.reroute(routes.clone());
         let moved = |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
-        let doubtful: Vec<u64> =
-            self.holds.values().filter(|hold| moved(&hold.lock)).map(|hold| hold.id).collect();
-        for id in doubtful {
+        for id in self.holds.ids(|hold| moved(&hold.lock)) {
             self.doubt(id);
         }
         self.servers.forget_unused();
@@ -95,8 +93,7 @@ impl Engine {
         for id in dead {
             self.send_cleanup(id);
         }
-        let holds: Vec<u64> =
-            self.holds.values().filter(|hold| here(self, &hold.lock)).map(|hold| hold.id).collect();
+        let holds = self.holds.ids(|hold| here(self, &hold.lock));
         for &id in &holds {
             self.resume_release(id);
         }
@@ -106,9 +103,7 @@ impl Engine {
         for &id in &holds {
             self.advance(id);
         }
-        let names: Vec<u64> =
-            self.names.iter().filter(|(_, name)| here(self, &name.lock)).map(|(key, _)| *key).collect();
-        for key in names {
+        for key in self.names.ids(|name| here(self, &name.lock)) {
             let Some(name) = self.names.get_mut(&key) else { continue };
             name.forget_turns();
             if let Some(contest) = name.known_contest() {
@@ -175,13 +170,11 @@ impl Engine {
     }
 
     pub(super) fn holds_at(&self, server: ServerId) -> Vec<u64> {
-        let here = self.holds.values().filter(|hold| self.servers.id_of(&hold.lock) == server);
-        here.map(|hold| hold.id).collect()
+        self.holds.ids(|hold| self.servers.id_of(&hold.lock) == server)
     }
 
     fn names_at(&self, server: ServerId) -> Vec<u64> {
-        let here = self.names.iter().filter(|(_, name)| self.servers.id_of(&name.lock) == server);
-        here.map(|(key, _)| *key).collect()
+        self.names.ids(|name| self.servers.id_of(&name.lock) == server)
     }
 
     // ---- outages
@@ -278,11 +271,8 @@ impl Engine {
 
     /// Begins to watch the waits, if there is trouble anywhere.
     fn look_at_waits(&mut self) {
-        let open: Vec<_> = self
-            .waiters
-            .keys()
-            .filter_map(|request| self.patience_of(*request).map(|(at, trouble)| (at, *request, trouble)))
-            .collect();
+        let limit = |request| self.patience_of(request).map(|(at, trouble)| (at, request, trouble));
+        let open: Vec<_> = self.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
         let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
         self.patience.make(self.now, watched);
@@ -314,8 +304,7 @@ impl Engine {
         self.patience.unlocks = self.now;
         let (now, limit) = (self.now, self.config.outage_limit);
         let mut next: Option<Moment> = None;
-        let holds: Vec<u64> = self.holds.keys().copied().collect();
-        for id in holds {
+        for id in self.holds.ids(|_| true) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             let server = self.servers.id_of(&hold.lock);
             let Some(outage) = self.servers.get(server).and_then(Server::outage_since) else { continue };
@@ -543,9 +532,7 @@ impl Engine {
 
     /// Somebody says that a hold of ours was taken away: ask the server.
     fn on_force_hint(&mut self, lock: &str) {
-        let hinted: Vec<u64> =
-            self.holds.values().filter(|hold| hold.lock.as_str() == lock).map(|hold| hold.id).collect();
-        for id in hinted {
+        for id in self.holds.ids(|hold| hold.lock.as_str() == lock) {
             if let Some(hold) = self.holds.get_mut(&id) {
                 hold.force_hint = true;
             }

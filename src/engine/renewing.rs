@@ -351,9 +351,7 @@ impl Engine {
 
     /// All holds are asked about: messages may have been missed.
     pub(super) fn verify_all(&mut self) {
-        let live: Vec<u64> =
-            self.holds.values().filter(|hold| hold.state.is_live()).map(|hold| hold.id).collect();
-        for id in live {
+        for id in self.holds.ids(|hold| hold.state.is_live()) {
             self.verify_now(id);
         }
     }

@@ -320,19 +320,16 @@ impl Engine {
         self.stopping = Some(Stopping { request, finished: false });
         self.timers.set(TimerKey::Shutdown, until);
         self.close_waits();
-        let holds: Vec<u64> = self.holds.keys().copied().collect();
-        for id in holds {
+        for id in self.holds.ids(|_| true) {
             self.close_hold(id);
         }
-        let keys: Vec<u64> = self.names.keys().copied().collect();
-        for key in keys {
+        for key in self.names.ids(|_| true) {
             self.forget_channel(key);
         }
     }
 
     fn close_waits(&mut self) {
-        let waiting: Vec<RequestId> = self.waiters.keys().copied().collect();
-        for request in waiting {
+        for request in self.waiters.ids(|_| true) {
             self.end_wait(request, Answer::Failed(Error::Closed));
         }
         let open: Vec<RequestId> = self.queries.keys().copied().collect();
@@ -367,7 +364,7 @@ impl Engine {
     /// The locks that a server may still have for this client.
     pub(crate) fn unreleased(&self) -> Vec<LockName> {
         let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && !self.unsent.contains(&hold.id);
-        let held = self.holds.values().filter(|hold| ours(hold)).map(|hold| hold.lock.clone());
+        let held = self.holds.unordered().filter(|hold| ours(hold)).map(|hold| hold.lock.clone());
         let names: BTreeSet<LockName> =
             held.chain(self.cleanup.iter().map(|(_, dead)| dead.lock.clone())).collect();
         names.into_iter().collect()
@@ -389,9 +386,11 @@ impl Engine {
         }
         stopping.finished = true;
         let request = stopping.request;
-        let pending: Vec<_> = self.holds.values_mut().flat_map(|hold| hold.take_unlocks(|_| true)).collect();
-        for unlock in pending {
-            self.fail(unlock.request, Error::Closed);
+        for id in self.holds.ids(|_| true) {
+            let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
+            for unlock in unlocks.into_iter().flatten() {
+                self.fail(unlock.request, Error::Closed);
+            }
         }
         if let Some(request) = request {
             self.answer(request, Answer::ShutDown { unreleased });

@@ -23,6 +23,8 @@ pub(crate) struct Desk {
     granted: VecDeque<RequestId>,
     /// Those who have been answered.
     wakes: Wakes,
+    /// Those who have been, too, and let others go first.
+    last: Wakes,
 }
 
 impl Desk {
@@ -88,6 +90,21 @@ impl Desk {
     /// Wakes them, and the keeper itself if it goes on.
     pub(crate) fn wake_answered(&mut self, keeper: Option<&Waker>) {
         self.wakes.wake_all(keeper);
+    }
+
+    /// Whoever was answered last is not woken with the others, but by whoever asks who goes last.
+    pub(crate) fn let_others_go_first(&mut self) {
+        self.wakes.leave_last_to(&mut self.last);
+    }
+
+    /// Who let others go first: to be dropped, which wakes them.
+    pub(crate) fn who_goes_last(&mut self) -> Wakes {
+        std::mem::take(&mut self.last)
+    }
+
+    /// Whether somebody is still to be woken who let others go first.
+    pub(crate) fn has_who_goes_last(&self) -> bool {
+        self.last.len() > 0
     }
 
     pub(crate) fn is_open(&self, request: RequestId) -> bool {

@@ -107,7 +107,9 @@ pub(super) struct Task {
     for_answers: Watch,
     /// For the release of a lock that was just passed on.
     for_releases: Watch,
-    /// The last answer passed a lock on, to somebody on another thread.
+    /// Since when somebody who was answered lets others go first.
+    first_since: Moment,
+    /// The last answer passed a lock on.
     passed_on: bool,
     /// The other tasks of this thread go before its own future's next poll.
     last: bool,
@@ -202,6 +204,7 @@ impl Task {
             distance: Distance::unknown(),
             for_answers: watch.clone(),
             for_releases: watch,
+            first_since: Moment::NEVER,
             passed_on: false,
             last: false,
             deferred: 0,
@@ -299,9 +302,17 @@ impl Task {
 
     /// Does what there is to do, and wakes whom it answered.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> Turn {
+        let last = self.desk.who_goes_last();
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
+        if last.len() > 0 {
+            self.for_releases.took(self.clock.now().since(self.first_since));
+            drop(last);
+        }
+        if self.desk.has_who_goes_last() {
+            behind_others(cx);
+        }
         self.wake_answered(goes_on.then(|| cx.waker()));
         let woke = std::mem::take(&mut self.woke);
         match polled {
@@ -326,12 +337,13 @@ impl Task {
 
     /// Whether others stand still until something on its way is answered, or there is much.
     fn is_awaited(&self) -> bool {
-        self.distance.is_near() && (self.sent.len() >= BUSY || self.sent.values().any(passes_on))
+        self.distance.is_near()
+            && (self.sent.len() >= BUSY || self.sent.values().any(|command| passed_on_by(command).is_some()))
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
     fn keep_watch(&mut self) -> bool {
-        let (awaited, passed_on) = (self.is_awaited(), std::mem::take(&mut self.passed_on));
+        let (awaited, passed_on) = (self.is_awaited(), std::mem::take(&mut self.passed_on) && !self.here);
         let Self { backend, messages, for_answers, for_releases, .. } = self;
         if awaited {
             // Who comes last has asked.
@@ -470,11 +482,14 @@ impl Task {
 
     fn on_backend(&mut self, event: BackendEvent) {
         let now = self.clock.now();
+        let answered = self.desk.answered();
+        let mut passed_on = None;
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
-                self.passed_on = !self.here && self.distance.is_near() && passes_on(&command);
+                passed_on = passed_on_by(&command).filter(|_| self.distance.is_near()).cloned();
+                self.passed_on = passed_on.is_some();
                 Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
@@ -501,6 +516,18 @@ impl Task {
             BackendEvent::Closed => return,
         };
         self.handle(now, event);
+        if let Some(name) = passed_on.filter(|_| self.here && self.desk.answered() == answered + 2) {
+            self.let_next_holder_go_first(now, &name);
+        }
+    }
+
+    /// Whoever has passed a lock on goes on once the next holder, who was answered before, has had its turn on this thread,
+    /// and has passed it on, too. Without others who wait for it, the next holder could pass it on to nobody else.
+    fn let_next_holder_go_first(&mut self, now: Moment, name: &LockName) {
+        if self.engine.has_waiters(name) && self.for_releases.is_due() {
+            self.desk.let_others_go_first();
+            self.first_since = now;
+        }
     }
 
     // ---- the engine
@@ -513,7 +540,9 @@ impl Task {
         while let Some(event) = next {
             self.engine.handle(now, event, &mut effects);
             for effect in effects.drain(..) {
-                events.extend(self.perform(now, effect));
+                if let Some(event) = self.perform(now, effect) {
+                    events.push_back(event);
+                }
             }
             next = events.pop_front();
         }
@@ -611,9 +640,12 @@ impl Task {
     }
 }
 
-/// Whether it lets somebody have a lock in another's place.
-fn passes_on(command: &Command) -> bool {
-    matches!(command, Command::HandOff { .. })
+/// The lock that it lets somebody have in another's place.
+fn passed_on_by(command: &Command) -> Option<&LockName> {
+    match command {
+        Command::HandOff { name, .. } => Some(name),
+        _ => None,
+    }
 }
 
 /// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.

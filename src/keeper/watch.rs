@@ -12,6 +12,8 @@ use crate::clock::Moment;
 /// Twice what a server on the same machine takes to wake up and answer. Nothing else of a runtime runs meanwhile: Tokio's
 /// own advice is to give it its turn after 10 to 100 µs.
 const MOMENT: Duration = Duration::from_micros(80);
+/// What others may do meanwhile if they go first. Who computes or blocks for longer is not let go first.
+const TURN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 4;
 /// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
@@ -43,9 +45,18 @@ impl Watch {
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
         let seen = appears(is_there);
+        self.note(seen);
+        seen
+    }
+
+    /// The same for who let others have their turn meanwhile.
+    pub(super) fn took(&mut self, time: Duration) {
+        self.note(time <= TURN);
+    }
+
+    fn note(&mut self, seen: bool) {
         self.in_vain = if seen { 0 } else { (self.in_vain + 1).min(MOST_IN_VAIN) };
         self.left_out = (1 << self.in_vain) - 1;
-        seen
     }
 }
 

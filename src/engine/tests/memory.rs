@@ -21,8 +21,8 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Hand {
     /// Whether nothing is kept but the name and the hold themselves.
     fn is_calm(&self) -> bool {
-        let names = self.engine.names.values().all(|name| name.is_calm());
-        names && self.engine.holds.values().all(|hold| hold.is_calm())
+        let names = self.engine.names.unordered().all(|name| name.is_calm());
+        names && self.engine.holds.unordered().all(|hold| hold.is_calm())
     }
 }
 
@@ -30,6 +30,7 @@ impl Hand {
 fn records_are_as_large_as_they_have_to_be() {
     assert!(size_of::<Hold>() <= 232, "{}", size_of::<Hold>());
     assert!(size_of::<Name>() <= 88, "{}", size_of::<Name>());
+    assert!(size_of::<Event>() <= 104, "{}", size_of::<Event>());
 }
 
 #[test]
@@ -86,8 +87,9 @@ fn a_lock_that_was_waited_for_is_calm_once_it_is_only_held() {
 fn who_has_shown_his_guard_needs_no_timer_for_it() {
     let mut hand = Hand::new();
     let (level, _) = hand.hold(1);
-    let offer =
-        |hand: &Hand| hand.engine.holds.keys().any(|id| hand.engine.timers.is_set(TimerKey::Offer(*id)));
+    let offer = |hand: &Hand| {
+        hand.engine.holds.unordered().any(|hold| hand.engine.timers.is_set(TimerKey::Offer(hold.id)))
+    };
     assert!(offer(&hand));
     let inner = hand.re_enter(1);
     hand.event(Event::PickedUp { request: level });
