@@ -19,11 +19,15 @@
     {-9, time, n}            ARGV[n] not allowed
 ]]
 local lock, fence = KEYS[1], KEYS[2]
-local field = ARGV[1]
+local field, count, lease, not_after = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local count, lease, not_after = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Redis 7.0 takes long to write a number out; several calls share one text.
+local now_text = now
+-- From here on several do the same.
+local lease_text = lease
+count, lease, not_after = tonumber(count), tonumber(lease), tonumber(not_after)
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 1 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
 if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then return {-9, now, 3} end
@@ -70,10 +74,10 @@ if last then
 end
 
 -- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
-redis.call("SET", fence, token)
+redis.call("SET", fence, token == now and now_text or token)
 if not mine then redis.call("HSET", lock, field, "1") end
 if pttl < lease then
-  local done = redis.pcall("PEXPIRE", lock, lease)
+  local done = redis.pcall("PEXPIRE", lock, lease_text)
   if type(done) == "table" then
     if not mine then redis.call("DEL", lock) end
     return {err = string.format("%s (PEXPIRE)", done.err)}

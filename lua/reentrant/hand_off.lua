@@ -75,6 +75,6 @@ if count_to then
 end
 redis.call("DEL", lock)
 local set = redis.pcall("HSET", lock, to, "1")
-if type(set) ~= "table" then set = redis.pcall("PEXPIRE", lock, lease) end
+if type(set) ~= "table" then set = redis.pcall("PEXPIRE", lock, ARGV[3]) end
 if type(set) == "table" then return {2, now, release()} end
 return {1, now, token}

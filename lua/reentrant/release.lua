@@ -15,11 +15,12 @@
     {-9, time, n}         ARGV[n] not allowed
 ]]
 local lock = KEYS[1]
-local field, channel, verb = ARGV[1], ARGV[3], ARGV[4]
+local field, count, channel, verb = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-local count = tonumber(ARGV[2])
+-- From here on several do the same.
+count = tonumber(count)
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 0 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
 if not channel or #channel == 0 then return {-9, now, 3} end

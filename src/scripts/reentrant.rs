@@ -14,10 +14,8 @@ use crate::backend::words::Words;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
 
-/// How a script asks for the time. One of several does not: it is told.
-const CLOCK: &str = r#"local clock = redis.call("TIME")
-local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
-"#;
+/// What follows in a script is done by several, too: they know its keys and arguments, and the time.
+const COMMON: &str = "-- From here on several do the same.\n";
 
 /// Bytes that the arguments of most scripts have, or more.
 const USUAL: usize = 128;
@@ -43,14 +41,12 @@ pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
 /// Runs several of the first two, by their own texts.
 static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
     let Script { name, source } = script!("several/reentrant");
-    let source = source.replace("-- acquire.lua", &body(&ACQUIRE)).replace("-- release.lua", &body(&RELEASE));
+    let source = source.replace("-- acquire.lua", body(&ACQUIRE)).replace("-- release.lua", body(&RELEASE));
     Script { name, source: source.leak() }
 });
 
-/// What a script does when it knows the time.
-fn body(script: &Script) -> String {
-    let (_, body) = script.source.split_once("]]\n").unwrap_or_default();
-    body.replace(CLOCK, "")
+fn body(script: &Script) -> &'static str {
+    script.source.split_once(COMMON).map_or(script.source, |(_, body)| body)
 }
 
 /// Which calls may be run together.

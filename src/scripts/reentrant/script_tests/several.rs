@@ -153,6 +153,6 @@ fn it_is_made_of_the_texts_of_both() {
     for script in [&ACQUIRE, &RELEASE] {
         let last = script.source.trim_end().lines().last().expect("a line");
         assert!(source.contains(last), "{}", script.name);
-        assert_eq!(script.source.matches(crate::scripts::reentrant::CLOCK).count(), 1, "{}", script.name);
+        assert_eq!(script.source.matches(crate::scripts::reentrant::COMMON).count(), 1, "{}", script.name);
     }
 }
