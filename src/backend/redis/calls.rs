@@ -288,15 +288,17 @@ impl Calls {
 
     /// What was submitted since the connection was looked at last: the others of its kind have come by now.
     fn send_gathered(&mut self) {
-        let gathered = self.gathering.take();
+        let mut gathered = self.gathering.take();
         if gathered.is_empty() {
             return;
         }
         let now = Instant::now();
         if self.gathering.goes_together(&gathered) && self.is_busy() {
-            return self.send(Command::of_several(gathered), now);
+            self.send(Command::of_several(gathered.drain(..)), now);
+        } else {
+            gathered.drain(..).for_each(|ticket| self.send(Command::of(ticket), now));
         }
-        gathered.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
+        self.gathering.reuse(gathered);
     }
 
     /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.

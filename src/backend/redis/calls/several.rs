@@ -75,6 +75,12 @@ impl Gathering {
         std::mem::take(&mut self.tickets)
     }
 
+    /// The list that was taken, emptied: for its memory.
+    pub(super) fn reuse(&mut self, mut list: Vec<Ticket>) {
+        list.append(&mut self.tickets);
+        self.tickets = list;
+    }
+
     /// What was not sent in time.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
         let (late, others) = self.take().into_iter().partition(|ticket| ticket.deadline <= now);
@@ -109,8 +115,8 @@ impl Command {
         Self { tickets: smallvec![Some(ticket)], together: false, whole: false }
     }
 
-    pub(super) fn of_several(tickets: Vec<Ticket>) -> Self {
-        Self { tickets: tickets.into_iter().map(Some).collect(), together: true, whole: false }
+    pub(super) fn of_several(tickets: impl Iterator<Item = Ticket>) -> Self {
+        Self { tickets: tickets.map(Some).collect(), together: true, whole: false }
     }
 
     /// Those still to be answered.
@@ -176,8 +182,10 @@ impl Command {
         if parts.next().is_some() || replies.contains(&None) {
             replies.fill(Some(STRANGE));
         }
+        let mut answered = Vec::with_capacity(self.tickets.len());
         let tickets = self.tickets.into_iter().zip(replies);
-        tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))).collect()
+        answered.extend(tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))));
+        answered
     }
 }
 
