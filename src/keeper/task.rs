@@ -179,7 +179,7 @@ impl Task {
         left: Arc<Left>,
         keeper: Keeper,
     ) -> Self {
-        let watch = Watch::new();
+        let here = keeper == Keeper::Current;
         Self {
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
@@ -189,7 +189,7 @@ impl Task {
             directory,
             left,
             desk: Desk::default(),
-            here: keeper == Keeper::Current,
+            here,
             least_at_once: match keeper {
                 Keeper::Thread => AT_ONCE_ELSEWHERE,
                 Keeper::Current => AT_ONCE,
@@ -202,8 +202,8 @@ impl Task {
             goes_on: false,
             woke: false,
             distance: Distance::unknown(),
-            for_answers: watch.clone(),
-            for_releases: watch,
+            for_answers: Watch::new(),
+            for_releases: if here { Watch::of_turns() } else { Watch::new() },
             first_since: Moment::NEVER,
             passed_on: false,
             last: false,

@@ -19,7 +19,7 @@ const LOOKS: usize = 4;
 /// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
 const MOST_IN_VAIN: u32 = 10;
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(super) struct Watch {
     /// In a row.
     in_vain: u32,
@@ -33,6 +33,11 @@ impl Watch {
     pub(super) fn new() -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
         Self { in_vain: 0, left_out: 0, alone }
+    }
+
+    /// For who lets others have their turn meanwhile: with a single core, too.
+    pub(super) fn of_turns() -> Self {
+        Self { alone: false, ..Self::new() }
     }
 
     /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
@@ -112,7 +117,7 @@ impl Distance {
 impl Watch {
     /// As on a machine with several cores.
     pub(super) fn with_cores() -> Self {
-        Self { alone: false, ..Self::new() }
+        Self::of_turns()
     }
 
     /// Whether it looked last time, and saw nothing.
@@ -148,6 +153,23 @@ mod tests {
         assert_eq!(looks(&mut watch, 10 << 10), 10, "it never gives up");
         assert!(watch.keep(|| true) && watch.is_due(), "it is worth it again");
         assert_eq!(looks(&mut watch, 3), 2, "once in vain is by chance");
+    }
+
+    #[test]
+    fn who_takes_long_is_let_go_first_less_and_less() {
+        let mut watch = Watch::of_turns();
+        let mut let_go_first = |turn: Duration| {
+            let mut take_turn = || {
+                let due = watch.is_due();
+                if due {
+                    watch.took(turn);
+                }
+                due
+            };
+            (0..1 << 10).filter(|_| take_turn()).count()
+        };
+        assert_eq!(let_go_first(TURN), 1 << 10);
+        assert_eq!(let_go_first(2 * TURN), 10);
     }
 
     #[test]

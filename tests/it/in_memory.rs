@@ -2,6 +2,8 @@
 
 use std::future::Future;
 use std::pin::pin;
+use std::sync::Arc;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
@@ -70,6 +72,39 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         }
     };
     tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+}
+
+/// Who has the lock, and who has left it, in order: of three that queue for it on one thread.
+#[test]
+fn the_next_holder_goes_before_whoever_passed_the_lock_on() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let all = Arc::clone(&told);
+    let body = async move {
+        let (_server, client, lock) = world().await;
+        let first = Owner::new().scope(lock.lock()).await.unwrap();
+        let waiters = ["second", "third"].map(|name| {
+            let (lock, told) = (lock.clone(), Arc::clone(&all));
+            tokio::spawn(async move {
+                let guard = lock.lock().await.unwrap();
+                told.lock().unwrap().push((name, "has it"));
+                guard.unlock().await.unwrap();
+                told.lock().unwrap().push((name, "has left"));
+            })
+        });
+        until("both wait", || client.stats().waiters == 2).await;
+        first.unlock().await.unwrap();
+        all.lock().unwrap().push(("first", "has left"));
+        for waiter in waiters {
+            waiter.await.unwrap();
+        }
+    };
+    // On the only thread, where Tokio runs first whom it woke last.
+    runtime.block_on(async { tokio::spawn(body).await.unwrap() });
+    let told = told.lock().unwrap();
+    assert_eq!(told[1], ("first", "has left"), "{told:?}");
+    // The next holder could pass it on to nobody but the one who had it before.
+    assert_eq!([told[2].1, told[3].1], ["has left", "has it"], "{told:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -232,8 +267,8 @@ async fn run_ends_what_it_runs_when_the_lock_is_lost() {
     let (server, _client, lock) = world().await;
     let guard = lock.lock().await.unwrap();
     assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
-    let dropped = std::sync::Arc::new(());
-    let inside = std::sync::Arc::clone(&dropped);
+    let dropped = Arc::new(());
+    let inside = Arc::clone(&dropped);
     let mut running = pin!(guard.run(async move {
         let _inside = inside;
         std::future::pending::<()>().await;
@@ -242,7 +277,7 @@ async fn run_ends_what_it_runs_when_the_lock_is_lost() {
     server.remove("orders:42");
     let error = running.await.unwrap_err();
     assert!(matches!(error, Error::Lost { reason: LossReason::Removed, .. }), "{error}");
-    assert_eq!(std::sync::Arc::strong_count(&dropped), 1);
+    assert_eq!(Arc::strong_count(&dropped), 1);
     let never = guard.run(async { panic!("polled after the loss") });
     assert!(never.await.unwrap_err().is_lost());
 }
