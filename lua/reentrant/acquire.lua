@@ -5,7 +5,7 @@
   KEYS[2]  fence      string: the last fencing token of this slot
   ARGV[1]  field      "<client uuid>:<hold id>"
   ARGV[2]  count      1 takes a free lock; 2 and more need a hold that has it
-  ARGV[3]  lease_ms   time to live, never shortened
+  ARGV[3]  lease_ms   time to live, never shortened; decimal digits, as Redis reads them
   ARGV[4]  not_after  server time in us after which nothing is granted
 
   Returns {code, time in us, ...}

@@ -23,7 +23,9 @@ pub(crate) struct Desk {
     granted: VecDeque<RequestId>,
     /// Those who have been answered.
     wakes: Wakes,
-    /// Those who have been, too, and let others go first.
+    /// The last of them has released something.
+    last_has_released: bool,
+    /// Those who have been answered, too, and let others go first.
     last: Wakes,
 }
 
@@ -34,8 +36,12 @@ impl Desk {
 
     /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
-        let granted = matches!(answer, Answer::Granted(_));
+        let (granted, released) = (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
+        let answered = self.wakes.len();
         let put = self.tickets.get(&request)?.put(answer, &mut self.wakes);
+        if self.wakes.len() > answered {
+            self.last_has_released = released;
+        }
         if !granted || put == Put::NobodyThere {
             self.tickets.remove(&request);
         } else {
@@ -92,9 +98,14 @@ impl Desk {
         self.wakes.wake_all(keeper);
     }
 
-    /// Whoever was answered last is not woken with the others, but by whoever asks who goes last.
-    pub(crate) fn let_others_go_first(&mut self) {
-        self.wakes.leave_last_to(&mut self.last);
+    /// If who was answered last has released something, and others were answered, it is not woken with them, but by whoever
+    /// asks who goes last.
+    pub(crate) fn let_others_go_first(&mut self) -> bool {
+        let lets = self.last_has_released && self.wakes.len() > 1;
+        if lets {
+            self.wakes.leave_last_to(&mut self.last);
+        }
+        lets
     }
 
     /// Who let others go first: to be dropped, which wakes them.
@@ -222,6 +233,27 @@ mod tests {
             assert!(desk.picked_up().is_none());
             assert!(desk.tickets.is_empty() && desk.granted.len() <= UNASKED);
         }
+    }
+
+    #[test]
+    fn only_who_has_released_lets_others_go_first() {
+        let lets = |answers: Vec<Answer>| {
+            let (mut desk, mut slots) = (Desk::default(), Vec::new());
+            for (number, answer) in (0..).zip(answers) {
+                let (slot, ticket) = slot();
+                assert!(take(&slot).is_pending());
+                desk.open(RequestId(number), ticket);
+                desk.answer(RequestId(number), answer);
+                slots.push(slot);
+            }
+            let lets = desk.let_others_go_first();
+            assert_eq!(desk.has_who_goes_last(), lets);
+            lets
+        };
+        assert!(lets(vec![grant(), Answer::Done]));
+        assert!(!lets(vec![Answer::Done, grant()]));
+        assert!(!lets(vec![grant(), Answer::NotGranted]));
+        assert!(!lets(vec![Answer::Done]), "there is nobody else");
     }
 
     #[test]

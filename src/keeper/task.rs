@@ -38,7 +38,10 @@ use crate::log::TARGET;
 use crate::log::tell;
 use crate::map::Map;
 use crate::name::LockName;
+use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::Reply;
 use crate::slot::Ticket;
 use crate::slot::Wakes;
 use crate::stats::Counters;
@@ -180,6 +183,7 @@ impl Task {
         keeper: Keeper,
     ) -> Self {
         let here = keeper == Keeper::Current;
+        let watch = Watch::new();
         Self {
             engine: Engine::new(setup.config, Arc::clone(&directory), counters),
             backend: (setup.backend)(),
@@ -202,8 +206,8 @@ impl Task {
             goes_on: false,
             woke: false,
             distance: Distance::unknown(),
-            for_answers: Watch::new(),
-            for_releases: if here { Watch::of_turns() } else { Watch::new() },
+            for_releases: if here { Watch::of_turns() } else { watch.clone() },
+            for_answers: watch,
             first_since: Moment::NEVER,
             passed_on: false,
             last: false,
@@ -255,6 +259,8 @@ impl Task {
                 Turn::GoesOn => {}
                 Turn::Idle { .. } => self.come_last(cx),
             }
+            // What its caller does next may take long, and may be on another runtime.
+            drop(self.desk.who_goes_last());
         }
         self.at_work = false;
         polled
@@ -303,13 +309,14 @@ impl Task {
     /// Does what there is to do, and wakes whom it answered.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> Turn {
         let last = self.desk.who_goes_last();
+        if last.len() > 0 {
+            self.for_releases.took(self.clock.now().since(self.first_since));
+            self.woke = true;
+        }
         // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
-        if last.len() > 0 {
-            self.for_releases.took(self.clock.now().since(self.first_since));
-            drop(last);
-        }
+        drop(last);
         if self.desk.has_who_goes_last() {
             behind_others(cx);
         }
@@ -482,15 +489,16 @@ impl Task {
 
     fn on_backend(&mut self, event: BackendEvent) {
         let now = self.clock.now();
-        let answered = self.desk.answered();
         let mut passed_on = None;
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
-                passed_on = passed_on_by(&command).filter(|_| self.distance.is_near()).cloned();
-                self.passed_on = passed_on.is_some();
-                Event::Replied { op, server, outcome: outcome.and_then(|value| command.read(value)) }
+                let outcome = outcome.and_then(|value| command.read(value));
+                let near = passed_on_by(&command).filter(|_| self.distance.is_near());
+                self.passed_on = near.is_some();
+                passed_on = near.filter(|_| self.here && has_passed_on(&outcome)).cloned();
+                Event::Replied { op, server, outcome }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
             BackendEvent::Down { server, cause } => {
@@ -516,16 +524,16 @@ impl Task {
             BackendEvent::Closed => return,
         };
         self.handle(now, event);
-        if let Some(name) = passed_on.filter(|_| self.here && self.desk.answered() == answered + 2) {
-            self.let_next_holder_go_first(now, &name);
+        // Without others who wait for it, the next holder could pass it on to nobody else.
+        if passed_on.is_some_and(|name| self.engine.has_waiters(&name)) {
+            self.let_next_holder_go_first(now);
         }
     }
 
     /// Whoever has passed a lock on goes on once the next holder, who was answered before, has had its turn on this thread,
-    /// and has passed it on, too. Without others who wait for it, the next holder could pass it on to nobody else.
-    fn let_next_holder_go_first(&mut self, now: Moment, name: &LockName) {
-        if self.engine.has_waiters(name) && self.for_releases.is_due() {
-            self.desk.let_others_go_first();
+    /// and has passed it on, too.
+    fn let_next_holder_go_first(&mut self, now: Moment) {
+        if self.for_releases.is_due() && self.desk.let_others_go_first() {
             self.first_since = now;
         }
     }
@@ -646,6 +654,11 @@ fn passed_on_by(command: &Command) -> Option<&LockName> {
         Command::HandOff { name, .. } => Some(name),
         _ => None,
     }
+}
+
+/// Whether somebody else has it now.
+fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
+    matches!(outcome, Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { .. }), .. }))
 }
 
 /// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.

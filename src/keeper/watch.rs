@@ -19,7 +19,7 @@ const LOOKS: usize = 4;
 /// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
 const MOST_IN_VAIN: u32 = 10;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Watch {
     /// In a row.
     in_vain: u32,
@@ -37,7 +37,7 @@ impl Watch {
 
     /// For who lets others have their turn meanwhile: with a single core, too.
     pub(super) fn of_turns() -> Self {
-        Self { alone: false, ..Self::new() }
+        Self { in_vain: 0, left_out: 0, alone: false }
     }
 
     /// Whether this moment is one to look in: after some in vain, fewer and fewer are.

@@ -15,7 +15,7 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 
 /// What follows in a script is done by several, too: they know its keys and arguments, and the time.
-const COMMON: &str = "-- From here on several do the same.\n";
+const COMMON: &str = "-- From here on several do the same.";
 
 /// Bytes that the arguments of most scripts have, or more.
 const USUAL: usize = 128;
@@ -46,7 +46,8 @@ static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
 });
 
 fn body(script: &Script) -> &'static str {
-    script.source.split_once(COMMON).map_or(script.source, |(_, body)| body)
+    let (_, body) = script.source.split_once(COMMON).expect("the line that tells what is common");
+    body
 }
 
 /// Which calls may be run together.

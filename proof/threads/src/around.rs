@@ -82,6 +82,7 @@ pub(crate) mod engine {
         #[expect(dead_code, reason = "carried, and looked at by nobody here")]
         pub(crate) enum Answer {
             Granted(u64),
+            Done,
             ShutDown { unreleased: Vec<LockName> },
             Failed(Error),
         }

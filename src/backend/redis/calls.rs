@@ -288,10 +288,10 @@ impl Calls {
 
     /// What was submitted since the connection was looked at last: the others of its kind have come by now.
     fn send_gathered(&mut self) {
-        let mut gathered = self.gathering.take();
-        if gathered.is_empty() {
+        if self.gathering.is_empty() {
             return;
         }
+        let mut gathered = self.gathering.take();
         let now = Instant::now();
         if self.gathering.goes_together(&gathered) && self.is_busy() {
             self.send(Command::of_several(gathered.drain(..)), now);

@@ -109,6 +109,32 @@ async fn callers_who_were_answered_run_first_if_they_run_here() {
     }
 }
 
+#[tokio::test]
+async fn who_lets_others_go_first_runs_after_the_keepers_next_turn_and_before_it_looks() {
+    let (mut task, looks) = task(Keeper::Current);
+    task.sent.insert(OpId(1), hand_off());
+    task.last = true;
+    let (next, before) = <(Arc<Woken>, Arc<Woken>)>::default();
+    let answers = [(1, &next, Answer::NotGranted), (2, &before, Answer::Done)];
+    let slots = answers.map(|(number, woken, answer)| {
+        let (slot, ticket) = slot();
+        assert!(slot.poll_take(&mut Context::from_waker(&Arc::clone(woken).into())).is_pending());
+        task.desk.open(RequestId(number), ticket);
+        task.desk.answer(RequestId(number), answer);
+        slot
+    });
+    task.let_next_holder_go_first(task.clock.now());
+    task.wake_answered(None);
+    assert_eq!((next.times(), before.times()), (1, 0));
+    task.woke = false;
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(task.poll(&mut cx).is_pending());
+    assert_eq!((before.times(), looks.load(Ordering::SeqCst)), (1, 0));
+    assert!(task.poll(&mut cx).is_pending());
+    assert!(looks.load(Ordering::SeqCst) > 0);
+    drop(slots);
+}
+
 /// They have other things to do than to wait in their place.
 #[tokio::test]
 async fn callers_who_poll_the_keeper_do_not_look() {
