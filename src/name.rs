@@ -1,6 +1,8 @@
 //! Lock names, and the keys and channels that follow from them.
 
 use std::fmt;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
 use crate::error::Error;
@@ -9,12 +11,21 @@ use crate::error::Error;
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 const FENCE_PREFIX: &str = "redisson_lock_fence:";
+/// In bytes: there are five digits in braces behind it.
+pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
 /// A validated lock name. It is the Redis key, unchanged.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockName {
     text: Arc<str>,
     slot: u16,
+}
+
+/// The slot follows from the text.
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.text.hash(state);
+    }
 }
 
 impl LockName {
@@ -76,8 +87,18 @@ impl LockName {
 
     /// The fence counter of the slot this name is in.
     pub(crate) fn fence_key(&self) -> String {
+        let mut key = String::with_capacity(LONGEST_FENCE_KEY);
+        self.add_fence_key(&mut key);
+        key
+    }
+
+    /// The same, added to a text.
+    pub(crate) fn add_fence_key(&self, text: &mut String) {
         let tag = slot_tags()[usize::from(self.slot)];
-        [FENCE_PREFIX, "{", itoa::Buffer::new().format(tag), "}"].concat()
+        text.push_str(FENCE_PREFIX);
+        text.push('{');
+        text.push_str(itoa::Buffer::new().format(tag));
+        text.push('}');
     }
 }
 

@@ -1,6 +1,8 @@
 //! Who may re-enter a lock.
 
 use std::future::Future;
+use std::hash::Hash;
+use std::hash::Hasher;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::thread::ThreadId;
@@ -10,7 +12,7 @@ use tokio::runtime::Handle;
 use crate::error::Error;
 
 /// The identity behind a hold, known only in this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnerKey {
     /// A Tokio task.
     Task(tokio::task::Id),
@@ -18,6 +20,17 @@ pub(crate) enum OwnerKey {
     Thread(ThreadId),
     /// An [`Owner`], or one acquisition of a mutex.
     Unique(u64),
+}
+
+/// Without the kind: that two kinds have the same number is rare, and a hasher takes as long for it as for the number.
+impl Hash for OwnerKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Task(task) => task.hash(state),
+            Self::Thread(thread) => thread.hash(state),
+            Self::Unique(number) => number.hash(state),
+        }
+    }
 }
 
 tokio::task_local! {

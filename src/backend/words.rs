@@ -18,8 +18,13 @@ impl Words {
         Self { text: String::with_capacity(bytes), ends: SmallVec::new() }
     }
 
-    pub(crate) fn with(mut self, word: &str) -> Self {
-        self.text.push_str(word);
+    pub(crate) fn with(self, word: &str) -> Self {
+        self.with_written(|text| text.push_str(word))
+    }
+
+    /// With what is added to the text.
+    pub(crate) fn with_written(mut self, add: impl FnOnce(&mut String)) -> Self {
+        add(&mut self.text);
         self.ends.push(self.text.len());
         self
     }

@@ -157,15 +157,19 @@ impl Engine {
     /// Forgets a hold that nothing refers to any more.
     pub(super) fn drop_hold(&mut self, id: u64) {
         let Some(mut hold) = self.holds.remove(&id) else { return };
+        // A release took these away when it began.
+        let released = hold.state == State::Releasing;
         hold.enter(Input::Dropped);
-        for key in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
-            self.timers.clear(key);
+        if !released {
+            self.timers.clear(TimerKey::HoldClock(id));
+            self.timers.clear(TimerKey::Offer(id));
+            self.renewals.remove(id);
+            if hold.cell.is_some() {
+                self.directory.remove_if(&(hold.lock.clone(), hold.owner), |_, cell| cell.id == id);
+            }
         }
-        self.renewals.remove(id);
+        self.timers.clear(TimerKey::HoldRetry(id));
         self.unsent.remove(&id);
-        if hold.cell.is_some() {
-            self.directory.remove_if(&(hold.lock.clone(), hold.owner), |_, cell| cell.id == id);
-        }
         if let Some(name) = self.names.get_mut(&hold.name) {
             name.holds.retain(|other| *other != id);
         }

@@ -12,6 +12,7 @@ use crate::backend::Several;
 use crate::backend::Value;
 use crate::backend::words::Words;
 use crate::lease::LeaseMs;
+use crate::name::LONGEST_FENCE_KEY;
 use crate::name::LockName;
 
 /// What follows in a script is done by several, too: they know its keys and arguments, and the time.
@@ -128,8 +129,8 @@ impl Command {
 }
 
 fn lock_and_fence(name: &LockName) -> Words {
-    let fence = name.fence_key();
-    Words::with_capacity(name.as_str().len() + fence.len()).with(name.as_str()).with(&fence)
+    let words = Words::with_capacity(name.as_str().len() + LONGEST_FENCE_KEY);
+    words.with(name.as_str()).with_written(|text| name.add_fence_key(text))
 }
 
 /// Where and how a freed lock is announced.

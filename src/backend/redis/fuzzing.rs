@@ -63,20 +63,19 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
     }
 }
 
-/// An answer ends where it ends, however much follows, and no part of it is taken for all of it.
+/// An answer ends where it ends, however much follows and in however many parts it comes, and no part of it is taken for
+/// all of it.
 pub(crate) fn bytes(data: &[u8]) {
+    let whole = |protocol, bytes| decode(protocol, &mut Outline::default(), bytes);
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
-        let outline = Outline::default().follow(data);
-        let Ok(Some((_, length))) = decode(protocol, data) else { continue };
-        assert!(
-            matches!(outline, Err(_) | Ok(None)) || matches!(outline, Ok(Some(end)) if end == length),
-            "{outline:?}"
-        );
+        let Ok(Some((found, length))) = whole(protocol, data) else { continue };
         assert!((1..=data.len()).contains(&length), "{length} of {}", data.len());
-        let alone = decode(protocol, &data[..length]).expect("it was understood");
-        assert_eq!(alone.map(|(_, length)| length), Some(length));
+        let mut outline = Outline::default();
         for part in 0..length {
-            assert!(!matches!(decode(protocol, &data[..part]), Ok(Some(_))), "{part} of {length}");
+            let said = decode(protocol, &mut outline, &data[..part]);
+            assert!(matches!(said, Ok(None)), "{part} of {length}: {said:?}");
         }
+        let in_parts = decode(protocol, &mut outline, &data[..length]).expect("it was understood");
+        assert_eq!(in_parts, Some((found, length)));
     }
 }

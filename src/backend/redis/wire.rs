@@ -261,14 +261,10 @@ impl Wire {
     }
 
     fn next_found(&mut self) -> Result<Option<Found>, FredError> {
-        let Some(length) = self.outline.follow(&self.read[self.decoded..])? else { return Ok(None) };
-        self.outline = Outline::default();
-        let reply = &self.read[self.decoded..self.decoded + length];
+        let rest = &self.read[self.decoded..];
+        let Some((found, length)) = decode(self.protocol, &mut self.outline, rest)? else { return Ok(None) };
         self.decoded += length;
-        match decode(self.protocol, reply)? {
-            Some((found, all)) if all == length => Ok(Some(found)),
-            _ => Err(not_understood("not an answer of this protocol")),
-        }
+        Ok(Some(found))
     }
 
     /// Takes as much as the socket does.
