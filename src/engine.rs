@@ -439,8 +439,13 @@ impl Engine {
     }
 
     fn announce(&self, name: &LockName) -> Announce {
+        self.announce_by(self.keys.get(name).copied(), name)
+    }
+
+    /// The same of a name whose key is known.
+    fn announce_by(&self, key: Option<u64>, name: &LockName) -> Announce {
         // As a rule the name is in use, and its channel has been spelled out.
-        let known = self.keys.get(name).and_then(|key| self.names.get(key));
+        let known = key.and_then(|key| self.names.get(&key));
         let profile = self.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce { channel, sharded: self.is_sharded() }

@@ -506,7 +506,10 @@ impl Calls {
                 self.gathering.note_refusal(error);
             }
         }
-        let replies = command.replies(reply);
+        let (replies, list) = command.replies(reply);
+        if let Some(connection) = &mut self.connection {
+            connection.wire.reuse(list);
+        }
         self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);
         let mut again = Vec::new();

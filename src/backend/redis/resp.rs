@@ -23,6 +23,10 @@ pub(crate) enum Protocol {
 const DEEPEST: usize = 32;
 /// No reply has a line of this size, apart from texts whose length is said before.
 const LONGEST_LINE: usize = 64 * 1024;
+/// A list of so many elements has memory that is worth keeping,
+const LONG: usize = 32;
+/// and one of more is none that comes again and again.
+const LONGEST_KEPT: usize = 1024;
 
 /// Where a reply ends. Goes on from where it was when more has come, so that a reply in many parts is walked through
 /// once, and is not read before all of it is there.
@@ -31,6 +35,8 @@ pub(crate) struct Outline {
     at: usize,
     /// For each list that is open, how many of its elements are still to come.
     open: Vec<u64>,
+    /// The memory of a long list, for the next one: allocators take their time for as much.
+    spare: Vec<Value>,
 }
 
 impl Outline {
@@ -78,6 +84,14 @@ impl Outline {
         }
     }
 
+    /// Takes the memory of a long list that was read.
+    pub(crate) fn reuse(&mut self, mut list: Vec<Value>) {
+        if (LONG..=LONGEST_KEPT).contains(&list.capacity()) {
+            list.clear();
+            self.spare = list;
+        }
+    }
+
     /// Counts an element, and says whether it was the last of all.
     fn complete(&mut self) -> bool {
         while let Some(left) = self.open.last_mut() {
@@ -112,8 +126,12 @@ fn number(digits: &[u8]) -> Result<Option<u64>, FredError> {
     }
 }
 
-fn integer(digits: &[u8]) -> Option<i64> {
-    std::str::from_utf8(digits).ok()?.parse().ok()
+fn integer(text: &[u8]) -> Option<i64> {
+    // std checks each digit for an overflow. So many cannot have one.
+    if !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit) {
+        return Some(text.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')));
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
 }
 
 /// What was found at the beginning of some bytes.
@@ -126,18 +144,27 @@ pub(crate) enum Found {
 
 /// Adds a command to `out`: an array of bulk strings.
 pub(crate) fn encode<'a>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'a str> + Clone) {
+    let digit = |digit: usize| b'0' + u8::try_from(digit).unwrap_or_default();
     let mut digits = itoa::Buffer::new();
-    let mut length = |out: &mut Vec<u8>, sign: u8, length: usize| {
-        out.push(sign);
-        out.extend_from_slice(digits.format(length).as_bytes());
-        out.extend_from_slice(b"\r\n");
-    };
-    length(out, b'*', parts.clone().count());
+    out.push(b'*');
+    out.extend_from_slice(digits.format(parts.clone().count()).as_bytes());
     for part in parts {
-        length(out, b'$', part.len());
+        // Most are short: their lengths have one digit or two, and all of that goes in one piece.
+        match part.len() {
+            length @ ..10 => out.extend_from_slice(&[b'\r', b'\n', b'$', digit(length), b'\r', b'\n']),
+            length @ 10..100 => {
+                let (tens, ones) = (digit(length / 10), digit(length % 10));
+                out.extend_from_slice(&[b'\r', b'\n', b'$', tens, ones, b'\r', b'\n']);
+            }
+            length => {
+                out.extend_from_slice(b"\r\n$");
+                out.extend_from_slice(digits.format(length).as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
         out.extend_from_slice(part.as_bytes());
-        out.extend_from_slice(b"\r\n");
     }
+    out.extend_from_slice(b"\r\n");
 }
 
 /// The first reply of these bytes and its length; `None` while it is not complete. `outline` is where it was left when
@@ -148,8 +175,8 @@ pub(crate) fn decode(
     bytes: &[u8],
 ) -> Result<Option<(Found, usize)>, FredError> {
     let Some(length) = outline.follow(bytes)? else { return Ok(None) };
-    *outline = Outline::default();
-    let mut reader = Reader { protocol, rest: &bytes[..length] };
+    outline.at = 0;
+    let mut reader = Reader { protocol, rest: &bytes[..length], spare: &mut outline.spare };
     Ok(Some((reader.found()?, length)))
 }
 
@@ -157,6 +184,7 @@ pub(crate) fn decode(
 struct Reader<'a> {
     protocol: Protocol,
     rest: &'a [u8],
+    spare: &'a mut Vec<Value>,
 }
 
 impl<'a> Reader<'a> {
@@ -243,7 +271,9 @@ impl<'a> Reader<'a> {
         let Some(elements) = number(line)? else { return Ok(Value::Nil) };
         // No element is shorter than its line's kind and end.
         let room = usize::try_from(elements.saturating_mul(each)).unwrap_or(usize::MAX);
-        let mut list = Vec::with_capacity(room.min(self.rest.len() / 3));
+        let room = room.min(self.rest.len() / 3);
+        let mut list = if room < LONG { Vec::new() } else { std::mem::take(self.spare) };
+        list.reserve_exact(room);
         for _ in 0..elements.saturating_mul(each) {
             list.push(self.next()?);
         }

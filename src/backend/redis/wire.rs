@@ -25,6 +25,7 @@ use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
+use crate::backend::Value;
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
@@ -218,6 +219,11 @@ impl Wire {
         Poll::Ready(result)
     }
 
+    /// Takes the memory of a list that was read.
+    pub(crate) fn reuse(&mut self, list: Vec<Value>) {
+        self.outline.reuse(list);
+    }
+
     /// The first command that was begun has its reply.
     pub(crate) fn settle_first(&mut self) {
         self.expected.pop_front();
@@ -377,8 +383,6 @@ mod tests {
 
     use tokio::io::AsyncWriteExt;
     use tokio::io::DuplexStream;
-
-    use crate::backend::Value;
 
     /// A connection with so much room in each direction, and the server's end.
     fn wire(room: usize, protocol: Protocol) -> (Wire, DuplexStream) {

@@ -21,6 +21,8 @@ const FEWEST: usize = 4;
 /// With more, the server waits for them, and then this client for the server.
 const MOST: usize = 16;
 
+pub(super) type Replies = SmallVec<[(Ticket, Outcome<Value>); MOST]>;
+
 /// Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
 const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
 
@@ -169,28 +171,29 @@ impl Command {
         })
     }
 
-    /// What the reply of several says to each that still waits.
-    pub(super) fn replies(self, reply: Reply) -> Vec<(Ticket, Outcome<Value>)> {
-        let mut parts = match reply {
-            Ok(Value::List(parts)) => parts.into_iter(),
-            Ok(_) => Vec::new().into_iter(),
+    /// What the reply of several says to each that still waits, and what is left of the list that said so.
+    pub(super) fn replies(self, reply: Reply) -> (Replies, Vec<Value>) {
+        let mut list = match reply {
+            Ok(Value::List(list)) => list,
+            Ok(_) => Vec::new(),
             Err(error) => {
-                return self.into_tickets().map(|ticket| (ticket, classify(&error))).collect();
+                let tickets = self.into_tickets();
+                return (tickets.map(|ticket| (ticket, classify(&error))).collect(), Vec::new());
             }
         };
-        let mut replies: Vec<_> = self.tickets.iter().map(|_| next_of(&mut parts)).collect();
+        let mut parts = list.drain(..);
+        let mut replies: SmallVec<[_; MOST]> = self.tickets.iter().map(|_| next_of(&mut parts)).collect();
         if parts.next().is_some() || replies.contains(&None) {
             replies.fill(Some(STRANGE));
         }
-        let mut answered = Vec::with_capacity(self.tickets.len());
+        drop(parts);
         let tickets = self.tickets.into_iter().zip(replies);
-        answered.extend(tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))));
-        answered
+        (tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))).collect(), list)
     }
 }
 
 /// The reply to one of several: how many parts it has, and those, or the words of an error.
-fn next_of(parts: &mut std::vec::IntoIter<Value>) -> Option<Outcome<Value>> {
+fn next_of(parts: &mut std::vec::Drain<'_, Value>) -> Option<Outcome<Value>> {
     match parts.next()? {
         Value::Text(words) => Some(classify(&refusal(words))),
         Value::Int(many) => {
