@@ -20,6 +20,7 @@ mod drops;
 pub(crate) mod event;
 mod hold;
 mod holding;
+mod line;
 mod link;
 mod patience;
 mod probing;
@@ -33,12 +34,13 @@ mod servers;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod touched;
 mod waiting;
 mod wakeups;
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
 use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,9 +73,11 @@ use crate::engine::requests::Stopping;
 use crate::engine::servers::Servers;
 use crate::engine::timers::TimerKey;
 use crate::engine::timers::Timers;
+use crate::engine::touched::Touched;
 use crate::engine::wakeups::Wakeups;
 use crate::error::Error;
 use crate::lease::LeaseMs;
+use crate::map::Hasher;
 use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Announce;
@@ -96,7 +100,7 @@ pub(crate) struct Engine {
     keys: HashMap<LockName, u64>,
     holds: ById<u64, Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
-    unsent: BTreeSet<u64>,
+    unsent: HashSet<u64, Hasher>,
     waiters: ById<RequestId, Waiter>,
     /// Answered with a grant of this hold, not known to be picked up.
     granted: Map<RequestId, u64>,
@@ -105,7 +109,7 @@ pub(crate) struct Engine {
     ready: Vec<RequestId>,
     ops: Map<OpId, InFlight>,
     /// Names to look at before `handle` returns.
-    touched: BTreeSet<u64>,
+    touched: Touched,
     next_id: u64,
 
     servers: Servers,
@@ -200,14 +204,14 @@ impl Engine {
             names: ById::default(),
             keys: HashMap::new(),
             holds: ById::default(),
-            unsent: BTreeSet::new(),
+            unsent: HashSet::default(),
             waiters: ById::default(),
             granted: Map::default(),
             queries: BTreeMap::new(),
             verifications: BTreeMap::new(),
             ready: Vec::new(),
             ops: Map::default(),
-            touched: BTreeSet::new(),
+            touched: Touched::default(),
             next_id: 0,
             servers: Servers::default(),
             wakeups: Wakeups::default(),

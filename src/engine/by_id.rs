@@ -6,7 +6,7 @@ use std::ops::Index;
 use crate::map::Map;
 
 /// A table with fewer records than this gives nothing back.
-const SMALL: usize = 1024;
+const SMALL: usize = 4096;
 /// Of so many places in a table one is to be used, or it becomes smaller.
 const SPARSE: usize = 8;
 

@@ -2,7 +2,6 @@
 //! passes on with everything that is pending when it leaves.
 
 use std::cell::OnceCell;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -11,8 +10,8 @@ use smallvec::SmallVec;
 
 use crate::clock::Moment;
 use crate::engine::event::RequestId;
+use crate::engine::line::Line;
 use crate::lease::Lease;
-use crate::map::Map;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
@@ -101,11 +100,8 @@ pub(crate) struct Name {
 /// then it is as new.
 #[derive(Debug)]
 pub(crate) struct Contest {
-    /// By ticket: first come, first served.
-    queue: BTreeMap<u64, RequestId>,
+    queue: Line,
     next_ticket: u64,
-    /// How many of the queue an owner has: most often one, and then nobody is looked for.
-    owners: Map<OwnerKey, usize>,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
@@ -181,9 +177,8 @@ struct Unseen {
 impl Contest {
     fn new() -> Self {
         Self {
-            queue: BTreeMap::new(),
+            queue: Line::default(),
             next_ticket: 0,
-            owners: Map::default(),
             once: 0,
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
@@ -273,38 +268,25 @@ impl Name {
         let contest = self.contest_mut();
         waiter.ticket = contest.next_ticket;
         contest.next_ticket += 1;
-        contest.queue.insert(waiter.ticket, request);
-        *contest.owners.entry(waiter.owner).or_default() += 1;
+        contest.queue.insert(waiter.ticket, request, waiter.owner);
         contest.once += usize::from(waiter.once);
     }
 
     /// Takes a waiter out of the queue.
     pub(crate) fn remove(&mut self, waiter: &Waiter) {
         let Some(contest) = self.known_contest() else { return };
-        if contest.queue.remove(&waiter.ticket).is_none() {
-            return;
-        }
-        contest.once -= usize::from(waiter.once);
-        if let Some(count) = contest.owners.get_mut(&waiter.owner) {
-            *count -= 1;
-            if *count == 0 {
-                contest.owners.remove(&waiter.owner);
-            }
-        }
-        if contest.queue.is_empty() {
-            // Both keep memory when they are empty, and most names are held without anybody waiting.
-            contest.queue = BTreeMap::new();
-            contest.owners = Map::default();
+        if contest.queue.remove(waiter.ticket) {
+            contest.once -= usize::from(waiter.once);
         }
     }
 
     /// The one waiter that talks to the server.
     pub(crate) fn contender(&self) -> Option<RequestId> {
-        self.contest().queue.values().next().copied()
+        self.contest().queue.first()
     }
 
     pub(crate) fn waiters(&self) -> impl Iterator<Item = RequestId> + '_ {
-        self.contest().queue.values().copied()
+        self.contest().queue.iter()
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -316,15 +298,15 @@ impl Name {
     }
 
     pub(crate) fn has_owner(&self, owner: OwnerKey) -> bool {
-        self.contest().owners.contains_key(&owner)
+        self.contest().queue.has_owner(owner)
     }
 
     /// Lets a waiter have the place of one that has left.
     pub(crate) fn take_place(&mut self, request: RequestId, waiter: &mut Waiter, ticket: u64) {
         let queue = &mut self.contest_mut().queue;
-        queue.remove(&waiter.ticket);
+        queue.remove(waiter.ticket);
         waiter.ticket = ticket;
-        queue.insert(ticket, request);
+        queue.insert(ticket, request, waiter.owner);
     }
 
     /// Remembers that the lock may be free. A reason that is already pending stays: it came first.
