@@ -3,6 +3,7 @@
 #[cfg(feature = "in-memory")]
 pub(crate) mod memory;
 pub(crate) mod redis;
+pub(crate) mod together;
 #[cfg(test)]
 pub(crate) mod woken;
 pub(crate) mod words;
@@ -248,18 +249,28 @@ pub(crate) struct Script {
 
 /// A script that runs calls of other scripts, each as if it had come by itself.
 ///
-/// Its keys are theirs, one after the other. Its arguments are for each call its word and then its own. It replies with one
-/// list: for each call how many parts its reply would have had, and those, or only the words of its error.
+/// Its keys are theirs, one after the other. Its arguments: a mark for each call, in one word; then for each of the scripts
+/// what its calls usually say; then what each call says besides. It replies with one list: for each call how many parts its
+/// reply would have had, and those, or only the words of its error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Several {
     pub(crate) script: &'static Script,
-    /// Those scripts, none of which answers with a mere text, and what it calls them.
-    pub(crate) of: &'static [(&'static Script, &'static str)],
+    pub(crate) of: &'static [OneOf],
+}
+
+/// One of those scripts. It never answers with a mere text.
+#[derive(Debug)]
+pub(crate) struct OneOf {
+    pub(crate) script: &'static Script,
+    /// Small, a call that says what is usual; as a capital, one that says all by itself.
+    pub(crate) mark: char,
+    /// Which of its arguments most calls have in common.
+    pub(crate) usual: &'static [usize],
 }
 
 impl Several {
-    pub(crate) fn word(&self, script: &Script) -> Option<&'static str> {
-        self.of.iter().find(|(known, _)| known.name == script.name).map(|(_, word)| *word)
+    pub(crate) fn one(&self, script: &Script) -> Option<&'static OneOf> {
+        self.of.iter().find(|one| one.script.name == script.name)
     }
 }
 

@@ -1,19 +1,21 @@
 --[[
   Runs acquires and releases of different locks one after the other, as if each had come by itself.
 
-  KEYS[key]    lock       of each operation, after the keys of the one before
-  KEYS[key+1]  fence      of an acquire
-  ARGV[i]      operation  acquire or release, for each
-  ARGV[i+1]    …          the four arguments of its own script, from here
-  ARGV[i+2]
-  ARGV[i+3]
-  ARGV[i+4]               to here
+  KEYS[key]    lock      of each operation, after the keys of the one before
+  KEYS[key+1]  fence     of an acquire
+  ARGV[1]      marks     a letter for each operation: a acquire, r release, with what follows here;
+                         A and R with all four arguments of its own
+  ARGV[2]      count     of acquires
+  ARGV[3]      lease_ms  of acquires
+  ARGV[4]      count     of releases
+  ARGV[5]      verb      of releases
+  ARGV[arg]              for each operation the arguments of its own script, in its order, without those from here
 
   Returns {n1, ..., n2, ...}
     for each operation how many parts its own script would have returned, and those parts; or only the words of its error
 ]]
 -- Globals are slower.
-local redis, tonumber, type = redis, tonumber, type
+local redis, tonumber, type, pcall, byte = redis, tonumber, type, pcall, string.byte
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -27,25 +29,38 @@ local function release(lock, field, count, channel, verb)
   -- release.lua
 end
 
+-- Reading a number takes longer than passing it on.
+local marks, lease, verb = ARGV[1], ARGV[3], ARGV[5]
+local acquires, releases = tonumber(ARGV[2]) or ARGV[2], tonumber(ARGV[4]) or ARGV[4]
+
 -- Redis takes about as long to put a table into its reply as to run a command: there is one for all.
-local answer, last, key = {}, 0, 1
-for i = 1, #ARGV, 5 do
-  local done, reply
-  if ARGV[i] == "acquire" then
-    done, reply = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
-    key = key + 2
+local answer, last, key, arg = {}, 0, 1, 6
+for at = 1, #marks do
+  local mark = byte(marks, at)
+  local done, code, time, third, fourth
+  if mark == 97 then -- a
+    done, code, time, third, fourth = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, ARGV[arg + 1])
+    key, arg = key + 2, arg + 2
+  elseif mark == 114 then -- r
+    done, code, time, third, fourth = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
+    key, arg = key + 1, arg + 2
+  elseif mark == 65 then -- A
+    done, code, time, third, fourth =
+      pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+    key, arg = key + 2, arg + 4
   else
-    done, reply = pcall(release, KEYS[key], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
-    key = key + 1
+    done, code, time, third, fourth = pcall(release, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+    key, arg = key + 1, arg + 4
   end
-  last = last + 1
-  if not done or reply.err then
+  if not done or type(code) == "table" then
     -- An error of one ends that one alone. What it says is a table since Redis 7, and a text before.
-    answer[last] = type(reply) == "table" and reply.err or reply
+    last = last + 1
+    answer[last] = type(code) == "table" and code.err or code
   else
-    answer[last] = #reply
-    for part = 1, #reply do answer[last + part] = reply[part] end
-    last = last + #reply
+    local parts = fourth and 4 or third and 3 or 2
+    answer[last + 1], answer[last + 2], answer[last + 3], answer[last + 4] = parts, code, time, third
+    if fourth then answer[last + 5] = fourth end
+    last = last + 1 + parts
   end
 end
 return answer

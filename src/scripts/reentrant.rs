@@ -5,6 +5,7 @@ use std::sync::LazyLock;
 use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::OneOf;
 use crate::backend::Outcome;
 use crate::backend::Script;
 use crate::backend::ScriptCall;
@@ -42,18 +43,30 @@ pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
 /// Runs several of the first two, by their own texts.
 static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
     let Script { name, source } = script!("several/reentrant");
-    let source = source.replace("-- acquire.lua", body(&ACQUIRE)).replace("-- release.lua", body(&RELEASE));
+    let source = source.replace("-- acquire.lua", &body(&ACQUIRE)).replace("-- release.lua", &body(&RELEASE));
     Script { name, source: source.leak() }
 });
 
-fn body(script: &Script) -> &'static str {
+/// What a script has in common with that of several, which does without a table for each reply.
+fn body(script: &Script) -> String {
     let (_, body) = script.source.split_once(COMMON).expect("the line that tells what is common");
-    body
+    let mut parts = body.split("return {");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once('}') {
+            Some((list, rest)) if !list.starts_with("err") => text.extend(["return ", list, rest]),
+            _ => text.extend(["return {", part]),
+        }
+    }
+    text
 }
 
 /// Which calls may be run together.
 pub(crate) fn several() -> Several {
-    static OF: [(&Script, &str); 2] = [(&ACQUIRE, "acquire"), (&RELEASE, "release")];
+    static OF: [OneOf; 2] = [
+        OneOf { script: &ACQUIRE, mark: 'a', usual: &[1, 2] },
+        OneOf { script: &RELEASE, mark: 'r', usual: &[1, 3] },
+    ];
     Several { script: &SEVERAL, of: &OF }
 }
 

@@ -45,6 +45,7 @@ use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
+use crate::backend::together::Together;
 use crate::credentials::Credentials;
 use crate::map::Hasher;
 use crate::map::Map;
@@ -455,6 +456,7 @@ impl Calls {
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
                 let whole = self.known.insert(script.name);
+                command.whole = whole;
                 let head = if whole {
                     ["EVAL", script.source]
                 } else {
@@ -463,9 +465,9 @@ impl Calls {
                 };
                 let mut digits = itoa::Buffer::new();
                 let keys = digits.format(command.scripts().map(|call| call.keys.len()).sum::<usize>());
-                let texts = command.keys().chain(command.args(several));
+                let together = several.map(|several| Together::new(several, command.scripts()));
+                let texts = command.keys().chain(command.args(together.as_ref()));
                 wire.send(number, asking, head.into_iter().chain([keys]).chain(texts));
-                command.whole = whole;
             }
         }
         self.in_flight.insert(number, command);

@@ -15,6 +15,7 @@ use crate::backend::redis::calls::Ticket;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::resp::refusal;
+use crate::backend::together::Together;
 
 /// With fewer, little is gained.
 const FEWEST: usize = 4;
@@ -46,8 +47,7 @@ impl Gathering {
 
     /// Gives back what goes by itself.
     pub(super) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
-        let fits =
-            |call: &ScriptCall| self.several.is_some_and(|several| several.word(call.script).is_some());
+        let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
         match &ticket.request {
             Request::Call(Call::Script(call)) if !self.apart && fits(call) => {
                 self.tickets.push(ticket);
@@ -164,11 +164,15 @@ impl Command {
         self.scripts().flat_map(|call| call.keys.iter())
     }
 
-    pub(super) fn args(&self, several: Option<Several>) -> impl Iterator<Item = &str> + Clone {
-        self.scripts().flat_map(move |call| {
-            let word = several.and_then(|several| several.word(call.script));
-            word.into_iter().chain(call.args.iter())
-        })
+    pub(super) fn args<'a, 'b>(
+        &'a self,
+        together: Option<&'a Together<'b>>,
+    ) -> impl Iterator<Item = &'a str> + Clone + use<'a, 'b> {
+        let args = self.scripts().enumerate().flat_map(move |(number, call)| {
+            let left_out = together.map_or(&[][..], |together| together.left_out(number));
+            call.args.iter().enumerate().filter(move |(at, _)| !left_out.contains(at)).map(|(_, word)| word)
+        });
+        together.into_iter().flat_map(Together::head).chain(args)
     }
 
     /// What the reply of several says to each that still waits, and what is left of the list that said so.

@@ -2,10 +2,11 @@
 
 use super::*;
 
+use crate::backend::OneOf;
 use crate::backend::redis::tests::driver::COUNT;
 
 static TOGETHER: Script = Script { name: "test/together", source: "return {}" };
-static OF: [(&Script, &str); 1] = [(&COUNT, "count")];
+static OF: [OneOf; 1] = [OneOf { script: &COUNT, mark: 'c', usual: &[] }];
 const MANY: u64 = 8;
 /// One fewer than there must be for one script.
 const FEW: u64 = 3;
@@ -74,8 +75,7 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     assert_eq!(sent.matches("EVALSHA").count(), 1, "{sent}");
     let digest = fred::util::sha1_hash(TOGETHER.source);
     let keys: String = (100..100 + MANY).map(|op| format!("$6\r\nkey{op}\r\n")).collect();
-    let words = "$5\r\ncount\r\n".repeat(8);
-    assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}{words}")), "{sent}");
+    assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}$8\r\ncccccccc\r\n")), "{sent}");
     others(&mut calls, &mut server).await;
     reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
     let expected: Vec<_> =
