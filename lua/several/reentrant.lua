@@ -9,13 +9,16 @@
   ARGV[3]      lease_ms  of acquires
   ARGV[4]      count     of releases
   ARGV[5]      verb      of releases
-  ARGV[arg]              for each operation the arguments of its own script, in its order, without those from here
+  ARGV[arg]    …         for each operation what its own script is told, in its order, without those, from here
+  ARGV[arg+1]            to here,
+  ARGV[arg+2]
+  ARGV[arg+3]            or to here if it has all of them
 
   Returns {n1, ..., n2, ...}
     for each operation how many parts its own script would have returned, and those parts; or only the words of its error
 ]]
 -- Globals are slower.
-local redis, tonumber, type, pcall, byte = redis, tonumber, type, pcall, string.byte
+local redis, tonumber, type, pcall, string = redis, tonumber, type, pcall, string
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
@@ -36,7 +39,7 @@ local acquires, releases = tonumber(ARGV[2]) or ARGV[2], tonumber(ARGV[4]) or AR
 -- Redis takes about as long to put a table into its reply as to run a command: there is one for all.
 local answer, last, key, arg = {}, 0, 1, 6
 for at = 1, #marks do
-  local mark = byte(marks, at)
+  local mark = string.byte(marks, at)
   local done, code, time, third, fourth
   if mark == 97 then -- a
     done, code, time, third, fourth = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, ARGV[arg + 1])

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use crate::support::redis_server::RedisServer;
 
-const FUNCTIONS: [&str; 7] =
-    ["redis.call", "redis.pcall", "pcall", "tonumber", "math.floor", "string.format", "type"];
+const FUNCTIONS: [&str; 8] =
+    ["redis.call", "redis.pcall", "pcall", "tonumber", "math.floor", "string.byte", "string.format", "type"];
 /// What may stand in front of a bracket or after a dot beside the functions.
 const WORDS: [&str; 9] = ["and", "elseif", "if", "not", "or", "return", "function", "in", "while"];
 const FIELDS: [&str; 2] = ["err", "ok"];

@@ -364,6 +364,27 @@ mod tests {
     }
 
     #[test]
+    fn a_long_list_leaves_its_memory_to_the_next_long_one() {
+        let read = |outline: &mut Outline, length: usize| {
+            let bytes = format!("*{length}\r\n{}", ":7\r\n".repeat(length));
+            match decode(Protocol::Resp2, outline, bytes.as_bytes()) {
+                Ok(Some((Found::Reply(Ok(Value::List(list))), _))) => list,
+                other => panic!("{other:?}"),
+            }
+        };
+        let mut outline = Outline::default();
+        let first = read(&mut outline, LONG + 8);
+        let memory = first.as_ptr();
+        outline.reuse(first);
+        assert!(read(&mut outline, 3).capacity() < LONG);
+        let second = read(&mut outline, LONG);
+        assert_eq!((second.as_ptr(), &*second), (memory, &*vec![Value::Int(7); LONG]));
+        let large = read(&mut outline, LONGEST_KEPT + 1);
+        outline.reuse(large);
+        assert_eq!(outline.spare.capacity(), 0);
+    }
+
+    #[test]
     fn what_is_no_answer_is_refused_without_repeating_it() {
         let resp2: [&[u8]; 6] = [
             b":hunter2\r\n",
