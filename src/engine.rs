@@ -40,7 +40,6 @@ mod wakeups;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,7 +76,6 @@ use crate::engine::touched::Touched;
 use crate::engine::wakeups::Wakeups;
 use crate::error::Error;
 use crate::lease::LeaseMs;
-use crate::map::Hasher;
 use crate::map::Map;
 use crate::name::LockName;
 use crate::scripts::reentrant::Announce;
@@ -100,7 +98,7 @@ pub(crate) struct Engine {
     keys: HashMap<LockName, u64>,
     holds: ById<u64, Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
-    unsent: HashSet<u64, Hasher>,
+    unsent: ById<u64, ()>,
     waiters: ById<RequestId, Waiter>,
     /// Answered with a grant of this hold, not known to be picked up.
     granted: Map<RequestId, u64>,
@@ -204,7 +202,7 @@ impl Engine {
             names: ById::default(),
             keys: HashMap::new(),
             holds: ById::default(),
-            unsent: HashSet::default(),
+            unsent: ById::default(),
             waiters: ById::default(),
             granted: Map::default(),
             queries: BTreeMap::new(),

@@ -22,7 +22,7 @@ pub(crate) enum OwnerKey {
     Unique(u64),
 }
 
-/// Without the kind: that two kinds have the same number is rare, and a hasher takes as long for it as for the number.
+/// Without the kind: a hasher takes as long for it as for the number, and not more than three owners have the same.
 impl Hash for OwnerKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {

@@ -149,7 +149,7 @@ impl Engine {
         name.holds.push(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.taker = Some(request);
-        self.unsent.insert(id);
+        self.unsent.insert(id, ());
         self.holds.insert(id, Box::new(hold));
         id
     }
@@ -192,7 +192,7 @@ impl Engine {
         let out_of_time = hurried && hold.taker.is_none();
         let key = hold.name;
         self.touch(key);
-        self.unsent.insert(id);
+        self.unsent.insert(id, ());
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
                 self.unsent.remove(&id);

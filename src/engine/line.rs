@@ -80,7 +80,8 @@ impl Line {
             }
         }
         if self.others.is_empty() {
-            // It keeps memory when it is empty, and most names are held without anybody waiting.
+            // Both keep memory when they are empty, and most names are held without anybody waiting.
+            self.others = BTreeMap::new();
             self.owners = Map::default();
         }
         Some(Place { ticket, request, owner })

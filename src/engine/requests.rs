@@ -363,7 +363,7 @@ impl Engine {
 
     /// The locks that a server may still have for this client.
     pub(crate) fn unreleased(&self) -> Vec<LockName> {
-        let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && !self.unsent.contains(&hold.id);
+        let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && self.unsent.get(&hold.id).is_none();
         let held = self.holds.unordered().filter(|hold| ours(hold)).map(|hold| hold.lock.clone());
         let names: BTreeSet<LockName> =
             held.chain(self.cleanup.iter().map(|(_, dead)| dead.lock.clone())).collect();

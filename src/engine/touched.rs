@@ -1,4 +1,4 @@
-//! Names to look at before an event is dealt with.
+//! Names to look at before `handle` returns.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -54,7 +54,10 @@ fn body(script: &Script) -> String {
     let mut text = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         match part.split_once('}') {
-            Some((list, rest)) if !list.starts_with("err") => text.extend(["return ", list, rest]),
+            Some((list, rest)) if !list.starts_with("err") => {
+                debug_assert!(!list.contains('{'), "{list}: the bracket that was found is another's");
+                text.extend(["return ", list, rest]);
+            }
             _ => text.extend(["return {", part]),
         }
     }

@@ -40,9 +40,8 @@ pub(crate) struct Outline {
 }
 
 impl Outline {
-    /// The length of the reply that these bytes begin with; `None` while it is not complete. The next one has an outline
-    /// of its own.
-    pub(crate) fn follow(&mut self, bytes: &[u8]) -> Result<Option<usize>, FredError> {
+    /// The length of the reply that these bytes begin with; `None` while it is not complete.
+    fn follow(&mut self, bytes: &[u8]) -> Result<Option<usize>, FredError> {
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
             let Some(line) = end_of_line(&rest[..rest.len().min(LONGEST_LINE)]) else {

@@ -72,6 +72,15 @@ impl Redis {
         fit.then(Self::start)
     }
 
+    /// Whatever the key.
+    pub(super) fn deny(&mut self, command: &str) {
+        self.command(&["ACL", "SETUSER", "default", &format!("-{command}")]);
+    }
+
+    pub(super) fn allow_everything(&mut self) {
+        self.command(&["ACL", "SETUSER", "default", "+@all", "allkeys"]);
+    }
+
     /// Takes time away from what every key has left: what would have run out by then is gone.
     pub(super) fn pass(&mut self, ms: i64) {
         self.command(&["EVAL", PASS, "0", &ms.to_string()]);

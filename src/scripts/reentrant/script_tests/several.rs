@@ -1,5 +1,7 @@
 //! Several in one script, against the same one after the other, on a real Redis.
 
+use std::collections::BTreeSet;
+
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
@@ -141,6 +143,54 @@ fn an_error_of_one_is_its_own() {
     let (keys, published) = ended(&mut redis);
     assert_eq!(keys.iter().map(|key| key.key.as_str()).collect::<Vec<_>>(), ["fence"]);
     assert_eq!(published.len(), 1);
+}
+
+/// With what is usual and without, be it raised or told. What Redis adds of the script it comes from is left out.
+#[test]
+fn an_error_is_what_it_would_have_been_by_itself() {
+    let mut redis = Redis::start();
+    let calls = [
+        release("one", "a", "0", "PUBLISH"),
+        release("one", "a", "1", "PUBLISH"),
+        acquire("one", "b", "1", "30000", NEVER_LATE),
+        acquire("one", "b", "1", "60000", NEVER_LATE),
+        acquire("two", "b", "1", "30000", NEVER_LATE),
+        acquire("three", "b", "1", "60000", NEVER_LATE),
+    ];
+    let mut errors = BTreeSet::new();
+    for denied in ["hget", "hset", "hlen", "exists", "del", "get", "set", "pexpire"] {
+        let begin = |redis: &mut Redis| {
+            redis.allow_everything();
+            begin(redis);
+            redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
+            redis.published();
+            redis.deny(denied);
+        };
+        begin(&mut redis);
+        let said = |reply| match reply {
+            Ok(reply) => timeless(reply),
+            Err(words) => Value::Text(words),
+        };
+        let singly: Vec<_> = calls.iter().map(|call| without_place(said(redis.run(call)))).collect();
+        redis.allow_everything();
+        let after = ended(&mut redis);
+        begin(&mut redis);
+        let replies: Vec<_> =
+            replies(&mut redis, &calls).into_iter().map(timeless).map(without_place).collect();
+        redis.allow_everything();
+        assert_eq!(replies, singly, "{denied}");
+        assert_eq!(ended(&mut redis), after, "{denied}");
+        let refused = replies.iter().enumerate().filter(|(_, reply)| matches!(reply, Value::Text(_)));
+        errors.extend(refused.map(|(number, _)| number));
+    }
+    assert_eq!(errors.len(), calls.len(), "each of them had one: {errors:?}");
+}
+
+fn without_place(reply: Value) -> Value {
+    match reply {
+        Value::Text(words) => Value::Text(words.split(" script: ").next().unwrap_or_default().to_owned()),
+        other => other,
+    }
 }
 
 /// The two texts stand in it once each, without what asks for the time again and without a table for each reply.
