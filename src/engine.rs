@@ -440,12 +440,7 @@ impl Engine {
         [&*self.config.client_id, ":", itoa::Buffer::new().format(hold)].concat()
     }
 
-    fn announce(&self, name: &LockName) -> Announce {
-        self.announce_by(self.keys.get(name).copied(), name)
-    }
-
-    /// The same of a name whose key is known.
-    fn announce_by(&self, key: Option<u64>, name: &LockName) -> Announce {
+    fn announce(&self, key: Option<u64>, name: &LockName) -> Announce {
         // As a rule the name is in use, and its channel has been spelled out.
         let known = key.and_then(|key| self.names.get(&key));
         let profile = self.config.profile;

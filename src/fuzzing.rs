@@ -137,40 +137,31 @@ mod tests {
 
     use std::path::Path;
 
+    use crate::random::Random;
+
     /// Of each target; `FUZZ_INPUTS` asks for more, which are others too.
     const INPUTS: u64 = 100_000;
 
-    /// Splitmix64.
-    struct Random(u64);
-
     impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut mixed = self.0;
-            mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            usize::try_from((mixed ^ (mixed >> 31)) % limit.max(1) as u64).unwrap()
-        }
-
         /// A seed with a few mistakes, or nothing but chance.
         fn input(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
-            let mut input = seeds[self.below(seeds.len())].clone();
-            for _ in 0..self.below(4) {
-                let (at, byte) = (self.below(input.len() + 1), u8::try_from(self.below(256)).unwrap());
-                match self.below(5) {
+            let mut input = seeds[self.index(seeds.len())].clone();
+            for _ in 0..self.index(4) {
+                let (at, byte) = (self.index(input.len() + 1), u8::try_from(self.index(256)).unwrap());
+                match self.index(5) {
                     0 => input.insert(at, byte),
                     1 => input.truncate(at),
                     2 if at < input.len() => drop(input.remove(at)),
                     3 if at < input.len() => input[at] = byte,
                     _ => {
-                        let other = &seeds[self.below(seeds.len())];
-                        let from = self.below(other.len() + 1);
+                        let other = &seeds[self.index(seeds.len())];
+                        let from = self.index(other.len() + 1);
                         input.splice(at..at, other[from..].iter().copied());
                     }
                 }
             }
-            if self.below(8) == 0 {
-                input = (0..self.below(40)).map(|_| u8::try_from(self.below(256)).unwrap()).collect();
+            if self.index(8) == 0 {
+                input = (0..self.index(40)).map(|_| u8::try_from(self.index(256)).unwrap()).collect();
             }
             input
         }

@@ -287,6 +287,8 @@ mod mutex;
 mod name;
 mod owner;
 mod preflight;
+#[cfg(test)]
+mod random;
 mod reentrant_lock;
 mod scripts;
 #[cfg(all(test, feature = "in-memory"))]

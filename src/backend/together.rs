@@ -41,14 +41,19 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// What comes before the arguments of the calls.
-    pub(crate) fn head(&self) -> impl Iterator<Item = &str> + Clone {
-        std::iter::once(self.marks.as_str()).chain(self.usual.iter().copied())
+    /// The arguments, given the same calls.
+    pub(crate) fn args<'b>(
+        &'b self,
+        calls: impl Iterator<Item = &'b ScriptCall> + Clone,
+    ) -> impl Iterator<Item = &'b str> + Clone {
+        let own = calls.zip(&self.left_out).flat_map(|(call, left_out)| {
+            call.args.iter().enumerate().filter(|(at, _)| !left_out.contains(at)).map(|(_, word)| word)
+        });
+        self.head().chain(own)
     }
 
-    /// Which arguments of the call with this number among them are not sent.
-    pub(crate) fn left_out(&self, number: usize) -> &'static [usize] {
-        self.left_out.get(number).copied().unwrap_or_default()
+    fn head(&self) -> impl Iterator<Item = &str> + Clone {
+        std::iter::once(self.marks.as_str()).chain(self.usual.iter().copied())
     }
 }
 
@@ -75,7 +80,7 @@ mod tests {
 
     fn head(calls: &[ScriptCall]) -> (Vec<String>, Vec<usize>) {
         let together = Together::new(Several { script: &ALL, of: &OF }, calls.iter());
-        let left_out = (0..calls.len()).map(|number| together.left_out(number).len());
+        let left_out = together.left_out.iter().map(|left_out| left_out.len());
         (together.head().map(str::to_owned).collect(), left_out.collect())
     }
 

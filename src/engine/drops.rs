@@ -86,8 +86,9 @@ impl Engine {
 
     fn send_releases(&mut self, ids: Vec<u64>) {
         let item = |id: u64| {
-            let name = self.holds.get(&id)?.lock.clone();
-            Some((id, ReleaseItem { field: self.field(id), announce: self.announce(&name), name }))
+            let hold = self.holds.get(&id)?;
+            let announce = self.announce(Some(hold.name), &hold.lock);
+            Some((id, ReleaseItem { field: self.field(id), announce, name: hold.lock.clone() }))
         };
         let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
         let Some(last) = items.pop() else { return };

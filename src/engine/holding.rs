@@ -295,7 +295,7 @@ impl Engine {
     /// One command for all levels given up so far: it says which count is left.
     fn send_lower_count(&mut self, id: u64) {
         let announce = match self.holds.get(&id) {
-            Some(hold) => self.announce(&hold.lock),
+            Some(hold) => self.announce(Some(hold.name), &hold.lock),
             None => return,
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };

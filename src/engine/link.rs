@@ -589,7 +589,7 @@ impl Engine {
             return;
         }
         let to = self.servers.id_of(&dead.lock);
-        let (name, announce) = (dead.lock.clone(), self.announce(&dead.lock));
+        let (name, announce) = (dead.lock.clone(), self.announce(Some(dead.name), &dead.lock));
         let command = Command::Release { name, field: self.field(id), count: 0, announce };
         let op = self.send(Op::Cleanup { id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(dead) = self.cleanup.get_mut(id) {

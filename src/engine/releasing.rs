@@ -132,7 +132,7 @@ impl Engine {
 
     fn send_plain_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (name, announce) = (hold.lock.clone(), self.announce_by(Some(hold.name), &hold.lock));
+        let (name, announce) = (hold.lock.clone(), self.announce(Some(hold.name), &hold.lock));
         let command = Command::Release { name, field: self.field(id), count: 0, announce };
         let to = self.servers.id_of(&hold.lock);
         self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
@@ -153,7 +153,7 @@ impl Engine {
         let Some(waiter) = self.waiters.get(&request).cloned() else { return false };
         let Some(hold) = self.holds.get(&from) else { return false };
         let (key, name) = (hold.name, hold.lock.clone());
-        let announce = self.announce_by(Some(key), &name);
+        let announce = self.announce(Some(key), &name);
         let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let round_trip = self.servers.round_trip(&name);

@@ -269,11 +269,11 @@ impl<'a> Reader<'a> {
     fn list(&mut self, line: &[u8], each: u64) -> Result<Value, FredError> {
         let Some(elements) = number(line)? else { return Ok(Value::Nil) };
         // No element is shorter than its line's kind and end.
-        let room = usize::try_from(elements.saturating_mul(each)).unwrap_or(usize::MAX);
-        let room = room.min(self.rest.len() / 3);
+        let values = usize::try_from(elements.saturating_mul(each)).unwrap_or(usize::MAX);
+        let room = values.min(self.rest.len() / 3);
         let mut list = if room < LONG { Vec::new() } else { std::mem::take(self.spare) };
         list.reserve_exact(room);
-        for _ in 0..elements.saturating_mul(each) {
+        for _ in 0..values {
             list.push(self.next()?);
         }
         Ok(Value::List(list))
@@ -411,57 +411,48 @@ mod comparison {
     use redis_protocol::resp2;
     use redis_protocol::resp3;
 
-    struct Random(u64);
+    use crate::random::Random;
 
-    impl Random {
-        fn below(&mut self, end: u64) -> u64 {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            self.0 % end
+    /// A reply with lists of so many levels.
+    fn reply(random: &mut Random, protocol: Protocol, levels: u64, out: &mut Vec<u8>) {
+        let kinds: &[u8] = match (protocol, levels) {
+            (Protocol::Resp2, 0) => b"+-:$0",
+            (Protocol::Resp2, _) => b"+-:$0***n",
+            (Protocol::Resp3, 0) => b"+-:$_#,(=",
+            (Protocol::Resp3, _) => b"+-:$_#,(=***%~|",
+        };
+        let kind = kinds[random.index(kinds.len())];
+        let (number, length) = (random.below(1 << 40), random.below(20));
+        let letters: String = (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+        // Not more than one element of a set or map: the other reader has them in any order.
+        let elements = if kind == b'*' { random.below(5) } else { 1 };
+        let values = if matches!(kind, b'%' | b'|') { 2 } else { elements };
+        let line = match kind {
+            b'+' | b'-' => letters,
+            b':' if length == 0 => format!("-{number}"),
+            b':' | b'(' => number.to_string(),
+            b',' => format!("{number}.5"),
+            b'$' => format!("{}\r\n{letters}\r\n{letters}", 2 * length + 2),
+            b'=' => format!("{}\r\ntxt:{letters}", length + 4),
+            b'#' => "t".to_owned(),
+            b'0' | b'n' => "-1".to_owned(),
+            b'_' => String::new(),
+            _ => elements.to_string(),
+        };
+        let kind = match kind {
+            b'0' => b'$',
+            b'n' => b'*',
+            kind => kind,
+        };
+        out.extend([&[kind], line.as_bytes(), b"\r\n"].concat());
+        if matches!(kind, b'*' | b'%' | b'~' | b'|') && line != "-1" {
+            // The other reader has lists neither in sets nor as keys.
+            let levels = if kind == b'*' { levels - 1 } else { 0 };
+            (0..values).for_each(|_| reply(random, protocol, levels, out));
         }
-
-        /// A reply with lists of so many levels.
-        fn reply(&mut self, protocol: Protocol, levels: u64, out: &mut Vec<u8>) {
-            let kinds: &[u8] = match (protocol, levels) {
-                (Protocol::Resp2, 0) => b"+-:$0",
-                (Protocol::Resp2, _) => b"+-:$0***n",
-                (Protocol::Resp3, 0) => b"+-:$_#,(=",
-                (Protocol::Resp3, _) => b"+-:$_#,(=***%~|",
-            };
-            let kind = kinds[usize::try_from(self.below(kinds.len() as u64)).unwrap()];
-            let (number, length) = (self.below(1 << 40), self.below(20));
-            let letters: String = (0..length).map(|_| char::from(b'a' + self.below(26) as u8)).collect();
-            // Not more than one element of a set or map: the other reader has them in any order.
-            let elements = if kind == b'*' { self.below(5) } else { 1 };
-            let values = if matches!(kind, b'%' | b'|') { 2 } else { elements };
-            let line = match kind {
-                b'+' | b'-' => letters,
-                b':' if length == 0 => format!("-{number}"),
-                b':' | b'(' => number.to_string(),
-                b',' => format!("{number}.5"),
-                b'$' => format!("{}\r\n{letters}\r\n{letters}", 2 * length + 2),
-                b'=' => format!("{}\r\ntxt:{letters}", length + 4),
-                b'#' => "t".to_owned(),
-                b'0' | b'n' => "-1".to_owned(),
-                b'_' => String::new(),
-                _ => elements.to_string(),
-            };
-            let kind = match kind {
-                b'0' => b'$',
-                b'n' => b'*',
-                kind => kind,
-            };
-            out.extend([&[kind], line.as_bytes(), b"\r\n"].concat());
-            if matches!(kind, b'*' | b'%' | b'~' | b'|') && line != "-1" {
-                // The other reader has lists neither in sets nor as keys.
-                let levels = if kind == b'*' { levels - 1 } else { 0 };
-                (0..values).for_each(|_| self.reply(protocol, levels, out));
-            }
-            if kind == b'|' {
-                // The other reader does not know them before a null.
-                out.extend_from_slice(b":7\r\n");
-            }
+        if kind == b'|' {
+            // The other reader does not know them before a null.
+            out.extend_from_slice(b":7\r\n");
         }
     }
 
@@ -531,7 +522,7 @@ mod comparison {
         for round in 0..20_000 {
             let protocol = if round % 2 == 0 { Protocol::Resp2 } else { Protocol::Resp3 };
             let mut bytes = Vec::new();
-            random.reply(protocol, 3, &mut bytes);
+            reply(&mut random, protocol, 3, &mut bytes);
             let length = bytes.len();
             bytes.extend_from_slice(b":1\r\n");
             let ours = decode(protocol, &mut Outline::default(), &bytes).expect("an answer");
@@ -547,9 +538,9 @@ mod comparison {
         let mut both = 0;
         for _ in 0..20_000 {
             let mut bytes = Vec::new();
-            random.reply(Protocol::Resp2, 2, &mut bytes);
-            let place = usize::try_from(random.below(bytes.len() as u64)).unwrap();
-            bytes[place] = b"\r\n+-:$*019x"[usize::try_from(random.below(11)).unwrap()];
+            reply(&mut random, Protocol::Resp2, 2, &mut bytes);
+            let place = random.index(bytes.len());
+            bytes[place] = b"\r\n+-:$*019x"[random.index(11)];
             let Ok(Some(ours)) = decode(Protocol::Resp2, &mut Outline::default(), &bytes) else { continue };
             // It takes some for an answer that are none, but ours take none that it does not.
             assert_eq!(Some(ours), other(Protocol::Resp2, &bytes), "{}", text(&bytes));

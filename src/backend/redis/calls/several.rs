@@ -164,15 +164,14 @@ impl Command {
         self.scripts().flat_map(|call| call.keys.iter())
     }
 
-    pub(super) fn args<'a, 'b>(
+    /// Of those that go `together`, or of one by itself.
+    pub(super) fn args<'a>(
         &'a self,
-        together: Option<&'a Together<'b>>,
-    ) -> impl Iterator<Item = &'a str> + Clone + use<'a, 'b> {
-        let args = self.scripts().enumerate().flat_map(move |(number, call)| {
-            let left_out = together.map_or(&[][..], |together| together.left_out(number));
-            call.args.iter().enumerate().filter(move |(at, _)| !left_out.contains(at)).map(|(_, word)| word)
-        });
-        together.into_iter().flat_map(Together::head).chain(args)
+        together: Option<&'a Together<'_>>,
+    ) -> impl Iterator<Item = &'a str> + Clone {
+        let alone = together.is_none().then(|| self.scripts().flat_map(|call| call.args.iter()));
+        let all = together.map(|together| together.args(self.scripts()));
+        all.into_iter().flatten().chain(alone.into_iter().flatten())
     }
 
     /// What the reply of several says to each that still waits, and what is left of the list that said so.

@@ -13,6 +13,7 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::name::client_channel;
+use crate::random::Random;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::Body;
@@ -24,7 +25,6 @@ use crate::scripts::reentrant::RenewItem;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::scripts::reentrant::script_tests::protocol::promises::Promises;
-use crate::scripts::reentrant::script_tests::random::Random;
 use crate::scripts::reentrant::script_tests::together::Together;
 
 pub(super) const CLIENTS: [&str; 3] = [

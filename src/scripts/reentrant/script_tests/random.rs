@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use crate::backend::Script;
 use crate::backend::redis::tests::redis_server::has_redis_7;
+use crate::random::Random;
 use crate::scripts::reentrant::ALL;
 use crate::scripts::reentrant::script_tests::mutants::be_quiet_when_asked;
 use crate::scripts::reentrant::script_tests::mutants::fails;
@@ -49,22 +50,7 @@ const PLANTS: &[&str] = &[
     "fence={a:1}@3",
 ];
 
-/// Splitmix64.
-pub(super) struct Random(pub(super) u64);
-
 impl Random {
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % limit
-    }
-
-    pub(super) fn index(&mut self, length: usize) -> usize {
-        usize::try_from(self.below(length as u64)).unwrap()
-    }
-
     fn pick(&mut self, choices: &[&'static str]) -> &'static str {
         choices[self.index(choices.len())]
     }

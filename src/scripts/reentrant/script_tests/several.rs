@@ -8,10 +8,10 @@ use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
 use crate::backend::together::Together;
+use crate::random::Random;
 use crate::scripts::reentrant::ACQUIRE;
 use crate::scripts::reentrant::RELEASE;
 use crate::scripts::reentrant::script_tests::Server;
-use crate::scripts::reentrant::script_tests::random::Random;
 use crate::scripts::reentrant::script_tests::redis::Redis;
 use crate::scripts::reentrant::several;
 
@@ -47,12 +47,8 @@ fn any(random: &mut Random) -> ScriptCall {
 fn together(calls: &[ScriptCall]) -> ScriptCall {
     let several = several();
     let together = Together::new(several, calls.iter());
-    let own = calls.iter().enumerate().flat_map(|(number, call)| {
-        let left_out = together.left_out(number);
-        call.args.iter().enumerate().filter(move |(at, _)| !left_out.contains(at)).map(|(_, word)| word)
-    });
     let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
-    ScriptCall { script: several.script, keys, args: together.head().chain(own).collect() }
+    ScriptCall { script: several.script, keys, args: together.args(calls.iter()).collect() }
 }
 
 /// What each would have said by itself; an error is its words.
