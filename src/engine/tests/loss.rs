@@ -33,6 +33,7 @@ fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
     let release = hand.release(&cell, level);
     assert!(matches!(hand.answer(release), Answer::Failed(Error::Lost { .. })));
     hand.nothing_sent();
+    assert!(hand.directory.is_empty(), "nothing of it stays");
     hand.ask(1, Wait::Forever);
     hand.take("acquire");
 }
