@@ -7,15 +7,17 @@
                          A and R with all four arguments of its own
   ARGV[2]      count     of acquires
   ARGV[3]      lease_ms  of acquires
-  ARGV[4]      count     of releases
-  ARGV[5]      verb      of releases
+  ARGV[4]      not_after of acquires
+  ARGV[5]      count     of releases
+  ARGV[6]      verb      of releases
   ARGV[arg]    …         for each operation what its own script is told, in its order, without those, from here
-  ARGV[arg+1]            to here,
+  ARGV[arg+1]            to here if it is a release,
   ARGV[arg+2]
   ARGV[arg+3]            or to here if it has all of them
 
-  Returns {n1, ..., n2, ...}
-    for each operation how many parts its own script would have returned, and those parts; or only the words of its error
+  Returns {time in us, head1, ..., head2, ...}
+    for each operation four times the code that its own script would have returned, and how many parts after code and time, in
+    one number, and those parts; or only the words of its error
 ]]
 -- Globals are slower.
 local redis, tonumber, type, pcall, string = redis, tonumber, type, pcall, string
@@ -33,26 +35,27 @@ local function release(lock, field, count, channel, verb)
 end
 
 -- Reading a number takes longer than passing it on.
-local marks, lease, verb = ARGV[1], ARGV[3], ARGV[5]
-local acquires, releases = tonumber(ARGV[2]) or ARGV[2], tonumber(ARGV[4]) or ARGV[4]
+local marks, lease, verb = ARGV[1], ARGV[3], ARGV[6]
+local acquires, releases = tonumber(ARGV[2]) or ARGV[2], tonumber(ARGV[5]) or ARGV[5]
+local not_after = tonumber(ARGV[4]) or ARGV[4]
 
 -- Redis takes about as long to put a table into its reply as to run a command: there is one for all.
-local answer, last, key, arg = {}, 0, 1, 6
+local answer, last, key, arg = {now}, 1, 1, 7
 for at = 1, #marks do
   local mark = string.byte(marks, at)
-  local done, code, time, third, fourth
+  local done, code, _, third, fourth
   if mark == 97 then -- a
-    done, code, time, third, fourth = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, ARGV[arg + 1])
-    key, arg = key + 2, arg + 2
+    done, code, _, third, fourth = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, not_after)
+    key, arg = key + 2, arg + 1
   elseif mark == 114 then -- r
-    done, code, time, third, fourth = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
+    done, code, _, third, fourth = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
     key, arg = key + 1, arg + 2
   elseif mark == 65 then -- A
-    done, code, time, third, fourth =
+    done, code, _, third, fourth =
       pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
     key, arg = key + 2, arg + 4
   else
-    done, code, time, third, fourth = pcall(release, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+    done, code, _, third, fourth = pcall(release, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
     key, arg = key + 1, arg + 4
   end
   if not done or type(code) == "table" then
@@ -60,9 +63,8 @@ for at = 1, #marks do
     last = last + 1
     answer[last] = type(code) == "table" and code.err or code
   else
-    local parts = fourth and 4 or third and 3 or 2
-    answer[last + 1], answer[last + 2], answer[last + 3], answer[last + 4] = parts, code, time, third
-    if fourth then answer[last + 5] = fourth end
+    local parts = fourth and 2 or third and 1 or 0
+    answer[last + 1], answer[last + 2], answer[last + 3] = code * 4 + parts, third, fourth
     last = last + 1 + parts
   end
 end

@@ -118,6 +118,7 @@ impl Engine {
         let cut_short = deadline < limit;
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
+        let not_after = not_after.shared(latest.since(self.now));
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
         self.send(Op::Acquire { hold, lease, hurried, cut_short }, to, command, deadline, not_after);

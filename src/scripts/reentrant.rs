@@ -1,6 +1,7 @@
 //! The scripts of `lua/reentrant/`.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use crate::backend::Call;
 use crate::backend::Failure;
@@ -25,6 +26,16 @@ const USUAL: usize = 128;
 /// Microseconds on the server's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ServerTime(pub(crate) i64);
+
+impl ServerTime {
+    /// The same for what is asked for at about the same time, so that several are told it once: earlier by less than a
+    /// 128th of what is `left` until then.
+    pub(crate) fn shared(self, left: Duration) -> Self {
+        let most = i64::try_from(left.as_micros() / 128).unwrap_or(i64::MAX);
+        let step = most.checked_ilog2().map_or(1, |bits| 1 << bits);
+        Self(self.0 - self.0.rem_euclid(step))
+    }
+}
 
 macro_rules! script {
     ($name:literal) => {
@@ -67,7 +78,7 @@ fn body(script: &Script) -> String {
 /// Which calls may be run together.
 pub(crate) fn several() -> Several {
     static OF: [OneOf; 2] = [
-        OneOf { script: &ACQUIRE, mark: 'a', usual: &[1, 2] },
+        OneOf { script: &ACQUIRE, mark: 'a', usual: &[1, 2, 3] },
         OneOf { script: &RELEASE, mark: 'r', usual: &[1, 3] },
     ];
     Several { script: &SEVERAL, of: &OF }
@@ -548,6 +559,19 @@ mod tests {
         for bad in [uuid.to_owned(), format!("{uuid}:"), format!("{uuid}:x"), "a:1".into(), String::new()] {
             assert!(!is_holder_field(&bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_shared_time_is_a_little_earlier_and_never_later() {
+        let time = ServerTime(1_795_583_849_481_996);
+        for (left_us, step) in [(0, 1), (127, 1), (256, 2), (10_000, 64), (3_000_000, 16_384)] {
+            let left = Duration::from_micros(left_us);
+            let shared = time.shared(left);
+            assert_eq!(shared.0 % step, 0, "{left:?}");
+            assert!((0..step).contains(&(time.0 - shared.0)), "{left:?}: {shared:?}");
+            assert_eq!(ServerTime(shared.0 + step - 1).shared(left), shared, "{left:?}");
+        }
+        assert!(time.shared(Duration::MAX) <= time);
     }
 
     #[test]

@@ -78,7 +78,8 @@ fn nothing_is_granted_after_the_wait_or_the_command_timeout() {
         hand.ask(1, wait);
         let (_, command) = hand.take("acquire");
         let Command::Acquire { not_after, .. } = command else { panic!() };
-        assert_eq!(not_after, hand.at_server(hand.now.plus(Duration::from_millis(end))));
+        let end = Duration::from_millis(end);
+        assert_eq!(not_after, hand.at_server(hand.now.plus(end)).shared(end));
     }
 }
 

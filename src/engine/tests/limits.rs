@@ -21,6 +21,7 @@ use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::ServerTime;
 
 use super::Hand;
 use super::LEASE;
@@ -343,7 +344,8 @@ fn an_old_clock_is_asked_again_before_it_is_used() {
         hand.done(op, Body::Pong);
         let (op, command) = hand.take("acquire");
         let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
-        assert_eq!(not_after.0, hand.server_time().0 + 1_000_000, "after a step of {step} us");
+        let expected = ServerTime(hand.server_time().0 + 1_000_000).shared(SECOND);
+        assert_eq!(not_after, expected, "after a step of {step} us");
         hand.done(op, held(20_000));
     }
 }

@@ -376,12 +376,13 @@ fn each_server_has_its_own_clock() {
     let not_after = |hand: &mut Hand, lock| {
         hand.ask_for(lock);
         match hand.take("acquire").1 {
-            Command::Acquire { not_after: ServerTime(time), .. } => time - hand.now.micros() - offset,
+            Command::Acquire { not_after, .. } => not_after,
             other => panic!("{other:?}"),
         }
     };
-    assert_eq!(not_after(&mut hand, "a"), 1_000_000);
-    assert_eq!(not_after(&mut hand, "b"), 61_000_000);
+    let after = |hand: &Hand, us| ServerTime(hand.now.micros() + offset + us).shared(Duration::from_secs(1));
+    assert_eq!(not_after(&mut hand, "a"), after(&hand, 1_000_000));
+    assert_eq!(not_after(&mut hand, "b"), after(&hand, 61_000_000));
 }
 
 #[test]
@@ -402,7 +403,8 @@ fn a_slot_on_its_way_goes_by_the_clock_of_who_answers() {
     answer(&mut hand, op, Body::Release(Released::Gone));
     let (op, command) = hand.take("acquire");
     let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
-    assert_eq!(left(&hand, not_after), 61_000_000);
+    let expected = ServerTime(hand.now.micros() + offset + 61_000_000).shared(Duration::from_secs(1));
+    assert_eq!(not_after, expected);
     answer(&mut hand, op, grant(1));
     let cell = hand.granted(request);
     hand.event(Event::PickedUp { request });

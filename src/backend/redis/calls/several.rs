@@ -185,7 +185,9 @@ impl Command {
             }
         };
         let mut parts = list.drain(..);
-        let mut replies: SmallVec<[_; MOST]> = self.tickets.iter().map(|_| next_of(&mut parts)).collect();
+        let time = parts.next();
+        let mut replies: SmallVec<[_; MOST]> =
+            self.tickets.iter().map(|_| next_of(time.as_ref()?, &mut parts)).collect();
         if parts.next().is_some() || replies.contains(&None) {
             replies.fill(Some(STRANGE));
         }
@@ -195,13 +197,19 @@ impl Command {
     }
 }
 
-/// The reply to one of several: how many parts it has, and those, or the words of an error.
-fn next_of(parts: &mut std::vec::Drain<'_, Value>) -> Option<Outcome<Value>> {
+/// The reply to one of several, put together as its own script would have: what is left out is the time of all.
+fn next_of(time: &Value, parts: &mut std::vec::Drain<'_, Value>) -> Option<Outcome<Value>> {
     match parts.next()? {
         Value::Text(words) => Some(classify(&refusal(words))),
-        Value::Int(many) => {
-            let many = usize::try_from(many).ok().filter(|many| *many <= parts.len())?;
-            Some(Outcome::Done(Value::List(parts.by_ref().take(many).collect())))
+        Value::Int(head) => {
+            let (code, many) = (head.div_euclid(4), usize::try_from(head.rem_euclid(4)).ok()?);
+            if many > parts.len() {
+                return None;
+            }
+            let mut reply = Vec::with_capacity(2 + many);
+            reply.extend([Value::Int(code), time.clone()]);
+            reply.extend(parts.by_ref().take(many));
+            Some(Outcome::Done(Value::List(reply)))
         }
         Value::Nil | Value::List(_) => None,
     }

@@ -55,10 +55,14 @@ fn together(calls: &[ScriptCall]) -> ScriptCall {
 fn replies(redis: &mut Redis, calls: &[ScriptCall]) -> Vec<Value> {
     let Ok(Value::List(parts)) = redis.run(&together(calls)) else { panic!("no list") };
     let mut parts = parts.into_iter();
+    let time = parts.next().expect("the time");
     let mut replies = Vec::new();
     while let Some(first) = parts.next() {
         replies.push(match first {
-            Value::Int(many) => Value::List(parts.by_ref().take(many as usize).collect()),
+            Value::Int(head) => {
+                let rest = parts.by_ref().take(head.rem_euclid(4) as usize);
+                Value::List([Value::Int(head.div_euclid(4)), time.clone()].into_iter().chain(rest).collect())
+            }
             words => words,
         });
     }

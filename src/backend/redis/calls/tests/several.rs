@@ -58,6 +58,12 @@ async fn many_alone(calls: &mut Calls, server: &mut DuplexStream) {
     others(calls, server).await;
 }
 
+/// The answer to one whose code is its number, at 9 o'clock, with that number again.
+fn said(number: i64) -> (u64, Outcome<Value>) {
+    let parts = [number, 9, number].map(Value::Int).into();
+    (100 + number as u64, Outcome::Done(Value::List(parts)))
+}
+
 async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
     let mut all = Vec::new();
     for _ in 0..many {
@@ -77,9 +83,8 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     let keys: String = (100..100 + MANY).map(|op| format!("$6\r\nkey{op}\r\n")).collect();
     assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}$8\r\ncccccccc\r\n")), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
-    let expected: Vec<_> =
-        (0..8).map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)])))).collect();
+    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    let expected: Vec<_> = (0..8).map(said).collect();
     assert_eq!(answers(&mut calls, 8).await, expected);
     assert!(calls.is_idle());
 }
@@ -111,7 +116,7 @@ async fn the_order_is_kept() {
 async fn what_is_refused_among_others_is_sent_again_alone() {
     let (mut calls, mut server) = busy(BUSY).await;
     many_alone(&mut calls, &mut server).await;
-    reply(&mut server, "*14 :1 :0 $3 OOM :1 :2 $4 WHAT :1 :4 :1 :5 :1 :6 :1 :7").await;
+    reply(&mut server, "*15 :9 :1 :0 $3 OOM :9 :2 $4 WHAT :17 :4 :21 :5 :25 :6 :29 :7").await;
     let answered = answers(&mut calls, 7).await;
     assert!(answered.iter().all(|(op, _)| *op != 101), "{answered:?}");
     let strange = answered.iter().find(|(op, _)| *op == 103).map(|(_, outcome)| outcome);
@@ -141,8 +146,9 @@ async fn calls_that_are_refused_together_go_apart_from_then_on() {
 
 #[tokio::test]
 async fn a_reply_of_another_shape_is_nobody_s() {
-    for shape in [":1", "*2 :1 :2", "$2 no", "*9 :1 :0 :0 :0 :0 :0 :0 :0 :2", "*9 :0 :0 :0 :0 :0 :0 :0 :0 :0"]
-    {
+    let (short, cut, long) =
+        ("*8 :9 :0 :0 :0 :0 :0 :0 :0", "*9 :9 :0 :0 :0 :0 :0 :0 :0 :1", "*10 :9 :0 :0 :0 :0 :0 :0 :0 :0 :0");
+    for shape in [":1", "*0", "*2 :1 :2", "$2 no", short, cut, long] {
         let (mut calls, mut server) = busy(BUSY).await;
         many_alone(&mut calls, &mut server).await;
         reply(&mut server, shape).await;
@@ -162,9 +168,8 @@ async fn each_of_several_has_its_own_time() {
         assert!(op < 103 && matches!(outcome, Outcome::Unknown(_)), "{op}: {outcome:?}");
     }
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
-    let expected: Vec<_> =
-        (3..8).map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)])))).collect();
+    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    let expected: Vec<_> = (3..8).map(said).collect();
     assert_eq!(answers(&mut calls, 5).await, expected);
     assert!(calls.is_idle());
 }
@@ -186,9 +191,8 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
     let sent = sent(&mut calls, &mut server).await;
     assert!(sent.matches("EVALSHA").count() == 2 && !sent.contains("key103"), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*14 :1 :0 :1 :1 :1 :2 :1 :4 :1 :5 :1 :6 :1 :7").await;
-    let expected =
-        [0, 1, 2, 4, 5, 6, 7].map(|n| (100 + n as u64, Outcome::Done(Value::List(vec![Value::Int(n)]))));
+    reply(&mut server, "*15 :9 :1 :0 :5 :1 :9 :2 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    let expected = [0, 1, 2, 4, 5, 6, 7].map(said);
     assert_eq!(answers(&mut calls, 7).await, expected);
 }
 
@@ -199,7 +203,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     many_alone(&mut calls, &mut server).await;
     calls.submit(OpId(200), count(101), LONG);
     sent(&mut calls, &mut server).await;
-    reply(&mut server, "*15 :1 :0 $3 OOM :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
+    reply(&mut server, "*16 :9 :1 :0 $3 OOM :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
     let answered = answers(&mut calls, 8).await;
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
@@ -257,7 +261,7 @@ async fn the_script_for_several_may_be_lost_like_any_other() {
     reply(&mut server, "-NOSCRIPT").await;
     let again = sent(&mut calls, &mut server).await;
     assert!(again.contains(&format!("EVAL\r\n$9\r\n{}\r\n", TOGETHER.source)), "{again}");
-    reply(&mut server, "*16 :1 :0 :1 :1 :1 :2 :1 :3 :1 :4 :1 :5 :1 :6 :1 :7").await;
+    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
     assert_eq!(answers(&mut calls, 8).await.len(), 8);
     assert!(calls.is_idle());
 }
