@@ -88,6 +88,10 @@ pub(crate) trait Backend: Send {
         false
     }
 
+    /// Whether calls that may go together wait for others that are about to come, while the server has much to do: no longer
+    /// than until it answers any. For a server that is near.
+    fn gather(&mut self, _gather: bool) {}
+
     /// Replaces the connections to a server, because it answers that it has become a replica.
     fn reconnect(&mut self, server: ServerId);
 

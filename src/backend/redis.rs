@@ -336,6 +336,10 @@ impl Backend for RedisBackend {
         self.calls.read_ahead()
     }
 
+    fn gather(&mut self, gather: bool) {
+        self.calls.gather(gather);
+    }
+
     fn reconnect(&mut self, _server: ServerId) {
         self.calls.replace_connection();
         if let Some(subscriptions) = &self.subscriptions {

@@ -342,10 +342,16 @@ impl Task {
         }
     }
 
-    /// Whether others stand still until something on its way is answered, or there is much.
+    /// Whether others stand still until something on its way is answered, or there is much. With much for callers on other
+    /// threads than this, they need its core.
     fn is_awaited(&self) -> bool {
-        self.distance.is_near()
-            && (self.sent.len() >= BUSY || self.sent.values().any(|command| passed_on_by(command).is_some()))
+        let much = self.here && self.sent.len() >= BUSY;
+        self.distance.is_near() && (much || self.sent.values().any(|command| passed_on_by(command).is_some()))
+    }
+
+    /// Callers on other threads come one by one; those of this one have all come by the time it is the keeper's turn.
+    fn show_distance(&mut self) {
+        self.backend.gather(!self.here && self.distance.is_near());
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
@@ -494,6 +500,7 @@ impl Task {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
+                self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
                 let near = passed_on_by(&command).filter(|_| self.distance.is_near());
                 self.passed_on = near.is_some();
@@ -503,6 +510,7 @@ impl Task {
             BackendEvent::Up(server, info) => Event::Up(server, info),
             BackendEvent::Down { server, cause } => {
                 self.distance = Distance::unknown();
+                self.show_distance();
                 self.trouble = Some(cause.clone());
                 Event::Down { server, cause }
             }

@@ -53,6 +53,8 @@ pub(super) struct Nowhere {
     polls: Arc<AtomicUsize>,
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
+    /// What it was last told of gathering calls.
+    pub(super) gathers: Arc<AtomicBool>,
     closes: bool,
     closing: Arc<AtomicBool>,
     gone: Option<Gone>,
@@ -100,6 +102,10 @@ impl Backend for Nowhere {
     fn looks_for_more(&mut self) -> bool {
         self.looks.fetch_add(1, Ordering::SeqCst);
         false
+    }
+
+    fn gather(&mut self, gather: bool) {
+        self.gathers.store(gather, Ordering::SeqCst);
     }
 
     fn reconnect(&mut self, _: ServerId) {}

@@ -245,6 +245,11 @@ impl Calls {
         self.login = None;
     }
 
+    /// Whether calls that may go together wait for others, as `Backend::gather` has it.
+    pub(crate) fn gather(&mut self, gather: bool) {
+        self.gathering.waits = gather;
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
         self.connection.is_some()
     }
@@ -282,7 +287,7 @@ impl Calls {
             self.send_gathered();
             self.send(Command::of(ticket), now);
         }
-        if self.gathering.is_full() {
+        if self.gathering.is_full(self.in_flight.len()) {
             self.send_gathered();
         }
     }
@@ -292,14 +297,23 @@ impl Calls {
         if self.gathering.is_empty() {
             return;
         }
+        let together = self.gathering.goes_together(self.is_busy());
         let mut gathered = self.gathering.take();
         let now = Instant::now();
-        if self.gathering.goes_together(&gathered) && self.is_busy() {
+        if together {
             self.send(Command::of_several(gathered.drain(..)), now);
         } else {
             gathered.drain(..).for_each(|ticket| self.send(Command::of(ticket), now));
         }
         self.gathering.reuse(gathered);
+    }
+
+    /// Whether those who come now go with others who are about to come. The next reply is near, and asks again.
+    fn is_gathering(&mut self) -> bool {
+        !self.gathering.is_empty() && {
+            let busy = self.is_busy();
+            self.gathering.stays(busy)
+        }
     }
 
     /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.
@@ -358,7 +372,9 @@ impl Calls {
         }
         let mut reply = connection.wire.poll_read_reply(cx);
         if reply.is_pending() {
-            self.send_gathered();
+            if !self.is_gathering() {
+                self.send_gathered();
+            }
             if !self.answers.is_empty() {
                 return Poll::Ready(());
             }

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
+use crate::backend::Value;
 use crate::backend::woken::Woken;
 use crate::keeper::tests::Nowhere;
 use crate::keeper::tests::setup;
@@ -77,13 +78,40 @@ fn looks(keeper: Keeper, commands: Vec<Command>, polls: usize) -> Vec<bool> {
 
 #[tokio::test]
 async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
-    for commands in [vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]] {
-        assert_eq!(looks(Keeper::Thread, commands.clone(), 1), [true]);
+    let (many, passed_on) = (vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]);
+    assert_eq!(looks(Keeper::Thread, passed_on.clone(), 1), [true]);
+    assert_eq!(looks(Keeper::Thread, many.clone(), 2), [false; 2], "callers need the core");
+    for commands in [many, passed_on] {
         assert_eq!(looks(Keeper::Current, commands, 2), [false, true], "others of the thread go first");
     }
     for keeper in [Keeper::Current, Keeper::Thread] {
         assert_eq!(looks(keeper, vec![], 2), [false; 2]);
         assert_eq!(looks(keeper, vec![Command::Ping; BUSY - 1], 2), [false; 2]);
+    }
+}
+
+/// Only where the next answer is near, and only for callers who come one by one.
+#[tokio::test]
+async fn calls_of_callers_on_other_threads_are_gathered_while_the_server_is_near() {
+    for (keeper, near, expected) in
+        [(Keeper::Thread, true, true), (Keeper::Thread, false, false), (Keeper::Current, true, false)]
+    {
+        let backend = Nowhere::default();
+        let gathers = Arc::clone(&backend.gathers);
+        let (mut task, ..) = task_on(backend, keeper);
+        if !near {
+            task.distance = Distance::unknown();
+        }
+        let reply = || BackendEvent::Replied {
+            op: OpId(1),
+            server: ServerId::ONLY,
+            outcome: Outcome::Done(Value::Text("PONG".to_owned())),
+        };
+        task.sent.insert(OpId(1), Command::Ping);
+        task.on_backend(reply());
+        assert_eq!(gathers.load(Ordering::SeqCst), expected, "{keeper:?}, near: {near}");
+        task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+        assert!(!gathers.load(Ordering::SeqCst), "where the next server is nobody knows");
     }
 }
 

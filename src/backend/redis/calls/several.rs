@@ -19,10 +19,16 @@ use crate::backend::together::Together;
 
 /// With fewer, little is gained.
 const FEWEST: usize = 4;
-/// With more, the server waits for them, and then this client for the server.
-const MOST: usize = 16;
+/// With more, a server that has little else to do waits for them, and then this client for the server.
+const ENOUGH: usize = 32;
+/// So many other commands on their way are something to do.
+const PLENTY: usize = 4;
+/// With more, nothing is gained any more.
+const MOST: usize = 64;
+/// So many wait for no others.
+const MANY: usize = 16;
 
-pub(super) type Replies = SmallVec<[(Ticket, Outcome<Value>); MOST]>;
+pub(super) type Replies = SmallVec<[(Ticket, Outcome<Value>); ENOUGH]>;
 
 /// Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
 const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
@@ -33,11 +39,14 @@ pub(super) struct Gathering {
     tickets: Vec<Ticket>,
     /// The server would refuse them together.
     apart: bool,
+    /// Whether they wait for others while much is on its way, and whether those that are here have.
+    pub(super) waits: bool,
+    waited: bool,
 }
 
 impl Gathering {
     pub(super) fn new(several: Option<Several>) -> Self {
-        Self { several, tickets: Vec::new(), apart: false }
+        Self { several, tickets: Vec::new(), apart: false, waits: false, waited: false }
     }
 
     /// Another server may allow what the last one refused.
@@ -65,15 +74,25 @@ impl Gathering {
         self.tickets.iter()
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.tickets.len() >= MOST
+    /// With so many other commands on their way.
+    pub(super) fn is_full(&self, others: usize) -> bool {
+        self.tickets.len() >= if others < PLENTY { ENOUGH } else { MOST }
     }
 
-    pub(super) fn goes_together(&self, tickets: &[Ticket]) -> bool {
-        tickets.len() >= FEWEST && !self.apart
+    /// Whether others are still to come, with the server at work or not.
+    pub(super) fn stays(&mut self, busy: bool) -> bool {
+        let stays = self.waits && busy && !self.apart && self.tickets.len() < MANY;
+        self.waited |= stays;
+        stays
+    }
+
+    /// With the server at work or not.
+    pub(super) fn goes_together(&self, busy: bool) -> bool {
+        self.tickets.len() >= FEWEST && !self.apart && (busy || self.waited)
     }
 
     pub(super) fn take(&mut self) -> Vec<Ticket> {
+        self.waited = false;
         std::mem::take(&mut self.tickets)
     }
 
@@ -85,7 +104,8 @@ impl Gathering {
 
     /// What was not sent in time.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let (late, others) = self.take().into_iter().partition(|ticket| ticket.deadline <= now);
+        let (late, others) =
+            std::mem::take(&mut self.tickets).into_iter().partition(|ticket| ticket.deadline <= now);
         self.tickets = others;
         late
     }
@@ -186,7 +206,7 @@ impl Command {
         };
         let mut parts = list.drain(..);
         let time = parts.next();
-        let mut replies: SmallVec<[_; MOST]> =
+        let mut replies: SmallVec<[_; ENOUGH]> =
             self.tickets.iter().map(|_| next_of(time.as_ref()?, &mut parts)).collect();
         if parts.next().is_some() || replies.contains(&None) {
             replies.fill(Some(STRANGE));

@@ -322,3 +322,92 @@ async fn what_was_held_and_given_up_takes_nobody_s_place() {
     calls.submit(OpId(90_000), echo("x"), LONG);
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
 }
+
+/// Of how many calls each script is.
+fn sizes(sent: &str) -> Vec<usize> {
+    sent.split("EVALSHA").skip(1).map(|script| script.matches("key").count()).collect()
+}
+
+#[tokio::test]
+async fn a_script_is_longer_where_the_server_has_plenty_to_do() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..166).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    assert_eq!(sizes(&sent(&mut calls, &mut server).await), [64, 1, 1], "beside sixteen others");
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..116).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    sent(&mut calls, &mut server).await;
+    others(&mut calls, &mut server).await;
+    (200..236).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    assert_eq!(sizes(&sent(&mut calls, &mut server).await), [32, 4], "beside one of sixteen");
+}
+
+#[tokio::test]
+async fn calls_wait_for_others_while_much_is_on_its_way() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    calls.gather(true);
+    for op in 100..115 {
+        calls.submit(OpId(op), count(op), LONG);
+        assert_eq!(sent(&mut calls, &mut server).await, "", "{op}");
+    }
+    calls.submit(OpId(115), count(115), LONG);
+    assert_eq!(sizes(&sent(&mut calls, &mut server).await), [16]);
+    calls.submit(OpId(200), count(200), LONG);
+    assert_eq!(sent(&mut calls, &mut server).await, "");
+    calls.submit(OpId(201), echo("x"), LONG);
+    let sent = sent(&mut calls, &mut server).await;
+    assert!(sent.find("key200") < sent.find("x") && sent.contains("key200"), "{sent}");
+}
+
+/// They go together although the server has less to do than would have them go so without having waited.
+#[tokio::test]
+async fn the_next_reply_ends_the_wait_for_others() {
+    for (many, scripts) in [(MANY, vec![MANY as usize]), (FEW, vec![1; FEW as usize])] {
+        let (mut calls, mut server) = busy(BUSY).await;
+        calls.gather(true);
+        (100..100 + many).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+        assert_eq!(sent(&mut calls, &mut server).await, "");
+        reply(&mut server, ":0").await;
+        assert_eq!(answer(&mut calls).await.0, 1);
+        assert_eq!(sizes(&sent(&mut calls, &mut server).await), scripts);
+        for op in 2..=BUSY as u64 {
+            reply(&mut server, ":0").await;
+            assert_eq!(answer(&mut calls).await.0, op);
+        }
+        (200..200 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+        let after = sizes(&sent(&mut calls, &mut server).await);
+        assert_eq!(after, vec![1; MANY as usize], "of those nobody has waited");
+    }
+}
+
+#[tokio::test]
+async fn with_less_on_its_way_nobody_waits_for_others() {
+    let (mut calls, mut server) = busy(BUSY - 1).await;
+    calls.gather(true);
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
+    assert_eq!(sizes(&sent(&mut calls, &mut server).await), vec![1; MANY as usize]);
+}
+
+/// A server that stands still answers nothing: what waits has its own time all the same.
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_others_is_given_up_in_time() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    calls.gather(true);
+    (100..103).for_each(|op| calls.submit(OpId(op), count(op), Duration::from_secs(1)));
+    assert_eq!(sent(&mut calls, &mut server).await, "");
+    for (op, outcome) in answers(&mut calls, 3).await {
+        assert!(op >= 100 && matches!(outcome, Outcome::NotExecuted(_)), "{op}: {outcome:?}");
+    }
+    assert_eq!(sent(&mut calls, &mut server).await, "");
+}
+
+#[tokio::test]
+async fn calls_that_go_apart_wait_for_nobody() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    many_alone(&mut calls, &mut server).await;
+    reply(&mut server, "-NOPERM").await;
+    sent(&mut calls, &mut server).await;
+    calls.gather(true);
+    (200..200 + BUSY as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
+    calls.submit(OpId(300), count(300), LONG);
+    assert!(sent(&mut calls, &mut server).await.contains("key300"));
+}
