@@ -83,7 +83,9 @@ fn refusal(error: redis_reentrant_lock::Error) -> (StatusCode, String) {
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
-    (status, format!("{error}\n"))
+    // The text names servers and keys: for the log, not for the client.
+    eprintln!("refused: {error}");
+    (status, "not now\n".to_owned())
 }
 
 /// For the load balancer: send requests only while Redis answers.

@@ -100,7 +100,11 @@ impl RequiredAcl {
     /// [`Error::InvalidName`]: without wildcards, what is not allowed as a name.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self> {
         if patterns.is_empty() {
-            return Err(invalid_pattern("", "at least one"));
+            return Err(Error::InvalidOption {
+                option: "number of ACL name patterns",
+                given: "0".to_owned(),
+                allowed: "at least one".to_owned(),
+            });
         }
         let patterns = patterns.iter().map(|text| Pattern::parse(text.as_ref())).collect::<Result<_>>()?;
         Ok(Self {

@@ -78,6 +78,9 @@ impl LockClient {
 
     /// The reentrant lock of that name. Nothing is sent; make it where you need it.
     ///
+    /// The name is the Redis key, as it is: keep it apart from the keys of data (`lock:orders:42` beside `orders:42`). What others
+    /// write into that key while the lock is held is deleted with it.
+    ///
     /// # Errors
     ///
     /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed; no braces, or a non-empty

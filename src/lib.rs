@@ -147,7 +147,7 @@
 //!
 //! `rediss` instead of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all of it. What each survives, which
 //! settings it needs and what happens in an outage is on [the page on deployment](docs::deployment).
-//! [`LockClient::preflight`] looks at a server before it is relied on, [`RequiredAcl`] prints the user that it needs, and a
+//! [`LockClient::preflight`] looks at a server before it is relied on, [`RequiredAcl`] gives the user that it needs, and a
 //! [`CredentialProvider`] changes passwords while locks are held. Clients that contend use the same
 //! [profile](LockClientBuilder::profile) and [sharding](LockClientBuilder::sharding).
 //!
@@ -191,7 +191,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}`; no `redisson_lock_fence:{…}` |
+//! | lock name | the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}`; no `redisson_lock_fence:{…}` |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
@@ -207,7 +207,7 @@
 //! # Is the server fit for it?
 //!
 //! [`LockClient::preflight`] looks at a server and at what the user may do there, and says what to change and how bad it is.
-//! [`LockClient::required_acl`] prints the `ACL SETUSER` line for a user who may take locks and nothing else. Without a
+//! [`LockClient::required_acl`] gives the `ACL SETUSER` line for a user who may take locks and nothing else. Without a
 //! permission of that line something ends in [`Error::Denied`], which names it.
 //!
 //! # Observability
