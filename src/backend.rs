@@ -88,9 +88,9 @@ pub(crate) trait Backend: Send {
         false
     }
 
-    /// Whether calls that may go together wait for others that are about to come, while the server has much to do: no longer
-    /// than until it answers any. For a server that is near.
-    fn gather(&mut self, _gather: bool) {}
+    /// Calls that may go together wait for others that are about to come while so many are on their way: no longer than until the
+    /// server, which is near, answers any. None: they do not.
+    fn gather(&mut self, _from: Option<usize>) {}
 
     /// Replaces the connections to a server, because it answers that it has become a replica.
     fn reconnect(&mut self, server: ServerId);

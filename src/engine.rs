@@ -147,12 +147,11 @@ struct Answered {
 #[derive(Debug)]
 enum Op {
     Clock,
-    /// What left it less than the command timeout: `hurried`, the end of its waiter's wait; `cut_short`, `max_hold`.
+    /// `hurried`: the end of its waiter's wait left it less than the command timeout.
     Acquire {
         hold: u64,
         lease: LeaseMs,
         hurried: bool,
-        cut_short: bool,
     },
     Reenter {
         hold: u64,
@@ -348,8 +347,8 @@ impl Engine {
         }
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
-            Op::Acquire { hold, lease, hurried, cut_short } => {
-                self.on_acquire_reply(hold, lease, hurried, cut_short, answered, outcome);
+            Op::Acquire { hold, lease, hurried } => {
+                self.on_acquire_reply(hold, lease, hurried, answered, outcome);
             }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),

@@ -336,8 +336,8 @@ impl Backend for RedisBackend {
         self.calls.read_ahead()
     }
 
-    fn gather(&mut self, gather: bool) {
-        self.calls.gather(gather);
+    fn gather(&mut self, from: Option<usize>) {
+        self.calls.gather(from);
     }
 
     fn reconnect(&mut self, _server: ServerId) {

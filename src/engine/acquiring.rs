@@ -20,6 +20,7 @@ use crate::engine::hold::Level;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::queue::Cause;
+use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
@@ -115,13 +116,12 @@ impl Engine {
         let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
-        let cut_short = deadline < limit;
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let not_after = not_after.shared(latest.since(self.now));
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        self.send(Op::Acquire { hold, lease, hurried, cut_short }, to, command, deadline, not_after);
+        self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
@@ -184,7 +184,6 @@ impl Engine {
         id: u64,
         lease: LeaseMs,
         hurried: bool,
-        cut_short: bool,
         answered: Answered,
         outcome: Outcome<Reply>,
     ) {
@@ -197,7 +196,6 @@ impl Engine {
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
                 self.unsent.remove(&id);
-                self.forgive(key);
                 if let Some(name) = self.names.get_mut(&key) {
                     // Anybody could have taken it.
                     name.others_had_their_turn(self.now);
@@ -237,7 +235,7 @@ impl Engine {
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
-                self.back_off_name(key, answered.sent, (!cut_short).then_some(failure.message));
+                self.back_off_name(key, answered.sent, Some(failure.message));
             }
         }
     }
@@ -263,7 +261,7 @@ impl Engine {
                 name.contest_mut().failures = 1;
                 self.wake(key);
             }
-            _ => self.back_off_name(key, sent, Some("every answer came too late for the lease".to_owned())),
+            _ => self.back_off_name(key, sent, Some(TOO_LATE.to_owned())),
         }
     }
 
@@ -316,8 +314,14 @@ impl Engine {
         hold.heard_at = sent;
         hold.ttl = lease;
         hold.server_life = server_life;
-        // A grant that came when its validity was over is nobody's.
-        let taker = hold.taker.take().filter(|_| self.now < until);
+        // A grant that came when its validity was over is nobody's, and no good answer.
+        let (key, in_time) = (hold.name, self.now < until);
+        let taker = hold.taker.take().filter(|_| in_time);
+        if in_time {
+            self.forgive(key);
+        } else {
+            self.wake_after_late(key, sent);
+        }
         match taker.and_then(|request| Some((request, self.waiters.remove(&request)?))) {
             Some((request, waiter)) => self.give(id, request, waiter, token),
             None => {
@@ -332,7 +336,9 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell.clone() else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
-        hold.levels.push(Level { request, watched: waiter.lease.is_watched(), picked_up: false });
+        let watched = waiter.lease.is_watched();
+        let end = hold.max_end.unwrap_or(Moment::NEVER);
+        hold.levels.push(Level { request, watched, end, picked_up: false });
         hold.show_count();
         self.note_max_hold(id);
         self.directory.insert((lock.clone(), waiter.owner), cell.clone());
@@ -457,7 +463,9 @@ impl Engine {
     pub(super) fn set_offer_timer(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if hold.has_unpicked_level() && !self.timers.is_set(TimerKey::Offer(id)) {
-            self.timers.set(TimerKey::Offer(id), self.now.plus(hold.offer_time()));
+            // From the sending on, so that the first renewal is not late; but a moment in any case.
+            let at = hold.heard_at.plus(hold.offer_time()).max(self.now.plus(hold.offer_time() / 3));
+            self.timers.set(TimerKey::Offer(id), at);
         }
     }
 
@@ -478,8 +486,7 @@ impl Engine {
     /// The grant is back; its caller asks again should it ever be polled.
     pub(super) fn on_withdrawn(&mut self, request: RequestId) {
         if let Some(hold) = self.granted.remove(&request) {
-            add(&self.counters.undone_grants, 1);
-            self.on_release(hold, request, None);
+            self.undo_level(hold, request);
         }
     }
 

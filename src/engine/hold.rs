@@ -83,6 +83,8 @@ pub(crate) struct Level {
     /// The acquisition that was granted.
     pub(crate) request: RequestId,
     pub(crate) watched: bool,
+    /// The end that its `max_hold` sets to the hold, or never.
+    pub(crate) end: Moment,
     /// Its caller has shown that it has the guard. Before, it is no reason to renew.
     pub(crate) picked_up: bool,
 }
@@ -175,6 +177,8 @@ pub(crate) struct Hold {
     /// From here on the key is gone, whatever was lost on the way.
     pub(crate) key_end: Moment,
     pub(crate) max_end: Option<Moment>,
+    /// The nearest end of the levels that were given up, or never.
+    pub(crate) end_of_others: Moment,
     /// The key lives about as long as `max_hold` allows: there is nothing left to renew.
     pub(crate) at_its_end: bool,
     /// Which life of which server granted it.
@@ -210,6 +214,7 @@ impl Hold {
             heard_at: Moment::ZERO,
             key_end: Moment::ZERO,
             max_end: None,
+            end_of_others: Moment::NEVER,
             at_its_end: false,
             server_life: 0,
             force_hint: false,

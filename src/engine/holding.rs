@@ -19,6 +19,7 @@ use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::hold::Unlock;
+use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
@@ -31,6 +32,9 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
+
+/// A key that outlives its hold by less is left to its time to live.
+const SOON: Duration = Duration::from_secs(1);
 
 impl Engine {
     // ---- one level ends
@@ -49,6 +53,7 @@ impl Engine {
         if let Some(removed) = removed {
             let unlock = request.map(|request| Unlock { request, since: self.now });
             hold.errands().todo.push_back(Todo::LowerCount(unlock));
+            hold.end_of_others = hold.end_of_others.min(removed.end);
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
@@ -61,6 +66,30 @@ impl Engine {
             }
         }
         self.advance(id);
+    }
+
+    /// A level that nobody has taken leaves no end behind either.
+    pub(super) fn undo_level(&mut self, id: u64, level: RequestId) {
+        add(&self.counters.undone_grants, 1);
+        if let Some(hold) = self.holds.get_mut(&id) {
+            let undone = hold.levels.iter_mut().find(|known| known.request == level);
+            let end = undone.map(|level| std::mem::replace(&mut level.end, Moment::NEVER));
+            if end.is_some_and(|end| end < Moment::NEVER) && hold.state.is_live() {
+                let ends = hold.levels.iter().map(|level| level.end);
+                let nearest = ends.fold(hold.end_of_others, Moment::min);
+                hold.max_end = (nearest < Moment::NEVER).then_some(nearest);
+                hold.at_its_end = false;
+                let until = hold.confirmed_at.plus(hold.ttl.validity()).min(nearest);
+                if let Some(cell) = &hold.cell {
+                    cell.set_expiry_means(LossReason::Expired);
+                    cell.extend(self.now, until);
+                }
+                self.note_max_hold(id);
+                self.arm_first_renewal(id);
+                self.set_hold_clock(id);
+            }
+        }
+        self.on_release(id, level, None);
     }
 
     /// A lost hold stays until its last guard is gone, so that its owner gets errors and not a new hold.
@@ -209,6 +238,8 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
                 if hold.failures > 0 {
+                    Trouble::note(&mut hold.errands().trouble, sent, TOO_LATE.to_owned());
+                    self.set_outage_timer(sent);
                     self.retry_hold(id);
                 } else {
                     hold.failures = 1;
@@ -267,8 +298,8 @@ impl Engine {
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
         if own_end.is_some_and(|end| self.now >= end) {
-            // Its own time was over before it came; it stays in line and is asked for again.
-            return;
+            // Its own time was over before it came; it stays in line and is refused.
+            return self.lower_count_later(id);
         }
         self.forget_todo(id, request);
         let waiter = if abandoned { None } else { self.waiters.remove(&request) };
@@ -277,7 +308,8 @@ impl Engine {
         if let Some(end) = own_end {
             hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
         }
-        hold.levels.push(Level { request, watched: waiter.lease.is_watched(), picked_up: false });
+        let watched = waiter.lease.is_watched();
+        hold.levels.push(Level { request, watched, end: own_end.unwrap_or(Moment::NEVER), picked_up: false });
         if lease >= self.config.lease {
             hold.renewed_at = hold.renewed_at.max(sent);
         }
@@ -488,8 +520,22 @@ impl Engine {
         add(&self.counters.losses, 1);
         self.report(Report::Lost { name, hold: id, reason });
         self.end_pending(id, todo, verifying);
+        if reason == LossReason::MaxHold {
+            self.free_key_of(id);
+        }
         self.drop_if_lost(id);
         self.wake(key);
+    }
+
+    /// Its time is over here. On the server it may last longer, since a nested level has cut it short.
+    fn free_key_of(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        if self.now.plus(SOON) < hold.key_end {
+            // Nothing of it that is on its way can create the key again, so that one answer is enough.
+            let (key, lock) = (hold.name, hold.lock.clone());
+            self.remember_dead(id, key, lock, ServerTime(0));
+            self.send_cleanup(id);
+        }
     }
 
     /// Answers what a lost hold had still to do.

@@ -67,6 +67,9 @@ pub(crate) enum Cause {
     Fallback,
 }
 
+/// What they met whose answers said "late", or came when the validity was over.
+pub(crate) const TOO_LATE: &str = "every answer came too late for the lease";
+
 /// Attempts that fail, one after the other: since when, and what the last one met.
 #[derive(Debug)]
 pub(crate) struct Trouble {

@@ -126,6 +126,7 @@ impl Engine {
             && self.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()
             && name.may_hand_off(self.now)
+            && name.contest().not_before <= self.now
             && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
         if allowed { name.contender() } else { None }
     }

@@ -26,6 +26,7 @@ use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
+use crate::stats::add;
 
 /// A question to the server that belongs to no hold.
 #[derive(Debug)]
@@ -349,6 +350,7 @@ impl Engine {
                 if let Some(cell) = &hold.cell {
                     cell.lose(LossReason::ClientShutdown);
                 }
+                add(&self.counters.losses, 1);
                 hold.levels.clear();
                 self.advance(id);
             }

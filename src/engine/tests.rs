@@ -6,6 +6,7 @@ mod alone;
 mod corners;
 mod details;
 mod drops;
+mod ends;
 mod hand_off;
 mod limits;
 mod loss;

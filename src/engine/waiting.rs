@@ -76,7 +76,8 @@ impl Engine {
         let holds = &self.names.get(&name)?.holds;
         holds.iter().copied().find(|id| {
             self.holds.get(id).is_some_and(|hold| {
-                hold.owner == owner && (hold.state.is_live() || matches!(hold.state, State::Lost(_)))
+                let lost = matches!(hold.state, State::Lost(_)) && !hold.levels.is_empty();
+                hold.owner == owner && (hold.state.is_live() || lost)
             })
         })
     }
@@ -278,8 +279,7 @@ impl Engine {
         }
         self.ready.retain(|other| *other != request);
         if let Some(&hold) = self.granted.get(&request) {
-            add(&self.counters.undone_grants, 1);
-            self.on_release(hold, request, None);
+            self.undo_level(hold, request);
         }
     }
 

@@ -349,9 +349,11 @@ impl Task {
         self.distance.is_near() && (much || self.sent.values().any(|command| passed_on_by(command).is_some()))
     }
 
-    /// Callers on other threads come one by one; those of this one have all come by the time it is the keeper's turn.
+    /// Callers on other threads come one by one. Those of this one have all come by the time it is the keeper's turn, and with
+    /// less on its way the server would have nothing to do meanwhile.
     fn show_distance(&mut self) {
-        self.backend.gather(!self.here && self.distance.is_near());
+        let much = if self.here { 2 * BUSY } else { BUSY };
+        self.backend.gather(self.distance.is_near().then_some(much));
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.

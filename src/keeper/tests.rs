@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::Barrier;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
@@ -54,7 +55,7 @@ pub(super) struct Nowhere {
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
     /// What it was last told of gathering calls.
-    pub(super) gathers: Arc<AtomicBool>,
+    pub(super) gathers: Arc<Mutex<Option<usize>>>,
     closes: bool,
     closing: Arc<AtomicBool>,
     gone: Option<Gone>,
@@ -104,8 +105,8 @@ impl Backend for Nowhere {
         false
     }
 
-    fn gather(&mut self, gather: bool) {
-        self.gathers.store(gather, Ordering::SeqCst);
+    fn gather(&mut self, from: Option<usize>) {
+        *self.gathers.lock().expect("nobody panicked") = from;
     }
 
     fn reconnect(&mut self, _: ServerId) {}

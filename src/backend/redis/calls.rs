@@ -245,9 +245,9 @@ impl Calls {
         self.login = None;
     }
 
-    /// Whether calls that may go together wait for others, as `Backend::gather` has it.
-    pub(crate) fn gather(&mut self, gather: bool) {
-        self.gathering.waits = gather;
+    /// As `Backend::gather` has it.
+    pub(crate) fn gather(&mut self, from: Option<usize>) {
+        self.gathering.from = from;
     }
 
     pub(crate) fn is_connected(&self) -> bool {
@@ -310,15 +310,21 @@ impl Calls {
 
     /// Whether those who come now go with others who are about to come. The next reply is near, and asks again.
     fn is_gathering(&mut self) -> bool {
-        !self.gathering.is_empty() && {
-            let busy = self.is_busy();
-            self.gathering.stays(busy)
-        }
+        !self.gathering.is_empty()
+            && self.gathering.from.is_some_and(|from| {
+                let much = self.has_sent(from);
+                self.gathering.stays(much)
+            })
     }
 
     /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.
     fn is_busy(&self) -> bool {
-        self.in_flight.values().flat_map(Command::tickets).take(BUSY).count() == BUSY
+        self.has_sent(BUSY)
+    }
+
+    /// Whether so many calls are on their way.
+    fn has_sent(&self, many: usize) -> bool {
+        self.in_flight.values().flat_map(Command::tickets).take(many).count() == many
     }
 
     /// Logs in again, in its turn among the calls.

@@ -90,12 +90,11 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
     }
 }
 
-/// Only where the next answer is near, and only for callers who come one by one.
+/// Sooner for callers who come one by one.
 #[tokio::test]
-async fn calls_of_callers_on_other_threads_are_gathered_while_the_server_is_near() {
-    for (keeper, near, expected) in
-        [(Keeper::Thread, true, true), (Keeper::Thread, false, false), (Keeper::Current, true, false)]
-    {
+async fn calls_are_gathered_only_while_the_server_is_near() {
+    let kinds = [(Keeper::Thread, BUSY), (Keeper::Current, 2 * BUSY)];
+    for ((keeper, from), near) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
         let backend = Nowhere::default();
         let gathers = Arc::clone(&backend.gathers);
         let (mut task, ..) = task_on(backend, keeper);
@@ -109,9 +108,9 @@ async fn calls_of_callers_on_other_threads_are_gathered_while_the_server_is_near
         };
         task.sent.insert(OpId(1), Command::Ping);
         task.on_backend(reply());
-        assert_eq!(gathers.load(Ordering::SeqCst), expected, "{keeper:?}, near: {near}");
+        assert_eq!(*gathers.lock().unwrap(), near.then_some(from), "{keeper:?}, near: {near}");
         task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
-        assert!(!gathers.load(Ordering::SeqCst), "where the next server is nobody knows");
+        assert_eq!(*gathers.lock().unwrap(), None, "where the next server is nobody knows");
     }
 }
 

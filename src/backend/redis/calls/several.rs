@@ -39,14 +39,14 @@ pub(super) struct Gathering {
     tickets: Vec<Ticket>,
     /// The server would refuse them together.
     apart: bool,
-    /// Whether they wait for others while much is on its way, and whether those that are here have.
-    pub(super) waits: bool,
+    /// They wait for others while so many are on their way, and whether those that are here have.
+    pub(super) from: Option<usize>,
     waited: bool,
 }
 
 impl Gathering {
     pub(super) fn new(several: Option<Several>) -> Self {
-        Self { several, tickets: Vec::new(), apart: false, waits: false, waited: false }
+        Self { several, tickets: Vec::new(), apart: false, from: None, waited: false }
     }
 
     /// Another server may allow what the last one refused.
@@ -81,7 +81,7 @@ impl Gathering {
 
     /// Whether others are still to come, with the server at work or not.
     pub(super) fn stays(&mut self, busy: bool) -> bool {
-        let stays = self.waits && busy && !self.apart && self.tickets.len() < MANY;
+        let stays = busy && !self.apart && self.tickets.len() < MANY;
         self.waited |= stays;
         stays
     }

@@ -344,7 +344,7 @@ async fn a_script_is_longer_where_the_server_has_plenty_to_do() {
 #[tokio::test]
 async fn calls_wait_for_others_while_much_is_on_its_way() {
     let (mut calls, mut server) = busy(BUSY).await;
-    calls.gather(true);
+    calls.gather(Some(BUSY));
     for op in 100..115 {
         calls.submit(OpId(op), count(op), LONG);
         assert_eq!(sent(&mut calls, &mut server).await, "", "{op}");
@@ -363,7 +363,7 @@ async fn calls_wait_for_others_while_much_is_on_its_way() {
 async fn the_next_reply_ends_the_wait_for_others() {
     for (many, scripts) in [(MANY, vec![MANY as usize]), (FEW, vec![1; FEW as usize])] {
         let (mut calls, mut server) = busy(BUSY).await;
-        calls.gather(true);
+        calls.gather(Some(BUSY));
         (100..100 + many).for_each(|op| calls.submit(OpId(op), count(op), LONG));
         assert_eq!(sent(&mut calls, &mut server).await, "");
         reply(&mut server, ":0").await;
@@ -382,7 +382,7 @@ async fn the_next_reply_ends_the_wait_for_others() {
 #[tokio::test]
 async fn with_less_on_its_way_nobody_waits_for_others() {
     let (mut calls, mut server) = busy(BUSY - 1).await;
-    calls.gather(true);
+    calls.gather(Some(BUSY));
     (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
     assert_eq!(sizes(&sent(&mut calls, &mut server).await), vec![1; MANY as usize]);
 }
@@ -391,7 +391,7 @@ async fn with_less_on_its_way_nobody_waits_for_others() {
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_others_is_given_up_in_time() {
     let (mut calls, mut server) = busy(BUSY).await;
-    calls.gather(true);
+    calls.gather(Some(BUSY));
     (100..103).for_each(|op| calls.submit(OpId(op), count(op), Duration::from_secs(1)));
     assert_eq!(sent(&mut calls, &mut server).await, "");
     for (op, outcome) in answers(&mut calls, 3).await {
@@ -406,7 +406,7 @@ async fn calls_that_go_apart_wait_for_nobody() {
     many_alone(&mut calls, &mut server).await;
     reply(&mut server, "-NOPERM").await;
     sent(&mut calls, &mut server).await;
-    calls.gather(true);
+    calls.gather(Some(BUSY));
     (200..200 + BUSY as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
     calls.submit(OpId(300), count(300), LONG);
     assert!(sent(&mut calls, &mut server).await.contains("key300"));

@@ -1,0 +1,222 @@
+//! Ends that nobody announces: of a hold by `max_hold`, and of a wait that no answer comes in time for.
+
+use std::time::Duration;
+
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::error::Error;
+use crate::error::LossReason;
+use crate::lease::Lease;
+use crate::lease::LeaseMs;
+use crate::scripts::reentrant::Acquired;
+use crate::scripts::reentrant::Body;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::Released;
+use crate::scripts::reentrant::Renewed;
+
+use super::Hand;
+use super::freed;
+use super::grant;
+use super::watched;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn fixed(length: Duration) -> Lease {
+    Lease::Fixed(LeaseMs::checked("lease", length).unwrap())
+}
+
+impl Hand {
+    /// For so long each command is answered after a round trip, or not at all; says how many there were.
+    fn far(
+        &mut self,
+        round_trip: Duration,
+        time: Duration,
+        mut answer: impl FnMut(&Command) -> Option<Body>,
+    ) -> usize {
+        let end = self.now.plus(time);
+        let mut commands = 0;
+        while self.now < end {
+            let sent = std::mem::take(&mut self.sent);
+            commands += sent.len();
+            self.pass(if sent.is_empty() { MS } else { round_trip });
+            for (op, command) in sent {
+                match answer(&command) {
+                    Some(body) => self.done(op, body),
+                    None => self.unknown(op),
+                }
+            }
+        }
+        commands
+    }
+
+    fn is_unavailable(&mut self, request: RequestId) {
+        let answer = self.answer(request);
+        assert!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), "{answer:?}");
+    }
+
+    /// A watched hold with a level of at most so long in it, granted and not picked up.
+    fn limited_level(&mut self, limit: Duration) -> RequestId {
+        let inner = self.want(1, watched(), Wait::Forever, Some(limit));
+        let (op, _) = self.take("acquire");
+        self.done(op, grant(0));
+        self.granted(inner);
+        inner
+    }
+}
+
+#[test]
+fn a_cancelled_level_leaves_no_max_hold_behind() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let inner = hand.limited_level(5 * SECOND);
+    hand.event(Event::Cancel { request: inner });
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    hand.live(20 * SECOND);
+    assert_eq!(cell.loss(), None);
+    assert!(cell.is_held(hand.now));
+}
+
+#[test]
+fn nor_does_one_that_was_withdrawn() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let inner = hand.limited_level(8 * SECOND);
+    hand.pass(5 * SECOND);
+    assert_eq!(hand.withdrawals, [inner]);
+    hand.event(Event::Withdrawn { request: inner });
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    hand.live(20 * SECOND);
+    assert_eq!(cell.loss(), None);
+}
+
+/// What others asked for, and what was given up after it had been held, counts as before.
+#[test]
+fn a_cancelled_level_takes_no_end_of_others_along() {
+    for given_up in [false, true] {
+        let mut hand = Hand::new();
+        let (_, cell) = hand.taken(1, watched(), None);
+        let kept = hand.limited_level(15 * SECOND);
+        hand.event(Event::PickedUp { request: kept });
+        if given_up {
+            hand.event(Event::Release { hold: cell.id, level: kept, request: None });
+            let (op, _) = hand.take("release");
+            hand.done(op, Body::Release(Released::CountSet));
+        }
+        let inner = hand.limited_level(5 * SECOND);
+        hand.event(Event::Cancel { request: inner });
+        let (op, _) = hand.take("release");
+        hand.done(op, Body::Release(Released::CountSet));
+        hand.live(10 * SECOND);
+        assert_eq!(cell.loss(), None, "{given_up}");
+        hand.live(6 * SECOND);
+        assert_eq!(cell.loss(), Some(LossReason::MaxHold), "{given_up}");
+    }
+}
+
+/// The lease of the outer level was set before anybody knew of the limit.
+#[test]
+fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, fixed(3_600 * SECOND), None);
+    let inner = hand.limited_level(SECOND);
+    hand.event(Event::PickedUp { request: inner });
+    hand.ask(2, Wait::Forever);
+    hand.pass(2 * SECOND);
+    assert_eq!(cell.loss(), Some(LossReason::MaxHold));
+    assert_eq!(hand.labels(), ["release", "acquire"]);
+    // The acquire was there first, and found the hold that is no more.
+    let field = format!("11111111-2222-4333-8444-555555555555:{}", cell.id);
+    let (op, _) = hand.sent.remove(1);
+    hand.done(op, Body::Acquire(Acquired::Held { pttl: 3_598_000, holder: field }));
+    let forgotten = hand.reports.iter().any(|report| matches!(report, Report::ReleasedAgain { .. }));
+    assert!(!forgotten, "no release was forgotten: {:?}", hand.reports);
+}
+
+#[test]
+fn grants_that_always_come_too_late_end_the_wait_at_the_outage_limit() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, fixed(10 * MS), Wait::Forever, None);
+    let commands = hand.far(9 * MS, 120 * SECOND, |command| match command {
+        Command::Acquire { .. } => Some(grant(1)),
+        Command::Release { .. } => Some(freed()),
+        _ => Some(Body::Pong),
+    });
+    assert!(commands < 1_000, "{commands} commands");
+    hand.is_unavailable(request);
+}
+
+#[test]
+fn attempts_that_max_hold_cuts_short_end_the_wait_at_the_outage_limit() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, watched(), Wait::Forever, Some(50 * MS));
+    hand.far(30 * MS, 300 * SECOND, |command| match command {
+        Command::Acquire { .. } => None,
+        Command::Release { .. } => Some(freed()),
+        _ => Some(Body::Pong),
+    });
+    hand.is_unavailable(request);
+}
+
+#[test]
+fn a_re_entry_that_is_always_late_ends_at_the_outage_limit() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let inner = hand.want(1, fixed(10 * MS), Wait::Forever, None);
+    hand.far(30 * MS, 120 * SECOND, |command| match command {
+        Command::Acquire { .. } => Some(Body::Acquire(Acquired::Late)),
+        Command::Renew { holds, .. } => Some(Body::Renew(Some(vec![Renewed::Yes; holds.len()]))),
+        _ => Some(Body::Pong),
+    });
+    assert!(cell.is_held(hand.now));
+    hand.is_unavailable(inner);
+}
+
+#[test]
+fn a_lost_hold_without_guards_is_no_error_to_its_owner() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.taken(1, watched(), None);
+    let inner = hand.re_enter(1);
+    hand.event(Event::PickedUp { request: inner });
+    hand.event(Event::Release { hold: cell.id, level: inner, request: None });
+    let (count, _) = hand.take("release");
+    let asked = hand.verify(&cell);
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Gone])));
+    assert!(matches!(hand.answer(asked), Answer::Failed(Error::Lost { .. })));
+    hand.event(Event::Release { hold: cell.id, level, request: None });
+    let again = hand.ask(1, Wait::Forever);
+    hand.done(count, Body::Release(Released::Gone));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(9));
+    hand.granted(again);
+}
+
+#[test]
+fn a_refused_re_entry_leaves_the_count_as_it_was() {
+    let mut hand = Hand::new();
+    hand.taken(1, watched(), None);
+    let inner = hand.want(1, watched(), Wait::Forever, Some(100 * MS));
+    let (op, _) = hand.take("acquire");
+    hand.pass(200 * MS);
+    hand.done(op, grant(0));
+    let answer = hand.answer(inner);
+    assert!(matches!(answer, Answer::Failed(Error::InvalidOption { .. })), "{answer:?}");
+    let (_, command) = hand.take("release");
+    assert!(matches!(command, Command::Release { count: 1, .. }), "{command:?}");
+}
+
+#[test]
+fn losses_by_shutdown_are_counted() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let until = hand.now.plus(SECOND);
+    hand.event(Event::Shutdown { until, request: None });
+    assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
+    assert_eq!(hand.counters.snapshot().losses, 1);
+}
