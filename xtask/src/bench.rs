@@ -80,9 +80,14 @@ impl Plan {
         kinds.iter().copied().filter(|kind| wanted(kind)).collect()
     }
 
-    /// Rounds of blocks, the first of which does not count, and whose block is next: another one begins each round.
+    /// Rounds of blocks, the first of which does not count, and whose block is next: another one begins each round, and goes
+    /// before each other, since what a virtual machine compiles after its block is at the cost of the next.
     fn turns(&self, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        (0..=self.blocks).flat_map(move |round| (0..count).map(move |turn| (round, (turn + round) % count)))
+        let steps: Vec<usize> = (1..=count).filter(|step| common_divisor(*step, count) == 1).collect();
+        (0..=self.blocks).flat_map(move |round| {
+            let step = steps.get(round % steps.len().max(1)).copied().unwrap_or(1);
+            (0..count).map(move |turn| (round, (turn * step + round) % count))
+        })
     }
 
     /// Those of `kinds` that are wanted and there; those that are wanted only are put into the report of `load`.
@@ -123,4 +128,37 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
         println!("plots written to {}", folder.display());
     }
     Ok(true)
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_round_has_each_kind_once_and_all_go_before_all() {
+        for count in [0, 1, 2, 7, 12] {
+            let plan = Plan { blocks: 60, ..Plan::read(&[]).expect("the defaults") };
+            let turns: Vec<_> = plan.turns(count).collect();
+            assert_eq!(turns.len(), 61 * count);
+            for round in turns.chunks(count.max(1)) {
+                let mut kinds: Vec<_> = round.iter().map(|(_, at)| *at).collect();
+                kinds.sort_unstable();
+                assert_eq!(kinds, (0..count).collect::<Vec<_>>());
+            }
+            let mut begins: Vec<_> = turns.chunks(count.max(1)).map(|round| round[0].1).collect();
+            begins.sort_unstable();
+            begins.dedup();
+            assert_eq!(begins.len(), count);
+        }
+        let plan = Plan { blocks: 60, ..Plan::read(&[]).expect("the defaults") };
+        let turns: Vec<_> = plan.turns(7).collect();
+        let mut after: Vec<_> = turns.windows(2).filter(|two| two[0].1 == 6).map(|two| two[1].1).collect();
+        after.sort_unstable();
+        after.dedup();
+        assert!(after.len() >= 6, "{after:?}");
+    }
 }
