@@ -50,7 +50,8 @@ impl LockOptions {
     /// Dropping the guard frees the lock earlier. To keep the name busy until the lease ends keep the guard.
     ///
     /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of them is watched: a fixed
-    /// lease inside a watched level ends nothing, and a watched level inside a fixed one leaves the time that it set. For a limit that always applies there is [`max_hold`](Self::max_hold).
+    /// lease inside a watched level ends nothing, and a watched level inside a fixed one leaves the time that it set. For a
+    /// limit that always applies there is [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self

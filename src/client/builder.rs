@@ -151,9 +151,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long one command on a lock may take. 10 ms to 1 min, default 1 s. Of a lease that is not several times as long, a slow answer
-    /// leaves little. SUBSCRIBE, and the PING that finds out about
-    /// a silent connection, have 2 s whatever this says.
+    /// How long one command on a lock may take. 10 ms to 1 min, default 1 s. Of a lease that is not several times as long, a
+    /// slow answer leaves little. SUBSCRIBE, and the PING that finds out about a silent connection, have 2 s whatever this
+    /// says.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
         self.command_timeout = timeout;
         self

@@ -352,6 +352,23 @@ impl Hold {
         }
     }
 
+    /// A level that nobody has taken sets no end. True: the hold may last longer than before.
+    pub(crate) fn forget_end(&mut self, level: RequestId, now: Moment) -> bool {
+        let Some(level) = self.levels.iter_mut().find(|known| known.request == level) else { return false };
+        let end = std::mem::replace(&mut level.end, Moment::NEVER);
+        if end == Moment::NEVER || !self.state.is_live() {
+            return false;
+        }
+        let nearest = self.levels.iter().map(|level| level.end).fold(self.end_of_others, Moment::min);
+        self.max_end = (nearest < Moment::NEVER).then_some(nearest);
+        self.at_its_end = false;
+        if let Some(cell) = &self.cell {
+            cell.set_expiry_means(LossReason::Expired);
+            cell.extend(now, self.confirmed_at.plus(self.ttl.validity()).min(nearest));
+        }
+        true
+    }
+
     /// Takes a level away. Searched from the end: nested calls return in that order.
     pub(crate) fn remove_level(&mut self, request: RequestId) -> Option<Level> {
         let at = self.levels.iter().rposition(|level| level.request == request)?;

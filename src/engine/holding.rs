@@ -71,23 +71,11 @@ impl Engine {
     /// A level that nobody has taken leaves no end behind either.
     pub(super) fn undo_level(&mut self, id: u64, level: RequestId) {
         add(&self.counters.undone_grants, 1);
-        if let Some(hold) = self.holds.get_mut(&id) {
-            let undone = hold.levels.iter_mut().find(|known| known.request == level);
-            let end = undone.map(|level| std::mem::replace(&mut level.end, Moment::NEVER));
-            if end.is_some_and(|end| end < Moment::NEVER) && hold.state.is_live() {
-                let ends = hold.levels.iter().map(|level| level.end);
-                let nearest = ends.fold(hold.end_of_others, Moment::min);
-                hold.max_end = (nearest < Moment::NEVER).then_some(nearest);
-                hold.at_its_end = false;
-                let until = hold.confirmed_at.plus(hold.ttl.validity()).min(nearest);
-                if let Some(cell) = &hold.cell {
-                    cell.set_expiry_means(LossReason::Expired);
-                    cell.extend(self.now, until);
-                }
-                self.note_max_hold(id);
-                self.arm_first_renewal(id);
-                self.set_hold_clock(id);
-            }
+        let now = self.now;
+        if self.holds.get_mut(&id).is_some_and(|hold| hold.forget_end(level, now)) {
+            self.note_max_hold(id);
+            self.arm_first_renewal(id);
+            self.set_hold_clock(id);
         }
         self.on_release(id, level, None);
     }

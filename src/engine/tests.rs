@@ -268,7 +268,12 @@ impl Hand {
 
     /// One more level of an owner's hold.
     fn re_enter(&mut self, owner: u64) -> RequestId {
-        let request = self.ask(owner, Wait::Forever);
+        self.re_enter_for(owner, None)
+    }
+
+    /// The same with a limit to the hold.
+    fn re_enter_for(&mut self, owner: u64, max_hold: Option<Duration>) -> RequestId {
+        let request = self.want(owner, watched(), Wait::Forever, max_hold);
         let (op, _) = self.take("acquire");
         self.done(op, grant(0));
         self.granted(request);
@@ -301,6 +306,10 @@ impl Hand {
 
 fn watched() -> Lease {
     Lease::Watched(LeaseMs::checked("lease", LEASE).unwrap())
+}
+
+fn fixed(length: Duration) -> Lease {
+    Lease::Fixed(LeaseMs::checked("lease", length).unwrap())
 }
 
 fn grant(token: u64) -> Body {

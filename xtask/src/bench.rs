@@ -84,10 +84,9 @@ impl Plan {
     /// before each other, since what a virtual machine compiles after its block is at the cost of the next.
     fn turns(&self, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
         let steps: Vec<usize> = (1..=count).filter(|step| common_divisor(*step, count) == 1).collect();
-        (0..=self.blocks).flat_map(move |round| {
-            let step = steps.get(round % steps.len().max(1)).copied().unwrap_or(1);
-            (0..count).map(move |turn| (round, (turn * step + round) % count))
-        })
+        let rounds = (0..=self.blocks).zip(steps.into_iter().cycle());
+        rounds
+            .flat_map(move |(round, step)| (0..count).map(move |turn| (round, (turn * step + round) % count)))
     }
 
     /// Those of `kinds` that are wanted and there; those that are wanted only are put into the report of `load`.

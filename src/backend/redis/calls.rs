@@ -310,11 +310,11 @@ impl Calls {
 
     /// Whether those who come now go with others who are about to come. The next reply is near, and asks again.
     fn is_gathering(&mut self) -> bool {
-        !self.gathering.is_empty()
-            && self.gathering.from.is_some_and(|from| {
-                let much = self.has_sent(from);
-                self.gathering.stays(much)
-            })
+        if self.gathering.is_empty() {
+            return false;
+        }
+        let much = self.gathering.from.is_some_and(|from| self.has_sent(from));
+        self.gathering.stays(much)
     }
 
     /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.

@@ -9,8 +9,6 @@ use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
 use crate::error::LossReason;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -18,16 +16,13 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 
 use super::Hand;
+use super::fixed;
 use super::freed;
 use super::grant;
 use super::watched;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
-
-fn fixed(length: Duration) -> Lease {
-    Lease::Fixed(LeaseMs::checked("lease", length).unwrap())
-}
 
 impl Hand {
     /// For so long each command is answered after a round trip, or not at all; says how many there were.
@@ -57,22 +52,13 @@ impl Hand {
         let answer = self.answer(request);
         assert!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), "{answer:?}");
     }
-
-    /// A watched hold with a level of at most so long in it, granted and not picked up.
-    fn limited_level(&mut self, limit: Duration) -> RequestId {
-        let inner = self.want(1, watched(), Wait::Forever, Some(limit));
-        let (op, _) = self.take("acquire");
-        self.done(op, grant(0));
-        self.granted(inner);
-        inner
-    }
 }
 
 #[test]
 fn a_cancelled_level_leaves_no_max_hold_behind() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, watched(), None);
-    let inner = hand.limited_level(5 * SECOND);
+    let inner = hand.re_enter_for(1, Some(5 * SECOND));
     hand.event(Event::Cancel { request: inner });
     let (op, _) = hand.take("release");
     hand.done(op, Body::Release(Released::CountSet));
@@ -85,7 +71,7 @@ fn a_cancelled_level_leaves_no_max_hold_behind() {
 fn nor_does_one_that_was_withdrawn() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, watched(), None);
-    let inner = hand.limited_level(8 * SECOND);
+    let inner = hand.re_enter_for(1, Some(8 * SECOND));
     hand.pass(5 * SECOND);
     assert_eq!(hand.withdrawals, [inner]);
     hand.event(Event::Withdrawn { request: inner });
@@ -101,14 +87,14 @@ fn a_cancelled_level_takes_no_end_of_others_along() {
     for given_up in [false, true] {
         let mut hand = Hand::new();
         let (_, cell) = hand.taken(1, watched(), None);
-        let kept = hand.limited_level(15 * SECOND);
+        let kept = hand.re_enter_for(1, Some(15 * SECOND));
         hand.event(Event::PickedUp { request: kept });
         if given_up {
             hand.event(Event::Release { hold: cell.id, level: kept, request: None });
             let (op, _) = hand.take("release");
             hand.done(op, Body::Release(Released::CountSet));
         }
-        let inner = hand.limited_level(5 * SECOND);
+        let inner = hand.re_enter_for(1, Some(5 * SECOND));
         hand.event(Event::Cancel { request: inner });
         let (op, _) = hand.take("release");
         hand.done(op, Body::Release(Released::CountSet));
@@ -124,7 +110,7 @@ fn a_cancelled_level_takes_no_end_of_others_along() {
 fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, fixed(3_600 * SECOND), None);
-    let inner = hand.limited_level(SECOND);
+    let inner = hand.re_enter_for(1, Some(SECOND));
     hand.event(Event::PickedUp { request: inner });
     hand.ask(2, Wait::Forever);
     hand.pass(2 * SECOND);

@@ -25,6 +25,7 @@ use crate::scripts::reentrant::ServerTime;
 
 use super::Hand;
 use super::LEASE;
+use super::fixed;
 use super::freed;
 use super::grant;
 use super::held;
@@ -275,7 +276,7 @@ fn a_verification_rides_out_a_short_trouble() {
 #[test]
 fn a_verification_asked_without_a_link_waits_for_it() {
     let mut hand = Hand::new();
-    let (_, cell) = hand.taken(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), None);
+    let (_, cell) = hand.taken(1, fixed(LEASE), None);
     hand.cut();
     let verification = hand.verify(&cell);
     hand.is_open(verification);

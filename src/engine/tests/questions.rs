@@ -19,12 +19,13 @@ use crate::scripts::reentrant::Renewed;
 
 use super::Hand;
 use super::LEASE;
+use super::fixed;
 use super::grant;
 
 #[test]
 fn a_fixed_lease_is_verified_but_not_extended_after_a_reconnection() {
     let mut hand = Hand::new();
-    let request = hand.want(1, Lease::Fixed(LeaseMs::checked("lease", LEASE).unwrap()), Wait::Forever, None);
+    let request = hand.want(1, fixed(LEASE), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     let cell = hand.granted(request);

@@ -39,8 +39,9 @@ pub(super) struct Gathering {
     tickets: Vec<Ticket>,
     /// The server would refuse them together.
     apart: bool,
-    /// They wait for others while so many are on their way, and whether those that are here have.
+    /// They wait for others while so many are on their way.
     pub(super) from: Option<usize>,
+    /// Those that are here have waited.
     waited: bool,
 }
 
