@@ -147,35 +147,23 @@ struct Answered {
 #[derive(Debug)]
 enum Op {
     Clock,
-    /// `hurried`: the end of its waiter's wait left it less than the command timeout.
-    Acquire {
-        hold: u64,
-        lease: LeaseMs,
-        hurried: bool,
-    },
-    Reenter {
-        hold: u64,
-        lease: LeaseMs,
-    },
-    LowerCount {
-        hold: u64,
-    },
-    Release {
-        hold: u64,
-    },
+    Acquire { hold: u64, lease: LeaseMs, hurry: Option<Hurry> },
+    Reenter { hold: u64, lease: LeaseMs },
+    LowerCount { hold: u64 },
+    Release { hold: u64 },
     ReleaseMany(Vec<u64>),
-    HandOff {
-        from: u64,
-        to: u64,
-        lease: LeaseMs,
-    },
+    HandOff { from: u64, to: u64, lease: LeaseMs },
     Renew(Vec<Renewing>),
-    Cleanup {
-        id: u64,
-    },
-    Query {
-        request: RequestId,
-    },
+    Cleanup { id: u64 },
+    Query { request: RequestId },
+}
+
+/// What left an attempt less than the command timeout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hurry {
+    /// The end of its waiter's wait.
+    Wait,
+    MaxHold,
 }
 
 /// One hold of a renewal on the wire.
@@ -347,8 +335,8 @@ impl Engine {
         }
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
-            Op::Acquire { hold, lease, hurried } => {
-                self.on_acquire_reply(hold, lease, hurried, answered, outcome);
+            Op::Acquire { hold, lease, hurry } => {
+                self.on_acquire_reply(hold, lease, hurry, answered, outcome);
             }
             Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),

@@ -10,6 +10,7 @@ use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::Answered;
 use crate::engine::Engine;
+use crate::engine::Hurry;
 use crate::engine::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
@@ -109,19 +110,24 @@ impl Engine {
     fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
         let Some(waiter) = self.waiters.get(&request).cloned() else { return };
         let hold = self.hold_for_attempt(key, request, &waiter);
-        let hurried = waiter.deadline.is_some_and(|end| end < self.attempt_deadline());
-        let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let full = self.attempt_deadline();
+        let limit = full.min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.now.plus(limit));
         let name = self.names[&key].lock.clone();
         let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
+        let hurry = match deadline {
+            cut if cut < limit => Some(Hurry::MaxHold),
+            cut if cut < full => Some(Hurry::Wait),
+            _ => None,
+        };
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let not_after = not_after.shared(latest.since(self.now));
         let to = self.servers.id_of(&name);
         let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
-        self.send(Op::Acquire { hold, lease, hurried }, to, command, deadline, not_after);
+        self.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
@@ -183,14 +189,14 @@ impl Engine {
         &mut self,
         id: u64,
         lease: LeaseMs,
-        hurried: bool,
+        hurry: Option<Hurry>,
         answered: Answered,
         outcome: Outcome<Reply>,
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        let out_of_time = hurried && hold.taker.is_none();
-        let key = hold.name;
+        let (key, taker) = (hold.name, hold.taker);
+        let out_of_time = hurry.is_some() && taker.is_none();
         self.touch(key);
         self.unsent.insert(id, ());
         match outcome {
@@ -205,6 +211,9 @@ impl Engine {
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
                 self.forgive(key);
+                if let Some(waiter) = taker.and_then(|request| self.waiters.get_mut(&request)) {
+                    waiter.late = None;
+                }
                 if is_holder_field(&holder) {
                     self.on_refused(id, pttl, holder);
                 } else {
@@ -217,12 +226,15 @@ impl Engine {
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, answered.not_after);
-                if hurried { self.wake(key) } else { self.wake_after_late(key, answered.sent) }
+                match hurry {
+                    Some(Hurry::Wait) => self.wake(key),
+                    _ => self.came_late(key, taker, answered.sent, TOO_LATE.to_owned()),
+                }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
                 let words = self.words_of(key, &failure);
-                self.back_off_name(key, answered.sent, Some(words));
+                self.note_trouble(key, answered.sent, words);
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -233,9 +245,13 @@ impl Engine {
                 self.bury(id, answered.not_after);
                 self.wake(key);
             }
+            Outcome::Unknown(failure) if hurry == Some(Hurry::MaxHold) => {
+                self.bury(id, answered.not_after);
+                self.came_late(key, taker, answered.sent, failure.message);
+            }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
-                self.back_off_name(key, answered.sent, Some(failure.message));
+                self.note_trouble(key, answered.sent, failure.message);
             }
         }
     }
@@ -254,14 +270,23 @@ impl Engine {
         self.touch(key);
     }
 
-    /// The first late answer brought the server's time; after more of them the line is too slow for the lease.
-    fn wake_after_late(&mut self, key: u64, sent: Moment) {
+    /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
+    /// wants, and those behind it may have better luck.
+    fn came_late(&mut self, key: u64, taker: Option<RequestId>, sent: Moment, words: String) {
+        let Some(name) = self.names.get_mut(&key) else { return };
+        if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
+            if waiter.late.is_some() {
+                name.send_back(request, waiter);
+            }
+            Trouble::note(&mut waiter.late, sent, words);
+        }
+        self.set_outage_timer(sent);
         match self.names.get_mut(&key) {
             Some(name) if name.contest().failures == 0 => {
                 name.contest_mut().failures = 1;
                 self.wake(key);
             }
-            _ => self.back_off_name(key, sent, Some(TOO_LATE.to_owned())),
+            _ => self.back_off_name(key),
         }
     }
 
@@ -274,14 +299,18 @@ impl Engine {
         }
     }
 
-    /// `sent`: the attempt. `trouble`: what the server, or the way to it, had to do with it.
-    fn back_off_name(&mut self, key: u64, sent: Moment, trouble: Option<String>) {
+    /// What the server, or the way to it, had to do with an attempt that was sent then.
+    fn note_trouble(&mut self, key: u64, sent: Moment, words: String) {
         self.set_outage_timer(sent);
         if let Some(name) = self.names.get_mut(&key) {
+            Trouble::note(&mut name.contest_mut().trouble, sent, words);
+        }
+        self.back_off_name(key);
+    }
+
+    fn back_off_name(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
             let contest = name.contest_mut();
-            if let Some(words) = trouble {
-                Trouble::note(&mut contest.trouble, sent, words);
-            }
             contest.not_before = self.now.plus(Self::back_off(contest.failures));
             contest.failures += 1;
             name.wake();
@@ -316,13 +345,13 @@ impl Engine {
         hold.server_life = server_life;
         // A grant that came when its validity was over is nobody's, and no good answer.
         let (key, in_time) = (hold.name, self.now < until);
-        let taker = hold.taker.take().filter(|_| in_time);
+        let taker = hold.taker.take();
         if in_time {
             self.forgive(key);
         } else {
-            self.wake_after_late(key, sent);
+            self.came_late(key, taker, sent, TOO_LATE.to_owned());
         }
-        match taker.and_then(|request| Some((request, self.waiters.remove(&request)?))) {
+        match taker.filter(|_| in_time).and_then(|request| Some((request, self.waiters.remove(&request)?))) {
             Some((request, waiter)) => self.give(id, request, waiter, token),
             None => {
                 add(&self.counters.undone_grants, 1);

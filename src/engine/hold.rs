@@ -139,7 +139,7 @@ pub(crate) struct Errands {
     pub(crate) verifying: Vec<RequestId>,
     pub(crate) release: Release,
     /// What its re-entries have met since one was answered.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Box<Trouble>>,
 }
 
 impl Errands {
@@ -310,7 +310,7 @@ impl Hold {
     }
 
     pub(crate) fn trouble(&self) -> Option<&Trouble> {
-        self.errands.as_ref()?.trouble.as_ref()
+        self.errands.as_ref()?.trouble.as_deref()
     }
 
     /// Somebody has a guard that asked for renewals.

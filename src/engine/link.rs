@@ -217,9 +217,12 @@ impl Engine {
         Some(self.servers.id_of(&self.names.get(&waiter.name)?.lock))
     }
 
-    fn trouble_of(&self, waiter: &Waiter) -> Option<&Trouble> {
+    fn trouble_of<'a>(&'a self, waiter: &'a Waiter) -> Option<&'a Trouble> {
         match waiter.place {
-            Place::Queued => self.names.get(&waiter.name)?.contest().trouble.as_ref(),
+            Place::Queued => {
+                let of_all = || self.names.get(&waiter.name)?.contest().trouble.as_deref();
+                waiter.late.as_deref().or_else(of_all)
+            }
             Place::Reentering(hold) => self.holds.get(&hold)?.trouble(),
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Waiter {
     pub(crate) ticket: u64,
     /// Counted as one that had to wait.
     pub(crate) waited: bool,
+    /// Its own attempts that came too late for its lease or its `max_hold`: no matter of the others in the queue.
+    pub(crate) late: Option<Box<Trouble>>,
     pub(crate) place: Place,
 }
 
@@ -71,7 +73,7 @@ pub(crate) enum Cause {
 pub(crate) const TOO_LATE: &str = "every answer came too late for the lease";
 
 /// Attempts that fail, one after the other: since when, and what the last one met.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     pub(crate) since: Moment,
     pub(crate) words: String,
@@ -79,9 +81,9 @@ pub(crate) struct Trouble {
 
 impl Trouble {
     /// One more failure, of what was sent then.
-    pub(crate) fn note(trouble: &mut Option<Self>, sent: Moment, words: String) {
+    pub(crate) fn note(trouble: &mut Option<Box<Self>>, sent: Moment, words: String) {
         let since = trouble.as_ref().map_or(sent, |known| known.since);
-        *trouble = Some(Self { since, words });
+        *trouble = Some(Box::new(Self { since, words }));
     }
 }
 
@@ -127,7 +129,7 @@ pub(crate) struct Contest {
     pub(crate) answered_at: Moment,
     pub(crate) failures: u32,
     /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
-    pub(crate) trouble: Option<Trouble>,
+    pub(crate) trouble: Option<Box<Trouble>>,
     /// The log was told that the first in line has waited long.
     pub(crate) long_wait_told: bool,
     /// Why the attempt on the wire was made.
@@ -302,6 +304,12 @@ impl Name {
 
     pub(crate) fn has_owner(&self, owner: OwnerKey) -> bool {
         self.contest().queue.has_owner(owner)
+    }
+
+    /// Lets those behind a waiter go first.
+    pub(crate) fn send_back(&mut self, request: RequestId, waiter: &mut Waiter) {
+        self.remove(waiter);
+        self.push(request, waiter);
     }
 
     /// Lets a waiter have the place of one that has left.

@@ -67,6 +67,7 @@ impl Engine {
             once,
             ticket: 0,
             waited: false,
+            late: None,
             place: Place::Queued,
         }
     }

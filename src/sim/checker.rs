@@ -382,8 +382,9 @@ impl Checker {
         Err(format!("P11: client {client} {request:?} is told None, and nobody said that {lock} is held"))
     }
 
-    /// Without any fault only a wait too short for one round trip may end without an answer; or one whose owner got the
-    /// lock elsewhere so shortly before its end that too little was left for a re-entry.
+    /// Without any fault only a wait too short for one round trip may end without an answer, or one for a hold that is
+    /// over by then; or one whose owner got the lock elsewhere so shortly before its end that too little was left for a
+    /// re-entry.
     fn on_failed_in_calm(
         &self,
         now: Moment,
@@ -409,9 +410,16 @@ impl Checker {
             )
             | (Error::Unavailable { .. }, Some(Wait::Once)) => Ok(()),
             (Error::Unavailable { .. }, Some(Wait::For(wait))) if wait < long => Ok(()),
+            (Error::Unavailable { .. }, _) if ask.is_some_and(|ask| self.is_brief(ask)) => Ok(()),
             (Error::Unavailable { .. }, Some(Wait::For(_))) if ask.is_some_and(just_granted) => Ok(()),
             _ => Err(format!("P11: {ask:?} failed without any fault: {error}")),
         }
+    }
+
+    /// Wants a hold that may be over before its grant is there.
+    fn is_brief(&self, ask: &Ask) -> bool {
+        let way = Duration::from_micros(20_000 + 8 * self.plan.latency);
+        [ask.lease, ask.max_hold].into_iter().flatten().any(|life| life < way)
     }
 
     fn on_granted(
@@ -451,7 +459,7 @@ impl Checker {
         hold.cell = Some(Arc::clone(cell));
         hold.levels.push(request);
         hold.watched.extend(ask.filter(|ask| ask.watched).map(|_| request));
-        hold.max_hold |= ask.is_some_and(|ask| ask.max_hold);
+        hold.max_hold |= ask.is_some_and(|ask| ask.max_hold.is_some());
         self.levels.insert((client, request), id);
         if !hold.ended {
             self.live.insert((client, id));

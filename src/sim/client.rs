@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::backend::OpId;
 use crate::backend::Outcome;
@@ -166,7 +167,8 @@ pub(super) struct Ask {
     pub(super) wait: Option<Wait>,
     /// The watchdog is to keep it for as long as it has a guard.
     pub(super) watched: bool,
-    pub(super) max_hold: bool,
+    pub(super) max_hold: Option<Duration>,
+    pub(super) lease: Option<Duration>,
     /// Somebody polls its future.
     pub(super) awaited: bool,
     pub(super) granted: bool,
@@ -333,7 +335,8 @@ impl Client {
             lock: None,
             wait: None,
             watched: false,
-            max_hold: false,
+            max_hold: None,
+            lease: None,
             awaited: true,
             granted: false,
             told: None,
@@ -349,7 +352,8 @@ impl Client {
             ask.lock = Some(acquire.name.clone());
             ask.wait = Some(acquire.wait);
             ask.watched = acquire.lease.is_watched();
-            ask.max_hold = acquire.max_hold.is_some();
+            ask.max_hold = acquire.max_hold;
+            ask.lease = Some(acquire.lease.length().duration());
         }
     }
 

@@ -19,6 +19,8 @@ use super::Hand;
 use super::fixed;
 use super::freed;
 use super::grant;
+use super::handed;
+use super::held;
 use super::watched;
 
 const MS: Duration = Duration::from_millis(1);
@@ -147,6 +149,71 @@ fn attempts_that_max_hold_cuts_short_end_the_wait_at_the_outage_limit() {
         _ => Some(Body::Pong),
     });
     hand.is_unavailable(request);
+}
+
+fn granted(command: &Command) -> Option<Body> {
+    Some(match command {
+        Command::Acquire { .. } => grant(1),
+        Command::Release { .. } => freed(),
+        Command::HandOff { .. } => handed(),
+        _ => Body::Pong,
+    })
+}
+
+#[test]
+fn who_is_always_answered_too_late_holds_up_nobody_and_does_not_wait_for_ever() {
+    let mut hand = Hand::new();
+    let hopeless = hand.want(1, fixed(10 * MS), Wait::Forever, None);
+    for _ in 0..100 {
+        let next = hand.ask(2, Wait::For(SECOND));
+        hand.far(9 * MS, 400 * MS, granted);
+        let cell = hand.granted(next);
+        hand.event(Event::PickedUp { request: next });
+        hand.release(&cell, next);
+        hand.far(9 * MS, 100 * MS, granted);
+    }
+    hand.is_unavailable(hopeless);
+}
+
+#[test]
+fn whose_max_hold_cuts_the_attempts_holds_up_nobody() {
+    let mut hand = Hand::new();
+    hand.want(1, watched(), Wait::Forever, Some(50 * MS));
+    let next = hand.ask(2, Wait::For(SECOND));
+    hand.far(30 * MS, SECOND / 2, |command| match command {
+        Command::Acquire { lease, .. } if lease.duration() < 50 * MS => None,
+        other => granted(other),
+    });
+    hand.granted(next);
+}
+
+#[test]
+fn an_answer_in_time_ends_what_was_late_before() {
+    let mut hand = Hand::new();
+    let request = hand.want(1, fixed(10 * MS), Wait::Forever, None);
+    let mut attempts = 0;
+    hand.far(9 * MS, 60 * SECOND, |command| match command {
+        Command::Acquire { .. } => {
+            attempts += 1;
+            Some(if attempts == 1 { grant(1) } else { held(1_000) })
+        }
+        other => granted(other),
+    });
+    assert!(attempts > 2);
+    hand.is_open(request);
+}
+
+#[test]
+fn the_first_late_answer_costs_nobody_its_place() {
+    let mut hand = Hand::new();
+    let first = hand.want(1, fixed(SECOND), Wait::Forever, None);
+    hand.ask(2, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, Body::Acquire(Acquired::Late));
+    assert_eq!(hand.labels(), ["release", "acquire"]);
+    let (op, _) = hand.sent.remove(1);
+    hand.done(op, grant(1));
+    hand.granted(first);
 }
 
 #[test]

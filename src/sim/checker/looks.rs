@@ -256,7 +256,9 @@ impl Checker {
                 let waits = ask.open
                     && matches!(ask.slot, Slot::Empty)
                     && ask.lock.as_ref().is_some_and(|lock| lock.as_str() == name)
-                    && ask.told.is_some_and(|told| now.since(told) > bound);
+                    && ask.told.is_some_and(|told| now.since(told) > bound)
+                    // After grants that came too late it leaves the name alone for a while.
+                    && !self.is_brief(ask);
                 if waits {
                     let free = known.free_since;
                     return Err(format!(
