@@ -536,11 +536,13 @@ impl Calls {
         }
         self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);
+        // It may have been a later call for any of these locks, and be executed.
+        let overtaken = self.last_given_up >= Some(number);
         let mut again = Vec::new();
         for (ticket, outcome) in replies {
             match outcome {
                 Outcome::NotExecuted(failure)
-                    if ticket.lock().is_some_and(|lock| followed.contains(lock)) =>
+                    if overtaken || ticket.lock().is_some_and(|lock| followed.contains(lock)) =>
                 {
                     self.answers.push_back((ticket.op, Outcome::NotExecuted(refused_among(failure, whole))));
                 }
@@ -555,16 +557,18 @@ impl Calls {
         again.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
     }
 
-    /// The locks of those that were refused for which another call was submitted after them.
+    /// The locks of those that were refused for which another call was submitted after them, or with them.
     fn followed(&self, replies: &[(Ticket, Outcome<Value>)]) -> HashSet<String> {
-        let refused = replies.iter().filter(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)));
-        let refused: HashSet<_> = refused.filter_map(|(ticket, _)| ticket.lock()).collect();
+        let (refused, executed): (Vec<_>, Vec<_>) =
+            replies.iter().partition(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)));
+        let refused: HashSet<_> = refused.into_iter().filter_map(|(ticket, _)| ticket.lock()).collect();
         if refused.is_empty() {
             return HashSet::new();
         }
         let held = self.reload.iter().flat_map(Reload::tickets);
         let later = self.in_flight.values().flat_map(Command::tickets).chain(self.gathering.tickets());
-        let locks = later.chain(held).filter_map(Ticket::lock);
+        let with = executed.into_iter().map(|(ticket, _)| ticket);
+        let locks = later.chain(held).chain(with).filter_map(Ticket::lock);
         locks.filter(|lock| refused.contains(lock)).map(str::to_owned).collect()
     }
 

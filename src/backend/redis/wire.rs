@@ -44,8 +44,8 @@ const EAGER: usize = 4 * 1024;
 const READ: usize = 16 * 1024;
 /// The same where a single reply is expected.
 const AT_A_GLANCE: usize = 4 * 1024;
-/// Nothing that is asked here has an answer of this size.
-const LONGEST: usize = 64 * 1024 * 1024;
+/// Nothing that is asked here has an answer of this size: the slots of the largest cluster, one by one, are some 10 MiB.
+const LONGEST: usize = 16 * 1024 * 1024;
 /// Room that is kept; a single large reply does not hold its memory forever.
 const KEPT: usize = 1024 * 1024;
 

@@ -33,6 +33,8 @@ pub(crate) struct Knowledge {
 struct Primary {
     address: Address,
     epoch: Option<u64>,
+    /// While its own is not known: the greatest epoch before. Its own is greater.
+    after: Option<u64>,
     /// It says of itself that it is none.
     refused: bool,
     /// It could not be reached.
@@ -134,6 +136,7 @@ impl Knowledge {
         let newer = match (primary.epoch, epoch) {
             (Some(old), Some(new)) if old != new => new > old,
             (Some(_), Some(_)) => known,
+            (None, Some(new)) if primary.after.is_some_and(|after| new <= after) => false,
             _ => known || announced,
         };
         // Sentinels that were set up anew count from 0 again.
@@ -186,7 +189,9 @@ impl Knowledge {
     }
 
     fn take(&mut self, address: &Address, epoch: Option<u64>) {
-        let primary = Primary { address: address.clone(), epoch, refused: false, unreachable: false };
+        let before = self.primary.as_ref().filter(|_| epoch.is_none());
+        let after = before.and_then(|old| old.epoch.max(old.after));
+        let primary = Primary { address: address.clone(), epoch, after, refused: false, unreachable: false };
         if let Some(old) = self.primary.replace(primary) {
             self.deposed.push(old.address);
         }
@@ -245,6 +250,20 @@ mod tests {
             known.answered(2, &at("a"), epoch, false);
             assert_eq!(names(&known), "b");
         }
+    }
+
+    #[test]
+    fn two_failovers_behind_is_not_believed_while_the_epoch_of_the_last_is_not_known() {
+        let mut known = three();
+        known.answered(0, &at("b"), Some(2), false);
+        known.announced(&at("b"), &at("c"));
+        known.answered(1, &at("a"), Some(1), false);
+        assert_eq!(names(&known), "c");
+        known.announced(&at("c"), &at("d"));
+        known.answered(1, &at("a"), Some(2), false);
+        assert_eq!(names(&known), "d", "however many announcements ago it was");
+        known.answered(2, &at("e"), Some(4), false);
+        assert_eq!(names(&known), "e");
     }
 
     #[test]

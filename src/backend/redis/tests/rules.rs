@@ -8,6 +8,7 @@ use std::time::Duration;
 use futures::future::join_all;
 
 use super::driver::APPEND;
+use super::driver::COUNT;
 use super::driver::Driver;
 use super::driver::ECHO;
 use super::driver::SECOND;
@@ -77,7 +78,7 @@ async fn rule_03_a_call_that_timed_out_before_it_was_written_never_is() {
     proxy.stall(Direction::Up, true);
     // Fills every buffer on the way, so that what comes next is not begun.
     let filler = "x".repeat(32 * 1024 * 1024);
-    let big = driver.submit_within(script(&ECHO, &[], &[&filler]), 9 * SECOND);
+    let big = driver.submit_within(script(&COUNT, &["filler"], &[&filler]), 9 * SECOND);
     let late = driver.submit_within(count("counter"), Duration::from_millis(200));
     let outcome = driver.answer(late).await;
     assert!(!matches!(outcome, Outcome::Done(_)), "{outcome:?}");

@@ -208,6 +208,33 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
 
+#[tokio::test]
+async fn what_is_refused_among_others_is_not_sent_behind_one_of_them() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    for (op, key) in [(100, 100), (101, 101), (102, 102), (103, 101)] {
+        calls.submit(OpId(op), count(key), LONG);
+    }
+    assert_eq!(sizes(&sent(&mut calls, &mut server).await), [4]);
+    others(&mut calls, &mut server).await;
+    reply(&mut server, "*8 :9 :1 :0 $3 OOM :9 :2 :13 :3").await;
+    let answered = answers(&mut calls, 4).await;
+    assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
+}
+
+/// It may be executed all the same, and before it.
+#[tokio::test(start_paused = true)]
+async fn what_is_refused_among_others_is_not_sent_behind_what_was_given_up() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    many_alone(&mut calls, &mut server).await;
+    calls.submit(OpId(200), count(101), Duration::from_secs(1));
+    sent(&mut calls, &mut server).await;
+    let (op, outcome) = answer(&mut calls).await;
+    assert!(op == 200 && matches!(outcome, Outcome::Unknown(_)), "{op} {outcome:?}");
+    reply(&mut server, "-BUSY").await;
+    let answered = answers(&mut calls, MANY as usize).await;
+    assert!(answered.iter().all(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_))), "{answered:?}");
+}
+
 /// Redis's words are about all of them, and which one they mean nobody knows.
 #[tokio::test]
 async fn what_all_were_refused_for_is_not_the_last_word_to_one_with_a_successor() {
