@@ -166,6 +166,9 @@ impl LockClientBuilder {
     /// first failed attempt to connect, whichever is first; a time in which nothing was asked does not count. A wait that
     /// begins during an outage has the full limit from its own start. That a command has no answer is known only after the
     /// [command timeout](Self::command_timeout): with a shorter limit than that, `lock()` still makes one full attempt.
+    ///
+    /// A `lock_with` whose lease or `max_hold` is over each time before the grant is here meets the same end. From its second
+    /// such attempt on it lets those behind it go first.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.outage_limit = limit;
         self

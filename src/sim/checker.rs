@@ -307,7 +307,8 @@ impl Checker {
             Event::Replied { op, outcome, .. } => self.on_replied(now, client, *op, outcome),
             Event::Shutdown { .. } => {
                 for hold in self.holds_of(client) {
-                    hold.lost_before_shutdown = hold.is_lost();
+                    // Lost is also what was over before anybody looked.
+                    hold.lost_before_shutdown = hold.cell.as_ref().is_some_and(|cell| !cell.is_held(now));
                     if hold.has_guard() {
                         hold.guard_end = now;
                     }
