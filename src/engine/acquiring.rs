@@ -273,6 +273,7 @@ impl Engine {
     /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
     /// wants, and those behind it may have better luck.
     fn came_late(&mut self, key: u64, taker: Option<RequestId>, sent: Moment, words: String) {
+        self.set_outage_timer(sent);
         let Some(name) = self.names.get_mut(&key) else { return };
         if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
             if waiter.late.is_some() {
@@ -280,13 +281,11 @@ impl Engine {
             }
             Trouble::note(&mut waiter.late, sent, words);
         }
-        self.set_outage_timer(sent);
-        match self.names.get_mut(&key) {
-            Some(name) if name.contest().failures == 0 => {
-                name.contest_mut().failures = 1;
-                self.wake(key);
-            }
-            _ => self.back_off_name(key),
+        if name.contest().failures == 0 {
+            name.contest_mut().failures = 1;
+            self.wake(key);
+        } else {
+            self.back_off_name(key);
         }
     }
 

@@ -559,16 +559,19 @@ impl Calls {
 
     /// The locks of those that were refused for which another call was submitted after them, or with them.
     fn followed(&self, replies: &[(Ticket, Outcome<Value>)]) -> HashSet<String> {
-        let (refused, executed): (Vec<_>, Vec<_>) =
-            replies.iter().partition(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)));
-        let refused: HashSet<_> = refused.into_iter().filter_map(|(ticket, _)| ticket.lock()).collect();
+        let of = |refused: bool| {
+            let wanted = replies
+                .iter()
+                .filter(move |(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)) == refused);
+            wanted.map(|(ticket, _)| ticket)
+        };
+        let refused: HashSet<_> = of(true).filter_map(Ticket::lock).collect();
         if refused.is_empty() {
             return HashSet::new();
         }
         let held = self.reload.iter().flat_map(Reload::tickets);
         let later = self.in_flight.values().flat_map(Command::tickets).chain(self.gathering.tickets());
-        let with = executed.into_iter().map(|(ticket, _)| ticket);
-        let locks = later.chain(held).chain(with).filter_map(Ticket::lock);
+        let locks = later.chain(held).chain(of(false)).filter_map(Ticket::lock);
         locks.filter(|lock| refused.contains(lock)).map(str::to_owned).collect()
     }
 
