@@ -15,6 +15,7 @@ pub(super) enum Stream {
     Nemesis,
     Fault,
     Desk,
+    Patience,
 }
 
 impl Chance {

@@ -48,7 +48,7 @@ use crate::sim::plan::Plan;
 const LATE: Duration = Duration::from_millis(5);
 
 /// The longest pause between two tries of the same command.
-const BACK_OFF: Duration = Duration::from_millis(510);
+pub(super) const BACK_OFF: Duration = Duration::from_millis(510);
 
 /// A hold as it can be known from outside.
 #[derive(Debug, Default)]

@@ -309,7 +309,26 @@ impl World {
             self.thaw(client)?;
             self.learn(client);
         }
+        if self.plan.deaf_end {
+            self.deafen_everybody();
+        }
         self.disturb_all();
         Ok(())
+    }
+
+    /// The last fault: nobody hears the releases that the waits still open depend on, and nobody comes later whose own
+    /// release would be heard.
+    fn deafen_everybody(&mut self) {
+        let (number, happens) = self.next_strike();
+        if !happens {
+            return;
+        }
+        let own = self.stream(Stream::Nemesis, [number, 0, 0]);
+        let others = std::mem::replace(&mut self.chance, own);
+        for client in 0..self.clients.len() {
+            let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
+            processes.into_iter().for_each(|process| self.cut_listening(client, process, false));
+        }
+        self.chance = others;
     }
 }

@@ -125,6 +125,8 @@ pub(super) struct Plan {
     pub(super) faults: Faults,
     pub(super) nemeses: Vec<Nemesis>,
     pub(super) nemesis_every: Duration,
+    /// When the faults end, nobody hears anything for a while.
+    pub(super) deaf_end: bool,
     // ---- the servers' clocks
     /// How far they may be from ours, either way, in µs.
     pub(super) offset_us: u64,
@@ -187,6 +189,7 @@ impl Plan {
             faults,
             nemeses,
             nemesis_every: Duration::from_millis(if slow { 4_000 } else { chance.range(100, 900) }),
+            deaf_end: false,
             offset_us: chance.range(0, 3_600_000_000),
             apart_us: if chance.permille(100) { 600_000_000 } else { 50_000 },
             drift: if breaches && chance.permille(150) { 50_000 } else { chance.range(0, 4_000) },
@@ -203,6 +206,21 @@ impl Plan {
             late: None,
             distances: Vec::new(),
             idle_listeners: 0,
+        }
+    }
+
+    /// One in eight has leases that last longer than a wake-up may take with faults: no end of a lease makes up for one
+    /// that was lost.
+    pub(super) fn patient(self, chance: &mut Chance) -> Self {
+        if self.calm || !chance.permille(125) {
+            return self;
+        }
+        Self {
+            lease: Duration::from_secs(10),
+            command_timeout: self.command_timeout.min(Duration::from_millis(150)),
+            fallback: Duration::from_secs(3_600),
+            deaf_end: true,
+            ..self
         }
     }
 

@@ -20,6 +20,7 @@ use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::sim::chance::Chance;
 use crate::sim::chance::Stream;
+use crate::sim::checker::BACK_OFF;
 use crate::sim::checker::Checker;
 use crate::sim::client::Client;
 use crate::sim::client::Flight;
@@ -39,9 +40,6 @@ use crate::sim::trace::Trace;
 
 /// Somewhere in the machine's life, so that subtractions near zero do not hide anything.
 pub(super) const START: Moment = Moment(5_000_000_000);
-
-/// The longest pause after attempts that failed.
-const BACK_OFF: Duration = Duration::from_millis(510);
 
 /// How long nothing but time may pass between two looks at everything.
 const LOOK: Duration = Duration::from_millis(1);
@@ -114,7 +112,7 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, mask: &Mask, trace: Trace) -> Self {
         let mut chance = Chance::new(seed, Stream::Plan, [0; 3]);
-        let plan = Plan::draw(&mut chance);
+        let plan = Plan::draw(&mut chance).patient(&mut Chance::new(seed, Stream::Patience, [0; 3]));
         Self::with(plan, chance, seed, mask, trace)
     }
 
