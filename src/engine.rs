@@ -304,6 +304,7 @@ impl Engine {
     }
 
     fn fire_timers(&mut self) {
+        self.line_up_due();
         while let Some(key) = self.timers.pop(self.now) {
             match key {
                 TimerKey::HoldClock(hold) => self.check_validity(hold),

@@ -485,6 +485,7 @@ impl Engine {
         for level in hold.levels.iter().filter(|level| !level.picked_up) {
             self.effects.push(super::event::Effect::Withdraw { request: level.request });
         }
+        self.check_validity(id);
     }
 
     /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.

@@ -118,7 +118,7 @@ pub(crate) enum Sending {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Release {
     /// Who waits for it.
-    pub(crate) unlocks: Vec<Unlock>,
+    pub(crate) unlocks: SmallVec<[Unlock; 1]>,
     /// An earlier try may have been executed: an absent key is then what was wanted.
     pub(crate) may_be_done: bool,
     /// A dropped guard's: nobody hears of a failure but the counters.
@@ -128,8 +128,13 @@ pub(crate) struct Release {
     pub(crate) last_failure: Option<String>,
 }
 
-static NO_RELEASE: Release =
-    Release { unlocks: Vec::new(), may_be_done: false, background: false, alone: false, last_failure: None };
+static NO_RELEASE: Release = Release {
+    unlocks: SmallVec::new_const(),
+    may_be_done: false,
+    background: false,
+    alone: false,
+    last_failure: None,
+};
 
 /// What a hold still has to do: most of its time nothing, and then it takes no memory.
 #[derive(Debug, Default)]
@@ -256,6 +261,11 @@ impl Hold {
     /// Keeps no memory for errands when there are none.
     pub(crate) fn tidy(&mut self) {
         self.errands.take_if(|errands| errands.is_empty());
+    }
+
+    /// Nothing of it is on the wire but renewals, nor waits to be.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.sending.is_none() && self.todo().next().is_none()
     }
 
     pub(crate) fn todo(&self) -> impl Iterator<Item = Todo> + '_ {

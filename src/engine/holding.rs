@@ -52,12 +52,19 @@ impl Engine {
         }
         if let Some(removed) = removed {
             let unlock = request.map(|request| Unlock { request, since: self.now });
-            hold.errands().todo.push_back(Todo::LowerCount(unlock));
+            let last = hold.levels.is_empty() && hold.is_at_rest();
+            if !last {
+                hold.errands().todo.push_back(Todo::LowerCount(unlock));
+            }
             hold.end_of_others = hold.end_of_others.min(removed.end);
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
                 self.set_outage_timer(self.now);
+            }
+            if last {
+                // As most end: what is given up need not stand in line.
+                return self.start_release_of(id, Some(Todo::LowerCount(unlock)));
             }
             if unwatched {
                 self.renewals.remove(id);
@@ -380,7 +387,7 @@ impl Engine {
     // ---- validity
 
     /// The server confirmed the hold in answer to a command sent at `sent` that set at least this lease.
-    /// False: its time was over before, and the hold is lost.
+    /// False: its time was over before, and the hold is lost. Else its clock is to be set.
     pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(&id) else { return false };
         let Some(cell) = hold.cell.clone() else { return false };
@@ -398,7 +405,6 @@ impl Engine {
         hold.enter(Input::Confirmed);
         hold.failures = 0;
         self.note_max_hold(id);
-        self.set_hold_clock(id);
         true
     }
 
@@ -419,6 +425,8 @@ impl Engine {
         cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
     }
 
+    /// When it is over, or to be doubted. No timer for what is looked at before: when its next renewal is due, or when
+    /// its guard is to be picked up. Most of its time a hold has none.
     pub(super) fn set_hold_clock(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if !hold.state.is_live() {
@@ -429,7 +437,12 @@ impl Engine {
             State::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
         };
-        self.timers.set(TimerKey::HoldClock(id), at);
+        let looked_at = [self.renewals.of(id), self.timers.of(TimerKey::Offer(id))];
+        if looked_at.into_iter().flatten().any(|look| look <= at) {
+            self.timers.clear(TimerKey::HoldClock(id));
+        } else {
+            self.timers.set(TimerKey::HoldClock(id), at);
+        }
     }
 
     /// Loses a hold whose time is over; doubts one that was not confirmed for half a lease.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::backend::Outcome;
 use crate::clock::Moment;
 use crate::engine::Answered;
@@ -49,6 +51,11 @@ pub(super) fn is_for_the_far(time: ServerTime) -> bool {
 impl Engine {
     /// Begins the last release: the last level is given up, or the grant was nobody's.
     pub(super) fn start_release(&mut self, id: u64) {
+        self.start_release_of(id, None);
+    }
+
+    /// The same; `last` was given up just now.
+    pub(super) fn start_release_of(&mut self, id: u64, last: Option<Todo>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if hold.sending.is_some() || !hold.enter(Input::LastLevel) {
             return;
@@ -66,9 +73,9 @@ impl Engine {
             self.timers.clear(timer);
         }
         self.directory.remove_if(&(lock, owner), |_, cell| cell.id == id);
-        let mut unlocks = Vec::new();
+        let mut unlocks = SmallVec::new();
         let mut asked = false;
-        for todo in todo {
+        for todo in todo.into_iter().chain(last) {
             match todo {
                 Todo::LowerCount(unlock) => {
                     asked = true;

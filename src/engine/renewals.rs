@@ -72,15 +72,17 @@ impl Renewals {
         self.parked.iter().copied().collect()
     }
 
+    /// When it is due. `None` also for one that is already in line.
+    pub(crate) fn of(&self, hold: u64) -> Option<Moment> {
+        self.at.get(&hold).copied()
+    }
+
     pub(crate) fn next(&self) -> Option<Moment> {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the holds that are due, or will be by `until`, if any is due `now`.
-    pub(crate) fn take_due(&mut self, now: Moment, until: Moment) -> Vec<u64> {
-        if self.next().is_none_or(|at| at > now) {
-            return Vec::new();
-        }
+    /// Takes the holds that are due by then.
+    pub(crate) fn take_due(&mut self, until: Moment) -> Vec<u64> {
         let mut taken = Vec::new();
         while let Some(&(at, hold)) = self.due.first() {
             if at > until {
@@ -137,8 +139,8 @@ mod tests {
         renewals.set(1, Moment(10));
         renewals.set(2, Moment(12));
         renewals.set(3, Moment(30));
-        assert!(renewals.take_due(Moment(9), Moment(20)).is_empty());
-        assert_eq!(renewals.take_due(Moment(10), Moment(20)), [1, 2]);
+        assert!(renewals.take_due(Moment(9)).is_empty());
+        assert_eq!(renewals.take_due(Moment(20)), [1, 2]);
         assert_eq!(renewals.len(), 1);
         renewals.remove(3);
         assert_eq!(renewals.next(), None);

@@ -85,14 +85,23 @@ impl Engine {
     /// Sends the renewals that are due, in batches; those due soon go along. If there are too many for a server, those
     /// that run out first.
     pub(super) fn renew_due(&mut self) {
-        let soon = self.now.plus(self.config.lease.duration() / 60);
-        for id in self.renewals.take_due(self.now, soon) {
-            if let Some(hold) = self.holds.get(&id) {
-                self.renewals.line_up(id, self.servers.id_of(&hold.lock), hold.valid_until());
-            }
-        }
+        self.line_up_due();
         while let Some(holds) = self.renewals.take_turn() {
             self.send_renewals(holds);
+        }
+    }
+
+    /// Whose turn comes is looked at, too: some may be over.
+    pub(super) fn line_up_due(&mut self) {
+        if self.renewals.next().is_none_or(|at| at > self.now) {
+            return;
+        }
+        let soon = self.now.plus(self.config.lease.duration() / 60);
+        for id in self.renewals.take_due(soon) {
+            if let Some(hold) = self.holds.get(&id) {
+                self.renewals.line_up(id, self.servers.id_of(&hold.lock), hold.valid_until());
+                self.check_validity(id);
+            }
         }
     }
 
@@ -248,6 +257,7 @@ impl Engine {
                 }
                 self.arm_renewal(id);
                 self.verify_if_asked(id);
+                self.set_hold_clock(id);
             }
             Renewed::Gone => {
                 self.lose_gone(id);

@@ -19,5 +19,5 @@ fn an_uncontended_pair_allocates_as_often_as_it_should() {
     let counts: Vec<u64> = (0..200).map(|_| pair(&mut hand)).collect();
     // Maps that grow, and their nodes, do so now and then.
     let usual = counts.iter().copied().min();
-    assert_eq!(usual, Some(11), "{counts:?}");
+    assert_eq!(usual, Some(9), "{counts:?}");
 }
