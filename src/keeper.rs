@@ -11,6 +11,7 @@
 
 mod alarm;
 mod desk;
+mod mailbox;
 mod seat;
 mod shared;
 mod start;

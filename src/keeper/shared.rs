@@ -16,7 +16,6 @@ use std::task::ready;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::consume_budget;
 
 use crate::cell::Directory;
@@ -35,6 +34,7 @@ use crate::slot::slot;
 use crate::stats::Counters;
 
 use super::Message;
+use super::mailbox::Mailbox;
 
 /// How long dropping the last handle waits for queued releases to reach the server.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ pub(super) type AtOnce = Box<dyn Fn(&mut Option<Message>) + Send + Sync>;
 /// One for each client. Client, locks, guards and pending futures hold it; the keeper does not, so that dropping
 /// the last of them ends the keeper.
 pub(crate) struct Shared {
-    pub(super) mailbox: UnboundedSender<Message>,
+    pub(super) mailbox: Mailbox,
     pub(super) clock: Clock,
     pub(super) config: Config,
     pub(super) directory: Arc<Directory>,
@@ -63,7 +63,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(super) fn new(
-        mailbox: UnboundedSender<Message>,
+        mailbox: Mailbox,
         clock: Clock,
         config: Config,
         directory: Arc<Directory>,
@@ -134,7 +134,7 @@ impl Shared {
 
     /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long.
     pub(crate) fn release(&self, hold: u64, level: RequestId) {
-        let _ = self.mailbox.send(Message::Release { hold, level, waiting: None });
+        self.mailbox.send(Message::Release { hold, level, waiting: None });
     }
 
     fn send(
@@ -149,8 +149,7 @@ impl Shared {
             at_once(&mut message);
         }
         if let Some(message) = message {
-            // A keeper that is gone gives the message back; the ticket dropped with it answers `Closed`.
-            let _ = self.mailbox.send(message);
+            self.mailbox.send(message);
         }
         Asked { request, slot, cancellable, shared: Arc::clone(self) }
     }
@@ -162,7 +161,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let waits = self.thread.is_some_and(|keeper| keeper != std::thread::current().id());
         let (done, finished) = mpsc::channel();
-        let _ = self.mailbox.send(Message::LastHandle { done: waits.then_some(done) });
+        self.mailbox.send(Message::LastHandle { done: waits.then_some(done) });
         if waits {
             let _ = finished.recv_timeout(LAST_RELEASES);
         }
@@ -213,7 +212,7 @@ impl Future for Asked {
 impl Drop for Asked {
     fn drop(&mut self) {
         if self.slot.close() && self.cancellable {
-            let _ = self.shared.mailbox.send(Message::Cancel { request: self.request });
+            self.shared.mailbox.send(Message::Cancel { request: self.request });
         }
     }
 }

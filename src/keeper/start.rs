@@ -21,6 +21,7 @@ use crate::stats::Counters;
 
 use super::Message;
 use super::Shared;
+use super::mailbox::mailbox;
 use super::seat::Seat;
 use super::shared::AtOnce;
 use super::task::Task;
@@ -48,7 +49,7 @@ impl fmt::Debug for Setup {
 
 /// Starts a keeper. It runs until it is shut down or its last handle is dropped.
 pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> {
-    let (mailbox, messages) = tokio::sync::mpsc::unbounded_channel();
+    let (mailbox, messages) = mailbox();
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
@@ -133,7 +134,8 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thre
             }
         };
         let _ = started.send(Ok(()));
-        let farewell = runtime.block_on(async move { make().run().await });
+        // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
+        let Ok(farewell) = runtime.block_on(runtime.spawn(async move { make().run().await })) else { return };
         // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
         // a look-up of a name or a credential provider's, goes when it is done.
         runtime.shutdown_timeout(BLOCKED);

@@ -15,7 +15,6 @@ use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
 
-use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::unconstrained;
 
 use crate::backend::BUSY;
@@ -51,6 +50,7 @@ use super::Message;
 use super::Setup;
 use super::alarm::Alarm;
 use super::desk::Desk;
+use super::mailbox::Inbox;
 use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;
@@ -59,19 +59,22 @@ use super::watch::Watch;
 const BATCH: usize = 256;
 /// Rounds of both before other tasks of the runtime, the connections among them, get their turn.
 const ROUNDS: usize = 4;
-/// So many callers are answered before they are woken and have their turn: then the server has something to do while the
-/// next answers are read. With more at a time it waits for this client, and this client for it.
-const AT_ONCE: usize = 2;
+/// So many callers are answered before they are woken and have their turn, and of many who wait a part, however long other
+/// tasks of the runtime take in between: then the server has something to do while the next answers are read. With more at
+/// a time it waits for this client, and this client for it.
+const AT_ONCE: (usize, usize) = (2, 64);
 /// The same for a keeper with a thread of its own: whoever is woken runs on another, which is to be worth it.
-const AT_ONCE_ELSEWHERE: usize = 16;
-/// More of many: a part of those who wait, however long other tasks of the runtime take in between.
-const PART: usize = 64;
+const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 16);
+/// As many messages as a part of what is on its way wake the keeper while it gathers.
+const HUSHED_PART: usize = 4;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
 /// What came while a thread waited for a moment is dealt with so many times in a row.
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
+/// How long messages may lie there that wake nobody: Tokio's shortest time.
+const HUSHED: Duration = Duration::from_millis(1);
 /// How long the releases that are left may take once the last handle is gone.
 const LAST_HANDLE: Duration = Duration::from_secs(3);
 /// What the engine gets beyond its deadline to say that it has finished.
@@ -83,7 +86,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub(super) struct Task {
     engine: Engine,
     backend: Box<dyn Backend>,
-    messages: UnboundedReceiver<Message>,
+    messages: Inbox,
     clock: Clock,
     address: String,
     directory: Arc<Directory>,
@@ -91,8 +94,8 @@ pub(super) struct Task {
     desk: Desk,
     /// Callers run on the same threads.
     here: bool,
-    /// At least so many callers are answered before they have their turn.
-    least_at_once: usize,
+    /// At least so many callers are answered before they have their turn, and such a part of all.
+    answers_at_once: (usize, usize),
     /// What the replies that are still to come answer.
     sent: Map<OpId, Command>,
     alarm: Alarm,
@@ -176,7 +179,7 @@ impl Task {
     /// Needs a runtime around it.
     pub(super) fn new(
         setup: Setup,
-        messages: UnboundedReceiver<Message>,
+        messages: Inbox,
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
@@ -194,7 +197,7 @@ impl Task {
             left,
             desk: Desk::default(),
             here,
-            least_at_once: match keeper {
+            answers_at_once: match keeper {
                 Keeper::Thread => AT_ONCE_ELSEWHERE,
                 Keeper::Current => AT_ONCE,
             },
@@ -370,9 +373,13 @@ impl Task {
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
+            let hushed = self.gathers();
+            self.messages.hush(hushed.then(|| BUSY.max(self.sent.len() / HUSHED_PART)));
             // Messages first: what they send wakes nobody until the backend has been polled.
             let mut idle = self.take_messages(cx);
             idle &= self.take_events(cx);
+            // By now the server may have answered all of it.
+            idle &= hushed == self.gathers();
             idle &= self.look_at_clock(cx);
             if self.life == Life::Finished {
                 return Poll::Ready(());
@@ -410,12 +417,13 @@ impl Task {
     }
 
     fn at_once(&self) -> usize {
-        self.least_at_once.max(self.sent.len() / PART)
+        let (least, part) = self.answers_at_once;
+        least.max(self.sent.len() / part)
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
         for _ in 0..BATCH {
-            match self.messages.poll_recv(cx) {
+            match self.messages.poll_next(cx) {
                 Poll::Ready(Some(message)) => self.on_message(message),
                 // Without handles there was a `LastHandle` before.
                 Poll::Ready(None) | Poll::Pending => return true,
@@ -444,6 +452,12 @@ impl Task {
         }
     }
 
+    /// Whether what callers ask for waits for others, or for the server, which is near: the backend was told so, and messages
+    /// need not wake this thread.
+    fn gathers(&self) -> bool {
+        !self.here && self.sent.len() >= BUSY && self.distance.is_near() && self.life == Life::Serving
+    }
+
     fn next_look(&self, now: Moment) -> Option<Moment> {
         let connecting = self.connecting.as_ref().map(|connecting| connecting.deadline);
         let end = match self.life {
@@ -452,7 +466,9 @@ impl Task {
         };
         let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
-        [self.engine.next_timeout(), connecting, end, reread].into_iter().flatten().min()
+        // The server may take longer this time than a caller waits.
+        let hushed = self.messages.is_hushed().then(|| now.plus(HUSHED));
+        [self.engine.next_timeout(), connecting, end, reread, hushed].into_iter().flatten().min()
     }
 
     fn on_message(&mut self, message: Message) {
@@ -633,7 +649,7 @@ impl Task {
     /// Closes the mailbox. Who is left in it hears that the client is closed.
     async fn turn_callers_away(&mut self) {
         self.messages.close();
-        while let Some(message) = self.messages.recv().await {
+        while let Some(message) = self.messages.take_rest().await {
             if let Message::Shutdown { ticket, .. } = message {
                 self.farewell.tickets.push(ticket);
             }

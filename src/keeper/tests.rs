@@ -397,10 +397,10 @@ impl Mailbox {
 
 /// A client's handle without a keeper behind it.
 pub(crate) fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, Mailbox) {
-    let (mailbox, messages) = unbounded_channel();
+    let (mailbox, messages) = super::mailbox::mailbox();
     let shared =
         Shared::new(mailbox, clock, config(), Arc::default(), Arc::default(), Arc::default(), thread);
-    (Arc::new(shared), Mailbox(messages))
+    (Arc::new(shared), Mailbox(messages.receiver))
 }
 
 #[test]

@@ -93,3 +93,21 @@ fn a_local_loss_wakes_the_contender() {
     hand.done(op, grant(9));
     hand.granted(next);
 }
+
+/// Whichever comes first after it: nothing was looked at meanwhile.
+#[test]
+fn what_ran_out_while_nobody_ran_is_lost_before_it_is_given_up() {
+    for picked_up in [false, true] {
+        let mut hand = Hand::new();
+        let (level, cell) = hand.hold(1);
+        if picked_up {
+            hand.event(Event::PickedUp { request: level });
+        }
+        hand.now = hand.now.plus(Duration::from_secs(60));
+        let release = hand.release(&cell, level);
+        assert!(matches!(
+            hand.answer(release),
+            Answer::Failed(Error::Lost { reason: LossReason::Expired, .. })
+        ));
+    }
+}

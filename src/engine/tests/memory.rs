@@ -97,3 +97,17 @@ fn who_has_shown_his_guard_needs_no_timer_for_it() {
     hand.event(Event::PickedUp { request: inner });
     assert!(!offer(&hand));
 }
+
+#[test]
+fn a_lock_that_is_only_held_has_no_timer() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let clock = |hand: &Hand| hand.engine.timers.is_set(TimerKey::HoldClock(cell.id));
+    assert!(!clock(&hand), "it is looked at when its guard was to be picked up");
+    hand.event(Event::PickedUp { request: level });
+    assert!(!clock(&hand), "and when it is to be renewed");
+    hand.live(10 * SECOND);
+    assert!(!clock(&hand), "also after that");
+    hand.pass(12 * SECOND);
+    assert!(clock(&hand), "no renewal was answered");
+}

@@ -5,13 +5,13 @@ use super::*;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc::UnboundedSender;
-
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::backend::woken::Woken;
+use crate::keeper::mailbox::Mailbox;
+use crate::keeper::mailbox::mailbox;
 use crate::keeper::tests::Nowhere;
 use crate::keeper::tests::setup;
 use crate::lease::LeaseMs;
@@ -25,13 +25,13 @@ fn task(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
     (task, looks)
 }
 
-fn task_with_mailbox(keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender<Message>) {
+fn task_with_mailbox(keeper: Keeper) -> (Task, Arc<AtomicUsize>, Mailbox) {
     task_on(Nowhere::default(), keeper)
 }
 
-fn task_on(backend: Nowhere, keeper: Keeper) -> (Task, Arc<AtomicUsize>, UnboundedSender<Message>) {
+fn task_on(backend: Nowhere, keeper: Keeper) -> (Task, Arc<AtomicUsize>, Mailbox) {
     let looks = Arc::clone(&backend.looks);
-    let (mailbox, messages) = tokio::sync::mpsc::unbounded_channel();
+    let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
     let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
     task.for_answers = Watch::with_cores();
@@ -88,6 +88,60 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
         assert_eq!(looks(keeper, vec![], 2), [false; 2]);
         assert_eq!(looks(keeper, vec![Command::Ping; BUSY - 1], 2), [false; 2]);
     }
+}
+
+/// How many messages it takes to wake a keeper that sleeps with so many commands on their way.
+fn messages_until_woken(task: &mut Task, mailbox: &Mailbox, commands: u64) -> u64 {
+    task.sent.clear();
+    (0..commands).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+    let woken = Arc::<Woken>::default();
+    assert!(task.poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+    (1..=1_000)
+        .find(|number| {
+            mailbox.send(connect(*number));
+            woken.times() > 0
+        })
+        .unwrap_or(0)
+}
+
+#[tokio::test]
+async fn while_it_gathers_a_thread_is_woken_for_many_messages_only() {
+    let (busy, much) = (BUSY as u64, 400);
+    let (mut task, _, mailbox) = task_with_mailbox(Keeper::Thread);
+    let mut until_woken = |commands| messages_until_woken(&mut task, &mailbox, commands);
+    assert_eq!(until_woken(busy), busy);
+    assert_eq!(until_woken(busy - 1), 1);
+    assert_eq!(until_woken(much), much / 4, "and once more");
+    assert_eq!(until_woken(0), 1);
+
+    task.distance = Distance::unknown();
+    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "the answers may take long");
+    let (mut task, _, mailbox) = task_with_mailbox(Keeper::Current);
+    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "whoever it wakes runs here");
+}
+
+#[tokio::test]
+async fn a_thread_is_woken_for_each_message_again_once_it_does_not_gather() {
+    let mut backend = Nowhere::default();
+    backend.first = Some(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+    let (mut task, _, mailbox) = task_on(backend, Keeper::Thread);
+    assert_eq!(messages_until_woken(&mut task, &mailbox, BUSY as u64), 1, "it has heard that in this turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_wake_nobody_are_looked_at_soon() {
+    let (mut task, _, mailbox) = task_with_mailbox(Keeper::Thread);
+    (0..BUSY as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+    let woken = Arc::<Woken>::default();
+    let mut cx = Context::from_waker(Waker::noop());
+    let waker = Arc::clone(&woken).into();
+    assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
+    mailbox.send(connect(7));
+    assert_eq!(woken.times(), 0);
+    tokio::time::advance(2 * HUSHED).await;
+    assert_eq!(woken.times(), 1);
+    assert!(task.poll(&mut cx).is_pending());
+    assert_eq!(task.connecting.as_ref().map(|connecting| connecting.request), Some(RequestId(7)));
 }
 
 /// Sooner for callers who come one by one.
@@ -200,7 +254,7 @@ async fn what_is_in_the_mailbox_goes_first() {
     let (mut task, _, mailbox) = task_with_mailbox(Keeper::Current);
     let mut cx = Context::from_waker(Waker::noop());
     let mut last_asked = |before: u64| {
-        (0..before).for_each(|number| mailbox.send(connect(number)).unwrap());
+        (0..before).for_each(|number| mailbox.send(connect(number)));
         let mut message = Some(connect(u64::MAX));
         assert!(task.poll_with(&mut message, &mut cx).is_pending());
         (message.is_none(), task.connecting.as_ref().unwrap().request)
