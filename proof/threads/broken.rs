@@ -94,9 +94,23 @@ const BROKEN: &[Broken] = &[
     Broken {
         name: "refused_message_forgotten",
         model: "a_keeper_that_ends_answers_everybody",
-        file: "keeper/shared.rs",
-        from: "            let _ = self.mailbox.send(message);",
-        to: "            std::mem::forget(self.mailbox.send(message));",
+        file: "keeper/mailbox.rs",
+        from: "        let _ = self.sender.send(message);",
+        to: "        std::mem::forget(self.sender.send(message));",
+    },
+    Broken {
+        name: "counted_before_it_came",
+        model: "the_last_of_so_many_is_seen",
+        file: "keeper/mailbox.rs",
+        from: "        let _ = self.sender.send(message);\n        self.hush.came();",
+        to: "        self.hush.came();\n        let _ = self.sender.send(message);",
+    },
+    Broken {
+        name: "not_looked_at_once_more",
+        model: "the_last_of_so_many_is_seen",
+        file: "keeper/mailbox.rs",
+        from: "        // What came before that woke nobody.\n        self.receiver.poll_recv(silent)",
+        to: "        Poll::Pending",
     },
     Broken {
         name: "turned_away_for_good",

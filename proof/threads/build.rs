@@ -19,10 +19,11 @@ struct Broken {
 include!("broken.rs");
 
 /// From each file what threads share, without its tests.
-const FILES: [&str; 5] = ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/seat.rs", "keeper/shared.rs"];
+const FILES: [&str; 6] =
+    ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/mailbox.rs", "keeper/seat.rs", "keeper/shared.rs"];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
-const SEEN: [(&str, &str); 9] = [
+const SEEN: [(&str, &str); 11] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
     ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
@@ -30,6 +31,8 @@ const SEEN: [(&str, &str); 9] = [
     ("use tokio::sync::Notify;", "use crate::sync::Notify;"),
     ("use tokio::sync::mpsc::UnboundedSender;", "use crate::sync::UnboundedSender;"),
     ("use tokio::sync::mpsc::UnboundedReceiver;", "use crate::sync::UnboundedReceiver;"),
+    ("tokio::sync::mpsc::unbounded_channel()", "crate::sync::unbounded_channel()"),
+    ("use futures::task::AtomicWaker;", "use crate::sync::AtomicWaker;"),
     ("enum Message", "pub(crate) enum Message"),
     ("pub(super)", "pub(crate)"),
 ];
@@ -81,7 +84,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
         }
         _ => text,
     };
-    let [cell, slot, desk, seat, shared] =
+    let [cell, slot, desk, mailbox, seat, shared] =
         FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
     let keeper = prepared(&message(&changed("keeper.rs", read(&src.join("keeper.rs")))), name);
     let ending = prepared(&ending(&changed("keeper/task.rs", read(&src.join("keeper/task.rs")))), name);
@@ -97,7 +100,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
          pub(crate) mod {name} {{\n\
          pub(crate) mod cell {{\n{cell}\n}}\npub(crate) mod slot {{\n{slot}\n}}\n\
          pub(crate) mod keeper {{\n{keeper}\npub(crate) mod desk {{\n{desk}\n}}\n\
-         pub(crate) mod seat {{\n{seat}\n}}\n\
+         pub(crate) mod mailbox {{\n{mailbox}\n}}\npub(crate) mod seat {{\n{seat}\n}}\n\
          pub(crate) mod shared {{\n{shared}\n}}\npub(crate) mod ending {{\n{ending}\n}}\n}}\n{models}}}\n"
     );
     if on_shuttle { shuttle(&text) } else { text }
@@ -129,8 +132,8 @@ fn ending(task: &str) -> String {
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
         "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\nuse crate::slot::Wakes;\n\
-         use tokio::sync::mpsc::UnboundedReceiver;\nuse super::Message;\nuse super::desk::Desk;\n\
-         pub(crate) struct Ending {{ pub(crate) messages: UnboundedReceiver<Message>, pub(crate) desk: Desk, \
+         use super::Message;\nuse super::desk::Desk;\nuse super::mailbox::Inbox;\n\
+         pub(crate) struct Ending {{ pub(crate) messages: Inbox, pub(crate) desk: Desk, \
          pub(crate) farewell: Farewell }}\n{}\nimpl Ending {{\n{}}}\n",
         farewell,
         turn_away.replace("async fn turn_callers_away", "pub(crate) async fn turn_callers_away")

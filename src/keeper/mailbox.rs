@@ -18,7 +18,7 @@ use super::Message;
 
 pub(super) fn mailbox() -> (Mailbox, Inbox) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let hush = Arc::<Hush>::default();
+    let hush = Arc::new(Hush { left: AtomicUsize::new(0), keeper: AtomicWaker::new() });
     (Mailbox { sender, hush: Arc::clone(&hush) }, Inbox { receiver, hush, hushed: None })
 }
 
@@ -87,7 +87,7 @@ impl Inbox {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Hush {
     /// So many more messages wake nobody, or its last one does. None: each wakes whoever waits for it.
     left: AtomicUsize,
@@ -95,6 +95,7 @@ struct Hush {
 }
 
 impl Hush {
+    /// What comes from here on is counted.
     fn begin(&self, messages: usize, keeper: &Waker) {
         self.keeper.register(keeper);
         self.left.store(messages, Ordering::SeqCst);

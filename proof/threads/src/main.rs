@@ -63,7 +63,7 @@ fn find(explorer: usize, name: &str, model: &str) -> Option<Model> {
 }
 
 /// More interleavings than shuttle needs for all but the largest model.
-const ENOUGH: usize = 100_000;
+const ENOUGH: usize = 250_000;
 
 /// Panics in a model end with 101, aborts with a signal.
 const NO_VERDICT: u8 = 2;

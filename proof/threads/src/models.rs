@@ -21,6 +21,7 @@ use crate::good::keeper::Message;
 use crate::good::keeper::desk::Desk;
 use crate::good::keeper::ending::Ending;
 use crate::good::keeper::ending::Farewell;
+use crate::good::keeper::mailbox::mailbox;
 use crate::good::keeper::seat::Seat;
 use crate::good::keeper::shared::Shared;
 use crate::good::slot::slot;
@@ -28,7 +29,6 @@ use crate::name::LockName;
 use crate::sync::Mutex;
 use crate::sync::block_on;
 use crate::sync::thread;
-use crate::sync::unbounded_channel;
 
 /// When the hold of a model runs out.
 const END: Moment = Moment(100);
@@ -105,7 +105,7 @@ pub(crate) fn whoever_waits_for_a_loss_hears_of_it() {
 
 /// A keeper without engine and backend, and a client's handle.
 fn client() -> (Arc<Shared>, Ending) {
-    let (mailbox, messages) = unbounded_channel();
+    let (mailbox, messages) = mailbox();
     let shared = Shared::new(
         mailbox,
         Clock,
@@ -127,7 +127,7 @@ pub(crate) fn a_grant_is_taken_or_given_back() {
     let (shared, mut keeper) = client();
     let granting = thread::spawn(move || {
         let mut given_back = 0;
-        while let Some(message) = block_on(keeper.messages.recv()) {
+        while let Some(message) = block_on(keeper.messages.take_rest()) {
             let event = match message {
                 Message::Ask { request, ticket, .. } => {
                     keeper.desk.open(request, ticket);
@@ -173,7 +173,7 @@ pub(crate) fn a_grant_is_withdrawn_or_taken() {
 pub(crate) fn whoever_waits_for_an_answer_gets_it() {
     let (shared, mut keeper) = client();
     let answering = thread::spawn(move || {
-        if let Some(Message::Ask { request, ticket, .. }) = block_on(keeper.messages.recv()) {
+        if let Some(Message::Ask { request, ticket, .. }) = block_on(keeper.messages.take_rest()) {
             keeper.desk.open(request, ticket);
             assert!(keeper.desk.answer(request, Answer::Granted(1)).is_none());
             keeper.desk.wake_answered(None);
@@ -190,7 +190,7 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
 pub(crate) fn a_keeper_that_ends_answers_everybody() {
     let (shared, mut keeper) = client();
     let ending = thread::spawn(move || {
-        if let Some(Message::Ask { request, ticket, .. }) = keeper.messages.try_recv() {
+        if let Some(Message::Ask { request, ticket, .. }) = keeper.messages.receiver.try_recv() {
             keeper.desk.open(request, ticket);
         }
         keeper.desk.close();
@@ -211,7 +211,7 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
         // Whoever sends from here on is refused, or was let down.
         let left = {
             let mut messages = messages;
-            std::iter::from_fn(|| messages.try_recv()).count()
+            std::iter::from_fn(|| messages.receiver.try_recv()).count()
         };
         farewell.deliver();
         left
@@ -221,6 +221,19 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     assert_eq!(ending.join().unwrap(), 0, "taken after the end");
     let late = block_on(shared.ask_shutdown(Duration::ZERO));
     assert!(matches!(late, Answer::Failed(Error::Closed)), "{late:?}");
+}
+
+/// A keeper that is woken for the last of so many messages only sees it, whether it came before or after.
+pub(crate) fn the_last_of_so_many_is_seen() {
+    let (mailbox, mut inbox) = mailbox();
+    inbox.hush(Some(1));
+    let caller = thread::spawn(move || {
+        mailbox.send(Message::Cancel { request: RequestId(1) });
+        mailbox
+    });
+    let message = block_on(poll_fn(|cx| inbox.poll_next(cx)));
+    assert!(matches!(message, Some(Message::Cancel { .. })));
+    drop(caller.join().unwrap());
 }
 
 /// What the shutdowns of all schedules heard: 1 the outcome, 2 that the client is closed.
@@ -311,6 +324,7 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_grant_is_withdrawn_or_taken", a_grant_is_withdrawn_or_taken),
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
     ("a_keeper_that_ends_answers_everybody", a_keeper_that_ends_answers_everybody),
+    ("the_last_of_so_many_is_seen", the_last_of_so_many_is_seen),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
     ("a_task_goes_with_its_future", a_task_goes_with_its_future),
     ("a_shutdown_that_was_taken_is_told_the_outcome", a_shutdown_that_was_taken_is_told_the_outcome),

@@ -3,6 +3,9 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
 
 pub(crate) use loom::future::block_on;
 pub(crate) use loom::sync::Mutex;
@@ -10,6 +13,7 @@ pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::AtomicU8;
 pub(crate) use loom::sync::atomic::AtomicU32;
 pub(crate) use loom::sync::atomic::AtomicU64;
+pub(crate) use loom::sync::atomic::AtomicUsize;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::thread;
 
@@ -54,7 +58,7 @@ impl Notified<'_> {
 
 /// Tokio's unbounded channel, as far as it is used.
 pub(crate) fn unbounded_channel<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {
-    let queue = Queue { items: VecDeque::new(), closed: false, senders: true };
+    let queue = Queue { items: VecDeque::new(), waker: None, closed: false, senders: true };
     let channel = Arc::new(Channel { queue: Mutex::new(queue), changed: Condvar::new() });
     (UnboundedSender(Arc::clone(&channel)), UnboundedReceiver(channel))
 }
@@ -66,6 +70,7 @@ struct Channel<T> {
 
 struct Queue<T> {
     items: VecDeque<T>,
+    waker: Option<Waker>,
     closed: bool,
     senders: bool,
 }
@@ -86,8 +91,12 @@ impl<T> UnboundedSender<T> {
             return Err(item);
         }
         queue.items.push_back(item);
+        let waker = queue.waker.take();
         drop(queue);
         self.0.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
         Ok(())
     }
 }
@@ -104,6 +113,22 @@ pub(crate) struct UnboundedReceiver<T>(Arc<Channel<T>>);
 impl<T> UnboundedReceiver<T> {
     pub(crate) fn close(&mut self) {
         self.0.lock().closed = true;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().items.is_empty()
+    }
+
+    pub(crate) fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        let mut queue = self.0.lock();
+        match queue.items.pop_front() {
+            Some(item) => Poll::Ready(Some(item)),
+            None if queue.closed || !queue.senders => Poll::Ready(None),
+            None => {
+                queue.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
     }
 
     pub(crate) fn try_recv(&mut self) -> Option<T> {
@@ -138,6 +163,33 @@ impl<T> Drop for UnboundedReceiver<T> {
 impl<T> fmt::Debug for UnboundedSender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("UnboundedSender")
+    }
+}
+
+impl<T> fmt::Debug for UnboundedReceiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UnboundedReceiver")
+    }
+}
+
+/// That of `futures`, as far as it is used.
+#[derive(Debug)]
+pub(crate) struct AtomicWaker(Mutex<Option<Waker>>);
+
+impl AtomicWaker {
+    pub(crate) fn new() -> Self {
+        Self(Mutex::new(None))
+    }
+
+    pub(crate) fn register(&self, waker: &Waker) {
+        *self.0.lock().expect("no panics") = Some(waker.clone());
+    }
+
+    pub(crate) fn wake(&self) {
+        let waker = self.0.lock().expect("no panics").take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
     }
 }
 
