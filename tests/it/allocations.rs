@@ -8,7 +8,7 @@ use crate::support::redis_server::RedisServer;
 /// All of it happens on this one thread.
 #[test]
 fn an_uncontended_pair_allocates_no_more_than_it_should() {
-    const PAIR: u64 = 30;
+    const PAIR: u64 = 22;
 
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
