@@ -227,6 +227,8 @@ impl Engine {
         self.fire_timers();
         if !self.is_finished() {
             self.on(event);
+            // What is over wakes the waiters of its name.
+            self.line_up_due();
             self.drive_touched();
             self.release_queued();
             self.renew_due();

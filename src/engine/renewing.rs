@@ -82,16 +82,14 @@ impl Engine {
         }
     }
 
-    /// Sends the renewals that are due, in batches; those due soon go along. If there are too many for a server, those
-    /// that run out first.
+    /// Sends the renewals that stand in line, in batches. If there are too many for a server, those that run out first.
     pub(super) fn renew_due(&mut self) {
-        self.line_up_due();
         while let Some(holds) = self.renewals.take_turn() {
             self.send_renewals(holds);
         }
     }
 
-    /// Whose turn comes is looked at, too: some may be over.
+    /// Puts those that are due in line, and those due soon. Each is looked at, too: it may be over.
     pub(super) fn line_up_due(&mut self) {
         if self.renewals.next().is_none_or(|at| at > self.now) {
             return;

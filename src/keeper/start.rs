@@ -29,6 +29,10 @@ use super::task::Task;
 /// What blocks a thread of the keeper's runtime cannot be ended; its end is waited for this long.
 const BLOCKED: Duration = Duration::from_millis(100);
 
+/// After so many turns of a keeper that goes on and on, its thread looks at sockets and timers, as it does whenever it has
+/// nothing to do.
+const TURNS: u32 = 8;
+
 /// Makes the backend; called where the keeper runs, inside its runtime.
 pub(crate) type MakeBackend = Box<dyn FnOnce() -> Box<dyn Backend> + Send>;
 
@@ -126,7 +130,7 @@ fn poll_at_once(seat: &Seat<Task>, runtime: &Handle, message: &mut Option<Messag
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thread::ThreadId, Error> {
     let (started, result) = mpsc::sync_channel(1);
     let body = move || {
-        let runtime = match Builder::new_current_thread().enable_all().build() {
+        let runtime = match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
             Ok(runtime) => runtime,
             Err(error) => {
                 let _ = started.send(Err(error));

@@ -57,7 +57,7 @@ use super::watch::Watch;
 
 /// Messages, and server events, that are handled before the other kind gets its turn.
 const BATCH: usize = 256;
-/// Rounds of both before other tasks of the runtime, the connections among them, get their turn.
+/// Rounds of both before other tasks of the runtime get their turn.
 const ROUNDS: usize = 4;
 /// So many callers are answered before they are woken and have their turn, and of many who wait a part, however long other
 /// tasks of the runtime take in between: then the server has something to do while the next answers are read. With more at
@@ -73,7 +73,7 @@ const FEW: usize = 4;
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
-/// How long messages may lie there that wake nobody: Tokio's shortest time.
+/// How long messages may lie there that wake nobody: Tokio's shortest time, which it rounds up.
 const HUSHED: Duration = Duration::from_millis(1);
 /// How long the releases that are left may take once the last handle is gone.
 const LAST_HANDLE: Duration = Duration::from_secs(3);

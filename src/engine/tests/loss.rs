@@ -111,3 +111,17 @@ fn what_ran_out_while_nobody_ran_is_lost_before_it_is_given_up() {
         ));
     }
 }
+
+/// Its owner's clock was read later than the engine's.
+#[test]
+fn what_its_owner_has_seen_end_is_tried_for_at_once() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.event(Event::PickedUp { request: level });
+    hand.ask(2, Wait::Forever);
+    hand.nothing_sent();
+    cell.lose_if_past(cell.valid_until());
+    let channel: Arc<str> = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+    hand.event(Event::Message { channel, payload: "n".to_owned() });
+    hand.take("acquire");
+}
