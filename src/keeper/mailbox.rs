@@ -89,7 +89,7 @@ impl Inbox {
 
 #[derive(Debug)]
 struct Hush {
-    /// So many more messages wake nobody, or its last one does. None: each wakes whoever waits for it.
+    /// The last of so many wakes the keeper, none before it. Zero: each wakes whoever waits for it.
     left: AtomicUsize,
     keeper: AtomicWaker,
 }
@@ -106,9 +106,6 @@ impl Hush {
     }
 
     fn came(&self) {
-        if self.left.load(Ordering::SeqCst) == 0 {
-            return;
-        }
         let one_less = |left: usize| left.checked_sub(1);
         if self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less) == Ok(1) {
             self.keeper.wake();

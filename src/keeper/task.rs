@@ -352,11 +352,23 @@ impl Task {
         self.distance.is_near() && (much || self.sent.values().any(|command| passed_on_by(command).is_some()))
     }
 
+    fn show_distance(&mut self) {
+        self.backend.gather(self.gathers_from());
+    }
+
+    /// With so many commands on their way to a server that is near, what callers ask for waits for others, or for the server.
+    ///
     /// Callers on other threads come one by one. Those of this one have all come by the time it is the keeper's turn, and with
     /// less on its way the server would have nothing to do meanwhile.
-    fn show_distance(&mut self) {
+    fn gathers_from(&self) -> Option<usize> {
         let much = if self.here { 2 * BUSY } else { BUSY };
-        self.backend.gather(self.distance.is_near().then_some(much));
+        self.distance.is_near().then_some(much)
+    }
+
+    /// Whether it does so now, and messages need not wake this thread.
+    fn hushes(&self) -> bool {
+        let gathers = self.gathers_from().is_some_and(|from| self.sent.len() >= from);
+        gathers && !self.here && self.life == Life::Serving
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
@@ -373,13 +385,13 @@ impl Task {
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
-            let hushed = self.gathers();
+            let hushed = self.hushes();
             self.messages.hush(hushed.then(|| BUSY.max(self.sent.len() / HUSHED_PART)));
             // Messages first: what they send wakes nobody until the backend has been polled.
             let mut idle = self.take_messages(cx);
             idle &= self.take_events(cx);
             // By now the server may have answered all of it.
-            idle &= hushed == self.gathers();
+            idle &= hushed == self.hushes();
             idle &= self.look_at_clock(cx);
             if self.life == Life::Finished {
                 return Poll::Ready(());
@@ -450,12 +462,6 @@ impl Task {
             Some(at) => self.alarm.poll_until(cx, now, at).is_pending(),
             None => true,
         }
-    }
-
-    /// Whether what callers ask for waits for others, or for the server, which is near: the backend was told so, and messages
-    /// need not wake this thread.
-    fn gathers(&self) -> bool {
-        !self.here && self.sent.len() >= BUSY && self.distance.is_near() && self.life == Life::Serving
     }
 
     fn next_look(&self, now: Moment) -> Option<Moment> {

@@ -383,9 +383,9 @@ fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
 }
 
 /// What handles without a keeper behind them have sent.
-pub(crate) struct Mailbox(UnboundedReceiver<Message>);
+pub(crate) struct Unread(UnboundedReceiver<Message>);
 
-impl Mailbox {
+impl Unread {
     /// The hold and level of the next message, which is a release that nobody waits for.
     pub(crate) fn release(&mut self) -> (u64, RequestId) {
         match self.0.try_recv() {
@@ -396,16 +396,16 @@ impl Mailbox {
 }
 
 /// A client's handle without a keeper behind it.
-pub(crate) fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, Mailbox) {
+pub(crate) fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, Unread) {
     let (mailbox, messages) = super::mailbox::mailbox();
     let shared =
         Shared::new(mailbox, clock, config(), Arc::default(), Arc::default(), Arc::default(), thread);
-    (Arc::new(shared), Mailbox(messages.receiver))
+    (Arc::new(shared), Unread(messages.receiver))
 }
 
 #[test]
 fn the_last_handle_waits_until_what_is_queued_has_been_dealt_with() {
-    let (sender, receiver) = std::sync::mpsc::channel::<Mailbox>();
+    let (sender, receiver) = std::sync::mpsc::channel::<Unread>();
     let dealt_with = Arc::new(AtomicBool::new(false));
     let (inside, until) = (Arc::clone(&dealt_with), Arc::new(Barrier::new(2)));
     let start = Arc::clone(&until);

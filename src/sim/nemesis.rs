@@ -23,16 +23,16 @@ impl World {
             return;
         }
         let (number, happens) = self.next_strike();
-        let own = self.stream(Stream::Nemesis, [number, 0, 0]);
-        let others = std::mem::replace(&mut self.chance, own);
-        let nemesis = *self.chance.pick(&self.plan.nemeses);
-        let client = self.chance.index(self.clients.len());
         let every = u64::try_from(self.plan.nemesis_every.as_micros()).unwrap_or(1_000_000);
-        let next = self.chance.time(every / 4, every * 2);
-        if happens {
-            self.strike(nemesis, client);
-        }
-        self.chance = others;
+        let next = self.by_stream(Stream::Nemesis, [number, 0, 0], |world| {
+            let nemesis = *world.chance.pick(&world.plan.nemeses);
+            let client = world.chance.index(world.clients.len());
+            let next = world.chance.time(every / 4, every * 2);
+            if happens {
+                world.strike(nemesis, client);
+            }
+            next
+        });
         self.dirty = true;
         self.after(next, Happening::Nemesis);
     }
@@ -320,15 +320,10 @@ impl World {
     /// release would be heard.
     fn deafen_everybody(&mut self) {
         let (number, happens) = self.next_strike();
-        if !happens {
-            return;
+        if happens {
+            self.by_stream(Stream::Nemesis, [number, 0, 0], |world| {
+                (0..world.clients.len()).for_each(|client| world.deafen(client));
+            });
         }
-        let own = self.stream(Stream::Nemesis, [number, 0, 0]);
-        let others = std::mem::replace(&mut self.chance, own);
-        for client in 0..self.clients.len() {
-            let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
-            processes.into_iter().for_each(|process| self.cut_listening(client, process, false));
-        }
-        self.chance = others;
     }
 }

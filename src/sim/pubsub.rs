@@ -73,6 +73,12 @@ impl World {
         }
     }
 
+    /// All of a client's connections.
+    pub(super) fn deafen(&mut self, client: usize) {
+        let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
+        processes.into_iter().for_each(|process| self.cut_listening(client, process, false));
+    }
+
     pub(super) fn cut_listening(&mut self, client: usize, process: usize, for_good: bool) {
         let Some(listening) = self.clients[client].listens.get_mut(&process) else { return };
         if !listening.up {

@@ -99,11 +99,8 @@ impl World {
             }
             self.done.steps.insert((client, task, number));
         }
-        let own = self.stream(Stream::Step, [client as u64, task as u64, 2 * number + 1]);
-        let others = std::mem::replace(&mut self.chance, own);
-        let done = self.act(client, task);
-        self.chance = others;
-        done
+        let which = [client as u64, task as u64, 2 * number + 1];
+        self.by_stream(Stream::Step, which, |world| world.act(client, task))
     }
 
     fn act(&mut self, client: usize, task: usize) -> Result<(), String> {

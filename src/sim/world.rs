@@ -230,6 +230,20 @@ impl World {
         Chance::new(self.seed, stream, which)
     }
 
+    /// Does something by chances of its own.
+    pub(super) fn by_stream<T>(
+        &mut self,
+        stream: Stream,
+        which: [u64; 3],
+        act: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let own = self.stream(stream, which);
+        let others = std::mem::replace(&mut self.chance, own);
+        let done = act(self);
+        self.chance = others;
+        done
+    }
+
     /// Whether a fault happens, in so many of a thousand cases, while there is work.
     pub(super) fn fault(&mut self, permille: u64) -> bool {
         if self.phase != Phase::Working || permille == 0 || !self.faults.permille(permille) {
@@ -327,8 +341,7 @@ impl World {
             Happening::LagEnds(client) => {
                 self.clients[client].lagging = false;
                 // A server keeps so much for a client that does not read, and then hangs up.
-                let processes: Vec<usize> = self.clients[client].listens.keys().copied().collect();
-                processes.into_iter().for_each(|process| self.cut_listening(client, process, false));
+                self.deafen(client);
                 self.disturb(client, None);
             }
             Happening::Thaw(client) => return self.thaw(client),
