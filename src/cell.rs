@@ -192,7 +192,7 @@ fn reason_of(code: u8) -> Option<LossReason> {
     })
 }
 
-/// Which hold an owner has under a name. Kept by the engine, read by callers.
+/// Which hold an owner that comes back has under a name. Kept by the engine, read by callers.
 pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
 
 #[cfg(test)]

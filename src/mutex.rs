@@ -61,7 +61,7 @@ impl Mutex {
     /// [`Error::Refused`]: crate::Error::Refused
     /// [`Error::Closed`]: crate::Error::Closed
     pub async fn lock(&self) -> Result<Guard> {
-        self.0.lock(OwnerKey::unique()).await
+        self.0.lock(OwnerKey::once()).await
     }
 
     /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
@@ -89,7 +89,7 @@ impl Mutex {
     /// # }
     /// ```
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.0.try_lock(OwnerKey::unique()).await
+        self.0.try_lock(OwnerKey::once()).await
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that somebody holds it (the
@@ -115,7 +115,7 @@ impl Mutex {
     /// # }
     /// ```
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
-        self.0.try_lock_for(OwnerKey::unique(), wait).await
+        self.0.try_lock_for(OwnerKey::once(), wait).await
     }
 
     /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None`, only with a limit on
@@ -142,7 +142,7 @@ impl Mutex {
     /// # }
     /// ```
     pub async fn lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.0.lock_with(OwnerKey::unique(), options).await
+        self.0.lock_with(OwnerKey::once(), options).await
     }
 
     /// Whether anybody holds the lock, this client included. Asks the server; the answer may be outdated at once.

@@ -18,8 +18,10 @@ pub(crate) enum OwnerKey {
     Task(tokio::task::Id),
     /// A thread, in the root future of `block_on`.
     Thread(ThreadId),
-    /// An [`Owner`], or one acquisition of a mutex.
+    /// An [`Owner`].
     Unique(u64),
+    /// One acquisition of a mutex.
+    Once(u64),
 }
 
 /// Without the kind: a hasher takes as long for it as for the number, and not more than three owners have the same.
@@ -28,7 +30,7 @@ impl Hash for OwnerKey {
         match self {
             Self::Task(task) => task.hash(state),
             Self::Thread(thread) => thread.hash(state),
-            Self::Unique(number) => number.hash(state),
+            Self::Unique(number) | Self::Once(number) => number.hash(state),
         }
     }
 }
@@ -57,13 +59,18 @@ impl OwnerKey {
         match self {
             Self::Task(_) => "task",
             Self::Thread(_) => "thread",
-            Self::Unique(_) => "unique",
+            Self::Unique(_) | Self::Once(_) => "unique",
         }
     }
 
     /// An owner that nobody else is: what a mutex acquisition uses.
-    pub(crate) fn unique() -> Self {
-        Self::Unique(next())
+    pub(crate) fn once() -> Self {
+        Self::Once(next())
+    }
+
+    /// Whether somebody can be this owner again, and ask what it holds.
+    pub(crate) fn comes_back(&self) -> bool {
+        !matches!(self, Self::Once(_))
     }
 }
 

@@ -30,6 +30,7 @@ use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
 use crate::name::LockName;
+use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -172,7 +173,7 @@ impl Engine {
             self.timers.clear(TimerKey::Offer(id));
             self.renewals.remove(id);
             if hold.cell.is_some() {
-                self.directory.remove_if(&(hold.lock.clone(), hold.owner), |_, cell| cell.id == id);
+                self.forget_holder(&hold.lock, hold.owner, id);
             }
         }
         self.timers.clear(TimerKey::HoldRetry(id));
@@ -359,6 +360,13 @@ impl Engine {
         }
     }
 
+    /// Whoever asks what this owner holds hears no more of this hold. It may have its next one already.
+    pub(super) fn forget_holder(&self, lock: &LockName, owner: OwnerKey, id: u64) {
+        if owner.comes_back() {
+            self.directory.remove_if(&(lock.clone(), owner), |_, cell| cell.id == id);
+        }
+    }
+
     /// Hands the first level of a granted hold to its waiter.
     fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, token: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
@@ -369,7 +377,9 @@ impl Engine {
         hold.levels.push(Level { request, watched, end, picked_up: false });
         hold.show_count();
         self.note_max_hold(id);
-        self.directory.insert((lock.clone(), waiter.owner), cell.clone());
+        if waiter.owner.comes_back() {
+            self.directory.insert((lock.clone(), waiter.owner), cell.clone());
+        }
         self.set_offer_timer(id);
         self.set_hold_clock(id);
         add(&self.counters.grants, 1);

@@ -72,7 +72,7 @@ impl Engine {
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }
-        self.directory.remove_if(&(lock, owner), |_, cell| cell.id == id);
+        self.forget_holder(&lock, owner, id);
         let mut unlocks = SmallVec::new();
         let mut asked = false;
         for todo in todo.into_iter().chain(last) {

@@ -372,6 +372,14 @@ impl Engine {
         names.into_iter().collect()
     }
 
+    /// Nobody renews them from here on: whoever believes in one hears of it.
+    pub(crate) fn end_holds(&self) {
+        let live = self.holds.unordered().filter(|hold| hold.state.is_live());
+        for cell in live.filter_map(|hold| hold.cell.as_ref()) {
+            cell.lose(LossReason::ClientShutdown);
+        }
+    }
+
     pub(super) fn finish_if_done(&mut self) {
         if self.stopping.is_some() && !self.is_finished() && self.holds.is_empty() && self.cleanup.len() == 0
         {

@@ -32,7 +32,6 @@ use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
-use crate::error::LossReason;
 use crate::log::TARGET;
 use crate::log::tell;
 use crate::map::Map;
@@ -89,7 +88,6 @@ pub(super) struct Task {
     messages: Inbox,
     clock: Clock,
     address: String,
-    directory: Arc<Directory>,
     left: Arc<Left>,
     desk: Desk,
     /// Callers run on the same threads.
@@ -188,12 +186,11 @@ impl Task {
         let here = keeper == Keeper::Current;
         let watch = Watch::new();
         Self {
-            engine: Engine::new(setup.config, Arc::clone(&directory), counters),
+            engine: Engine::new(setup.config, directory, counters),
             backend: (setup.backend)(),
             messages,
             clock: setup.clock,
             address: setup.address,
-            directory,
             left,
             desk: Desk::default(),
             here,
@@ -705,9 +702,7 @@ impl Drop for Task {
     fn drop(&mut self) {
         // A shutdown that comes later is told, too.
         let _ = self.left.set(self.engine.unreleased());
-        for entry in self.directory.iter() {
-            entry.value().lose(LossReason::ClientShutdown);
-        }
+        self.engine.end_holds();
         if self.at_work {
             tell(|| tracing::error!(target: TARGET, "the keeper panicked; this client is closed"));
         } else if self.life != Life::Finished {

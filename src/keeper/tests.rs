@@ -1,5 +1,6 @@
 //! The ends of a keeper, on backends that do not behave.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::Barrier;
 use std::sync::Mutex;
@@ -21,19 +22,23 @@ use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
+use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
+use crate::backend::Value;
 use crate::cell::HoldCell;
 use crate::clock::Clock;
-use crate::clock::Moment;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::config::Sharding;
+use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
 use crate::error::Error;
 use crate::error::LossReason;
+use crate::lease::Lease;
 use crate::lease::LeaseMs;
 use crate::log::tests::broken_log;
 use crate::name::LockName;
@@ -60,6 +65,9 @@ pub(super) struct Nowhere {
     closing: Arc<AtomicBool>,
     gone: Option<Gone>,
     socket: Option<Socket>,
+    /// Whether it grants what is asked, and with which answers still to come.
+    grants: bool,
+    answers: VecDeque<BackendEvent>,
 }
 
 /// Like a socket at which there is always something to read. Counts how often Tokio said otherwise.
@@ -78,7 +86,15 @@ impl Drop for Gone {
 }
 
 impl Backend for Nowhere {
-    fn submit(&mut self, _: OpId, _: ServerId, _: Call, _: Duration) {}
+    fn submit(&mut self, op: OpId, server: ServerId, call: Call, _: Duration) {
+        let answer = match call {
+            Call::Time => vec![Value::Int(1)],
+            Call::Script(_) => [1, 1, 7].map(Value::Int).to_vec(),
+            Call::Ping | Call::Info => return,
+        };
+        let outcome = Outcome::Done(Value::List(answer));
+        self.answers.extend(self.grants.then_some(BackendEvent::Replied { op, server, outcome }));
+    }
 
     fn subscribe(&mut self, _: Arc<str>, _: bool, _: u64) {}
 
@@ -93,7 +109,7 @@ impl Backend for Nowhere {
             let refused = socket.data.poll_recv(cx).is_pending();
             socket.refused.fetch_add(usize::from(refused), Ordering::SeqCst);
         }
-        match self.first.take() {
+        match self.first.take().or_else(|| self.answers.pop_front()) {
             Some(event) => Poll::Ready(event),
             None if self.closing.load(Ordering::SeqCst) && self.closes => Poll::Ready(BackendEvent::Closed),
             None => Poll::Pending,
@@ -328,7 +344,7 @@ async fn a_log_that_panics_is_not_the_keepers_end() {
 async fn holders_hear_of_a_keeper_that_panics_although_the_log_does_too() {
     let (_log, told) = broken_log();
     a_keeper_that_panics_ends_alone().await;
-    assert_eq!(told.load(Ordering::SeqCst), 1);
+    assert_eq!(told.load(Ordering::SeqCst), 4, "it is connected, two grants, and its end");
 }
 
 #[tokio::test]
@@ -339,18 +355,32 @@ async fn a_keeper_that_panics_while_a_caller_polls_it_ends_alone() {
 async fn a_keeper_that_panics_ends_alone() {
     let (panics, dropped) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
     let gone = Some(Gone(Arc::clone(&dropped)));
-    let shared = keeper(Keeper::Current, Nowhere { panics: Arc::clone(&panics), gone, ..closing() });
+    let first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    let backend = Nowhere { first, grants: true, panics: Arc::clone(&panics), gone, ..closing() };
+    let shared = keeper(Keeper::Current, backend);
     settle().await;
+    let cells = [lock(&shared, OwnerKey::once()).await, lock(&shared, OwnerKey::from_test(1)).await];
     let waiting = ping(&shared);
-    let cell = Arc::new(HoldCell::new(LockName::new("held").unwrap(), 1, 1, Moment::NEVER));
-    shared.directory().insert((cell.name.clone(), OwnerKey::unique()), Arc::clone(&cell));
     panics.store(true, Ordering::SeqCst);
     let asked = ping(&shared);
     assert!(dropped.load(Ordering::SeqCst), "it lives on");
-    assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
+    assert!(cells.iter().all(|cell| cell.loss() == Some(LossReason::ClientShutdown)), "{cells:?}");
     assert!(shared.left.get().is_some());
     for asked in [waiting, asked, ping(&shared), shared.ask_shutdown(Duration::from_secs(5))] {
         assert!(matches!(asked.await, Answer::Failed(Error::Closed)));
+    }
+}
+
+/// Takes a lock that nobody else wants.
+async fn lock(shared: &Arc<Shared>, owner: OwnerKey) -> Arc<HoldCell> {
+    let name = LockName::new(&format!("{owner:?}")).unwrap();
+    let lease = Lease::Watched(shared.config().lease);
+    let acquire = |request| {
+        Event::Acquire(Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None })
+    };
+    match shared.ask(acquire).await {
+        Answer::Granted(cell) => cell,
+        other => panic!("{other:?}"),
     }
 }
 

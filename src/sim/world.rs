@@ -15,7 +15,6 @@ use crate::clock::Moment;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
-use crate::error::LossReason;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::sim::chance::Chance;
@@ -588,9 +587,7 @@ impl World {
 
     fn finish(&mut self, client: usize) {
         self.clients[client].finished = true;
-        for entry in self.clients[client].directory.iter() {
-            entry.value().lose(LossReason::ClientShutdown);
-        }
+        self.clients[client].engine.end_holds();
         self.checker.on_finished(self.now, client);
         self.leave(client);
     }

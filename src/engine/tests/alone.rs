@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
 use crate::error::LossReason;
+use crate::name::LockName;
+use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::Released;
@@ -17,6 +21,7 @@ use super::Hand;
 use super::freed;
 use super::grant;
 use super::handed;
+use super::watched;
 
 #[test]
 fn an_uncontended_pair_is_two_commands() {
@@ -31,6 +36,18 @@ fn an_uncontended_pair_is_two_commands() {
     hand.done(op, freed());
     assert!(matches!(hand.answer(release), Answer::Done));
     hand.nothing_sent();
+    assert!(hand.directory.is_empty());
+}
+
+#[test]
+fn nobody_is_told_what_an_owner_holds_that_does_not_come_back() {
+    let mut hand = Hand::new();
+    let (request, name, owner) = (RequestId(70), LockName::new("n").unwrap(), OwnerKey::once());
+    let acquire = Acquire { request, name, owner, lease: watched(), wait: Wait::Forever, max_hold: None };
+    hand.event(Event::Acquire(acquire));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(7));
+    assert!(hand.granted(request).is_held(hand.now));
     assert!(hand.directory.is_empty());
 }
 

@@ -13,7 +13,9 @@ use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Renewed;
 
 use super::Hand;
+use super::freed;
 use super::grant;
+use super::watched;
 
 #[test]
 fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
@@ -36,6 +38,21 @@ fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
     assert!(hand.directory.is_empty(), "nothing of it stays");
     hand.ask(1, Wait::Forever);
     hand.take("acquire");
+}
+
+#[test]
+fn when_the_client_ends_what_is_held_is_lost_and_what_was_given_up_is_not() {
+    let mut hand = Hand::new();
+    let (level, given_up) = hand.hold(1);
+    hand.release(&given_up, level);
+    let (released, _) = hand.take("release");
+    let request = hand.want_name("other", 2, watched(), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(7));
+    let held = hand.granted(request);
+    hand.engine.end_holds();
+    hand.done(released, freed());
+    assert_eq!((held.loss(), given_up.loss()), (Some(LossReason::ClientShutdown), None));
 }
 
 #[test]
