@@ -22,6 +22,7 @@ mod hold;
 mod holding;
 mod line;
 mod link;
+mod names;
 mod patience;
 mod probing;
 mod queue;
@@ -39,7 +40,6 @@ mod waiting;
 mod wakeups;
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
+use crate::engine::names::Names;
 use crate::engine::patience::Patience;
 use crate::engine::queue::Contest;
 use crate::engine::queue::Name;
@@ -94,12 +95,11 @@ pub(crate) struct Engine {
     now: Moment,
     effects: Vec<Effect>,
 
-    names: ById<u64, Box<Name>>,
-    keys: HashMap<LockName, u64>,
-    holds: ById<u64, Box<Hold>>,
+    names: Names,
+    holds: ById<Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
-    unsent: ById<u64, ()>,
-    waiters: ById<RequestId, Waiter>,
+    unsent: ById<u64>,
+    waiters: ById<Waiter>,
     /// Answered with a grant of this hold, not known to be picked up.
     granted: Map<RequestId, u64>,
     queries: BTreeMap<RequestId, Query>,
@@ -186,8 +186,7 @@ impl Engine {
             counters,
             now: Moment::ZERO,
             effects: Vec::new(),
-            names: ById::default(),
-            keys: HashMap::new(),
+            names: Names::default(),
             holds: ById::default(),
             unsent: ById::default(),
             waiters: ById::default(),
@@ -254,14 +253,13 @@ impl Engine {
 
     /// Whether somebody here waits for it.
     pub(crate) fn has_waiters(&self, lock: &LockName) -> bool {
-        self.keys.get(lock).and_then(|key| self.names.get(key)).is_some_and(|name| name.has_waiters())
+        self.names.id_of(lock).and_then(|key| self.names.get(&key)).is_some_and(|name| name.has_waiters())
     }
 
     /// Nothing is remembered of what is over.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
         self.names.is_empty()
-            && self.keys.is_empty()
             && self.holds.is_empty()
             && self.waiters.is_empty()
             && self.granted.is_empty()
@@ -444,14 +442,11 @@ impl Engine {
 
     /// The record of a name, made if it is new.
     fn name_key(&mut self, lock: &LockName) -> u64 {
-        if let Some(key) = self.keys.get(lock) {
-            return *key;
-        }
-        let key = self.fresh_id();
-        self.keys.insert(lock.clone(), key);
-        let name = Name::new(lock.clone());
-        self.names.insert(key, Box::new(name));
-        key
+        self.names.id_of(lock).unwrap_or_else(|| {
+            let key = self.fresh_id();
+            self.names.add(Name::new(key, lock.clone()));
+            key
+        })
     }
 
     /// What a name is to its waiters, to be written to what means nothing to a new one.

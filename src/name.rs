@@ -5,6 +5,8 @@ use std::hash::Hash;
 use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
+use arcstr::ArcStr;
+
 use crate::error::Error;
 
 /// Longest lock name, in bytes.
@@ -15,16 +17,20 @@ const FENCE_PREFIX: &str = "redisson_lock_fence:";
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
 /// A validated lock name. It is the Redis key, unchanged.
+///
+/// Everything that concerns a lock has its name, so it is one pointer: behind the name stands the slot, in three characters
+/// that no name has and that come before all others.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LockName {
-    text: Arc<str>,
-    slot: u16,
-}
+pub(crate) struct LockName(ArcStr);
+
+/// How long the slot is, and how many bits of it a character has.
+const SLOT_BYTES: usize = 3;
+const SLOT_BITS: u16 = 5;
 
 /// The slot follows from the text.
 impl Hash for LockName {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.text.hash(state);
+        self.as_str().hash(state);
     }
 }
 
@@ -51,7 +57,7 @@ impl LockName {
                  use no braces, or one non-empty {tag}",
             );
         }
-        let checked = Self { text: name.into(), slot: slot_of(name) };
+        let checked = Self::with_slot(name);
         if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
             return refuse(
                 "it is the key of a fence counter; \
@@ -61,18 +67,29 @@ impl LockName {
         Ok(checked)
     }
 
+    fn with_slot(name: &str) -> Self {
+        let slot = slot_of(name);
+        let digit =
+            |place: u16| char::from(((slot >> (place * SLOT_BITS)) % (1 << SLOT_BITS)).to_be_bytes()[1]);
+        let mut text = String::with_capacity(name.len() + SLOT_BYTES);
+        text.push_str(name);
+        text.extend([digit(2), digit(1), digit(0)]);
+        Self(text.into())
+    }
+
     pub(crate) fn as_str(&self) -> &str {
-        &self.text
+        &self.0[..self.0.len() - SLOT_BYTES]
     }
 
     /// The cluster slot of the key, and of everything that goes with it.
     pub(crate) fn slot(&self) -> u16 {
-        self.slot
+        let digits = self.0.as_bytes()[self.0.len() - SLOT_BYTES..].iter();
+        digits.fold(0, |slot, &digit| (slot << SLOT_BITS) + u16::from(digit))
     }
 
     /// The wake-up channel under a wire profile.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        channel_of(profile, &self.text).into()
+        channel_of(profile, self.as_str()).into()
     }
 
     /// Another name that begins with this one, in the same slot and so with the same fence counter, numbered from
@@ -81,7 +98,7 @@ impl LockName {
         (0..500_000)
             .map(|step: u32| format!("{self}:preflight:{}", start.wrapping_add(step)))
             .take_while(|name| name.len() <= MAX_NAME_BYTES)
-            .find(|name| slot_of(name) == self.slot)
+            .find(|name| slot_of(name) == self.slot())
             .and_then(|name| Self::new(&name).ok())
     }
 
@@ -94,7 +111,7 @@ impl LockName {
 
     /// The same, added to a text.
     pub(crate) fn add_fence_key(&self, text: &mut String) {
-        let tag = slot_tags()[usize::from(self.slot)];
+        let tag = slot_tags()[usize::from(self.slot())];
         text.push_str(FENCE_PREFIX);
         text.push('{');
         text.push_str(itoa::Buffer::new().format(tag));
@@ -104,13 +121,13 @@ impl LockName {
 
 impl fmt::Debug for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&*self.text, f)
+        fmt::Debug::fmt(self.as_str(), f)
     }
 }
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        f.write_str(self.as_str())
     }
 }
 
@@ -230,6 +247,24 @@ mod tests {
         assert_eq!(slot_of("foo"), 12_182);
         assert_eq!(slot_of("123456789"), 12_739);
         assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+    }
+
+    #[test]
+    fn a_name_knows_its_slot_and_nobody_sees_it() {
+        for number in 0..100_000 {
+            let text = format!("ü:{number}");
+            let name = LockName::new(&text).unwrap();
+            assert_eq!((name.as_str(), name.slot()), (text.as_str(), slot_of(&text)));
+            assert_eq!((format!("{name}"), format!("{name:?}")), (text.clone(), format!("{text:?}")));
+        }
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_their_texts() {
+        let texts = ["a", "a ", "a!", "aa", "ab", "b", "ü"];
+        let names = texts.map(|text| LockName::new(text).unwrap());
+        assert!(names.is_sorted());
+        assert_eq!(size_of::<LockName>(), size_of::<usize>());
     }
 
     #[test]

@@ -157,8 +157,8 @@ impl Engine {
         name.holds.push(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.taker = Some(request);
-        self.unsent.insert(id, ());
-        self.holds.insert(id, Box::new(hold));
+        self.unsent.insert(id);
+        self.holds.insert(Box::new(hold));
         id
     }
 
@@ -199,7 +199,7 @@ impl Engine {
         let (key, taker) = (hold.name, hold.taker);
         let out_of_time = hurry.is_some() && taker.is_none();
         self.touch(key);
-        self.unsent.insert(id, ());
+        self.unsent.insert(id);
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
                 self.unsent.remove(&id);

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use crate::cell::HoldCell;
 use crate::clock::Moment;
+use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Trouble;
 use crate::error::LossReason;
@@ -195,6 +196,14 @@ pub(crate) struct Hold {
     /// A batch with this hold was refused: renew it alone.
     pub(crate) renew_alone: bool,
     pub(crate) self_wait_reported: bool,
+}
+
+impl Record for Hold {
+    type Id = u64;
+
+    fn id(&self) -> u64 {
+        self.id
+    }
 }
 
 impl Hold {

@@ -557,9 +557,7 @@ impl Engine {
         } else if idle && until > self.now {
             self.timers.set(TimerKey::Linger(key), until);
         } else if idle {
-            if let Some(name) = self.names.remove(&key) {
-                self.keys.remove(&name.lock);
-            }
+            self.names.remove(&key);
         } else if !self.attempt_in_flight(key) {
             if let Some(name) = self.names.get_mut(&key) {
                 name.calm_down(self.now);

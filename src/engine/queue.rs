@@ -9,6 +9,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::clock::Moment;
+use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::line::Line;
 use crate::lease::Lease;
@@ -38,6 +39,7 @@ pub(crate) enum Place {
 /// One acquisition.
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
+    pub(crate) request: RequestId,
     pub(crate) name: u64,
     pub(crate) owner: OwnerKey,
     pub(crate) lease: Lease,
@@ -54,6 +56,14 @@ pub(crate) struct Waiter {
     /// Its own attempts that came too late for its lease or its `max_hold`: no matter of the others in the queue.
     pub(crate) late: Option<Box<Trouble>>,
     pub(crate) place: Place,
+}
+
+impl Record for Waiter {
+    type Id = RequestId;
+
+    fn id(&self) -> RequestId {
+        self.request
+    }
 }
 
 /// Why the contender tries.
@@ -90,6 +100,7 @@ impl Trouble {
 /// A lock name in use by this client.
 #[derive(Debug)]
 pub(crate) struct Name {
+    pub(crate) id: u64,
     pub(crate) lock: LockName,
     /// Spelled out when it is first needed: not for as long as a lock is only held.
     channel: OnceCell<Arc<str>>,
@@ -222,9 +233,18 @@ impl Contest {
     }
 }
 
+impl Record for Name {
+    type Id = u64;
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
 impl Name {
-    pub(crate) fn new(lock: LockName) -> Self {
+    pub(crate) fn new(id: u64, lock: LockName) -> Self {
         Self {
+            id,
             lock,
             channel: OnceCell::new(),
             holds: SmallVec::new(),
@@ -455,7 +475,7 @@ mod tests {
     use super::*;
 
     fn name() -> Name {
-        Name::new(LockName::new("n").unwrap())
+        Name::new(1, LockName::new("n").unwrap())
     }
 
     /// For whoever has time.

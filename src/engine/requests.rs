@@ -174,7 +174,7 @@ impl Engine {
     }
 
     fn force_release(&self, name: LockName, expected: String, not_after: ServerTime) -> Command {
-        let announce = self.announce(self.keys.get(&name).copied(), &name);
+        let announce = self.announce(self.names.id_of(&name), &name);
         let holder = expected.split(':').next().unwrap_or_default();
         let client_channel = client_channel(holder);
         Command::ForceRelease { name, expected, not_after, announce, client_channel }

@@ -58,6 +58,7 @@ impl Engine {
             Wait::For(_) | Wait::Once => Some(self.attempt_deadline()),
         };
         Waiter {
+            request: acquire.request,
             name,
             owner: acquire.owner,
             lease: acquire.lease,
@@ -169,7 +170,7 @@ impl Engine {
                 self.patience.add(waiter.since.plus(self.config.outage_limit), request);
             }
         }
-        self.waiters.insert(request, waiter);
+        self.waiters.insert(waiter);
     }
 
     pub(super) fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
