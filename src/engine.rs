@@ -429,7 +429,7 @@ impl Engine {
     }
 
     fn announce(&self, key: Option<u64>, name: &LockName) -> Announce {
-        // As a rule the name is in use, and its channel has been spelled out.
+        // Where there are waiters it has been spelled out.
         let known = key.and_then(|key| self.names.get(&key));
         let profile = self.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));

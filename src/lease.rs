@@ -11,7 +11,7 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A lease as it is sent: whole milliseconds within the limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct LeaseMs(u64);
+pub(crate) struct LeaseMs(u32);
 
 impl LeaseMs {
     /// Checks the limits; `what` names the setting in the error. Parts of a millisecond count as a whole one.
@@ -27,23 +27,23 @@ impl LeaseMs {
     }
 
     fn rounded_up(lease: Duration) -> Self {
-        Self(u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX))
+        Self(u32::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX))
     }
 
     /// For a lease cut short by `max_hold`: rounded down, and never zero.
     pub(crate) fn at_most(self, limit: Duration) -> Self {
-        Self(self.0.min(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)).max(1))
+        Self(self.0.min(u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)).max(1))
     }
 
     /// The shortest lease there is: renewing with it only asks whether the hold is still there.
     pub(crate) const PROBE: Self = Self(1);
 
     pub(crate) fn millis(self) -> u64 {
-        self.0
+        u64::from(self.0)
     }
 
     pub(crate) fn duration(self) -> Duration {
-        Duration::from_millis(self.0)
+        Duration::from_millis(self.millis())
     }
 
     /// How long after *sending* the request the holder may believe in the lease.

@@ -17,7 +17,6 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::Input;
-use crate::engine::hold::Level;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::queue::Cause;
@@ -132,7 +131,7 @@ impl Engine {
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
-            hold.max_end = end;
+            hold.set_max_end(end);
             hold.key_end = deadline.plus(lease.longest());
         }
         if let Some(name) = self.names.get_mut(&key) {
@@ -333,10 +332,9 @@ impl Engine {
             return;
         }
         let full = sent.plus(lease.validity());
-        let until = full.min(hold.max_end.unwrap_or(Moment::NEVER));
+        let until = full.min(hold.max_end().unwrap_or(Moment::NEVER));
         let cell = Arc::new(HoldCell::new(hold.lock.clone(), id, token, until));
         hold.cell = Some(cell);
-        hold.granted_at = self.now;
         hold.begun = sent;
         hold.confirmed_at = sent;
         hold.renewed_at = sent;
@@ -372,10 +370,7 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell.clone() else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
-        let watched = waiter.lease.is_watched();
-        let end = hold.max_end.unwrap_or(Moment::NEVER);
-        hold.levels.push(Level { request, watched, end, picked_up: false });
-        hold.show_count();
+        hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
         self.note_max_hold(id);
         if waiter.owner.comes_back() {
             self.directory.insert((lock.clone(), waiter.owner), cell.clone());

@@ -84,10 +84,40 @@ pub(crate) struct Level {
     /// The acquisition that was granted.
     pub(crate) request: RequestId,
     pub(crate) watched: bool,
-    /// The end that its `max_hold` sets to the hold, or never.
-    pub(crate) end: Moment,
     /// Its caller has shown that it has the guard. Before, it is no reason to renew.
     pub(crate) picked_up: bool,
+}
+
+/// The ends that `max_hold` sets to a hold. Most holds have none, and then it takes no memory.
+#[derive(Debug)]
+struct Ends {
+    /// What counts.
+    nearest: Moment,
+    /// Of the levels that have one.
+    of_levels: SmallVec<[(RequestId, Moment); 1]>,
+    /// The nearest of the levels that were given up, or never.
+    given_up: Moment,
+}
+
+impl Ends {
+    /// The end of a level counts no more: which does then, or never. `None`: it had none.
+    fn forget(&mut self, level: RequestId) -> Option<Moment> {
+        self.take(level)?;
+        self.nearest = self.of_levels.iter().map(|(_, end)| *end).fold(self.given_up, Moment::min);
+        Some(self.nearest)
+    }
+
+    /// The end of a level that is given up goes on counting.
+    fn give_up(&mut self, level: RequestId) {
+        if let Some(end) = self.take(level) {
+            self.given_up = self.given_up.min(end);
+        }
+    }
+
+    fn take(&mut self, level: RequestId) -> Option<Moment> {
+        let at = self.of_levels.iter().position(|(known, _)| *known == level)?;
+        Some(self.of_levels.remove(at).1)
+    }
 }
 
 /// Something a hold has to send, one after the other.
@@ -110,7 +140,8 @@ pub(crate) struct Unlock {
 pub(crate) enum Sending {
     Acquire,
     Reenter { request: RequestId, abandoned: bool },
-    LowerCount { unlocks: Vec<Option<Unlock>> },
+    /// For those who are among the errands.
+    LowerCount,
     Release,
     HandOff,
 }
@@ -141,6 +172,8 @@ static NO_RELEASE: Release = Release {
 #[derive(Debug, Default)]
 pub(crate) struct Errands {
     pub(crate) todo: VecDeque<Todo>,
+    /// Who waits for the smaller count that is on the wire.
+    pub(crate) lowering: Vec<Option<Unlock>>,
     /// Who waits to hear whether it is still there.
     pub(crate) verifying: Vec<RequestId>,
     pub(crate) release: Release,
@@ -150,8 +183,8 @@ pub(crate) struct Errands {
 
 impl Errands {
     fn is_empty(&self) -> bool {
-        let Self { todo, verifying, release, trouble } = self;
-        todo.is_empty() && verifying.is_empty() && trouble.is_none() && *release == NO_RELEASE
+        let Self { todo, lowering, verifying, release, trouble } = self;
+        todo.is_empty() && lowering.is_empty() && verifying.is_empty() && trouble.is_none() && *release == NO_RELEASE
     }
 }
 
@@ -171,7 +204,7 @@ pub(crate) struct Hold {
     /// A renewal of it is on the wire.
     pub(crate) renewing: bool,
     errands: Option<Box<Errands>>,
-    pub(crate) granted_at: Moment,
+    ends: Option<Box<Ends>>,
     /// When the command that was granted was sent: `max_hold` counts from here.
     pub(crate) begun: Moment,
     /// When the last confirmed acquire or renewal was sent, and the TTL it set.
@@ -182,17 +215,14 @@ pub(crate) struct Hold {
     pub(crate) heard_at: Moment,
     /// From here on the key is gone, whatever was lost on the way.
     pub(crate) key_end: Moment,
-    pub(crate) max_end: Option<Moment>,
-    /// The nearest end of the levels that were given up, or never.
-    pub(crate) end_of_others: Moment,
     /// The key lives about as long as `max_hold` allows: there is nothing left to renew.
     pub(crate) at_its_end: bool,
     /// Which life of which server granted it.
-    pub(crate) server_life: u64,
+    pub(crate) server_life: u32,
     /// A client-channel message said that it was taken away.
     pub(crate) force_hint: bool,
     /// Failures in a row, for the back-off.
-    pub(crate) failures: u32,
+    pub(crate) failures: u8,
     /// A batch with this hold was refused: renew it alone.
     pub(crate) renew_alone: bool,
     pub(crate) self_wait_reported: bool,
@@ -220,15 +250,13 @@ impl Hold {
             sending: None,
             renewing: false,
             errands: None,
-            granted_at: Moment::ZERO,
+            ends: None,
             begun: Moment::ZERO,
             confirmed_at: Moment::ZERO,
             ttl: lease,
             renewed_at: Moment::ZERO,
             heard_at: Moment::ZERO,
             key_end: Moment::ZERO,
-            max_end: None,
-            end_of_others: Moment::NEVER,
             at_its_end: false,
             server_life: 0,
             force_hint: false,
@@ -289,6 +317,10 @@ impl Hold {
         self.known_errands().map(|errands| std::mem::take(&mut errands.todo)).unwrap_or_default()
     }
 
+    pub(crate) fn take_lowering(&mut self) -> Vec<Option<Unlock>> {
+        self.known_errands().map(|errands| std::mem::take(&mut errands.lowering)).unwrap_or_default()
+    }
+
     pub(crate) fn take_verifying(&mut self) -> Vec<RequestId> {
         self.known_errands().map(|errands| std::mem::take(&mut errands.verifying)).unwrap_or_default()
     }
@@ -308,10 +340,8 @@ impl Hold {
     /// Takes those out who wait no longer; what they gave up is released without them.
     pub(crate) fn take_unlocks(&mut self, mut over: impl FnMut(&Unlock) -> bool) -> Vec<Unlock> {
         let mut taken = Vec::new();
-        if let Some(Sending::LowerCount { unlocks }) = &mut self.sending {
-            taken.extend(unlocks.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))));
-        }
         let Some(errands) = &mut self.errands else { return taken };
+        taken.extend(errands.lowering.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))));
         for todo in &mut errands.todo {
             if let Todo::LowerCount(unlock) = todo {
                 taken.extend(unlock.take_if(|unlock| over(unlock)));
@@ -342,10 +372,21 @@ impl Hold {
         self.is_watched() && !self.at_its_end
     }
 
+    /// The end that `max_hold` sets.
+    pub(crate) fn max_end(&self) -> Option<Moment> {
+        self.ends.as_ref().map(|ends| ends.nearest)
+    }
+
+    /// The end that the first level is to have.
+    pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
+        let new = |nearest| Box::new(Ends { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
+        self.ends = end.map(new);
+    }
+
     /// How far the validity is from the end that `max_hold` sets, apart from the margin of its lease.
     pub(crate) fn gap_to_max_end(&self) -> Option<Duration> {
         let margin = self.ttl.duration().saturating_sub(self.ttl.validity());
-        Some(self.max_end?.since(self.valid_until().plus(margin)))
+        Some(self.max_end()?.since(self.valid_until().plus(margin)))
     }
 
     pub(crate) fn has_unpicked_level(&self) -> bool {
@@ -371,15 +412,31 @@ impl Hold {
         }
     }
 
+    /// Adds a level, with the end that its `max_hold` sets to the hold.
+    pub(crate) fn add_level(&mut self, request: RequestId, watched: bool, end: Option<Moment>) {
+        self.levels.push(Level { request, watched, picked_up: false });
+        if let Some(end) = end {
+            let nearest = self.max_end().map_or(end, |known| known.min(end));
+            if self.ends.is_none() {
+                self.set_max_end(Some(nearest));
+            }
+            if let Some(ends) = &mut self.ends {
+                ends.nearest = nearest;
+                ends.of_levels.push((request, end));
+            }
+        }
+        self.show_count();
+    }
+
     /// A level that nobody has taken sets no end. True: the hold may last longer than before.
     pub(crate) fn forget_end(&mut self, level: RequestId, now: Moment) -> bool {
-        let Some(level) = self.levels.iter_mut().find(|known| known.request == level) else { return false };
-        let end = std::mem::replace(&mut level.end, Moment::NEVER);
-        if end == Moment::NEVER || !self.state.is_live() {
+        let Some(nearest) = self.ends.as_mut().and_then(|ends| ends.forget(level)) else { return false };
+        if !self.state.is_live() {
             return false;
         }
-        let nearest = self.levels.iter().map(|level| level.end).fold(self.end_of_others, Moment::min);
-        self.max_end = (nearest < Moment::NEVER).then_some(nearest);
+        if nearest == Moment::NEVER {
+            self.ends = None;
+        }
         self.at_its_end = false;
         if let Some(cell) = &self.cell {
             cell.set_expiry_means(LossReason::Expired);
@@ -388,10 +445,13 @@ impl Hold {
         true
     }
 
-    /// Takes a level away. Searched from the end: nested calls return in that order.
+    /// Takes a level away, not the end that it set. Searched from the end: nested calls return in that order.
     pub(crate) fn remove_level(&mut self, request: RequestId) -> Option<Level> {
         let at = self.levels.iter().rposition(|level| level.request == request)?;
         let level = self.levels.remove(at);
+        if let Some(ends) = &mut self.ends {
+            ends.give_up(request);
+        }
         self.show_count();
         Some(level)
     }
@@ -474,6 +534,35 @@ mod tests {
     fn the_first_reason_of_a_loss_stays() {
         assert_eq!(State::Lost(REASON).next(Input::Ended(LossReason::Expired)), None);
         assert_eq!(State::Lost(REASON).next(Input::Confirmed), None, "a late reply revives nothing");
+    }
+
+    #[test]
+    fn the_nearest_end_counts_also_of_what_was_given_up_but_not_of_what_nobody_took() {
+        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
+        let mut hold = Hold::new(1, 1, LockName::new("n").unwrap(), OwnerKey::once(), lease);
+        hold.state = State::Held;
+        let level = |number| (RequestId(number), Moment(number * 100));
+        hold.set_max_end(Some(Moment(700)));
+        for (request, end) in [level(7), level(3), level(5), level(4)] {
+            hold.add_level(request, false, Some(end));
+        }
+        hold.add_level(RequestId(9), false, None);
+        assert!(!hold.forget_end(RequestId(9), Moment::ZERO), "it had none");
+        assert!(hold.forget_end(RequestId(3), Moment::ZERO));
+        assert_eq!(hold.max_end(), Some(Moment(400)));
+        assert!(hold.remove_level(RequestId(4)).is_some());
+        assert!(hold.forget_end(RequestId(5), Moment::ZERO));
+        assert_eq!((hold.max_end(), hold.count()), (Some(Moment(400)), 4));
+
+        hold.set_max_end(Some(Moment(700)));
+        hold.add_level(RequestId(7), false, Some(Moment(700)));
+        assert!(hold.forget_end(RequestId(7), Moment::ZERO));
+        assert_eq!(hold.max_end(), None);
+    }
+
+    #[test]
+    fn a_hold_takes_little_memory() {
+        assert!(size_of::<Hold>() <= 184, "{}", size_of::<Hold>());
     }
 
     #[test]

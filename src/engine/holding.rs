@@ -14,7 +14,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::Input;
-use crate::engine::hold::Level;
+use crate::engine::hold::Errands;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
@@ -56,7 +56,6 @@ impl Engine {
             if !last {
                 hold.errands().todo.push_back(Todo::LowerCount(unlock));
             }
-            hold.end_of_others = hold.end_of_others.min(removed.end);
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
@@ -138,8 +137,8 @@ impl Engine {
     /// Tries the next command of a hold again a little later.
     pub(super) fn retry_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let at = self.now.plus(Self::back_off(hold.failures));
-        hold.failures += 1;
+        let at = self.now.plus(Self::back_off(u32::from(hold.failures)));
+        hold.failures = hold.failures.saturating_add(1);
         self.timers.set(TimerKey::HoldRetry(id), at);
     }
 
@@ -162,7 +161,7 @@ impl Engine {
             self.end_wait(request, Answer::Failed(error));
             return self.advance(id);
         }
-        let end = [hold.max_end, own_end].into_iter().flatten().min();
+        let end = [hold.max_end(), own_end].into_iter().flatten().min();
         let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
         let round_trip = self.servers.round_trip(&hold.lock);
         let (deadline, lease) =
@@ -300,15 +299,10 @@ impl Engine {
         let waiter = if abandoned { None } else { self.waiters.remove(&request) };
         let Some(waiter) = waiter else { return self.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if let Some(end) = own_end {
-            hold.max_end = Some(hold.max_end.map_or(end, |known| known.min(end)));
-        }
-        let watched = waiter.lease.is_watched();
-        hold.levels.push(Level { request, watched, end: own_end.unwrap_or(Moment::NEVER), picked_up: false });
+        hold.add_level(request, waiter.lease.is_watched(), own_end);
         if lease >= self.config.lease {
             hold.renewed_at = hold.renewed_at.max(sent);
         }
-        hold.show_count();
         let Some(cell) = hold.cell.clone() else { return };
         self.note_max_hold(id);
         add(&self.counters.reentries, 1);
@@ -326,10 +320,10 @@ impl Engine {
             None => return,
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let mut unlocks = Vec::new();
-        hold.errands().todo.retain(|todo| match todo {
+        let Errands { todo, lowering, .. } = hold.errands();
+        todo.retain(|todo| match todo {
             Todo::LowerCount(unlock) => {
-                unlocks.push(*unlock);
+                lowering.push(*unlock);
                 false
             }
             Todo::Reenter(_) => true,
@@ -340,13 +334,16 @@ impl Engine {
         let deadline = self.attempt_deadline();
         self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
-            hold.sending = Some(Sending::LowerCount { unlocks });
+            hold.sending = Some(Sending::LowerCount);
         }
     }
 
     pub(super) fn on_lower_count_reply(&mut self, id: u64, outcome: Outcome<Reply>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some(Sending::LowerCount { unlocks }) = hold.sending.take() else { return };
+        if hold.sending.take() != Some(Sending::LowerCount) {
+            return;
+        }
+        let unlocks = hold.take_lowering();
         let live = hold.state.is_live();
         let waiting = unlocks.iter().flatten().map(|unlock| unlock.request);
         match outcome {
@@ -391,7 +388,7 @@ impl Engine {
     pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(&id) else { return false };
         let Some(cell) = hold.cell.clone() else { return false };
-        let until = sent.plus(lease.validity()).min(hold.max_end.unwrap_or(Moment::NEVER));
+        let until = sent.plus(lease.validity()).min(hold.max_end().unwrap_or(Moment::NEVER));
         let before = cell.valid_until();
         if !cell.extend(self.now, until) {
             self.check_validity(id);
@@ -412,7 +409,7 @@ impl Engine {
     pub(super) fn note_max_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let slow = 10 * self.servers.round_trip(&hold.lock);
-        let (Some(cell), Some(end)) = (hold.cell.clone(), hold.max_end) else { return };
+        let (Some(cell), Some(end)) = (hold.cell.clone(), hold.max_end()) else { return };
         cell.cap(end);
         // A renewal stays short of the end by its margin and by what its attempt may take.
         let gap = hold.gap_to_max_end().unwrap_or_default();

@@ -435,7 +435,9 @@ impl Engine {
 
     /// The contender of a name has to hear wake-ups.
     pub(super) fn want_lock_channel(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.names.get_mut(&key) else { return };
+        // Remembered there for as long as it is listened to.
+        name.contest_mut();
         let channel = name.channel(self.config.profile);
         self.timers.clear(TimerKey::Linger(key));
         let wanted = self.wakeups.want(&channel, Listener::Name(key));

@@ -1,9 +1,9 @@
 //! The waiters of a name. The first of them is the contender; what it has to do belongs to the name, so that the role
 //! passes on with everything that is pending when it leaves.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 use std::sync::LazyLock;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -102,12 +102,9 @@ impl Trouble {
 pub(crate) struct Name {
     pub(crate) id: u64,
     pub(crate) lock: LockName,
-    /// Spelled out when it is first needed: not for as long as a lock is only held.
-    channel: OnceCell<Arc<str>>,
     /// Holds of this name that are not gone.
     pub(crate) holds: SmallVec<[u64; 2]>,
-    /// Hand-offs since the last publish or fresh grant, and when that was.
-    pub(crate) hand_offs: u32,
+    /// The last publish or fresh grant.
     published_at: Moment,
     contest: Option<Box<Contest>>,
 }
@@ -116,6 +113,10 @@ pub(crate) struct Name {
 /// then it is as new.
 #[derive(Debug)]
 pub(crate) struct Contest {
+    /// Spelled out when it is first needed.
+    channel: OnceLock<Arc<str>>,
+    /// Since the last publish or fresh grant.
+    hand_offs: u32,
     queue: Line,
     next_ticket: u64,
     /// How many of the queue are `try_lock`s.
@@ -193,6 +194,8 @@ struct Unseen {
 impl Contest {
     fn new() -> Self {
         Self {
+            channel: OnceLock::new(),
+            hand_offs: 0,
             queue: Line::default(),
             next_ticket: 0,
             once: 0,
@@ -229,7 +232,7 @@ impl Contest {
         let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
         let waits = self.not_before.max(self.matters_until()).max(turn) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
-        self.queue.is_empty() && !waits && !failing
+        self.queue.is_empty() && self.hand_offs == 0 && !waits && !failing
     }
 }
 
@@ -246,21 +249,21 @@ impl Name {
         Self {
             id,
             lock,
-            channel: OnceCell::new(),
             holds: SmallVec::new(),
-            hand_offs: 0,
             published_at: Moment::ZERO,
             contest: None,
         }
     }
 
+    /// Where its wake-ups are told.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
-        Arc::clone(self.channel.get_or_init(|| self.lock.channel(profile)))
+        let spelled = || self.lock.channel(profile);
+        self.contest.as_ref().map_or_else(spelled, |known| Arc::clone(known.channel.get_or_init(spelled)))
     }
 
-    /// The channel, if anything was ever to be heard or said there.
+    /// The channel, if anything may have been heard there.
     pub(crate) fn known_channel(&self) -> Option<Arc<str>> {
-        self.channel.get().cloned()
+        self.contest.as_ref()?.channel.get().cloned()
     }
 
     pub(crate) fn contest(&self) -> &Contest {
@@ -361,7 +364,16 @@ impl Name {
 
     /// Whether a release may grant to a waiter of this client: at most 16 times and for 50 ms since others were told.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
-        self.hand_offs < 16 && self.had_for(now) < Duration::from_millis(50)
+        self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50)
+    }
+
+    /// How often it was handed on since others could have had it.
+    pub(crate) fn hand_offs(&self) -> u32 {
+        self.contest().hand_offs
+    }
+
+    pub(crate) fn note_hand_off(&mut self) {
+        self.contest_mut().hand_offs += 1;
     }
 
     /// How long nobody else could have it.
@@ -371,7 +383,9 @@ impl Name {
 
     /// The others were told, or could have taken it: hand-offs start anew.
     pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
-        self.hand_offs = 0;
+        if let Some(contest) = self.known_contest() {
+            contest.hand_offs = 0;
+        }
         self.published_at = now;
     }
 
@@ -626,7 +640,8 @@ mod tests {
         name.contest_mut().must_try = None;
         name.contest_mut().turns = Turns { left: 1, end: Moment(10), heard: 5, ..Turns::default() };
         assert!(calms(&mut name), "what is over is over");
-        let matter: [fn(&mut Contest); 6] = [
+        let matter: [fn(&mut Contest); 7] = [
+            |contest| contest.hand_offs = 1,
             |contest| contest.not_before = Moment(11),
             |contest| contest.others_turn = Moment(11),
             |contest| contest.unseen.again_at = Moment(11),
@@ -648,7 +663,7 @@ mod tests {
         name.others_had_their_turn(start);
         for _ in 0..16 {
             assert!(name.may_hand_off(start));
-            name.hand_offs += 1;
+            name.note_hand_off();
         }
         assert!(!name.may_hand_off(start));
         name.others_had_their_turn(start);

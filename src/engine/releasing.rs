@@ -177,7 +177,7 @@ impl Engine {
         self.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
-            to.max_end = end;
+            to.set_max_end(end);
             to.key_end = deadline.plus(lease.longest());
         }
         if let Some(from) = self.holds.get_mut(&from) {
@@ -243,11 +243,11 @@ impl Engine {
     /// Others were told: they get their turn before our contender tries.
     fn note_published(&mut self, key: u64, receivers: Option<u64>) {
         let Some(name) = self.names.get(&key) else { return };
-        let listens = self.wakeups.is_confirmed(&name.channel(self.config.profile));
+        let listens = name.known_channel().is_some_and(|channel| self.wakeups.is_confirmed(&channel));
         let ourselves = u64::from(listens);
         let mut turn = Turn::of(self.usual_turn(&name.lock));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs > 0 || name.had_for(self.now) >= turn.usual;
+        let kept_out = name.hand_offs() > 0 || name.had_for(self.now) >= turn.usual;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
         if uncounted && name.may_have_unseen(self.now) {
             // Those who could not have it for longer than a turn, however many they are.
@@ -420,7 +420,7 @@ impl Engine {
             let (key, name) = (hold.name, hold.lock.clone());
             self.report(Report::Released { name, hold: from });
             if let Some(name) = self.names.get_mut(&key) {
-                name.hand_offs += 1;
+                name.note_hand_off();
             }
         }
         add(&self.counters.hand_offs, 1);

@@ -328,8 +328,9 @@ impl Engine {
     /// How many there were before, since the last renewal that was confirmed.
     fn count_failure(&mut self, id: u64) -> u32 {
         let Some(hold) = self.holds.get_mut(&id) else { return 0 };
-        hold.failures += 1;
-        hold.failures - 1
+        let before = hold.failures;
+        hold.failures = before.saturating_add(1);
+        u32::from(before)
     }
 
     fn renewal_pause(&self, failures: u32) -> Duration {
@@ -402,10 +403,10 @@ fn renewal_lease(
     if !hold.is_watched() {
         return LeaseMs::PROBE;
     }
-    if hold.max_end.is_none() {
+    if hold.max_end().is_none() {
         return lease;
     }
-    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end, round_trip);
+    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end(), round_trip);
     if now.plus(ttl.validity()).since(hold.valid_until()) < ttl.duration() / 10 {
         return LeaseMs::PROBE;
     }

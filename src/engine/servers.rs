@@ -18,7 +18,7 @@ pub(crate) struct Server {
     up: bool,
     info: Option<ServerInfo>,
     /// Which start of which server this is. No two have the same.
-    life: u64,
+    life: u32,
     round_trip: Duration,
     /// When the last good answer came.
     well_at: Moment,
@@ -52,7 +52,7 @@ impl Server {
     }
 
     /// Connected. `life` is used if this is not the process that was there before.
-    pub(crate) fn connected(&mut self, info: ServerInfo, life: u64) {
+    pub(crate) fn connected(&mut self, info: ServerInfo, life: u32) {
         let same = self.info.as_ref().is_some_and(|known| {
             known.run_id == info.run_id && (!info.run_id.is_empty() || known.address == info.address)
         });
@@ -96,7 +96,7 @@ impl Server {
 pub(crate) struct Servers {
     routes: Routes,
     known: BTreeMap<ServerId, Server>,
-    lives: u64,
+    lives: u32,
     /// Who answered last for a slot, where it was not the server that has it: the one that it is on its way to.
     stand_ins: BTreeMap<u16, ServerId>,
 }
@@ -155,12 +155,12 @@ impl Servers {
         self.of(lock).map_or(Duration::ZERO, |server| server.round_trip)
     }
 
-    pub(crate) fn life(&self, id: ServerId) -> u64 {
+    pub(crate) fn life(&self, id: ServerId) -> u32 {
         self.get(id).map_or(0, |server| server.life)
     }
 
     /// The life of the server that has a name now.
-    pub(crate) fn life_of(&self, lock: &LockName) -> u64 {
+    pub(crate) fn life_of(&self, lock: &LockName) -> u32 {
         self.life(self.id_of(lock))
     }
 

@@ -301,7 +301,7 @@ impl Engine {
             return;
         };
         if !hold.self_wait_reported && hold.state.is_live() {
-            let at = hold.granted_at.max(waiter.since).plus(LONG_WAIT);
+            let at = hold.begun.max(waiter.since).plus(LONG_WAIT);
             self.timers.set(TimerKey::SelfWait(key), at);
         }
     }
@@ -313,7 +313,7 @@ impl Engine {
         let lock = name.lock.clone();
         let since = self.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if self.now.since(hold.granted_at.max(since)) < LONG_WAIT {
+        if self.now.since(hold.begun.max(since)) < LONG_WAIT {
             return self.touch(key);
         }
         if !std::mem::replace(&mut hold.self_wait_reported, true) {
