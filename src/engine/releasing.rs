@@ -68,7 +68,7 @@ impl Engine {
             }
         }
         // Renewals end before the release is sent.
-        self.renewals.remove(id);
+        self.renewals.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 
 use crate::backend::ServerId;
 use crate::clock::Moment;
+use crate::engine::agenda::Agenda;
+use crate::engine::hold::Hold;
 use crate::map::Map;
 
 /// Most holds in one script. A renewal of so many takes a third of a millisecond on the server.
@@ -13,10 +15,10 @@ pub(crate) const BATCH: usize = 100;
 /// one command timeout would answer all of them too late, again and again.
 pub(crate) const WINDOW: usize = 8 * BATCH;
 
+/// A hold knows itself when it is due.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
-    due: BTreeSet<(Moment, u64)>,
-    at: Map<u64, Moment>,
+    due: Agenda,
     /// Due, but their server cannot be asked.
     parked: BTreeSet<u64>,
     lines: BTreeMap<ServerId, Line>,
@@ -34,71 +36,60 @@ struct Line {
 
 impl Renewals {
     /// Registers a hold, or moves it.
-    pub(crate) fn set(&mut self, hold: u64, at: Moment) {
+    pub(crate) fn set(&mut self, hold: &mut Hold, at: Moment) {
         self.remove(hold);
-        self.at.insert(hold, at);
-        self.due.insert((at, hold));
+        hold.renewal_due = at;
+        self.due.insert(at, hold.id);
     }
 
     /// Registers a hold that may be waiting to be asked about earlier: then it stays where it is.
-    pub(crate) fn arm(&mut self, hold: u64, at: Moment) {
-        let earlier = self.at.get(&hold).is_some_and(|known| *known <= at);
-        if !earlier && !self.parked.contains(&hold) && !self.in_line.contains_key(&hold) {
+    pub(crate) fn arm(&mut self, hold: &mut Hold, at: Moment) {
+        let earlier = hold.renewal_due <= at;
+        if !earlier && !self.parked.contains(&hold.id) && !self.in_line.contains_key(&hold.id) {
             self.set(hold, at);
         }
     }
 
-    pub(crate) fn remove(&mut self, hold: u64) {
-        self.parked.remove(&hold);
-        if let Some(at) = self.at.remove(&hold) {
-            self.due.remove(&(at, hold));
+    pub(crate) fn remove(&mut self, hold: &mut Hold) {
+        let due = std::mem::replace(&mut hold.renewal_due, Moment::NEVER);
+        if due < Moment::NEVER {
+            return self.due.remove(due, hold.id);
         }
-        if let Some((server, runs_out)) = self.in_line.remove(&hold) {
-            self.lines.entry(server).or_default().waiting.remove(&(runs_out, hold));
+        self.parked.remove(&hold.id);
+        if let Some((server, runs_out)) = self.in_line.remove(&hold.id) {
+            self.lines.entry(server).or_default().waiting.remove(&(runs_out, hold.id));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.at.len() + self.parked.len() + self.in_line.len()
+        self.due.len() + self.parked.len() + self.in_line.len()
     }
 
     /// Keeps a hold until its server can be asked.
-    pub(crate) fn park(&mut self, hold: u64) {
+    pub(crate) fn park(&mut self, hold: &mut Hold) {
         self.remove(hold);
-        self.parked.insert(hold);
+        self.parked.insert(hold.id);
     }
 
     pub(crate) fn parked(&self) -> Vec<u64> {
         self.parked.iter().copied().collect()
     }
 
-    /// When it is due. `None` also for one that is already in line.
-    pub(crate) fn of(&self, hold: u64) -> Option<Moment> {
-        self.at.get(&hold).copied()
-    }
-
     pub(crate) fn next(&self) -> Option<Moment> {
-        self.due.first().map(|(at, _)| *at)
+        self.due.next()
     }
 
-    /// Takes the holds that are due by then.
+    /// Takes the holds that are due by then. Each is to be lined up.
     pub(crate) fn take_due(&mut self, until: Moment) -> Vec<u64> {
-        let mut taken = Vec::new();
-        while let Some(&(at, hold)) = self.due.first() {
-            if at > until {
-                break;
-            }
-            self.remove(hold);
-            taken.push(hold);
-        }
-        taken
+        std::iter::from_fn(|| self.due.pop(until)).collect()
     }
 
     /// Puts a hold in the line of its server.
-    pub(crate) fn line_up(&mut self, hold: u64, server: ServerId, runs_out: Moment) {
+    pub(crate) fn line_up(&mut self, hold: &mut Hold, server: ServerId) {
+        let runs_out = hold.valid_until();
         self.remove(hold);
-        self.in_line.insert(hold, (server, runs_out));
-        self.lines.entry(server).or_default().waiting.insert((runs_out, hold));
+        self.in_line.insert(hold.id, (server, runs_out));
+        self.lines.entry(server).or_default().waiting.insert((runs_out, hold.id));
     }
 
     /// Takes those whose turn it is at one server, if any has room.
@@ -133,16 +124,24 @@ impl Renewals {
 mod tests {
     use super::*;
 
+    use std::time::Duration;
+
+    use crate::lease::LeaseMs;
+    use crate::name::LockName;
+    use crate::owner::OwnerKey;
+
     #[test]
     fn what_is_due_soon_goes_along() {
-        let mut renewals = Renewals::default();
-        renewals.set(1, Moment(10));
-        renewals.set(2, Moment(12));
-        renewals.set(3, Moment(30));
+        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
+        let hold = |id| Hold::new(id, 9, LockName::new("n").unwrap(), OwnerKey::once(), lease);
+        let (mut renewals, mut third) = (Renewals::default(), hold(3));
+        renewals.set(&mut hold(1), Moment(10));
+        renewals.set(&mut hold(2), Moment(12));
+        renewals.set(&mut third, Moment(30));
         assert!(renewals.take_due(Moment(9)).is_empty());
         assert_eq!(renewals.take_due(Moment(20)), [1, 2]);
         assert_eq!(renewals.len(), 1);
-        renewals.remove(3);
+        renewals.remove(&mut third);
         assert_eq!(renewals.next(), None);
     }
 }

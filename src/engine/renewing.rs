@@ -38,29 +38,26 @@ pub(crate) struct Verification {
 impl Engine {
     /// Registers a watched hold that the server has just confirmed for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
-        if let Some(at) = self.next_renewal(id) {
-            self.renewals.set(id, at);
+        let lease = self.config.lease;
+        if let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
+            self.renewals.set(hold, hold.renew_at(lease));
         }
     }
 
     /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
     pub(super) fn arm_first_renewal(&mut self, id: u64) {
-        if let Some(at) = self.next_renewal(id) {
-            self.renewals.arm(id, at);
+        let lease = self.config.lease;
+        if let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
+            self.renewals.arm(hold, hold.renew_at(lease));
         }
     }
 
-    fn next_renewal(&self, id: u64) -> Option<Moment> {
-        let hold = self.holds.get(&id)?;
-        let wanted = hold.state.is_live() && hold.is_renewed() && !hold.renewing;
-        wanted.then(|| hold.renew_at(self.config.lease))
-    }
 
     /// Asks the server about a hold now; extends it if it is watched.
     pub(super) fn verify_now(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
         if hold.state.is_live() && !hold.renewing {
-            self.renewals.set(id, self.now);
+            self.renewals.set(hold, self.now);
         }
     }
 
@@ -96,8 +93,8 @@ impl Engine {
         }
         let soon = self.now.plus(self.config.lease.duration() / 60);
         for id in self.renewals.take_due(soon) {
-            if let Some(hold) = self.holds.get(&id) {
-                self.renewals.line_up(id, self.servers.id_of(&hold.lock), hold.valid_until());
+            if let Some(hold) = self.holds.get_mut(&id) {
+                self.renewals.line_up(hold, self.servers.id_of(&hold.lock));
                 self.check_validity(id);
             }
         }
@@ -107,17 +104,18 @@ impl Engine {
         let mut batches: BTreeMap<(ServerId, u16, u32), Vec<u64>> = BTreeMap::new();
         let mut alone = Vec::new();
         for id in ids {
-            let Some(hold) = self.holds.get(&id) else { continue };
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
             if !hold.state.is_live() || hold.renewing {
                 continue;
             }
             let server = self.servers.id_of(&hold.lock);
             if !self.servers.is_usable(&hold.lock) {
                 // It needs the server's clock for its `not_after`: goes on when that is known.
-                self.renewals.park(id);
+                self.renewals.park(hold);
                 self.ask_clock(server);
                 continue;
             }
+            let hold = &self.holds[&id];
             if hold.renew_alone {
                 alone.push(id);
             } else {
@@ -351,7 +349,7 @@ impl Engine {
                 let open = &self.verifications;
                 let asked = one.verifying.into_iter().filter(|request| open.contains_key(request));
                 hold.add_verifying(asked);
-                self.renewals.set(one.hold, self.now.plus(pause));
+                self.renewals.set(hold, self.now.plus(pause));
             }
             // Lost meanwhile, for another reason than the one that was asked about.
             _ => self.answer_lost(one.hold, one.verifying),
@@ -368,8 +366,9 @@ impl Engine {
     /// Renewals that waited for a server's clock go on.
     pub(super) fn unpark_renewals(&mut self, server: ServerId) {
         for id in self.renewals.parked() {
-            if self.holds.get(&id).is_some_and(|hold| self.servers.id_of(&hold.lock) == server) {
-                self.renewals.set(id, self.now);
+            let here = |hold: &&mut Box<Hold>| self.servers.id_of(&hold.lock) == server;
+            if let Some(hold) = self.holds.get_mut(&id).filter(here) {
+                self.renewals.set(hold, self.now);
             }
         }
     }
