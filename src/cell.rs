@@ -4,6 +4,9 @@ use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;
@@ -32,7 +35,8 @@ pub(crate) struct HoldCell {
     suspect: AtomicU8,
     count: AtomicU32,
     token: AtomicU64,
-    ended: Notify,
+    /// Made for the first who waits for the end: most holds end without one.
+    ended: Mutex<Option<Arc<Notify>>>,
 }
 
 impl HoldCell {
@@ -46,7 +50,7 @@ impl HoldCell {
             suspect: AtomicU8::new(0),
             count: AtomicU32::new(0),
             token: AtomicU64::new(token),
-            ended: Notify::new(),
+            ended: Mutex::new(None),
         }
     }
 
@@ -122,7 +126,8 @@ impl HoldCell {
 
     /// Wakers are code of others: one that panics must not end the keeper, who may be the one who calls.
     fn tell_waiters(&self) {
-        let _ = catch_unwind(AssertUnwindSafe(|| self.ended.notify_waiters()));
+        let ended = self.lock_ended().clone();
+        let _ = catch_unwind(AssertUnwindSafe(|| ended.inspect(|ended| ended.notify_waiters())));
     }
 
     /// Why the hold was lost, if it was.
@@ -151,8 +156,13 @@ impl HoldCell {
     }
 
     /// Wakes when the hold ends. Create and enable the future, then look at `loss`, then wait.
-    pub(crate) fn ended(&self) -> &Notify {
-        &self.ended
+    pub(crate) fn ended(&self) -> Arc<Notify> {
+        Arc::clone(self.lock_ended().get_or_insert_with(|| Arc::new(Notify::new())))
+    }
+
+    /// Whoever ends the hold writes first and then looks here; whoever waits comes here first and then looks at `loss`.
+    fn lock_ended(&self) -> MutexGuard<'_, Option<Arc<Notify>>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -236,7 +246,8 @@ pub(crate) mod tests {
     fn whoever_ends_a_hold_is_spared_the_wakers_that_panic() {
         for end in [HoldCell::release, |cell: &HoldCell| assert!(cell.lose(LossReason::Expired))] {
             let cell = cell();
-            let mut ended = Box::pin(cell.ended.notified());
+            let ended = cell.ended();
+            let mut ended = Box::pin(ended.notified());
             let broken = Arc::new(Broken).into();
             assert!(ended.as_mut().poll(&mut Context::from_waker(&broken)).is_pending());
             end(&cell);

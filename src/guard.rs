@@ -120,7 +120,8 @@ impl Guard {
     /// ```
     pub async fn lost(&self) -> LossReason {
         loop {
-            let mut ended = pin!(self.cell.ended().notified());
+            let ended = self.cell.ended();
+            let mut ended = pin!(ended.notified());
             ended.as_mut().enable();
             // On every poll: timers stand still during suspend, whoever polls first afterwards must see the loss.
             let seen = poll_fn(|cx| match self.loss() {

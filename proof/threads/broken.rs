@@ -33,7 +33,14 @@ const BROKEN: &[Broken] = &[
         model: "whoever_waits_for_a_loss_hears_of_it",
         file: "cell.rs",
         from: "    pub(crate) fn lose(&self, reason: LossReason) -> bool {\n",
-        to: "    pub(crate) fn lose(&self, reason: LossReason) -> bool {\n        self.ended.notify_waiters();\n        if self.id > 0 { self.reason.store(code(reason), Ordering::Release); return true; }\n",
+        to: "    pub(crate) fn lose(&self, reason: LossReason) -> bool {\n        self.tell_waiters();\n        if self.id > 0 { self.reason.store(code(reason), Ordering::Release); return true; }\n",
+    },
+    Broken {
+        name: "looks_for_waiters_and_then_ends",
+        model: "whoever_waits_for_a_loss_hears_of_it",
+        file: "cell.rs",
+        from: "        let first =\n            self.reason",
+        to: "        if self.lock_ended().is_none() {\n            return self.reason.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire).is_ok();\n        }\n        let first =\n            self.reason",
     },
     Broken {
         name: "untaken_grant_not_cancelled",

@@ -93,7 +93,8 @@ pub(crate) fn whoever_waits_for_a_loss_hears_of_it() {
         thread::spawn(move || cell.lose(LossReason::TakenOver))
     };
     let reason = loop {
-        let ended = cell.ended().notified();
+        let ended = cell.ended();
+        let ended = ended.notified();
         match cell.loss() {
             Some(reason) => break reason,
             None => ended.wait(),
