@@ -487,7 +487,7 @@ impl Engine {
     }
 
     fn live_hold_in_the_way(&self, name: &Name) -> Option<u64> {
-        name.holds.iter().copied().find(|id| self.state_of(*id).is_in_the_way())
+        name.holds().find(|id| self.state_of(*id).is_in_the_way())
     }
 
     fn state_of(&self, hold: u64) -> State {

@@ -86,8 +86,8 @@ impl Engine {
     }
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
-        self.names[&key].holds.iter().any(|id| {
-            self.holds.get(id).is_some_and(|hold| hold.state == State::Acquiring && hold.sending.is_some())
+        self.names[&key].holds().any(|id| {
+            self.holds.get(&id).is_some_and(|hold| hold.state == State::Acquiring && hold.sending.is_some())
         })
     }
 
@@ -142,9 +142,9 @@ impl Engine {
 
     /// The contender's hold: the one it was refused with before, or a new one.
     fn hold_for_attempt(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
-        let known = self.names[&key].holds.iter().copied().find(|id| {
+        let known = self.names[&key].holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker == Some(request))
+            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker() == Some(request))
         });
         known.unwrap_or_else(|| self.new_hold(key, request, waiter))
     }
@@ -153,9 +153,9 @@ impl Engine {
     pub(super) fn new_hold(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let id = self.fresh_id();
         let name = self.names.get_mut(&key).expect("a waiter's name is kept while it waits");
-        name.holds.push(id);
+        name.add_hold(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
-        hold.taker = Some(request);
+        hold.set_taker(Some(request));
         self.unsent.insert(id);
         self.holds.insert(Box::new(hold));
         id
@@ -171,14 +171,14 @@ impl Engine {
             self.timers.clear(TimerKey::HoldClock(id));
             self.timers.clear(TimerKey::Offer(id));
             self.renewals.remove(&mut hold);
-            if hold.cell.is_some() {
+            if hold.cell().is_some() {
                 self.forget_holder(&hold.lock, hold.owner, id);
             }
         }
         self.timers.clear(TimerKey::HoldRetry(id));
         self.unsent.remove(&id);
         if let Some(name) = self.names.get_mut(&hold.name) {
-            name.holds.retain(|other| *other != id);
+            name.remove_hold(id);
         }
         self.touch(hold.name);
     }
@@ -195,7 +195,7 @@ impl Engine {
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        let (key, taker) = (hold.name, hold.taker);
+        let (key, taker) = (hold.name, hold.taker());
         let out_of_time = hurry.is_some() && taker.is_none();
         self.touch(key);
         self.unsent.insert(id);
@@ -318,7 +318,7 @@ impl Engine {
 
     /// An attempt ended without a grant: its hold is kept for the contender that made it.
     fn drop_unwanted_attempt(&mut self, id: u64) {
-        if self.holds.get(&id).is_some_and(|hold| hold.taker.is_none()) {
+        if self.holds.get(&id).is_some_and(|hold| hold.taker().is_none()) {
             self.drop_hold(id);
         }
     }
@@ -334,7 +334,7 @@ impl Engine {
         let full = sent.plus(lease.validity());
         let until = full.min(hold.max_end().unwrap_or(Moment::NEVER));
         let cell = Arc::new(HoldCell::new(hold.lock.clone(), id, token, until));
-        hold.cell = Some(cell);
+        let taker = hold.grant(cell);
         hold.begun = sent;
         hold.confirmed_at = sent;
         hold.renewed_at = sent;
@@ -343,7 +343,6 @@ impl Engine {
         hold.server_life = server_life;
         // A grant that came when its validity was over is nobody's, and no good answer.
         let (key, in_time) = (hold.name, self.now < until);
-        let taker = hold.taker.take();
         if in_time {
             self.forgive(key);
         } else {
@@ -368,7 +367,7 @@ impl Engine {
     /// Hands the first level of a granted hold to its waiter.
     fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, token: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some(cell) = hold.cell.clone() else { return };
+        let Some(cell) = hold.cell().cloned() else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
         self.note_max_hold(id);
@@ -530,7 +529,7 @@ impl Engine {
             Some(hold) => {
                 let reason = match hold.state {
                     State::Lost(reason) => Some(reason),
-                    _ => hold.cell.as_ref().and_then(|cell| cell.loss()),
+                    _ => hold.cell().and_then(|cell| cell.loss()),
                 };
                 let reason = reason.unwrap_or(LossReason::ClientShutdown);
                 Error::Lost { name: hold.lock.to_string(), reason }

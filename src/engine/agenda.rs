@@ -34,7 +34,9 @@ impl Agenda {
         if self.others.remove(&(at, id)) {
             return;
         }
-        let Ok(place) = self.line.binary_search_by_key(&(at, id), |(at, id)| (*at, id & !GONE)) else { return };
+        let Ok(place) = self.line.binary_search_by_key(&(at, id), |(at, id)| (*at, id & !GONE)) else {
+            return;
+        };
         if let Some((_, id)) = self.line.get_mut(place) {
             self.gone += usize::from(*id & GONE == 0);
             *id |= GONE;

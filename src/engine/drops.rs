@@ -70,7 +70,7 @@ impl Engine {
     pub(super) fn release_wanted(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let queued = |id: &u64| self.drops.queued.contains(id);
-        let Some(id) = name.holds.iter().copied().find(queued) else { return };
+        let Some(id) = name.holds().find(queued) else { return };
         self.drops.queued.retain(|other| *other != id);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = None;

@@ -88,7 +88,7 @@ pub(crate) struct Level {
     pub(crate) picked_up: bool,
 }
 
-/// The ends that `max_hold` sets to a hold. Most holds have none, and then it takes no memory.
+/// The ends that `max_hold` sets to a hold.
 #[derive(Debug)]
 struct Ends {
     /// What counts.
@@ -139,7 +139,10 @@ pub(crate) struct Unlock {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Sending {
     Acquire,
-    Reenter { request: RequestId, abandoned: bool },
+    Reenter {
+        request: RequestId,
+        abandoned: bool,
+    },
     /// For those who are among the errands.
     LowerCount,
     Release,
@@ -168,7 +171,7 @@ static NO_RELEASE: Release = Release {
     last_failure: None,
 };
 
-/// What a hold still has to do: most of its time nothing, and then it takes no memory.
+/// What a hold still has to do, and the ends that it has: most of its time nothing, and then it takes no memory.
 #[derive(Debug, Default)]
 pub(crate) struct Errands {
     pub(crate) todo: VecDeque<Todo>,
@@ -179,13 +182,25 @@ pub(crate) struct Errands {
     pub(crate) release: Release,
     /// What its re-entries have met since one was answered.
     pub(crate) trouble: Option<Box<Trouble>>,
+    ends: Option<Box<Ends>>,
 }
 
 impl Errands {
     fn is_empty(&self) -> bool {
-        let Self { todo, lowering, verifying, release, trouble } = self;
-        todo.is_empty() && lowering.is_empty() && verifying.is_empty() && trouble.is_none() && *release == NO_RELEASE
+        let Self { todo, lowering, verifying, release, trouble, ends } = self;
+        let nobody_waits = todo.is_empty() && lowering.is_empty() && verifying.is_empty();
+        nobody_waits && *release == NO_RELEASE && trouble.is_none() && ends.is_none()
     }
+}
+
+/// Who has a hold.
+#[derive(Debug)]
+enum Whose {
+    /// Its caller has gone before the grant came.
+    Nobodys,
+    /// The grant of an attempt is for this one.
+    Wanted(RequestId),
+    Granted(Arc<HoldCell>),
 }
 
 /// One acquisition of a lock by one owner.
@@ -196,9 +211,7 @@ pub(crate) struct Hold {
     pub(crate) lock: LockName,
     pub(crate) owner: OwnerKey,
     pub(crate) state: State,
-    pub(crate) cell: Option<Arc<HoldCell>>,
-    /// Who gets the grant of an attempt; `None` once that caller has gone.
-    pub(crate) taker: Option<RequestId>,
+    whose: Whose,
     pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) sending: Option<Sending>,
     /// A renewal of it is on the wire.
@@ -206,7 +219,6 @@ pub(crate) struct Hold {
     /// The registry's: when it is next looked at, or never.
     pub(crate) renewal_due: Moment,
     errands: Option<Box<Errands>>,
-    ends: Option<Box<Ends>>,
     /// When the command that was granted was sent: `max_hold` counts from here.
     pub(crate) begun: Moment,
     /// When the last confirmed acquire or renewal was sent, and the TTL it set.
@@ -246,14 +258,12 @@ impl Hold {
             lock,
             owner,
             state: State::Acquiring,
-            cell: None,
-            taker: None,
+            whose: Whose::Nobodys,
             levels: SmallVec::new(),
             sending: None,
             renewing: false,
             renewal_due: Moment::NEVER,
             errands: None,
-            ends: None,
             begun: Moment::ZERO,
             confirmed_at: Moment::ZERO,
             ttl: lease,
@@ -274,13 +284,42 @@ impl Hold {
         match self.state.next(input) {
             Some(next) => {
                 self.state = next;
-                if let Some(cell) = &self.cell {
+                if let Some(cell) = self.cell() {
                     cell.set_suspect(next == State::Suspect);
                 }
                 true
             }
             None => false,
         }
+    }
+
+    /// What its callers see; `None` before it was granted.
+    pub(crate) fn cell(&self) -> Option<&Arc<HoldCell>> {
+        match &self.whose {
+            Whose::Granted(cell) => Some(cell),
+            Whose::Nobodys | Whose::Wanted(_) => None,
+        }
+    }
+
+    /// Who gets the grant of an attempt; `None` once that caller has gone.
+    pub(crate) fn taker(&self) -> Option<RequestId> {
+        match self.whose {
+            Whose::Wanted(request) => Some(request),
+            Whose::Nobodys | Whose::Granted(_) => None,
+        }
+    }
+
+    /// Before it is granted.
+    pub(crate) fn set_taker(&mut self, taker: Option<RequestId>) {
+        debug_assert!(self.cell().is_none());
+        self.whose = taker.map_or(Whose::Nobodys, Whose::Wanted);
+    }
+
+    /// Gives back who is to have it.
+    pub(crate) fn grant(&mut self, cell: Arc<HoldCell>) -> Option<RequestId> {
+        let taker = self.taker();
+        self.whose = Whose::Granted(cell);
+        taker
     }
 
     /// What it has to do, to be added to.
@@ -377,13 +416,22 @@ impl Hold {
 
     /// The end that `max_hold` sets.
     pub(crate) fn max_end(&self) -> Option<Moment> {
-        self.ends.as_ref().map(|ends| ends.nearest)
+        Some(self.errands.as_ref()?.ends.as_ref()?.nearest)
     }
 
     /// The end that the first level is to have.
     pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
         let new = |nearest| Box::new(Ends { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
-        self.ends = end.map(new);
+        match end {
+            Some(end) => self.errands().ends = Some(new(end)),
+            None => {
+                self.known_errands().map(|errands| errands.ends.take());
+            }
+        }
+    }
+
+    fn known_ends(&mut self) -> Option<&mut Ends> {
+        self.errands.as_mut()?.ends.as_deref_mut()
     }
 
     /// As soon as it is time: nobody asks the server now.
@@ -415,7 +463,7 @@ impl Hold {
 
     /// Adds or removes levels through here, so that callers see the count.
     pub(crate) fn show_count(&self) {
-        if let Some(cell) = &self.cell {
+        if let Some(cell) = self.cell() {
             cell.set_count(self.count());
         }
     }
@@ -424,12 +472,11 @@ impl Hold {
     pub(crate) fn add_level(&mut self, request: RequestId, watched: bool, end: Option<Moment>) {
         self.levels.push(Level { request, watched, picked_up: false });
         if let Some(end) = end {
-            let nearest = self.max_end().map_or(end, |known| known.min(end));
-            if self.ends.is_none() {
-                self.set_max_end(Some(nearest));
+            if self.max_end().is_none() {
+                self.set_max_end(Some(end));
             }
-            if let Some(ends) = &mut self.ends {
-                ends.nearest = nearest;
+            if let Some(ends) = self.known_ends() {
+                ends.nearest = ends.nearest.min(end);
                 ends.of_levels.push((request, end));
             }
         }
@@ -438,15 +485,15 @@ impl Hold {
 
     /// A level that nobody has taken sets no end. True: the hold may last longer than before.
     pub(crate) fn forget_end(&mut self, level: RequestId, now: Moment) -> bool {
-        let Some(nearest) = self.ends.as_mut().and_then(|ends| ends.forget(level)) else { return false };
+        let Some(nearest) = self.known_ends().and_then(|ends| ends.forget(level)) else { return false };
         if !self.state.is_live() {
             return false;
         }
         if nearest == Moment::NEVER {
-            self.ends = None;
+            self.set_max_end(None);
         }
         self.at_its_end = false;
-        if let Some(cell) = &self.cell {
+        if let Some(cell) = self.cell() {
             cell.set_expiry_means(LossReason::Expired);
             cell.extend(now, self.confirmed_at.plus(self.ttl.validity()).min(nearest));
         }
@@ -457,7 +504,7 @@ impl Hold {
     pub(crate) fn remove_level(&mut self, request: RequestId) -> Option<Level> {
         let at = self.levels.iter().rposition(|level| level.request == request)?;
         let level = self.levels.remove(at);
-        if let Some(ends) = &mut self.ends {
+        if let Some(ends) = self.known_ends() {
             ends.give_up(request);
         }
         self.show_count();
@@ -465,7 +512,7 @@ impl Hold {
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
-        self.cell.as_ref().map_or(Moment::ZERO, |cell| cell.valid_until())
+        self.cell().map_or(Moment::ZERO, |cell| cell.valid_until())
     }
 
     /// A lease cut to what `max_hold` leaves: (deadline of the attempt, TTL to send).

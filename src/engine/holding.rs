@@ -12,9 +12,9 @@ use crate::engine::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
+use crate::engine::hold::Errands;
 use crate::engine::hold::Hold;
 use crate::engine::hold::Input;
-use crate::engine::hold::Errands;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
@@ -305,7 +305,7 @@ impl Engine {
         if lease >= self.config.lease {
             hold.renewed_at = hold.renewed_at.max(sent);
         }
-        let Some(cell) = hold.cell.clone() else { return };
+        let Some(cell) = hold.cell().cloned() else { return };
         self.note_max_hold(id);
         add(&self.counters.reentries, 1);
         self.answer(request, Answer::Granted(cell));
@@ -389,7 +389,7 @@ impl Engine {
     /// False: its time was over before, and the hold is lost. Else its clock is to be set.
     pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(&id) else { return false };
-        let Some(cell) = hold.cell.clone() else { return false };
+        let Some(cell) = hold.cell().cloned() else { return false };
         let until = sent.plus(lease.validity()).min(hold.max_end().unwrap_or(Moment::NEVER));
         let before = cell.valid_until();
         if !cell.extend(self.now, until) {
@@ -411,7 +411,7 @@ impl Engine {
     pub(super) fn note_max_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let slow = 10 * self.servers.round_trip(&hold.lock);
-        let (Some(cell), Some(end)) = (hold.cell.clone(), hold.max_end()) else { return };
+        let (Some(cell), Some(end)) = (hold.cell().cloned(), hold.max_end()) else { return };
         cell.cap(end);
         // A renewal stays short of the end by its margin and by what its attempt may take.
         let gap = hold.gap_to_max_end().unwrap_or_default();
@@ -447,7 +447,7 @@ impl Engine {
     /// Loses a hold whose time is over; doubts one that was not confirmed for half a lease.
     pub(super) fn check_validity(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let Some(cell) = hold.cell.clone() else { return };
+        let Some(cell) = hold.cell().cloned() else { return };
         if !hold.state.is_live() {
             return;
         }
@@ -503,7 +503,7 @@ impl Engine {
     /// Ends a live hold. The name's contender is woken: for this client the lock may be free.
     pub(super) fn lose(&mut self, id: u64, reason: LossReason) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Some(cell) = hold.cell.clone() else { return };
+        let Some(cell) = hold.cell().cloned() else { return };
         if !hold.state.is_live() {
             return;
         }

@@ -1,6 +1,7 @@
 //! The waiters of a name. The first of them is the contender; what it has to do belongs to the name, so that the role
 //! passes on with everything that is pending when it leaves.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::OnceLock;
@@ -102,8 +103,8 @@ impl Trouble {
 pub(crate) struct Name {
     pub(crate) id: u64,
     pub(crate) lock: LockName,
-    /// Holds of this name that are not gone.
-    pub(crate) holds: SmallVec<[u64; 2]>,
+    /// The oldest hold of this name that is not gone.
+    hold: Option<NonZeroU64>,
     /// The last publish or fresh grant.
     published_at: Moment,
     contest: Option<Box<Contest>>,
@@ -117,6 +118,8 @@ pub(crate) struct Contest {
     channel: OnceLock<Arc<str>>,
     /// Since the last publish or fresh grant.
     hand_offs: u32,
+    /// Further holds that are not gone, in the order in which they came.
+    later_holds: SmallVec<[u64; 2]>,
     queue: Line,
     next_ticket: u64,
     /// How many of the queue are `try_lock`s.
@@ -196,6 +199,7 @@ impl Contest {
         Self {
             channel: OnceLock::new(),
             hand_offs: 0,
+            later_holds: SmallVec::new(),
             queue: Line::default(),
             next_ticket: 0,
             once: 0,
@@ -232,7 +236,7 @@ impl Contest {
         let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
         let waits = self.not_before.max(self.matters_until()).max(turn) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
-        self.queue.is_empty() && self.hand_offs == 0 && !waits && !failing
+        self.queue.is_empty() && self.later_holds.is_empty() && self.hand_offs == 0 && !waits && !failing
     }
 }
 
@@ -246,12 +250,32 @@ impl Record for Name {
 
 impl Name {
     pub(crate) fn new(id: u64, lock: LockName) -> Self {
-        Self {
-            id,
-            lock,
-            holds: SmallVec::new(),
-            published_at: Moment::ZERO,
-            contest: None,
+        Self { id, lock, hold: None, published_at: Moment::ZERO, contest: None }
+    }
+
+    /// Its holds that are not gone, the oldest first.
+    pub(crate) fn holds(&self) -> impl Iterator<Item = u64> + '_ {
+        self.hold.map(NonZeroU64::get).into_iter().chain(self.contest().later_holds.iter().copied())
+    }
+
+    pub(crate) fn add_hold(&mut self, id: u64) {
+        if self.hold.is_none() {
+            self.hold = NonZeroU64::new(id);
+        } else {
+            self.contest_mut().later_holds.push(id);
+        }
+    }
+
+    pub(crate) fn remove_hold(&mut self, id: u64) {
+        let was_oldest = self.hold.is_some_and(|oldest| oldest.get() == id);
+        if was_oldest {
+            self.hold = None;
+        }
+        let Some(Contest { later_holds, .. }) = self.known_contest() else { return };
+        if was_oldest && !later_holds.is_empty() {
+            self.hold = NonZeroU64::new(later_holds.remove(0));
+        } else {
+            later_holds.retain(|other| *other != id);
         }
     }
 
@@ -480,7 +504,7 @@ impl Name {
 
     pub(crate) fn is_idle(&self) -> bool {
         let contest = self.contest();
-        contest.queue.is_empty() && self.holds.is_empty() && contest.dead.is_empty()
+        contest.queue.is_empty() && self.hold.is_none() && contest.dead.is_empty()
     }
 }
 
@@ -640,7 +664,8 @@ mod tests {
         name.contest_mut().must_try = None;
         name.contest_mut().turns = Turns { left: 1, end: Moment(10), heard: 5, ..Turns::default() };
         assert!(calms(&mut name), "what is over is over");
-        let matter: [fn(&mut Contest); 7] = [
+        let matter: [fn(&mut Contest); 8] = [
+            |contest| contest.later_holds.push(7),
             |contest| contest.hand_offs = 1,
             |contest| contest.not_before = Moment(11),
             |contest| contest.others_turn = Moment(11),
@@ -654,6 +679,23 @@ mod tests {
             assert!(!calms(&mut name), "{number}");
             name.contest = None;
         }
+    }
+
+    #[test]
+    fn its_holds_are_in_the_order_in_which_they_came() {
+        let mut name = name();
+        let holds = |name: &Name| name.holds().collect::<Vec<_>>();
+        [4, 2, 9].into_iter().for_each(|id| name.add_hold(id));
+        assert_eq!(holds(&name), [4, 2, 9]);
+        name.remove_hold(2);
+        name.add_hold(3);
+        assert_eq!(holds(&name), [4, 9, 3]);
+        name.remove_hold(4);
+        assert_eq!(holds(&name), [9, 3]);
+        [7, 3, 9].into_iter().for_each(|id| name.remove_hold(id));
+        assert!(holds(&name).is_empty() && name.is_idle());
+        name.add_hold(5);
+        assert_eq!((holds(&name), name.is_idle()), (vec![5], false));
     }
 
     #[test]

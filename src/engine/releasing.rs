@@ -62,7 +62,7 @@ impl Engine {
         }
         let (key, owner, lock) = (hold.name, hold.owner, hold.lock.clone());
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
-        if let Some(cell) = &hold.cell {
+        if let Some(cell) = hold.cell() {
             if cell.loss().is_none() {
                 cell.release();
             }
@@ -306,7 +306,7 @@ impl Engine {
                 LossReason::ServerLostData
             }
             (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
-                hold.cell.as_ref().map_or(LossReason::Expired, |cell| cell.expiry())
+                hold.cell().map_or(LossReason::Expired, |cell| cell.expiry())
             }
             (false, true) => LossReason::Removed,
         };

@@ -52,7 +52,6 @@ impl Engine {
         }
     }
 
-
     /// Asks the server about a hold now; extends it if it is watched.
     pub(super) fn verify_now(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };

@@ -347,7 +347,7 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         match hold.state {
             State::Held | State::Suspect => {
-                if let Some(cell) = &hold.cell {
+                if let Some(cell) = hold.cell() {
                     cell.lose(LossReason::ClientShutdown);
                 }
                 add(&self.counters.losses, 1);
@@ -375,7 +375,7 @@ impl Engine {
     /// Nobody renews them from here on: whoever believes in one hears of it.
     pub(crate) fn end_holds(&self) {
         let live = self.holds.unordered().filter(|hold| hold.state.is_live());
-        for cell in live.filter_map(|hold| hold.cell.as_ref()) {
+        for cell in live.filter_map(|hold| hold.cell()) {
             cell.lose(LossReason::ClientShutdown);
         }
     }

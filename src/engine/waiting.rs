@@ -75,8 +75,7 @@ impl Engine {
 
     /// The hold of an owner under a name, other than one that is only being attempted.
     fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
-        let holds = &self.names.get(&name)?.holds;
-        holds.iter().copied().find(|id| {
+        self.names.get(&name)?.holds().find(|id| {
             self.holds.get(id).is_some_and(|hold| {
                 let lost = matches!(hold.state, State::Lost(_)) && !hold.levels.is_empty();
                 hold.owner == owner && (hold.state.is_live() || lost)
@@ -243,9 +242,9 @@ impl Engine {
     /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
         let Some(name) = self.names.get(&waiter.name) else { return };
-        let attempt = name.holds.iter().copied().find(|id| {
+        let attempt = name.holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker == Some(request))
+            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker() == Some(request))
         });
         let follower = if name.has_owner(waiter.owner) {
             name.waiters().find(|other| self.waiters[other].owner == waiter.owner)
@@ -265,8 +264,8 @@ impl Engine {
             next.lease == waiter.lease && next.max_hold == waiter.max_hold
         });
         let Some(hold) = self.holds.get_mut(&attempt) else { return };
-        hold.taker = heir;
-        if hold.taker.is_none() && hold.sending.is_none() {
+        hold.set_taker(heir);
+        if hold.taker().is_none() && hold.sending.is_none() {
             self.drop_hold(attempt);
         }
     }
