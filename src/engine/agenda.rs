@@ -142,12 +142,15 @@ mod tests {
 
     #[test]
     fn what_comes_and_goes_leaves_nothing() {
-        let mut agenda = Agenda::default();
-        agenda.insert(Moment(1), 1);
-        for id in 2..100_000 {
-            agenda.insert(Moment(id), id);
-            agenda.remove(Moment(id - 1), id - 1);
+        for stays in [0, 1] {
+            let mut agenda = Agenda::default();
+            (0..=stays).for_each(|id| agenda.insert(Moment(id), id));
+            for id in stays + 1..100_000 {
+                agenda.insert(Moment(id), id);
+                agenda.remove(Moment(id - 1), id - 1);
+            }
+            assert_eq!(agenda.len() as u64, 1 + stays);
+            assert!(agenda.line.capacity() <= 4 * FEW, "{}", agenda.line.capacity());
         }
-        assert!(agenda.line.capacity() <= 4 * FEW, "{}", agenda.line.capacity());
     }
 }

@@ -322,6 +322,30 @@ fn the_next_hold_of_an_owner_stays_known_when_the_one_before_ends() {
 }
 
 #[test]
+fn the_next_hold_of_an_owner_stays_known_when_a_lost_one_is_forgotten() {
+    let mut hand = Hand::new();
+    let fixed = Lease::Fixed(lease(10));
+    let (outer, first) = hand.taken(1, fixed, None);
+    let inner = hand.want(1, fixed, Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    hand.event(Event::Release { hold: first.id, level: inner, request: None });
+    let (lowering, _) = hand.take("release");
+    hand.pass(11 * SECOND);
+    assert_eq!(first.loss(), Some(LossReason::Expired));
+    hand.event(Event::Release { hold: first.id, level: outer, request: None });
+    let again = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(9));
+    let cell = hand.granted(again);
+    hand.done(lowering, Body::Release(Released::Gone));
+    assert!(hand.engine.holds.get(&first.id).is_none());
+    let key = (LockName::new("n").unwrap(), OwnerKey::from_test(1));
+    assert_eq!(hand.directory.get(&key).map(|cell| cell.id), Some(cell.id));
+}
+
+#[test]
 fn an_unlock_without_a_link_ends_with_the_lease() {
     let mut hand = Hand::new();
     let (level, cell) = hand.taken(1, Lease::Fixed(lease(10)), None);
