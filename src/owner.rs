@@ -68,7 +68,7 @@ impl OwnerKey {
         Self::Once(next())
     }
 
-    /// Whether somebody can be this owner again, and ask what it holds.
+    /// Whether the same owner can want another level, or ask what it holds. A mutex acquisition is its only one.
     pub(crate) fn comes_back(&self) -> bool {
         !matches!(self, Self::Once(_))
     }

@@ -219,7 +219,7 @@ pub(crate) struct Hold {
     /// The registry's: when it is next looked at, or never.
     pub(crate) renewal_due: Moment,
     errands: Option<Box<Errands>>,
-    /// When the command that was granted was sent: `max_hold` counts from here.
+    /// When the command that was granted was sent: `max_hold` counts from here, and how long it has been held.
     pub(crate) begun: Moment,
     /// When the last confirmed acquire or renewal was sent, and the TTL it set.
     pub(crate) confirmed_at: Moment,
@@ -327,7 +327,7 @@ impl Hold {
         self.errands.get_or_insert_default()
     }
 
-    /// What it has to do, if anything.
+    /// What it has to do, to be changed where there is something.
     pub(crate) fn known_errands(&mut self) -> Option<&mut Errands> {
         self.errands.as_deref_mut()
     }

@@ -110,8 +110,8 @@ pub(crate) struct Name {
     contest: Option<Box<Contest>>,
 }
 
-/// What a name is to its waiters. It takes no memory while nobody waits and nothing that happened matters to the next:
-/// then it is as new.
+/// What a name is to its waiters, and what only a name with a past has. It takes no memory while nobody waits and nothing
+/// that happened matters to the next: then it is as new.
 #[derive(Debug)]
 pub(crate) struct Contest {
     /// Spelled out when it is first needed.

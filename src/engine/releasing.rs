@@ -18,6 +18,7 @@ use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::ANY;
+use crate::engine::queue::Name;
 use crate::engine::queue::Place;
 use crate::engine::queue::Turn;
 use crate::engine::timers::TimerKey;
@@ -243,7 +244,7 @@ impl Engine {
     /// Others were told: they get their turn before our contender tries.
     fn note_published(&mut self, key: u64, receivers: Option<u64>) {
         let Some(name) = self.names.get(&key) else { return };
-        let listens = name.known_channel().is_some_and(|channel| self.wakeups.is_confirmed(&channel));
+        let listens = self.hears_releases(name, receivers);
         let ourselves = u64::from(listens);
         let mut turn = Turn::of(self.usual_turn(&name.lock));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
@@ -273,6 +274,16 @@ impl Engine {
             name.let_others(now, messages, second, listens, turn);
         }
         self.wake(key);
+    }
+
+    /// Whether this client was one of those who were told. It may listen to the channel for another name.
+    fn hears_releases(&self, name: &Name, receivers: Option<u64>) -> bool {
+        // Where nobody heard it and nobody waited, the channel is not worth spelling.
+        let channel = name.known_channel().or_else(|| {
+            let somebody = receivers.is_some_and(|count| count > 0);
+            somebody.then(|| name.channel(self.config.profile))
+        });
+        channel.is_some_and(|channel| self.wakeups.is_confirmed(&channel))
     }
 
     /// How long the lock may be free for others from now on.

@@ -79,7 +79,7 @@ impl Renewals {
         self.due.next()
     }
 
-    /// Takes the holds that are due by then. Each is to be lined up.
+    /// Takes the holds that are due by then. Each is to be lined up before anything else is done.
     pub(crate) fn take_due(&mut self, until: Moment) -> Vec<u64> {
         std::iter::from_fn(|| self.due.pop(until)).collect()
     }

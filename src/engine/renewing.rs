@@ -91,11 +91,14 @@ impl Engine {
             return;
         }
         let soon = self.now.plus(self.config.lease.duration() / 60);
-        for id in self.renewals.take_due(soon) {
-            if let Some(hold) = self.holds.get_mut(&id) {
+        let due = self.renewals.take_due(soon);
+        for id in &due {
+            if let Some(hold) = self.holds.get_mut(id) {
                 self.renewals.line_up(hold, self.servers.id_of(&hold.lock));
-                self.check_validity(id);
             }
+        }
+        for id in due {
+            self.check_validity(id);
         }
     }
 

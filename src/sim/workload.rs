@@ -151,7 +151,7 @@ impl World {
         } else {
             self.draw_acquire(client, task, &name)
         };
-        let owner = self.clients[client].tasks[task].owner;
+        let owner = self.draw_owner(client, task);
         let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold };
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
@@ -163,6 +163,13 @@ impl World {
             let wait = self.chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::Cancel(task, request));
         }
+    }
+
+    /// The first task of each client locks as a mutex does half of the time.
+    fn draw_owner(&mut self, client: usize, task: usize) -> OwnerKey {
+        let Task { owner, steps, .. } = self.clients[client].tasks[task];
+        let as_mutex = task == 0 && self.chance.permille(500);
+        if as_mutex { OwnerKey::Once(steps) } else { owner }
     }
 
     fn draw_crowd_wait(&mut self, client: usize, task: usize) -> Wait {
@@ -185,7 +192,7 @@ impl World {
         let lease_us = self.plan.lease_us();
         let wait = if self.chance.permille(self.plan.try_lock) {
             Wait::Once
-        } else if self.chance.permille(400) || self.holds_another(client, task, name) {
+        } else if self.chance.permille(400) || self.may_block_itself(client, task, name) {
             let wait = self.chance.time(1, 2 * lease_us);
             Wait::For(if self.chance.permille(50) { Duration::ZERO } else { wait })
         } else {
@@ -205,9 +212,9 @@ impl World {
         (wait, lease, max_hold)
     }
 
-    /// Whoever waits without a limit for one lock while it has another may wait forever.
-    fn holds_another(&self, client: usize, task: usize, name: &LockName) -> bool {
-        self.clients[client].tasks[task].guards.iter().any(|guard| guard.cell.name != *name)
+    /// Whoever waits without a limit for one lock while it has another may wait forever, and a mutex for itself.
+    fn may_block_itself(&self, client: usize, task: usize, name: &LockName) -> bool {
+        self.clients[client].tasks[task].guards.iter().any(|guard| task == 0 || guard.cell.name != *name)
     }
 
     /// Any level of any hold.

@@ -293,6 +293,17 @@ fn names_that_share_a_channel() {
     hand.pass(Duration::from_secs(2));
     hand.is_open(first);
     assert!(hand.unsubscribed.is_empty(), "{:?}", hand.unsubscribed);
+    // The one who is told of a release is this client itself, so that nobody needs to be let go first.
+    let third = hand.want_name("{x}", 3, Lease::Watched(lease(30)), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    let cell = hand.granted(third);
+    hand.release(&cell, third);
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::Freed { receivers: Some(1) }));
+    let fourth = hand.want_name("{x}", 4, Lease::Watched(lease(30)), Wait::Forever, None);
+    hand.take("acquire");
+    hand.is_open(fourth);
 }
 
 #[test]
