@@ -82,6 +82,11 @@ pub(crate) trait Backend: Send {
     /// The next thing that happened.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent>;
 
+    /// Whether the runtime around it is one with sockets.
+    fn has_sockets(&self) -> bool {
+        false
+    }
+
     /// Looks, without waiting, whether something came that the runtime has not told of yet, and says so: then there is a reason
     /// to poll.
     fn looks_for_more(&mut self) -> bool {

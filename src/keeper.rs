@@ -11,6 +11,7 @@
 
 mod alarm;
 mod desk;
+mod last;
 mod mailbox;
 mod seat;
 mod shared;

@@ -332,6 +332,10 @@ impl Backend for RedisBackend {
         event
     }
 
+    fn has_sockets(&self) -> bool {
+        true
+    }
+
     fn looks_for_more(&mut self) -> bool {
         self.calls.read_ahead()
     }

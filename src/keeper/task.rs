@@ -49,6 +49,7 @@ use super::Message;
 use super::Setup;
 use super::alarm::Alarm;
 use super::desk::Desk;
+use super::last::Last;
 use super::mailbox::Inbox;
 use super::shared::Left;
 use super::watch::Distance;
@@ -107,6 +108,8 @@ pub(super) struct Task {
     /// Callers were woken in this turn.
     woke: bool,
     distance: Distance,
+    /// What has it polled behind the other tasks of its thread.
+    behind: Last,
     /// For the answer to what others wait for.
     for_answers: Watch,
     /// For the release of a lock that was just passed on.
@@ -185,9 +188,11 @@ impl Task {
     ) -> Self {
         let here = keeper == Keeper::Current;
         let watch = Watch::new();
+        let backend = (setup.backend)();
         Self {
             engine: Engine::new(setup.config, directory, counters),
-            backend: (setup.backend)(),
+            behind: Last::new(here && backend.has_sockets()),
+            backend,
             messages,
             clock: setup.clock,
             address: setup.address,
@@ -249,7 +254,7 @@ impl Task {
         let mut polled = Poll::Pending;
         if defers {
             if self.deferred == 0 {
-                behind_others(cx);
+                self.behind.come(cx);
             }
             self.deferred += 1;
         } else {
@@ -280,6 +285,7 @@ impl Task {
     /// For its own future.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.at_work = true;
+        self.behind.note_poll(cx);
         let polled = self.take_turns(cx);
         self.at_work = false;
         polled
@@ -302,7 +308,7 @@ impl Task {
                 return Poll::Pending;
             }
         }
-        behind_others(cx);
+        self.behind.come(cx);
         Poll::Pending
     }
 
@@ -318,7 +324,7 @@ impl Task {
         let goes_on = std::mem::take(&mut self.goes_on);
         drop(last);
         if self.desk.has_who_goes_last() {
-            behind_others(cx);
+            self.behind.come(cx);
         }
         self.wake_answered(goes_on.then(|| cx.waker()));
         let woke = std::mem::take(&mut self.woke);
@@ -338,7 +344,7 @@ impl Task {
     fn come_last(&mut self, cx: &mut Context<'_>) {
         if self.is_awaited() && self.for_answers.is_due() {
             self.last = true;
-            behind_others(cx);
+            self.behind.come(cx);
         }
     }
 
@@ -688,13 +694,6 @@ fn passed_on_by(command: &Command) -> Option<&LockName> {
 /// Whether somebody else has it now.
 fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
     matches!(outcome, Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { .. }), .. }))
-}
-
-/// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.
-///
-/// Tokio has no other name for that: whom it wakes at once runs next.
-fn behind_others(cx: &mut Context<'_>) {
-    let _ = pin!(tokio::task::yield_now()).poll(cx);
 }
 
 impl Drop for Task {

@@ -402,6 +402,10 @@ impl Backend for ClusterBackend {
         }
     }
 
+    fn has_sockets(&self) -> bool {
+        true
+    }
+
     fn looks_for_more(&mut self) -> bool {
         self.nodes.values_mut().any(|node| node.backend.looks_for_more())
     }
