@@ -252,9 +252,9 @@ impl Engine {
         !self.holds.is_empty()
     }
 
-    /// Whether somebody here waits for it.
-    pub(crate) fn has_waiters(&self, lock: &LockName) -> bool {
-        self.names.id_of(lock).and_then(|key| self.names.get(&key)).is_some_and(|name| name.has_waiters())
+    /// How many here wait for it.
+    pub(crate) fn waiters_for(&self, lock: &LockName) -> usize {
+        self.names.id_of(lock).and_then(|key| self.names.get(&key)).map_or(0, |name| name.len())
     }
 
     /// Nothing is remembered of what is over.

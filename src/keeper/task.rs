@@ -352,7 +352,17 @@ impl Task {
     /// threads than this, they need its core.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
-        self.distance.is_near() && (much || self.sent.values().any(|command| passed_on_by(command).is_some()))
+        self.distance.is_near() && (much || self.sent.values().any(|command| self.is_waited_for(command)))
+    }
+
+    fn is_waited_for(&self, command: &Command) -> bool {
+        match command {
+            Command::HandOff { .. } => true,
+            Command::Release { name, .. } => self.sent.len() < FEW && self.engine.waiters_for(name) > 0,
+            // One of them asks.
+            Command::Acquire { name, .. } => self.sent.len() < FEW && self.engine.waiters_for(name) > 1,
+            _ => false,
+        }
     }
 
     fn show_distance(&mut self) {
@@ -560,7 +570,7 @@ impl Task {
         };
         self.handle(now, event);
         // Without others who wait for it, the next holder could pass it on to nobody else.
-        if passed_on.is_some_and(|name| self.engine.has_waiters(&name)) {
+        if passed_on.is_some_and(|name| self.engine.waiters_for(&name) > 0) {
             self.let_next_holder_go_first(now);
         }
     }

@@ -10,11 +10,15 @@ use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::backend::woken::Woken;
+use crate::engine::event::Acquire;
+use crate::engine::event::Wait;
 use crate::keeper::mailbox::Mailbox;
 use crate::keeper::mailbox::mailbox;
 use crate::keeper::tests::Nowhere;
 use crate::keeper::tests::setup;
+use crate::lease::Lease;
 use crate::lease::LeaseMs;
+use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::ServerTime;
 use crate::slot::slot;
@@ -87,6 +91,30 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
     for keeper in [Keeper::Current, Keeper::Thread] {
         assert_eq!(looks(keeper, vec![], 2), [false; 2]);
         assert_eq!(looks(keeper, vec![Command::Ping; BUSY - 1], 2), [false; 2]);
+    }
+}
+
+#[tokio::test]
+async fn answers_that_others_here_wait_for_are_looked_for() {
+    let name = LockName::new("passed-on").unwrap();
+    let lease = LeaseMs::checked("lease", Duration::from_secs(1)).unwrap();
+    let (field, count) = ("c:1".to_owned(), 1);
+    let announce = Announce { channel: "channel".into(), sharded: false };
+    let not_after = ServerTime(1);
+    let acquire = Command::Acquire { name: name.clone(), field: field.clone(), count, lease, not_after };
+    let release = Command::Release { name: name.clone(), field, count, announce };
+    for (command, enough) in [(acquire, 2), (release, 1)] {
+        let (mut task, _) = task(Keeper::Current);
+        task.sent.insert(OpId(1), command);
+        for number in 0..3 {
+            assert_eq!(task.is_awaited(), number >= enough, "{number} wait");
+            let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
+            let (name, lease) = (name.clone(), Lease::Watched(lease));
+            let acquire = Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None };
+            task.handle(Moment::NEVER, Event::Acquire(acquire));
+        }
+        (2..=FEW as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        assert!(!task.is_awaited(), "there is more to do than that");
     }
 }
 
