@@ -4,6 +4,7 @@
 //! (`Backend::gather`). Woken for each message, a keeper with a thread of its own would look, and sleep again.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Context;
@@ -18,7 +19,11 @@ use super::Message;
 
 pub(super) fn mailbox() -> (Mailbox, Inbox) {
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-    let hush = Arc::new(Hush { left: AtomicUsize::new(0), keeper: AtomicWaker::new() });
+    let hush = Arc::new(Hush {
+        left: AtomicUsize::new(0),
+        keeper: AtomicWaker::new(),
+        busy: AtomicBool::new(false),
+    });
     (Mailbox { sender, hush: Arc::clone(&hush) }, Inbox { receiver, hush, hushed: None })
 }
 
@@ -30,6 +35,11 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
+    /// Whether what callers ask for is to be left here, and not done by them.
+    pub(super) fn is_busy(&self) -> bool {
+        self.hush.busy.load(Ordering::Relaxed)
+    }
+
     /// A keeper that is gone drops the message; a ticket dropped with it answers `Closed`.
     pub(super) fn send(&self, message: Message) {
         let _ = self.sender.send(message);
@@ -54,6 +64,11 @@ impl Inbox {
             self.hush.end();
         }
         self.hushed = messages;
+    }
+
+    /// Tells callers whether they are to leave here what they ask for.
+    pub(super) fn tell_busy(&self, busy: bool) {
+        self.hush.busy.store(busy, Ordering::Relaxed);
     }
 
     pub(super) fn is_hushed(&self) -> bool {
@@ -92,6 +107,8 @@ struct Hush {
     /// The last of so many wakes the keeper, none before it. Zero: each wakes whoever waits for it.
     left: AtomicUsize,
     keeper: AtomicWaker,
+    /// Callers are to leave to the keeper what they ask for.
+    busy: AtomicBool,
 }
 
 impl Hush {

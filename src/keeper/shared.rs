@@ -145,7 +145,7 @@ impl Shared {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();
         let mut message = Some(message(request, ticket));
-        if let Some(at_once) = &self.at_once {
+        if let Some(at_once) = self.at_once.as_ref().filter(|_| !self.mailbox.is_busy()) {
             at_once(&mut message);
         }
         if let Some(message) = message {

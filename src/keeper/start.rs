@@ -24,6 +24,7 @@ use super::Shared;
 use super::mailbox::mailbox;
 use super::seat::Seat;
 use super::shared::AtOnce;
+use super::task::Farewell;
 use super::task::Task;
 
 /// What blocks a thread of the keeper's runtime cannot be ended; its end is waited for this long.
@@ -61,7 +62,7 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let make = move || Task::new(setup, messages, holds, numbers, unreleased, keeper);
     let (thread, at_once) = match keeper {
-        Keeper::Thread => (Some(on_a_thread(make)?), None),
+        Keeper::Thread => on_a_thread(make).map(|(thread, at_once)| (Some(thread), Some(at_once)))?,
         Keeper::Current => (None, on_this_runtime(make, clock)?),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
@@ -80,7 +81,8 @@ fn on_this_runtime(
         return Ok(None);
     }
     let seat = Arc::new(Seat::new());
-    runtime.spawn(Seated(Arc::clone(&seat)).run(make));
+    let seated = Seated(Arc::clone(&seat)).run(make);
+    runtime.spawn(async move { seated.await.into_iter().for_each(Farewell::deliver) });
     Ok(Some(Box::new(move |message| poll_at_once(&seat, &runtime, message))))
 }
 
@@ -98,13 +100,11 @@ fn no_runtime(in_memory: bool) -> Error {
 struct Seated(Arc<Seat<Task>>);
 
 impl Seated {
-    async fn run(self, make: impl FnOnce() -> Task) {
+    /// None: it has panicked.
+    async fn run(self, make: impl FnOnce() -> Task) -> Option<Farewell> {
         self.0.sit(make());
-        let task = poll_fn(|cx| self.0.poll(cx, Task::poll)).await;
-        // Without it: it has panicked.
-        if let Some(task) = task {
-            task.end().await.deliver();
-        }
+        let task = poll_fn(|cx| self.0.poll(cx, Task::poll)).await?;
+        Some(task.end().await)
     }
 }
 
@@ -127,8 +127,12 @@ fn poll_at_once(seat: &Seat<Task>, runtime: &Handle, message: &mut Option<Messag
     }));
 }
 
-fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thread::ThreadId, Error> {
+fn on_a_thread(
+    make: impl FnOnce() -> Task + Send + 'static,
+) -> Result<(std::thread::ThreadId, AtOnce), Error> {
     let (started, result) = mpsc::sync_channel(1);
+    let seat = Arc::new(Seat::new());
+    let seated = Seated(Arc::clone(&seat));
     let body = move || {
         let runtime = match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
             Ok(runtime) => runtime,
@@ -137,9 +141,9 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thre
                 return;
             }
         };
-        let _ = started.send(Ok(()));
+        let _ = started.send(Ok(runtime.handle().clone()));
         // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
-        let Ok(farewell) = runtime.block_on(runtime.spawn(async move { make().run().await })) else { return };
+        let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
         // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
         // a look-up of a name or a credential provider's, goes when it is done.
         runtime.shutdown_timeout(BLOCKED);
@@ -148,7 +152,10 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<std::thre
     let thread =
         std::thread::Builder::new().name("redis-lock-keeper".to_owned()).spawn(body).map_err(cannot_start)?;
     match result.recv() {
-        Ok(Ok(())) => Ok(thread.thread().id()),
+        Ok(Ok(runtime)) => {
+            let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, &runtime, message));
+            Ok((thread.thread().id(), at_once))
+        }
         Ok(Err(error)) => Err(cannot_start(error)),
         Err(_) => Err(cannot_start("its thread ended at once")),
     }

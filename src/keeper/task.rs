@@ -267,8 +267,14 @@ impl Task {
             // What its caller does next may take long, and may be on another runtime.
             drop(self.desk.who_goes_last());
         }
+        self.tell_callers();
         self.at_work = false;
         polled
+    }
+
+    /// With more than a little to do, callers go on while its own thread does it.
+    fn tell_callers(&mut self) {
+        self.messages.tell_busy(!self.here && self.sent.len() >= FEW);
     }
 
     /// Takes what lies in the mailbox, and says whether that was all.
@@ -287,6 +293,7 @@ impl Task {
         self.at_work = true;
         self.behind.note_poll(cx);
         let polled = self.take_turns(cx);
+        self.tell_callers();
         self.at_work = false;
         polled
     }

@@ -57,6 +57,8 @@ pub(super) struct Nowhere {
     pub(super) first: Option<BackendEvent>,
     panics: Arc<AtomicBool>,
     polls: Arc<AtomicUsize>,
+    /// Polls by one thread.
+    polls_by: Option<(ThreadId, Arc<AtomicUsize>)>,
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
     /// What it was last told of gathering calls.
@@ -104,6 +106,9 @@ impl Backend for Nowhere {
         // What a backend may do only with its runtime around it.
         drop(tokio::time::sleep(Duration::ZERO));
         self.polls.fetch_add(1, Ordering::SeqCst);
+        if let Some((thread, polls)) = &self.polls_by {
+            polls.fetch_add(usize::from(*thread == std::thread::current().id()), Ordering::SeqCst);
+        }
         assert!(!self.panics.load(Ordering::SeqCst), "a bug");
         if let Some(socket) = &mut self.socket {
             let refused = socket.data.poll_recv(cx).is_pending();
@@ -282,6 +287,30 @@ async fn a_caller_on_the_keepers_runtime_polls_it_and_wakes_no_task() {
     settle().await;
     assert_eq!(polls.load(Ordering::SeqCst), at_once, "its task was woken as well");
     drop((early, asked));
+}
+
+#[tokio::test]
+async fn a_caller_does_the_keepers_work_as_long_as_there_is_little() {
+    let by_caller = Arc::<AtomicUsize>::default();
+    let polls_by = Some((std::thread::current().id(), Arc::clone(&by_caller)));
+    let number = || by_caller.load(Ordering::SeqCst);
+    // Nobody is connected, so that nothing is sent.
+    let shared = keeper(Keeper::Thread, Nowhere { polls_by: polls_by.clone(), ..closing() });
+    let mut asked = Vec::new();
+    while number() == 0 {
+        asked.push(ping(&shared));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // Nothing is answered, so that there is more and more to do.
+    let first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    let shared = keeper(Keeper::Thread, Nowhere { first, polls_by, ..closing() });
+    while !shared.mailbox.is_busy() {
+        asked.push(ping(&shared));
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let before = number();
+    asked.extend((0..100).map(|_| ping(&shared)));
+    assert_eq!(number(), before);
 }
 
 /// The server has something to do, and never answers.

@@ -118,6 +118,22 @@ async fn answers_that_others_here_wait_for_are_looked_for() {
     }
 }
 
+#[tokio::test]
+async fn callers_elsewhere_leave_it_to_a_keeper_that_has_more_than_a_little_to_do() {
+    for (keeper, commands, busy) in
+        [(Keeper::Thread, FEW - 1, false), (Keeper::Thread, FEW, true), (Keeper::Current, FEW, false)]
+    {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut task, _, mailbox) = task_with_mailbox(keeper);
+        (0..commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        assert!(task.poll(&mut cx).is_pending());
+        assert_eq!(mailbox.is_busy(), busy);
+        task.sent.clear();
+        assert!(task.poll_with(&mut Some(connect(1)), &mut cx).is_pending());
+        assert!(!mailbox.is_busy());
+    }
+}
+
 /// How many messages it takes to wake a keeper that sleeps with so many commands on their way.
 fn messages_until_woken(task: &mut Task, mailbox: &Mailbox, commands: u64) -> u64 {
     task.sent.clear();
