@@ -50,6 +50,7 @@ impl Last {
 #[cfg(unix)]
 mod pipe {
     use std::fs::File;
+    use std::io;
     use std::io::Write;
     use std::pin::Pin;
     use std::task::Context;
@@ -86,16 +87,15 @@ mod pipe {
 
         pub(super) fn note_poll(&mut self, cx: &mut Context<'_>) {
             if self.rung {
-                self.rung = !self.hear(cx);
+                self.rung = matches!(self.hear(cx), Ok(false));
             }
         }
 
-        /// Says whether it rings.
+        /// Says whether it rings: not where the runtime ends.
         pub(super) fn ring(&mut self, cx: &mut Context<'_>) -> bool {
             if !self.rung {
                 // Whom it wakes is to be known before.
-                self.hear(cx);
-                self.rung = self.rope.write(&[0]).is_ok();
+                self.rung = self.hear(cx).is_ok() && self.rope.write(&[0]).is_ok();
             }
             self.rung
         }
@@ -106,15 +106,15 @@ mod pipe {
         }
 
         /// Whether it has rung. From then on its next ringing wakes whom the context is of.
-        fn hear(&mut self, cx: &mut Context<'_>) -> bool {
+        fn hear(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
             let mut heard = false;
             let mut place = [0; 8];
-            while let Poll::Ready(Ok(())) =
-                Pin::new(&mut self.receiver).poll_read(cx, &mut ReadBuf::new(&mut place))
-            {
-                heard = true;
+            loop {
+                match Pin::new(&mut self.receiver).poll_read(cx, &mut ReadBuf::new(&mut place)) {
+                    Poll::Ready(result) => result.map(|()| heard = true)?,
+                    Poll::Pending => return Ok(heard),
+                }
             }
-            heard
         }
     }
 }
