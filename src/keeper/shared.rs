@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub(super) left: Arc<Left>,
     /// The keeper's thread, when it has one of its own.
     pub(super) thread: Option<ThreadId>,
-    /// When it is a task on its callers' runtime.
+    /// Has a caller do the keeper's work in its place.
     pub(super) at_once: Option<AtOnce>,
     next_request: AtomicU64,
 }

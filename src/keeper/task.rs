@@ -247,7 +247,8 @@ impl Task {
     pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
         self.at_work = true;
         // Outside of tasks nothing is behind others.
-        let defers = self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
+        let defers =
+            self.here && self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
         if self.has_read_mailbox(cx) {
             message.take().into_iter().for_each(|message| self.on_message(message));
         }
@@ -285,7 +286,9 @@ impl Task {
             return true;
         }
         let take = poll_fn(|cx| Poll::Ready(self.take_messages(cx)));
-        pin!(unconstrained(take)).poll(cx) == Poll::Ready(true)
+        let read = pin!(unconstrained(take)).poll(cx) == Poll::Ready(true);
+        // One that somebody is still putting there hides those behind it, the caller's own among them.
+        read && self.messages.is_empty()
     }
 
     /// For its own future.
@@ -720,9 +723,13 @@ impl Drop for Task {
         let _ = self.left.set(self.engine.unreleased());
         self.engine.end_holds();
         if self.at_work {
-            tell(|| tracing::error!(target: TARGET, "the keeper panicked; this client is closed"));
+            tell(
+                || tracing::error!(target: TARGET, parent: None, "the keeper panicked; this client is closed"),
+            );
         } else if self.life != Life::Finished {
-            tell(|| tracing::warn!(target: TARGET, "the keeper's runtime has ended; this client is closed"));
+            tell(
+                || tracing::warn!(target: TARGET, parent: None, "the keeper's runtime has ended; this client is closed"),
+            );
         }
     }
 }
