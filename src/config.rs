@@ -42,13 +42,14 @@ pub enum Keeper {
     /// nor releases, and locks work under any executor. It writes this crate's log lines itself: a `tracing` subscriber that
     /// blocks, on a full pipe for instance, stops renewals for as long. One that panics loses the line, and nothing else.
     ///
-    /// While fewer than four commands are on their way, a poll of `lock()` or `unlock()` on a Tokio runtime does the keeper's work in its
-    /// place, a bounded amount of it, log lines included, so that the thread need not be woken. A thread that the system stops
-    /// in the middle of that, because of its priority for instance, keeps the keeper waiting.
+    /// While fewer than four commands are on their way, a poll of `lock()` or `unlock()` on a Tokio runtime does the keeper's
+    /// work in its place, a bounded amount of it, log lines included, so that the thread need not be woken. A thread that the
+    /// system stops in the middle of that, because of its priority for instance, keeps the keeper waiting.
     ///
     /// With a server that has answered within 200 µs, which is to say one on the same machine or next to it, it waits for the
-    /// answer to a hand-off and for the release that follows, or while 16 commands are on their way, up to 80 µs at a time
-    /// without letting its thread sleep; less and less often if nothing comes in that time.
+    /// answer to a hand-off and for the release that follows, for that to an acquire or a release that others of this client wait
+    /// for, or while 16 commands are on their way, up to 80 µs at a time without letting its thread sleep; less and less often
+    /// if nothing comes in that time.
     #[default]
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call

@@ -126,14 +126,13 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::Arc;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicUsize;
-    use std::sync::atomic::Ordering::SeqCst;
     use std::task::Poll;
-    use std::task::Wake;
     use std::task::Waker;
 
     use tokio::runtime::Builder;
     use tokio::runtime::Runtime;
+
+    use crate::backend::woken::Woken;
 
     fn threads(count: usize, name: &str) -> Runtime {
         let mut builder = Builder::new_multi_thread();
@@ -195,20 +194,11 @@ mod tests {
         }
     }
 
-    #[derive(Debug, Default)]
-    struct Woken(AtomicUsize);
-
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.fetch_add(1, SeqCst);
-        }
-    }
-
     #[tokio::test]
     async fn it_wakes_whoever_polls_it_now() {
         // Here the runtime tells of nothing before this task yields.
         let mut last = Last { pipe: pipe::Bell::new() };
-        let (before, now) = (Arc::new(Woken::default()), Arc::new(Woken::default()));
+        let (before, now) = <(Arc<Woken>, Arc<Woken>)>::default();
         let (waker, later) = (Waker::from(Arc::clone(&before)), Waker::from(Arc::clone(&now)));
         for round in 1..=3 {
             last.come(&mut Context::from_waker(&waker));
@@ -217,7 +207,7 @@ mod tests {
             for _ in 0..1_000 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!((before.0.load(SeqCst), now.0.load(SeqCst)), (0, round));
+            assert_eq!((before.times(), now.times()), (0, round));
             assert!(last.is_rung(), "nobody has heard it");
             last.note_poll(&mut Context::from_waker(&later));
             assert!(!last.is_rung());

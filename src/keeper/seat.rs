@@ -1,8 +1,8 @@
 //! Where the keeper's task sits, so that a caller can poll it in the place of the task's own future.
 //!
 //! A keeper with a thread of its own has to be woken, and on a runtime with several threads a task that is woken may wake a
-//! thread, too. A caller who polls the keeper itself spares that. Whoever polls has taken the task out, and no lock is held: what is woken, dropped or logged to
-//! meanwhile is code of others.
+//! thread, too. A caller who polls the keeper itself spares that. Whoever polls has taken the task out, and no lock is held:
+//! what is woken, dropped or logged to meanwhile is code of others.
 //!
 //! | state | who has the task | who comes meanwhile |
 //! |---|---|---|

@@ -62,7 +62,10 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let make = move || Task::new(setup, messages, holds, numbers, unreleased, keeper);
     let (thread, at_once) = match keeper {
-        Keeper::Thread => on_a_thread(make).map(|(thread, at_once)| (Some(thread), Some(at_once)))?,
+        Keeper::Thread => {
+            let (thread, at_once) = on_a_thread(make)?;
+            (Some(thread), Some(at_once))
+        }
         Keeper::Current => (None, on_this_runtime(make, clock)?),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);

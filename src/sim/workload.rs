@@ -21,6 +21,9 @@ use crate::sim::client::Slot;
 use crate::sim::world::Phase;
 use crate::sim::world::World;
 
+/// The task of each client that locks as a mutex does, half of the time. It shares its owner with no other.
+const MUTEX: usize = 0;
+
 #[derive(Debug, Clone)]
 pub(super) struct Guard {
     pub(super) level: RequestId,
@@ -165,10 +168,9 @@ impl World {
         }
     }
 
-    /// The first task of each client locks as a mutex does half of the time.
     fn draw_owner(&mut self, client: usize, task: usize) -> OwnerKey {
         let Task { owner, steps, .. } = self.clients[client].tasks[task];
-        let as_mutex = task == 0 && self.chance.permille(500);
+        let as_mutex = task == MUTEX && self.chance.permille(500);
         if as_mutex { OwnerKey::Once(steps) } else { owner }
     }
 
@@ -214,7 +216,7 @@ impl World {
 
     /// Whoever waits without a limit for one lock while it has another may wait forever, and a mutex for itself.
     fn may_block_itself(&self, client: usize, task: usize, name: &LockName) -> bool {
-        self.clients[client].tasks[task].guards.iter().any(|guard| task == 0 || guard.cell.name != *name)
+        self.clients[client].tasks[task].guards.iter().any(|guard| task == MUTEX || guard.cell.name != *name)
     }
 
     /// Any level of any hold.

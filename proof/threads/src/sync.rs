@@ -11,12 +11,13 @@ pub(crate) use loom::future::block_on;
 pub(crate) use loom::sync::Mutex;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::AtomicU8;
-// A hint, which nothing depends on.
 pub(crate) use loom::sync::atomic::AtomicU32;
 pub(crate) use loom::sync::atomic::AtomicU64;
 pub(crate) use loom::sync::atomic::AtomicUsize;
 pub(crate) use loom::sync::atomic::Ordering;
 pub(crate) use loom::thread;
+
+// Of a hint, on which nothing depends: std's, which the models do not look into.
 pub(crate) use std::sync::atomic::AtomicBool;
 
 use loom::sync::Condvar;
