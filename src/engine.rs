@@ -257,6 +257,17 @@ impl Engine {
         self.names.id_of(lock).and_then(|key| self.names.get(&key)).map_or(0, |name| name.len())
     }
 
+    /// Whether nobody but one has asked for it here since it was last at rest, and others were not listened for.
+    pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
+        self.names.id_of(lock).and_then(|key| self.names.get(&key)).is_none_or(Name::is_uncontended)
+    }
+
+    /// Whether others elsewhere are listened for.
+    pub(crate) fn listens_for(&self, lock: &LockName) -> bool {
+        let name = self.names.id_of(lock).and_then(|key| self.names.get(&key));
+        name.is_some_and(|name| name.known_channel().is_some())
+    }
+
     /// Nothing is remembered of what is over.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {

@@ -6,8 +6,8 @@
 //! timer   ─┘
 //! ```
 //!
-//! Callers only ever see [`Shared`]: they send messages, wait on a slot and read cells and counters. On the runtime of
-//! `Keeper::Current` sending may mean that the keeper is polled there and then: see [`seat`].
+//! Callers only ever see [`Shared`]: they send messages, wait on a slot and read cells and counters. On a runtime's thread
+//! sending may mean that the keeper is polled there and then: see [`seat`].
 
 mod alarm;
 mod desk;

@@ -79,6 +79,11 @@ impl Wakes {
         others.0.extend(self.0.pop_back());
     }
 
+    /// All of these are to be woken with those instead.
+    pub(crate) fn leave_all_to(&mut self, others: &mut Self) {
+        others.0.append(&mut self.0);
+    }
+
     /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
     pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
         while self.0.len() > 1 {

@@ -23,10 +23,13 @@ const FILES: [&str; 6] =
     ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/mailbox.rs", "keeper/seat.rs", "keeper/shared.rs"];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
-const SEEN: [(&str, &str); 11] = [
+const SEEN: [(&str, &str); 14] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
     ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
+    ("use std::sync::Condvar;", "use crate::sync::Condvar;"),
+    ("use std::thread;", "use crate::sync::thread;"),
+    ("use tokio::task::yield_now;", "use crate::sync::yield_now;"),
     ("use tokio::task::consume_budget;", "use crate::sync::consume_budget;"),
     ("use tokio::sync::Notify;", "use crate::sync::Notify;"),
     ("use tokio::sync::mpsc::UnboundedSender;", "use crate::sync::UnboundedSender;"),

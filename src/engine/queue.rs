@@ -290,6 +290,13 @@ impl Name {
         self.contest.as_ref()?.channel.get().cloned()
     }
 
+    /// Whether nobody waited but who asked first.
+    pub(crate) fn is_uncontended(&self) -> bool {
+        self.contest
+            .as_ref()
+            .is_none_or(|contest| contest.next_ticket <= 1 && contest.channel.get().is_none())
+    }
+
     pub(crate) fn contest(&self) -> &Contest {
         static AS_NEW: LazyLock<Contest> = LazyLock::new(Contest::new);
         self.contest.as_deref().unwrap_or(&AS_NEW)

@@ -98,6 +98,11 @@ impl Desk {
         self.wakes.wake_all(keeper);
     }
 
+    /// They are woken by whoever has these.
+    pub(crate) fn leave_answered_to(&mut self, wakes: &mut Wakes) {
+        self.wakes.leave_all_to(wakes);
+    }
+
     /// If who was answered last has released something, and others were answered, it is not woken with them, but by whoever
     /// asks who goes last.
     pub(crate) fn let_others_go_first(&mut self) -> bool {

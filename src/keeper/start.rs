@@ -17,6 +17,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::error::Error;
+use crate::slot::Wakes;
 use crate::stats::Counters;
 
 use super::Message;
@@ -83,7 +84,7 @@ fn on_this_runtime(
         runtime.spawn(async move { make().run().await.deliver() });
         return Ok(None);
     }
-    let seat = Arc::new(Seat::new());
+    let seat = Arc::new(Seat::new(false));
     let seated = Seated(Arc::clone(&seat)).run(make);
     runtime.spawn(async move { seated.await.into_iter().for_each(Farewell::deliver) });
     Ok(Some(Box::new(move |message| poll_at_once(&seat, &runtime, message))))
@@ -118,15 +119,17 @@ impl Drop for Seated {
 }
 
 /// On the caller's thread. Leaves the message where the mailbox is the way to go.
-fn poll_at_once(seat: &Seat<Task>, runtime: &Handle, message: &mut Option<Message>) {
+fn poll_at_once(seat: &Arc<Seat<Task>>, runtime: &Handle, message: &mut Option<Message>) {
     if Handle::try_current().is_err() {
         // No thread of a runtime: nothing would be gained, and a thread that ends cannot enter one.
         return;
     }
+    // Woken when the seat is free: those who are answered may ask for something at once.
+    let mut answered = Wakes::default();
     // A bug of the keeper's is the keeper's end, as in its own future, and not the caller's.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         let _runtime = runtime.enter();
-        seat.poll_for_it(|task, cx| task.poll_with(message, cx));
+        seat.poll_for_it(|task, cx| task.poll_with(message, &mut answered, cx));
     }));
 }
 
@@ -134,7 +137,7 @@ fn on_a_thread(
     make: impl FnOnce() -> Task + Send + 'static,
 ) -> Result<(std::thread::ThreadId, AtOnce), Error> {
     let (started, result) = mpsc::sync_channel(1);
-    let seat = Arc::new(Seat::new());
+    let seat = Arc::new(Seat::new(true));
     let seated = Seated(Arc::clone(&seat));
     let body = move || {
         let runtime = match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {

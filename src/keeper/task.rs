@@ -51,6 +51,7 @@ use super::alarm::Alarm;
 use super::desk::Desk;
 use super::last::Last;
 use super::mailbox::Inbox;
+use super::seat::Step;
 use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;
@@ -69,6 +70,9 @@ const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 16);
 const HUSHED_PART: usize = 4;
 /// With fewer commands on their way, who is answered is woken at once.
 const FEW: usize = 4;
+/// After so many commands in a row that each went while nothing else was on its way, the next are expected to as well. With
+/// callers on threads elsewhere, each that many is left out.
+const ALONE: usize = 5;
 /// What came while a thread waited for a moment is dealt with so many times in a row.
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
@@ -103,6 +107,10 @@ pub(super) struct Task {
     connecting: Option<Connecting>,
     /// What last went wrong with the connections.
     trouble: Option<String>,
+    /// Who is answered is left to the caller who polls this.
+    for_caller: bool,
+    /// So many commands in a row went while nothing else was on its way.
+    alone: usize,
     /// There is more to do once others of the runtime have had their turn.
     goes_on: bool,
     /// Callers were woken in this turn.
@@ -118,6 +126,8 @@ pub(super) struct Task {
     first_since: Moment,
     /// The last answer passed a lock on.
     passed_on: bool,
+    /// The last release was by a guard that was dropped, which asks through the mailbox.
+    dropped: bool,
     /// The other tasks of this thread go before its own future's next poll.
     last: bool,
     /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
@@ -187,7 +197,8 @@ impl Task {
         keeper: Keeper,
     ) -> Self {
         let here = keeper == Keeper::Current;
-        let watch = Watch::new();
+        // On callers' own threads others have had their turn by then.
+        let watch = Watch::new(!here);
         let backend = (setup.backend)();
         Self {
             engine: Engine::new(setup.config, directory, counters),
@@ -208,6 +219,8 @@ impl Task {
             effects: Vec::new(),
             connecting: None,
             trouble: None,
+            for_caller: false,
+            alone: 0,
             goes_on: false,
             woke: false,
             distance: Distance::unknown(),
@@ -215,6 +228,7 @@ impl Task {
             for_answers: watch,
             first_since: Moment::NEVER,
             passed_on: false,
+            dropped: false,
             last: false,
             deferred: 0,
             at_work: false,
@@ -243,8 +257,15 @@ impl Task {
     ///
     /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
     /// what they are about to ask for goes together with it. Should this thread be blocked first, or its runtime end, the
-    /// answers to what is on its way wake it, too.
-    pub(super) fn poll_with(&mut self, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
+    /// answers to what is on its way wake it, too. With a thread of its own, the caller waits for the answer for a moment.
+    ///
+    /// Wakes none of those it has answered.
+    pub(super) fn poll_with(
+        &mut self,
+        message: &mut Option<Message>,
+        answered: &mut Wakes,
+        cx: &mut Context<'_>,
+    ) -> Step {
         self.at_work = true;
         // Outside of tasks nothing is behind others.
         let defers =
@@ -252,7 +273,7 @@ impl Task {
         if self.has_read_mailbox(cx) {
             message.take().into_iter().for_each(|message| self.on_message(message));
         }
-        let mut polled = Poll::Pending;
+        let mut step = Step::Pending { expects: false };
         if defers {
             if self.deferred == 0 {
                 self.behind.come(cx);
@@ -260,17 +281,34 @@ impl Task {
             self.deferred += 1;
         } else {
             self.deferred = 0;
-            match self.take_turn(cx) {
-                Turn::Over => polled = Poll::Ready(()),
-                Turn::GoesOn => {}
-                Turn::Idle { .. } => self.come_last(cx),
-            }
+            step = self.take_callers_turn(cx);
+            self.desk.leave_answered_to(answered);
             // What its caller does next may take long, and may be on another runtime.
             drop(self.desk.who_goes_last());
         }
         self.tell_callers();
         self.at_work = false;
-        polled
+        step
+    }
+
+    fn take_callers_turn(&mut self, cx: &mut Context<'_>) -> Step {
+        self.for_caller = !self.here;
+        let turn = self.take_turn(cx);
+        self.for_caller = false;
+        match turn {
+            Turn::Over => return Step::Over,
+            Turn::Idle { .. } if self.here => self.come_last(cx),
+            Turn::GoesOn if !self.here => return Step::Left,
+            Turn::Idle { .. } if !self.is_awaited() => {
+                // Whoever was passed the lock is about to run where its predecessor did.
+                return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
+            }
+            // Those who were answered are to run.
+            Turn::Idle { .. } if self.sent.len() >= FEW || self.desk.answered() > 0 => return Step::Left,
+            Turn::Idle { .. } if self.keep_watch() => return Step::Again,
+            Turn::GoesOn | Turn::Idle { .. } => {}
+        }
+        Step::Pending { expects: false }
     }
 
     /// With more than a little to do, callers go on while its own thread does it.
@@ -347,7 +385,11 @@ impl Task {
 
     fn wake_answered(&mut self, keeper: Option<&Waker>) {
         self.woke |= self.desk.answered() > 0;
-        self.desk.wake_answered(keeper);
+        if !self.for_caller {
+            self.desk.wake_answered(keeper);
+        } else if let Some(keeper) = keeper {
+            keeper.wake_by_ref();
+        }
     }
 
     /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
@@ -358,21 +400,37 @@ impl Task {
         }
     }
 
-    /// Whether others stand still until something on its way is answered, or there is much. With much for callers on other
-    /// threads than this, they need its core.
+    /// Whether others stand still until something on its way is answered, or nothing else is going on, or there is much. With
+    /// much for callers on other threads than this, they need its core.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
         self.distance.is_near() && (much || self.sent.values().any(|command| self.is_waited_for(command)))
     }
 
     fn is_waited_for(&self, command: &Command) -> bool {
+        let few = self.sent.len() < FEW;
         match command {
             Command::HandOff { .. } => true,
-            Command::Release { name, .. } => self.sent.len() < FEW && self.engine.waiters_for(name) > 0,
-            // One of them asks.
-            Command::Acquire { name, .. } => self.sent.len() < FEW && self.engine.waiters_for(name) > 1,
+            // Whoever waits for it elsewhere needs the cores.
+            Command::Release { name, .. } => {
+                few && self.engine.waiters_for(name) > 0 || self.is_alone_with(name)
+            }
+            Command::Acquire { name, .. } => {
+                // One of them asks.
+                let others = few && self.engine.waiters_for(name) > 1;
+                // A keeper's own thread, which was just told of a release, stays awake for the answer.
+                let told = !self.here && self.alone >= ALONE && self.engine.listens_for(name);
+                others || told || self.is_alone_with(name)
+            }
             _ => false,
         }
+    }
+
+    /// Whether nothing else is going on here, and nobody else wants this lock.
+    fn is_alone_with(&self, lock: &LockName) -> bool {
+        // A caller elsewhere that is answered in the poll in which it asks lets others run in between.
+        let rests = !self.here && self.alone % ALONE == 0;
+        self.alone >= ALONE && !rests && self.engine.is_uncontended(lock)
     }
 
     fn show_distance(&mut self) {
@@ -396,7 +454,8 @@ impl Task {
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
     fn keep_watch(&mut self) -> bool {
-        let (awaited, passed_on) = (self.is_awaited(), std::mem::take(&mut self.passed_on) && !self.here);
+        let passed_on = std::mem::take(&mut self.passed_on) && self.dropped && !self.here;
+        let awaited = self.is_awaited();
         let Self { backend, messages, for_answers, for_releases, .. } = self;
         if awaited {
             // Who comes last has asked.
@@ -523,6 +582,8 @@ impl Task {
             }
             Message::Release { hold, level, waiting } => {
                 self.desk.forget(level);
+                self.dropped = waiting.is_none();
+                self.passed_on = false;
                 let request = waiting.map(|(request, ticket)| {
                     self.desk.open(request, ticket);
                     request
@@ -618,6 +679,9 @@ impl Task {
             Effect::Send { op, to, command, timeout } => {
                 if self.sent.is_empty() {
                     self.distance.sent_alone(now);
+                    self.alone = self.alone.saturating_add(1);
+                } else {
+                    self.alone = 0;
                 }
                 self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);

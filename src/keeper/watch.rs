@@ -27,17 +27,20 @@ pub(super) struct Watch {
     left_out: u32,
     /// With a single core, whom this waits for could not run.
     alone: bool,
+    /// Whom this waits for may have been given the core of this thread.
+    yields: bool,
 }
 
 impl Watch {
-    pub(super) fn new() -> Self {
+    /// With `yields` others have this thread's core between two looks.
+    pub(super) fn new(yields: bool) -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
-        Self { in_vain: 0, left_out: 0, alone }
+        Self { in_vain: 0, left_out: 0, alone, yields }
     }
 
     /// For who lets others have their turn meanwhile: with a single core, too.
     pub(super) fn of_turns() -> Self {
-        Self { in_vain: 0, left_out: 0, alone: false }
+        Self { in_vain: 0, left_out: 0, alone: false, yields: false }
     }
 
     /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
@@ -49,7 +52,7 @@ impl Watch {
 
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
-        let seen = appears(is_there);
+        let seen = appears(is_there, self.yields);
         self.note(seen);
         seen
     }
@@ -65,7 +68,7 @@ impl Watch {
     }
 }
 
-fn appears(mut is_there: impl FnMut() -> bool) -> bool {
+fn appears(mut is_there: impl FnMut() -> bool, yields: bool) -> bool {
     #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
     let begin = Instant::now();
     loop {
@@ -75,8 +78,12 @@ fn appears(mut is_there: impl FnMut() -> bool) -> bool {
             }
             std::hint::spin_loop();
         }
+        if yields {
+            std::thread::yield_now();
+        }
         if begin.elapsed() >= MOMENT {
-            return false;
+            // Others may have had the core all the time.
+            return is_there();
         }
     }
 }
@@ -189,7 +196,7 @@ mod tests {
 
     #[test]
     fn with_one_core_it_does_not_look() {
-        let mut watch = Watch { alone: true, ..Watch::new() };
+        let mut watch = Watch { alone: true, ..Watch::new(false) };
         assert!(!watch.is_due());
     }
 }

@@ -23,6 +23,7 @@ use crate::good::keeper::ending::Ending;
 use crate::good::keeper::ending::Farewell;
 use crate::good::keeper::mailbox::mailbox;
 use crate::good::keeper::seat::Seat;
+use crate::good::keeper::seat::Step;
 use crate::good::keeper::shared::Shared;
 use crate::good::slot::slot;
 use crate::name::LockName;
@@ -260,39 +261,45 @@ impl Worker {
         let mut todo = self.todo.lock().unwrap();
         self.done += std::mem::take(&mut todo.0);
         todo.1 = Some(cx.waker().clone());
-        if self.done == self.all { Poll::Ready(()) } else { Poll::Pending }
+        if self.done >= self.all { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
 /// As `Shared` does it: at once if that goes, else left there, and whoever waits for it woken.
-fn hand_over(seat: &Seat<Worker>, todo: &Todo) {
+fn hand_over(seat: &Arc<Seat<Worker>>, todo: &Todo, expects: bool) {
     let mut taken = false;
     seat.poll_for_it(|worker, cx| {
-        worker.done += 1;
-        taken = true;
-        worker.poll(cx)
+        worker.done += u32::from(!std::mem::replace(&mut taken, true));
+        match worker.poll(cx) {
+            Poll::Ready(()) => Step::Over,
+            Poll::Pending => Step::Pending { expects },
+        }
     });
     if !taken {
-        let mut todo = todo.lock().unwrap();
-        todo.0 += 1;
-        let waker = todo.1.take();
-        drop(todo);
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+        leave(todo);
+    }
+}
+
+fn leave(todo: &Todo) {
+    let mut todo = todo.lock().unwrap();
+    todo.0 += 1;
+    let waker = todo.1.take();
+    drop(todo);
+    if let Some(waker) = waker {
+        waker.wake();
     }
 }
 
 /// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
 pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
-    let seat = Arc::new(Seat::new());
+    let seat = Arc::new(Seat::new(false));
     let todo = Arc::new(Mutex::new((0, None)));
     seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 2 });
     let caller = {
         let seat = Arc::clone(&seat);
         thread::spawn(move || {
-            hand_over(&seat, &todo);
-            hand_over(&seat, &todo);
+            hand_over(&seat, &todo, false);
+            hand_over(&seat, &todo, false);
         })
     };
     let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
@@ -300,15 +307,115 @@ pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
     caller.join().unwrap();
 }
 
+/// The same where its own future naps.
+pub(crate) fn while_its_own_future_naps_nothing_is_left_lying() {
+    let (seat, todo) = napping(2);
+    let caller = {
+        let seat = Arc::clone(&seat);
+        thread::spawn(move || {
+            hand_over(&seat, &todo, true);
+            hand_over(&seat, &todo, false);
+        })
+    };
+    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
+    assert_eq!(ended.map(|worker| worker.done), Some(2));
+    caller.join().unwrap();
+}
+
+/// Somebody leaves something to do while a caller polls it and its own future naps.
+pub(crate) fn what_comes_while_its_own_future_naps_is_done() {
+    let (seat, todo) = napping(1);
+    let caller = {
+        let seat = Arc::clone(&seat);
+        thread::spawn(move || {
+            let mut left = false;
+            seat.poll_for_it(|worker, cx| {
+                let polled = worker.poll(cx);
+                if !std::mem::replace(&mut left, true) {
+                    leave(&todo);
+                }
+                if polled.is_ready() { Step::Over } else { Step::Pending { expects: false } }
+            });
+            if !left {
+                leave(&todo);
+            }
+        })
+    };
+    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
+    assert_eq!(ended.map(|worker| worker.done), Some(1));
+    caller.join().unwrap();
+}
+
+/// What its own future's thread is to hear of by itself, it hears of when no caller is expected.
+pub(crate) fn a_nap_ends_when_nobody_is_expected() {
+    let (seat, todo) = napping(2);
+    let caller = {
+        let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
+        thread::spawn(move || hand_over(&seat, &todo, false))
+    };
+    let mut polls = 0;
+    let ended = block_on(poll_fn(|cx| {
+        let polled = seat.poll(cx, Worker::poll);
+        polls += 1;
+        match polls {
+            // For something else than the task.
+            1 => cx.waker().wake_by_ref(),
+            2 => leave(&todo),
+            _ => {}
+        }
+        polled
+    }));
+    assert_eq!(ended.map(|worker| worker.done), Some(2));
+    caller.join().unwrap();
+}
+
+fn napping(all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
+    let seat = Arc::new(Seat::new(true));
+    let todo = Arc::new(Mutex::new((0, None)));
+    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all });
+    (seat, todo)
+}
+
+/// A caller leaves what follows to the task's own future, which is woken once for that.
+pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
+    let seat = Arc::new(Seat::new(false));
+    let todo = Arc::new(Mutex::new((0, None)));
+    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 1 });
+    let defer = |seat: &Arc<Seat<Worker>>, wakes: bool| {
+        let mut deferred = false;
+        seat.poll_for_it(|_, cx| {
+            if wakes {
+                cx.waker().wake_by_ref();
+            }
+            deferred = true;
+            Step::Pending { expects: false }
+        });
+        deferred
+    };
+    let caller = {
+        let seat = Arc::clone(&seat);
+        thread::spawn(move || {
+            todo.lock().unwrap().0 = 1;
+            if !defer(&seat, true) {
+                return leave(&todo);
+            }
+            defer(&seat, false);
+        })
+    };
+    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
+    assert!(ended.is_some_and(|worker| worker.done > 0));
+    caller.join().unwrap();
+}
+
 /// Its own future is dropped while a caller polls the task.
 pub(crate) fn a_task_goes_with_its_future() {
-    let seat = Arc::new(Seat::new());
+    let seat = Arc::new(Seat::new(true));
     let todo = Arc::new(Mutex::new((0, None)));
     seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 9 });
     assert!(seat.poll(&mut Context::from_waker(Waker::noop()), Worker::poll).is_pending());
     let caller = {
         let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
-        thread::spawn(move || hand_over(&seat, &todo))
+        thread::spawn(move || hand_over(&seat, &todo, false))
     };
     seat.close();
     caller.join().unwrap();
@@ -327,6 +434,10 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_keeper_that_ends_answers_everybody", a_keeper_that_ends_answers_everybody),
     ("the_last_of_so_many_is_seen", the_last_of_so_many_is_seen),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
+    ("while_its_own_future_naps_nothing_is_left_lying", while_its_own_future_naps_nothing_is_left_lying),
+    ("what_comes_while_its_own_future_naps_is_done", what_comes_while_its_own_future_naps_is_done),
+    ("a_nap_ends_when_nobody_is_expected", a_nap_ends_when_nobody_is_expected),
+    ("what_a_caller_leaves_to_its_own_future_is_done", what_a_caller_leaves_to_its_own_future_is_done),
     ("a_task_goes_with_its_future", a_task_goes_with_its_future),
     ("a_shutdown_that_was_taken_is_told_the_outcome", a_shutdown_that_was_taken_is_told_the_outcome),
 ];

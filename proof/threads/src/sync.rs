@@ -8,6 +8,8 @@ use std::task::Poll;
 use std::task::Waker;
 
 pub(crate) use loom::future::block_on;
+// Whoever waits for a time waits for ever: what is to happen happens without that.
+pub(crate) use loom::sync::Condvar;
 pub(crate) use loom::sync::Mutex;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::AtomicU8;
@@ -19,8 +21,6 @@ pub(crate) use loom::thread;
 
 // Of a hint, on which nothing depends: std's, which the models do not look into.
 pub(crate) use std::sync::atomic::AtomicBool;
-
-use loom::sync::Condvar;
 
 /// Tokio's `Notify`, as far as it is used: everybody who was waiting is woken.
 pub(crate) struct Notify {
@@ -198,3 +198,17 @@ impl AtomicWaker {
 
 /// There is no task that has to let others run.
 pub(crate) async fn consume_budget() {}
+
+/// Others may run before.
+pub(crate) async fn yield_now() {
+    thread::yield_now();
+    let mut yielded = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}

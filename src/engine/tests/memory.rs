@@ -9,6 +9,7 @@ use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::queue::Name;
 use crate::engine::timers::TimerKey;
+use crate::name::LockName;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
@@ -81,6 +82,28 @@ fn a_lock_that_was_waited_for_is_calm_once_it_is_only_held() {
     assert!(!hand.is_calm(), "who comes now need not subscribe");
     hand.pass(2 * SECOND);
     assert!(hand.is_calm());
+}
+
+#[test]
+fn a_lock_is_uncontended_until_others_ask() {
+    let mut hand = Hand::new();
+    let name = LockName::new("n").unwrap();
+    let facts = |hand: &Hand| (hand.engine.is_uncontended(&name), hand.engine.listens_for(&name));
+    assert_eq!(facts(&hand), (true, false), "unknown");
+    hand.ask(1, Wait::Forever);
+    assert_eq!(facts(&hand), (true, false), "asked for");
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    assert_eq!(facts(&hand), (true, false), "held");
+    let second = hand.ask(2, Wait::Forever);
+    assert_eq!(facts(&hand), (true, false), "nobody asked before");
+    hand.ask(3, Wait::Forever);
+    hand.event(Event::Cancel { request: second });
+    assert_eq!(facts(&hand), (false, false));
+
+    let mut hand = Hand::new();
+    hand.sleeper(1);
+    assert_eq!(facts(&hand), (false, true), "held elsewhere");
 }
 
 #[test]

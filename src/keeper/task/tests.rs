@@ -55,6 +55,14 @@ fn connect(number: u64) -> Message {
     Message::Connect { request: RequestId(number), ticket, since: Moment::NEVER, deadline: Moment::NEVER }
 }
 
+const CANCEL: Message = Message::Cancel { request: RequestId(1) };
+const NOBODY: Step = Step::Pending { expects: false };
+const ANOTHER: Step = Step::Pending { expects: true };
+
+fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_>) -> Step {
+    task.poll_with(message, &mut Wakes::default(), cx)
+}
+
 fn hand_off() -> Command {
     let (from, to) = ("c:1".to_owned(), "c:2".to_owned());
     Command::HandOff {
@@ -94,24 +102,40 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
     }
 }
 
-#[tokio::test]
-async fn answers_that_others_here_wait_for_are_looked_for() {
-    let name = LockName::new("passed-on").unwrap();
-    let lease = LeaseMs::checked("lease", Duration::from_secs(1)).unwrap();
+fn name() -> LockName {
+    LockName::new("passed-on").unwrap()
+}
+
+fn lease() -> LeaseMs {
+    LeaseMs::checked("lease", Duration::from_secs(1)).unwrap()
+}
+
+/// An acquire and a release.
+fn attempts() -> [Command; 2] {
     let (field, count) = ("c:1".to_owned(), 1);
     let announce = Announce { channel: "channel".into(), sharded: false };
     let not_after = ServerTime(1);
-    let acquire = Command::Acquire { name: name.clone(), field: field.clone(), count, lease, not_after };
-    let release = Command::Release { name: name.clone(), field, count, announce };
+    let acquire = Command::Acquire { name: name(), field: field.clone(), count, lease: lease(), not_after };
+    [acquire, Command::Release { name: name(), field, count, announce }]
+}
+
+/// Somebody asks for the lock.
+fn ask(task: &mut Task, number: u64) {
+    let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
+    let (name, lease) = (name(), Lease::Watched(lease()));
+    let acquire = Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None };
+    task.handle(Moment::NEVER, Event::Acquire(acquire));
+}
+
+#[tokio::test]
+async fn answers_that_others_here_wait_for_are_looked_for() {
+    let [acquire, release] = attempts();
     for (command, enough) in [(acquire, 2), (release, 1)] {
         let (mut task, _) = task(Keeper::Current);
         task.sent.insert(OpId(1), command);
         for number in 0..3 {
             assert_eq!(task.is_awaited(), number >= enough, "{number} wait");
-            let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
-            let (name, lease) = (name.clone(), Lease::Watched(lease));
-            let acquire = Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None };
-            task.handle(Moment::NEVER, Event::Acquire(acquire));
+            ask(&mut task, number);
         }
         (2..=FEW as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
         assert!(!task.is_awaited(), "there is more to do than that");
@@ -129,9 +153,45 @@ async fn callers_elsewhere_leave_it_to_a_keeper_that_has_more_than_a_little_to_d
         assert!(task.poll(&mut cx).is_pending());
         assert_eq!(mailbox.is_busy(), busy);
         task.sent.clear();
-        assert!(task.poll_with(&mut Some(connect(1)), &mut cx).is_pending());
+        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), NOBODY);
         assert!(!mailbox.is_busy());
     }
+}
+
+#[tokio::test]
+async fn the_answer_to_who_is_alone_is_looked_for() {
+    for command in attempts() {
+        let (mut task, _) = task(Keeper::Current);
+        let mut send = |number: usize, beside: bool| {
+            task.sent.clear();
+            if beside {
+                task.sent.insert(OpId(0), Command::Ping);
+            }
+            let op = OpId(number as u64);
+            let (to, timeout) = (ServerId::ONLY, Duration::from_secs(1));
+            task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
+            bring_near(&mut task);
+            task.is_awaited()
+        };
+        let mut alone = |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
+        assert_eq!(alone(ALONE + 1), [[false; ALONE - 1].as_slice(), &[true; 2]].concat());
+        assert!(!send(1, true), "it is not alone");
+        assert!(!send(2, false), "it was not a moment ago");
+    }
+}
+
+/// Otherwise tasks that always find their answers there would let nobody else run.
+#[tokio::test]
+async fn callers_elsewhere_sleep_now_and_then() {
+    let [acquire, _] = attempts();
+    let (mut task, _) = task(Keeper::Thread);
+    task.sent.insert(OpId(1), acquire);
+    let mut is_awaited = |alone: usize| {
+        task.alone = alone;
+        task.is_awaited()
+    };
+    assert_eq!([1, 2, 3].map(|times| is_awaited(times * ALONE)), [false; 3]);
+    assert!((1..ALONE).all(|more| is_awaited(ALONE + more)));
 }
 
 /// How many messages it takes to wake a keeper that sleeps with so many commands on their way.
@@ -260,15 +320,15 @@ async fn who_lets_others_go_first_runs_after_the_keepers_next_turn_and_before_it
     drop(slots);
 }
 
-/// They have other things to do than to wait in their place.
+/// Where others of their thread can go first.
 #[tokio::test]
-async fn callers_who_poll_the_keeper_do_not_look() {
+async fn callers_on_the_keepers_runtime_do_not_look() {
     let (mut task, looks) = task(Keeper::Current);
     task.sent.insert(OpId(1), hand_off());
     let woken = Arc::<Woken>::default();
     let waker = Arc::clone(&woken).into();
-    let message = Message::Cancel { request: RequestId(1) };
-    assert!(task.poll_with(&mut Some(message), &mut Context::from_waker(&waker)).is_pending());
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), NOBODY);
     assert_eq!(looks.load(Ordering::SeqCst), 0);
     tokio::task::yield_now().await;
     assert_eq!(woken.times(), 1, "its own future is to look");
@@ -277,13 +337,72 @@ async fn callers_who_poll_the_keeper_do_not_look() {
 }
 
 #[tokio::test]
+async fn callers_elsewhere_look_while_there_is_little_to_do() {
+    for (commands, looked) in [(1, true), (FEW, false)] {
+        let (mut task, looks) = task(Keeper::Thread);
+        task.sent.insert(OpId(1), hand_off());
+        (2..=commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
+        assert_eq!(step, if looked { NOBODY } else { Step::Left });
+        assert_eq!(looks.load(Ordering::SeqCst) > 0, looked);
+    }
+    let (mut task, looks) = task(Keeper::Thread);
+    task.sent.insert(OpId(1), hand_off());
+    let (slot, ticket) = slot();
+    assert!(slot.poll_take(&mut Context::from_waker(Waker::noop())).is_pending());
+    task.desk.open(RequestId(7), ticket);
+    task.desk.answer(RequestId(7), Answer::NotGranted);
+    let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
+    assert_eq!((step, looks.load(Ordering::SeqCst)), (Step::Left, 0), "who was answered is to run");
+}
+
+#[tokio::test]
+async fn a_caller_expects_whoever_was_passed_the_lock() {
+    let step = |keeper: Keeper, passed_on: bool, beside: bool| {
+        let (mut task, _) = task(keeper);
+        task.passed_on = passed_on;
+        if beside {
+            task.sent.insert(OpId(1), Command::Ping);
+        }
+        poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()))
+    };
+    assert_eq!(step(Keeper::Thread, true, false), ANOTHER);
+    assert_eq!(step(Keeper::Thread, false, false), NOBODY);
+    assert_eq!(step(Keeper::Thread, true, true), NOBODY, "its answer is not to be slept through");
+    assert_eq!(step(Keeper::Current, true, false), NOBODY);
+}
+
+#[tokio::test]
+async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
+    let mut backend = Nowhere::default();
+    // With few on their way they would be woken between two events.
+    backend.first = Some(BackendEvent::PubSubDown);
+    let (mut task, _, _mailbox) = task_on(backend, Keeper::Thread);
+    let woken = Arc::<Woken>::default();
+    let (slot, ticket) = slot();
+    assert!(slot.poll_take(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+    task.desk.open(RequestId(7), ticket);
+    task.desk.answer(RequestId(7), Answer::NotGranted);
+    let mut answered = Wakes::default();
+    task.poll_with(&mut Some(CANCEL), &mut answered, &mut Context::from_waker(Waker::noop()));
+    assert_eq!((answered.len(), woken.times()), (1, 0));
+    drop(answered);
+    assert_eq!(woken.times(), 1);
+}
+
+#[tokio::test]
 async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
-    for (keeper, command, waited) in [
-        (Keeper::Thread, hand_off(), true),
-        (Keeper::Current, hand_off(), false),
-        (Keeper::Thread, Command::Ping, false),
+    for (keeper, dropped, command, waited) in [
+        (Keeper::Thread, true, hand_off(), true),
+        // Who waits for the release to be done asks the keeper itself, and finds it busy.
+        (Keeper::Thread, false, hand_off(), false),
+        (Keeper::Current, true, hand_off(), false),
+        (Keeper::Thread, true, Command::Ping, false),
     ] {
         let (mut task, looks) = task(keeper);
+        let (_slot, ticket) = slot();
+        let (hold, waiting) = (1, (!dropped).then_some((RequestId(2), ticket)));
+        task.on_message(Message::Release { hold, level: RequestId(1), waiting });
         task.sent.insert(OpId(1), command);
         let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, "lost"));
         task.on_backend(BackendEvent::Replied { op: OpId(1), server: ServerId::ONLY, outcome });
@@ -300,7 +419,7 @@ async fn what_is_in_the_mailbox_goes_first() {
     let mut last_asked = |before: u64| {
         (0..before).for_each(|number| mailbox.send(connect(number)));
         let mut message = Some(connect(u64::MAX));
-        assert!(task.poll_with(&mut message, &mut cx).is_pending());
+        assert_eq!(poll_with(&mut task, &mut message, &mut cx), NOBODY);
         (message.is_none(), task.connecting.as_ref().unwrap().request)
     };
     assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
