@@ -29,18 +29,22 @@ pub(super) struct Watch {
     alone: bool,
     /// Whom this waits for may have been given the core of this thread.
     yields: bool,
+    /// So many times in a row others have kept it when it was offered.
+    dear: u32,
+    /// So many moments it is not.
+    unyielding: u32,
 }
 
 impl Watch {
     /// With `yields` others have this thread's core between two looks.
     pub(super) fn new(yields: bool) -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
-        Self { in_vain: 0, left_out: 0, alone, yields }
+        Self { in_vain: 0, left_out: 0, alone, yields, dear: 0, unyielding: 0 }
     }
 
     /// For who lets others have their turn meanwhile: with a single core, too.
     pub(super) fn of_turns() -> Self {
-        Self { in_vain: 0, left_out: 0, alone: false, yields: false }
+        Self { in_vain: 0, left_out: 0, alone: false, yields: false, dear: 0, unyielding: 0 }
     }
 
     /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
@@ -52,8 +56,12 @@ impl Watch {
 
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
-        let seen = appears(is_there, self.yields);
+        let yields = self.offers_core();
+        let (seen, kept) = appears(is_there, yields.then_some(std::thread::yield_now));
         self.note(seen);
+        if yields {
+            self.note_yield(kept);
+        }
         seen
     }
 
@@ -62,28 +70,44 @@ impl Watch {
         self.note(time <= TURN);
     }
 
+    fn offers_core(&mut self) -> bool {
+        let offers = self.yields && self.unyielding == 0;
+        self.unyielding = self.unyielding.saturating_sub(1);
+        offers
+    }
+
+    /// Who computes on a busy machine keeps the core for milliseconds.
+    fn note_yield(&mut self, kept: bool) {
+        self.dear = if kept { (self.dear + 1).min(MOST_IN_VAIN) } else { 0 };
+        self.unyielding = (1 << self.dear) - 1;
+    }
+
     fn note(&mut self, seen: bool) {
         self.in_vain = if seen { 0 } else { (self.in_vain + 1).min(MOST_IN_VAIN) };
         self.left_out = (1 << self.in_vain) - 1;
     }
 }
 
-fn appears(mut is_there: impl FnMut() -> bool, yields: bool) -> bool {
+/// Whether it was there within a moment, and whether others kept the core for longer than that.
+fn appears(mut is_there: impl FnMut() -> bool, offer: Option<impl Fn()>) -> (bool, bool) {
     #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
     let begin = Instant::now();
     loop {
         for _ in 0..LOOKS {
             if is_there() {
-                return true;
+                return (true, false);
             }
             std::hint::spin_loop();
         }
-        if yields {
-            std::thread::yield_now();
+        let before = begin.elapsed();
+        if before >= MOMENT {
+            return (false, false);
         }
-        if begin.elapsed() >= MOMENT {
-            // Others may have had the core all the time.
-            return is_there();
+        if let Some(offer) = &offer {
+            offer();
+            if begin.elapsed() >= before + MOMENT {
+                return (is_there(), true);
+            }
         }
     }
 }
@@ -192,6 +216,36 @@ mod tests {
         assert!(!near(2 * NEAR, true));
         assert!(near(NEAR, true));
         assert!(near(9 * NEAR, true), "once is enough: others may have been before it");
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "as others do who have the core")]
+    fn what_was_there_when_others_kept_the_core_is_seen() {
+        let there = std::cell::Cell::new(false);
+        let keep = || {
+            std::thread::sleep(2 * MOMENT);
+            there.set(true);
+        };
+        assert_eq!(appears(|| there.get(), Some(keep)), (true, true));
+        assert_eq!(appears(|| true, Some(|| {})), (true, false));
+    }
+
+    #[test]
+    fn who_keeps_the_core_is_offered_it_less_and_less() {
+        let mut watch = Watch::new(true);
+        let mut offers = |kept: bool, moments: usize| {
+            let mut offer = || {
+                let offers = watch.offers_core();
+                if offers {
+                    watch.note_yield(kept);
+                }
+                offers
+            };
+            (0..moments).filter(|_| offer()).count()
+        };
+        assert_eq!(offers(false, 100), 100);
+        assert_eq!(offers(true, 1 << 10), 10);
+        assert_eq!(offers(true, 10 << 10), 10, "it never gives up");
     }
 
     #[test]
