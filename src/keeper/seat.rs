@@ -546,11 +546,7 @@ mod tests {
                     seat.poll_for_it(|_, _| ANOTHER);
                 }
             });
-            let mut before = woken.times();
-            while gets_polled(&seat, &woken) {
-                before = woken.times();
-            }
-            assert!(woken.times() > before, "it is polled again");
+            while gets_polled(&seat, &woken) {}
             over.store(true, Ordering::Relaxed);
         });
     }
