@@ -56,9 +56,9 @@ pub enum Keeper {
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
     /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
     /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. Behind the other tasks of its thread the
-    /// keeper waits up to 80 µs without letting the thread sleep, as `Thread` does, and while 16 commands are on their way. An `unlock()` that passes the lock on to another
-    /// task of this client may return only after that one's next poll. The runtime needs timers and I/O
-    /// (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the release waiting. While nobody
+    /// keeper waits up to 80 µs without letting the thread sleep, as `Thread` does, and while 16 commands are on their way. An
+    /// `unlock()` that passes the lock on to another task of this client may return only after that one's next poll. The runtime
+    /// needs timers and I/O (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the release waiting. While nobody
     /// drives the runtime, or something blocks it, no call returns, with a limit or without,
     /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server:
     /// time would run away from a real one.

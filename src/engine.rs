@@ -254,18 +254,17 @@ impl Engine {
 
     /// How many here wait for it.
     pub(crate) fn waiters_for(&self, lock: &LockName) -> usize {
-        self.names.id_of(lock).and_then(|key| self.names.get(&key)).map_or(0, |name| name.len())
+        self.names.find(lock).map_or(0, Name::len)
     }
 
     /// Whether nobody but one has asked for it here since it was last at rest, and others were not listened for.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
-        self.names.id_of(lock).and_then(|key| self.names.get(&key)).is_none_or(Name::is_uncontended)
+        self.names.find(lock).is_none_or(Name::is_uncontended)
     }
 
     /// Whether others elsewhere are listened for.
     pub(crate) fn listens_for(&self, lock: &LockName) -> bool {
-        let name = self.names.id_of(lock).and_then(|key| self.names.get(&key));
-        name.is_some_and(|name| name.known_channel().is_some())
+        self.names.find(lock).is_some_and(Name::has_channel)
     }
 
     /// Nothing is remembered of what is over.

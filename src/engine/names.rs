@@ -32,6 +32,10 @@ impl Names {
         self.ids.find(self.hasher.hash_one(lock), |id| self.records[id].lock == *lock).copied()
     }
 
+    pub(crate) fn find(&self, lock: &LockName) -> Option<&Name> {
+        self.id_of(lock).and_then(|id| self.get(&id))
+    }
+
     /// A name that is not in use.
     pub(crate) fn add(&mut self, name: Name) {
         let (hash, id) = (self.hasher.hash_one(&name.lock), name.id);

@@ -290,11 +290,14 @@ impl Name {
         self.contest.as_ref()?.channel.get().cloned()
     }
 
+    /// Whether there is one.
+    pub(crate) fn has_channel(&self) -> bool {
+        self.contest().channel.get().is_some()
+    }
+
     /// Whether nobody waited but who asked first.
     pub(crate) fn is_uncontended(&self) -> bool {
-        self.contest
-            .as_ref()
-            .is_none_or(|contest| contest.next_ticket <= 1 && contest.channel.get().is_none())
+        self.contest().next_ticket <= 1 && !self.has_channel()
     }
 
     pub(crate) fn contest(&self) -> &Contest {

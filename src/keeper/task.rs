@@ -296,19 +296,28 @@ impl Task {
         let turn = self.take_turn(cx);
         self.for_caller = false;
         match turn {
-            Turn::Over => return Step::Over,
-            Turn::Idle { .. } if self.here => self.come_last(cx),
-            Turn::GoesOn if !self.here => return Step::Left,
-            Turn::Idle { .. } if !self.is_awaited() => {
-                // Whoever was passed the lock is about to run where its predecessor did.
-                return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
+            Turn::Over => Step::Over,
+            Turn::Idle { .. } if self.here => {
+                self.come_last(cx);
+                Step::Pending { expects: false }
             }
-            // Those who were answered are to run.
-            Turn::Idle { .. } if self.sent.len() >= FEW || self.desk.answered() > 0 => return Step::Left,
-            Turn::Idle { .. } if self.keep_watch() => return Step::Again,
-            Turn::GoesOn | Turn::Idle { .. } => {}
+            Turn::GoesOn if self.here => Step::Pending { expects: false },
+            Turn::GoesOn => Step::Left,
+            Turn::Idle { .. } => self.stay_for_answer(),
         }
-        Step::Pending { expects: false }
+    }
+
+    /// For callers on threads elsewhere.
+    fn stay_for_answer(&mut self) -> Step {
+        if !self.is_awaited() {
+            // Whoever was passed the lock is about to run where its predecessor did.
+            return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
+        }
+        if self.sent.len() >= FEW || self.desk.answered() > 0 {
+            // Those who were answered are to run.
+            return Step::Left;
+        }
+        if self.look_for_answers() { Step::Again } else { Step::Pending { expects: false } }
     }
 
     /// With more than a little to do, callers go on while its own thread does it.
@@ -385,10 +394,9 @@ impl Task {
 
     fn wake_answered(&mut self, keeper: Option<&Waker>) {
         self.woke |= self.desk.answered() > 0;
+        // A caller leaves what goes on to the keeper's own future in any case.
         if !self.for_caller {
             self.desk.wake_answered(keeper);
-        } else if let Some(keeper) = keeper {
-            keeper.wake_by_ref();
         }
     }
 
@@ -454,15 +462,21 @@ impl Task {
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
     fn keep_watch(&mut self) -> bool {
-        let passed_on = std::mem::take(&mut self.passed_on) && self.dropped && !self.here;
-        let awaited = self.is_awaited();
-        let Self { backend, messages, for_answers, for_releases, .. } = self;
-        if awaited {
-            // Who comes last has asked.
-            let due = self.here || for_answers.is_due();
-            return due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty());
+        if self.is_awaited() {
+            return self.look_for_answers();
         }
+        let passed_on = std::mem::take(&mut self.passed_on) && self.dropped && !self.here;
+        let Self { messages, for_releases, .. } = self;
         passed_on && for_releases.is_due() && for_releases.keep(|| !messages.is_empty())
+    }
+
+    fn look_for_answers(&mut self) -> bool {
+        // The answer that comes says so anew.
+        self.passed_on = false;
+        let Self { backend, messages, for_answers, .. } = self;
+        // Who comes last has asked.
+        let due = self.here || for_answers.is_due();
+        due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty())
     }
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {

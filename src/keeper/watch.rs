@@ -19,46 +19,61 @@ const LOOKS: usize = 4;
 /// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
 const MOST_IN_VAIN: u32 = 10;
 
-#[derive(Debug, Clone)]
-pub(super) struct Watch {
+/// What is done less and less often while it is not worth it.
+#[derive(Debug, Clone, Default)]
+struct Habit {
     /// In a row.
     in_vain: u32,
     /// So many are left out.
     left_out: u32,
+}
+
+impl Habit {
+    /// Whether this time is not left out.
+    fn is_due(&mut self) -> bool {
+        let due = self.left_out == 0;
+        self.left_out = self.left_out.saturating_sub(1);
+        due
+    }
+
+    fn note(&mut self, worth_it: bool) {
+        self.in_vain = if worth_it { 0 } else { (self.in_vain + 1).min(MOST_IN_VAIN) };
+        self.left_out = (1 << self.in_vain) - 1;
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    looks: Habit,
     /// With a single core, whom this waits for could not run.
     alone: bool,
     /// Whom this waits for may have been given the core of this thread.
     yields: bool,
-    /// So many times in a row others have kept it when it was offered.
-    dear: u32,
-    /// So many moments it is not.
-    unyielding: u32,
+    offers: Habit,
 }
 
 impl Watch {
     /// With `yields` others have this thread's core between two looks.
     pub(super) fn new(yields: bool) -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
-        Self { in_vain: 0, left_out: 0, alone, yields, dear: 0, unyielding: 0 }
+        Self { alone, yields, ..Self::of_turns() }
     }
 
     /// For who lets others have their turn meanwhile: with a single core, too.
     pub(super) fn of_turns() -> Self {
-        Self { in_vain: 0, left_out: 0, alone: false, yields: false, dear: 0, unyielding: 0 }
+        Self { looks: Habit::default(), alone: false, yields: false, offers: Habit::default() }
     }
 
     /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
     pub(super) fn is_due(&mut self) -> bool {
-        let due = self.left_out == 0 && !self.alone;
-        self.left_out = self.left_out.saturating_sub(1);
-        due
+        self.looks.is_due() && !self.alone
     }
 
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
         let yields = self.offers_core();
         let (seen, kept) = appears(is_there, yields.then_some(std::thread::yield_now));
-        self.note(seen);
+        self.looks.note(seen);
         if yields {
             self.note_yield(kept);
         }
@@ -67,24 +82,16 @@ impl Watch {
 
     /// The same for who let others have their turn meanwhile.
     pub(super) fn took(&mut self, time: Duration) {
-        self.note(time <= TURN);
+        self.looks.note(time <= TURN);
     }
 
     fn offers_core(&mut self) -> bool {
-        let offers = self.yields && self.unyielding == 0;
-        self.unyielding = self.unyielding.saturating_sub(1);
-        offers
+        self.offers.is_due() && self.yields
     }
 
     /// Who computes on a busy machine keeps the core for milliseconds.
     fn note_yield(&mut self, kept: bool) {
-        self.dear = if kept { (self.dear + 1).min(MOST_IN_VAIN) } else { 0 };
-        self.unyielding = (1 << self.dear) - 1;
-    }
-
-    fn note(&mut self, seen: bool) {
-        self.in_vain = if seen { 0 } else { (self.in_vain + 1).min(MOST_IN_VAIN) };
-        self.left_out = (1 << self.in_vain) - 1;
+        self.offers.note(!kept);
     }
 }
 
@@ -153,7 +160,7 @@ impl Watch {
 
     /// Whether it looked last time, and saw nothing.
     pub(super) fn was_in_vain(&self) -> bool {
-        self.in_vain > 0
+        self.looks.in_vain > 0
     }
 }
 

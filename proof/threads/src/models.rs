@@ -290,41 +290,45 @@ fn leave(todo: &Todo) {
     }
 }
 
+/// A seat with a worker in it.
+fn seated(naps: bool, all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
+    let seat = Arc::new(Seat::new(naps));
+    let todo = Arc::new(Mutex::new((0, None)));
+    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all });
+    (seat, todo)
+}
+
+/// What has been done when its own future ends.
+fn done(seat: &Arc<Seat<Worker>>) -> Option<u32> {
+    block_on(poll_fn(|cx| seat.poll(cx, Worker::poll))).map(|worker| worker.done)
+}
+
 /// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
 pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
-    let seat = Arc::new(Seat::new(false));
-    let todo = Arc::new(Mutex::new((0, None)));
-    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 2 });
-    let caller = {
-        let seat = Arc::clone(&seat);
-        thread::spawn(move || {
-            hand_over(&seat, &todo, false);
-            hand_over(&seat, &todo, false);
-        })
-    };
-    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
-    assert_eq!(ended.map(|worker| worker.done), Some(2));
-    caller.join().unwrap();
+    a_caller_polls_it_twice(false);
 }
 
 /// The same where its own future naps.
 pub(crate) fn while_its_own_future_naps_nothing_is_left_lying() {
-    let (seat, todo) = napping(2);
+    a_caller_polls_it_twice(true);
+}
+
+fn a_caller_polls_it_twice(naps: bool) {
+    let (seat, todo) = seated(naps, 2);
     let caller = {
         let seat = Arc::clone(&seat);
         thread::spawn(move || {
-            hand_over(&seat, &todo, true);
+            hand_over(&seat, &todo, naps);
             hand_over(&seat, &todo, false);
         })
     };
-    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
-    assert_eq!(ended.map(|worker| worker.done), Some(2));
+    assert_eq!(done(&seat), Some(2));
     caller.join().unwrap();
 }
 
 /// Somebody leaves something to do while a caller polls it and its own future naps.
 pub(crate) fn what_comes_while_its_own_future_naps_is_done() {
-    let (seat, todo) = napping(1);
+    let (seat, todo) = seated(true, 1);
     let caller = {
         let seat = Arc::clone(&seat);
         thread::spawn(move || {
@@ -341,14 +345,13 @@ pub(crate) fn what_comes_while_its_own_future_naps_is_done() {
             }
         })
     };
-    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
-    assert_eq!(ended.map(|worker| worker.done), Some(1));
+    assert_eq!(done(&seat), Some(1));
     caller.join().unwrap();
 }
 
 /// What its own future's thread is to hear of by itself, it hears of when no caller is expected.
 pub(crate) fn a_nap_ends_when_nobody_is_expected() {
-    let (seat, todo) = napping(2);
+    let (seat, todo) = seated(true, 2);
     let caller = {
         let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
         thread::spawn(move || hand_over(&seat, &todo, false))
@@ -369,18 +372,9 @@ pub(crate) fn a_nap_ends_when_nobody_is_expected() {
     caller.join().unwrap();
 }
 
-fn napping(all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
-    let seat = Arc::new(Seat::new(true));
-    let todo = Arc::new(Mutex::new((0, None)));
-    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all });
-    (seat, todo)
-}
-
 /// A caller leaves what follows to the task's own future, which is woken once for that.
 pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
-    let seat = Arc::new(Seat::new(false));
-    let todo = Arc::new(Mutex::new((0, None)));
-    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 1 });
+    let (seat, todo) = seated(false, 1);
     let defer = |seat: &Arc<Seat<Worker>>, wakes: bool| {
         let mut deferred = false;
         seat.poll_for_it(|_, cx| {
@@ -402,16 +396,13 @@ pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
             defer(&seat, false);
         })
     };
-    let ended = block_on(poll_fn(|cx| seat.poll(cx, Worker::poll)));
-    assert!(ended.is_some_and(|worker| worker.done > 0));
+    assert!(done(&seat).is_some_and(|done| done > 0));
     caller.join().unwrap();
 }
 
 /// Its own future is dropped while a caller polls the task.
 pub(crate) fn a_task_goes_with_its_future() {
-    let seat = Arc::new(Seat::new(true));
-    let todo = Arc::new(Mutex::new((0, None)));
-    seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all: 9 });
+    let (seat, todo) = seated(true, 9);
     assert!(seat.poll(&mut Context::from_waker(Waker::noop()), Worker::poll).is_pending());
     let caller = {
         let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));

@@ -21,6 +21,7 @@ use crate::lease::LeaseMs;
 use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::ServerTime;
+use crate::slot::Slot;
 use crate::slot::slot;
 
 /// A keeper that does look, and how often it has looked.
@@ -63,13 +64,22 @@ fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_
     task.poll_with(message, &mut Wakes::default(), cx)
 }
 
+/// Somebody who waits is answered, and not yet woken.
+fn answered(task: &mut Task, request: RequestId, answer: Answer, waiting: &Waker) -> Slot {
+    let (slot, ticket) = slot();
+    assert!(slot.poll_take(&mut Context::from_waker(waiting)).is_pending());
+    task.desk.open(request, ticket);
+    task.desk.answer(request, answer);
+    slot
+}
+
 fn hand_off() -> Command {
     let (from, to) = ("c:1".to_owned(), "c:2".to_owned());
     Command::HandOff {
-        name: LockName::new("passed-on").unwrap(),
+        name: name(),
         from,
         to,
-        lease: LeaseMs::checked("lease", Duration::from_secs(1)).unwrap(),
+        lease: lease(),
         not_after: ServerTime(1),
         announce: Announce { channel: "channel".into(), sharded: false },
     }
@@ -283,10 +293,7 @@ async fn callers_who_were_answered_run_first_if_they_run_here() {
         task.sent.insert(OpId(1), hand_off());
         let mut cx = Context::from_waker(Waker::noop());
         task.last = true;
-        let (slot, ticket) = slot();
-        assert!(slot.poll_take(&mut cx).is_pending());
-        task.desk.open(RequestId(1), ticket);
-        task.desk.answer(RequestId(1), Answer::NotGranted);
+        let _slot = answered(&mut task, RequestId(1), Answer::NotGranted, Waker::noop());
         assert!(task.poll(&mut cx).is_pending());
         assert_eq!(looks.load(Ordering::SeqCst) > 0, looks_at_once);
         assert!(task.poll(&mut cx).is_pending());
@@ -302,11 +309,7 @@ async fn who_lets_others_go_first_runs_after_the_keepers_next_turn_and_before_it
     let (next, before) = <(Arc<Woken>, Arc<Woken>)>::default();
     let answers = [(1, &next, Answer::NotGranted), (2, &before, Answer::Done)];
     let slots = answers.map(|(number, woken, answer)| {
-        let (slot, ticket) = slot();
-        assert!(slot.poll_take(&mut Context::from_waker(&Arc::clone(woken).into())).is_pending());
-        task.desk.open(RequestId(number), ticket);
-        task.desk.answer(RequestId(number), answer);
-        slot
+        answered(&mut task, RequestId(number), answer, &Arc::clone(woken).into())
     });
     task.let_next_holder_go_first(task.clock.now());
     task.wake_answered(None);
@@ -348,10 +351,7 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
     }
     let (mut task, looks) = task(Keeper::Thread);
     task.sent.insert(OpId(1), hand_off());
-    let (slot, ticket) = slot();
-    assert!(slot.poll_take(&mut Context::from_waker(Waker::noop())).is_pending());
-    task.desk.open(RequestId(7), ticket);
-    task.desk.answer(RequestId(7), Answer::NotGranted);
+    let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, Waker::noop());
     let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
     assert_eq!((step, looks.load(Ordering::SeqCst)), (Step::Left, 0), "who was answered is to run");
 }
@@ -379,10 +379,7 @@ async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
     backend.first = Some(BackendEvent::PubSubDown);
     let (mut task, _, _mailbox) = task_on(backend, Keeper::Thread);
     let woken = Arc::<Woken>::default();
-    let (slot, ticket) = slot();
-    assert!(slot.poll_take(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
-    task.desk.open(RequestId(7), ticket);
-    task.desk.answer(RequestId(7), Answer::NotGranted);
+    let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, &Arc::clone(&woken).into());
     let mut answered = Wakes::default();
     task.poll_with(&mut Some(CANCEL), &mut answered, &mut Context::from_waker(Waker::noop()));
     assert_eq!((answered.len(), woken.times()), (1, 0));
