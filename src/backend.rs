@@ -246,6 +246,14 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) keys: Words,
     pub(crate) args: Words,
+    /// A PING goes before it, in the same write, if it goes by itself.
+    pub(crate) after_ping: bool,
+}
+
+impl ScriptCall {
+    pub(crate) fn new(script: &'static Script, keys: Words, args: Words) -> Self {
+        Self { script, keys, args, after_ping: false }
+    }
 }
 
 /// A script's text.

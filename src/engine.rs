@@ -267,6 +267,11 @@ impl Engine {
         self.names.find(lock).is_some_and(Name::has_channel)
     }
 
+    /// Whether others than this client heard of its last release.
+    pub(crate) fn has_told_others(&self, lock: &LockName) -> bool {
+        self.names.find(lock).is_some_and(Name::has_told_others)
+    }
+
     /// Nothing is remembered of what is over.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {

@@ -297,6 +297,7 @@ mod slot;
 mod stats;
 mod tls;
 mod trace;
+mod wakes;
 
 /// Longer pages.
 pub mod docs {

@@ -6,9 +6,6 @@
 //!
 //! A future that finds its answer withdrawn was polled too late for it, and asks again.
 
-use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
@@ -19,6 +16,7 @@ use std::task::Waker;
 
 use crate::engine::event::Answer;
 use crate::error::Error;
+use crate::wakes::Wakes;
 
 /// The future's end.
 #[derive(Debug)]
@@ -63,50 +61,6 @@ enum State {
     Closed,
 }
 
-/// Futures that are still to be woken. Dropped, it wakes them: none of them waits in vain.
-///
-/// They are woken together: a runtime that is told of one task after the other wakes one of its threads for each.
-#[derive(Debug, Default)]
-pub(crate) struct Wakes(VecDeque<Waker>);
-
-impl Wakes {
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whoever was answered last is to be woken with these instead.
-    pub(crate) fn leave_last_to(&mut self, others: &mut Self) {
-        others.0.extend(self.0.pop_back());
-    }
-
-    /// All of these are to be woken with those instead.
-    pub(crate) fn leave_all_to(&mut self, others: &mut Self) {
-        others.0.append(&mut self.0);
-    }
-
-    /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
-    pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
-        while self.0.len() > 1 {
-            self.0.pop_front().into_iter().for_each(wake);
-        }
-        if let Some(other) = other {
-            other.wake_by_ref();
-        }
-        self.0.pop_front().into_iter().for_each(wake);
-    }
-}
-
-impl Drop for Wakes {
-    fn drop(&mut self) {
-        self.wake_all(None);
-    }
-}
-
-/// Wakers are code of others: one that panics is not the end of everybody else's locks.
-fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-}
-
 pub(crate) fn slot() -> (Slot, Ticket) {
     let shelf = Arc::new(Shelf(Mutex::new(State::Empty(None))));
     (Slot(Arc::clone(&shelf)), Ticket(shelf))
@@ -129,7 +83,7 @@ impl Shelf {
         let before = std::mem::replace(&mut *state, State::Full(answer));
         drop(state);
         drop(before);
-        wakes.0.extend(waker);
+        wakes.add(waker);
         Put::Waiting
     }
 }
@@ -216,9 +170,7 @@ mod tests {
 
     use futures::task::noop_waker_ref;
 
-    use crate::backend::woken::Woken;
     use crate::cell::HoldCell;
-    use crate::cell::tests::Broken;
     use crate::clock::Moment;
     use crate::name::LockName;
 
@@ -240,15 +192,6 @@ mod tests {
         assert!(take(&slot).is_pending());
         assert_eq!(ticket.withdraw(), Withdrawal::PickedUp);
         assert!(!slot.close(), "an answer that was taken is not cancelled");
-    }
-
-    #[test]
-    fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
-        let (woken, keeper) = <(Arc<Woken>, Arc<Woken>)>::default();
-        let broken = Waker::from(Arc::new(Broken));
-        let mut wakes = Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken]));
-        wakes.wake_all(Some(&Arc::clone(&keeper).into()));
-        assert_eq!((woken.times(), keeper.times()), (1, 1));
     }
 
     #[test]
@@ -297,36 +240,6 @@ mod tests {
         ticket.put(Answer::Done, &mut Wakes::default());
         drop(ticket);
         assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Done))));
-    }
-
-    /// Tokio polls first what was woken last.
-    #[test]
-    fn those_who_were_answered_are_woken_together_and_another_before_the_last() {
-        struct Says(u8, Arc<Mutex<Vec<u8>>>);
-        impl std::task::Wake for Says {
-            fn wake(self: Arc<Self>) {
-                self.1.lock().unwrap().push(self.0);
-            }
-        }
-        let told = Arc::<Mutex<Vec<u8>>>::default();
-        let waker = |number| Waker::from(Arc::new(Says(number, Arc::clone(&told))));
-        let answered = |wakes: &mut Wakes| {
-            for number in 1..=3 {
-                let (slot, ticket) = slot();
-                assert!(slot.poll_take(&mut Context::from_waker(&waker(number))).is_pending());
-                assert_eq!(ticket.put(Answer::Done, wakes), Put::Waiting);
-            }
-        };
-        let mut wakes = Wakes::default();
-        answered(&mut wakes);
-        assert!(wakes.len() == 3 && told.lock().unwrap().is_empty());
-        wakes.wake_all(Some(&waker(9)));
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [1, 2, 9, 3]);
-        wakes.wake_all(Some(&waker(9)));
-        assert_eq!(std::mem::take(&mut *told.lock().unwrap()), [9]);
-        answered(&mut wakes);
-        drop(wakes);
-        assert_eq!(*told.lock().unwrap(), [1, 2, 3], "dropped, it wakes them");
     }
 
     #[test]

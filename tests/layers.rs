@@ -12,6 +12,7 @@ const LAYERS: &[&[&str]] = &[
     &["backend"],
     &["scripts"],
     &["engine"],
+    &["wakes"],
     &["slot", "trace"],
     &["keeper"],
     &["guard"],

@@ -67,8 +67,15 @@ const BROKEN: &[Broken] = &[
         name: "answered_and_not_woken",
         model: "whoever_waits_for_an_answer_gets_it",
         file: "slot.rs",
-        from: "        wakes.0.extend(waker);",
+        from: "        wakes.add(waker);",
         to: "        drop(waker);",
+    },
+    Broken {
+        name: "rest_left_to_its_helper",
+        model: "whom_a_keeper_wakes_with_help_are_all_woken",
+        file: "wakes.rs",
+        from: "            while self.wake_next() {}",
+        to: "            self.wake_next();",
     },
     Broken {
         name: "ticket_lost_in_silence",

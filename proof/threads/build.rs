@@ -19,8 +19,15 @@ struct Broken {
 include!("broken.rs");
 
 /// From each file what threads share, without its tests.
-const FILES: [&str; 6] =
-    ["cell.rs", "slot.rs", "keeper/desk.rs", "keeper/mailbox.rs", "keeper/seat.rs", "keeper/shared.rs"];
+const FILES: [&str; 7] = [
+    "cell.rs",
+    "slot.rs",
+    "wakes.rs",
+    "keeper/desk.rs",
+    "keeper/mailbox.rs",
+    "keeper/seat.rs",
+    "keeper/shared.rs",
+];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
 const SEEN: [(&str, &str); 14] = [
@@ -87,7 +94,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
         }
         _ => text,
     };
-    let [cell, slot, desk, mailbox, seat, shared] =
+    let [cell, slot, wakes, desk, mailbox, seat, shared] =
         FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
     let keeper = prepared(&message(&changed("keeper.rs", read(&src.join("keeper.rs")))), name);
     let ending = prepared(&ending(&changed("keeper/task.rs", read(&src.join("keeper/task.rs")))), name);
@@ -102,6 +109,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
         "#[allow(warnings, clippy::all, reason = \"a part of what is shipped\")]\n\
          pub(crate) mod {name} {{\n\
          pub(crate) mod cell {{\n{cell}\n}}\npub(crate) mod slot {{\n{slot}\n}}\n\
+         pub(crate) mod wakes {{\n{wakes}\n}}\n\
          pub(crate) mod keeper {{\n{keeper}\npub(crate) mod desk {{\n{desk}\n}}\n\
          pub(crate) mod mailbox {{\n{mailbox}\n}}\npub(crate) mod seat {{\n{seat}\n}}\n\
          pub(crate) mod shared {{\n{shared}\n}}\npub(crate) mod ending {{\n{ending}\n}}\n}}\n{models}}}\n"
@@ -117,7 +125,7 @@ fn prepared(text: &str, name: &str) -> String {
     for (from, to) in SEEN {
         text = text.replace(from, to);
     }
-    for module in ["cell", "slot"] {
+    for module in ["cell", "slot", "wakes"] {
         text = text.replace(&format!("crate::{module}::"), &format!("crate::{name}::{module}::"));
     }
     text
@@ -134,7 +142,7 @@ fn ending(task: &str) -> String {
     let farewell = between(task, "/// What is said once nothing of the keeper is left.", "impl Task {");
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
-        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\nuse crate::slot::Wakes;\n\
+        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\nuse crate::wakes::Wakes;\n\
          use super::Message;\nuse super::desk::Desk;\nuse super::mailbox::Inbox;\n\
          pub(crate) struct Ending {{ pub(crate) messages: Inbox, pub(crate) desk: Desk, \
          pub(crate) farewell: Farewell }}\n{}\nimpl Ending {{\n{}}}\n",

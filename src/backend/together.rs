@@ -75,7 +75,7 @@ mod tests {
         [OneOf { script: &ONE, mark: 'x', usual: &[1, 2] }, OneOf { script: &OTHER, mark: 'y', usual: &[0] }];
 
     fn call(script: &'static Script, args: &[&str]) -> ScriptCall {
-        ScriptCall { script, keys: ["key"].into(), args: args.iter().collect() }
+        ScriptCall::new(script, ["key"].into(), args.iter().collect())
     }
 
     fn head(calls: &[ScriptCall]) -> (Vec<String>, Vec<usize>) {

@@ -295,6 +295,11 @@ impl Name {
         self.contest().channel.get().is_some()
     }
 
+    /// Whether our last release reached others than ourselves.
+    pub(crate) fn has_told_others(&self) -> bool {
+        self.contest().turns.messages > 0
+    }
+
     /// Whether nobody waited but who asked first.
     pub(crate) fn is_uncontended(&self) -> bool {
         self.contest().next_ticket <= 1 && !self.has_channel()

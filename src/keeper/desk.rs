@@ -9,8 +9,9 @@ use crate::engine::event::RequestId;
 use crate::map::Map;
 use crate::slot::Put;
 use crate::slot::Ticket;
-use crate::slot::Wakes;
 use crate::slot::Withdrawal;
+use crate::wakes::Rest;
+use crate::wakes::Wakes;
 
 /// From so many grants on the desk looks itself which were picked up. Most are released before.
 const UNASKED: usize = 256;
@@ -96,6 +97,11 @@ impl Desk {
     /// Wakes them, and the keeper itself if it goes on.
     pub(crate) fn wake_answered(&mut self, keeper: Option<&Waker>) {
         self.wakes.wake_all(keeper);
+    }
+
+    /// The same for a keeper with a thread of its own: those who were answered help.
+    pub(crate) fn wake_with_help(&mut self, rest: &Rest) {
+        rest.wake_all(&mut self.wakes);
     }
 
     /// They are woken by whoever has these.

@@ -32,6 +32,7 @@ use crate::slot::Slot;
 use crate::slot::Ticket;
 use crate::slot::slot;
 use crate::stats::Counters;
+use crate::wakes::Rest;
 
 use super::Message;
 use super::mailbox::Mailbox;
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     pub(super) thread: Option<ThreadId>,
     /// Has a caller do the keeper's work in its place.
     pub(super) at_once: Option<AtOnce>,
+    /// Those whom callers help to wake.
+    pub(super) rest: Arc<Rest>,
     next_request: AtomicU64,
 }
 
@@ -72,11 +75,12 @@ impl Shared {
         thread: Option<ThreadId>,
     ) -> Self {
         let next_request = AtomicU64::new(1);
-        Self { mailbox, clock, config, directory, counters, left, thread, at_once: None, next_request }
+        let rest = Arc::default();
+        Self { mailbox, clock, config, directory, counters, left, thread, at_once: None, rest, next_request }
     }
 
-    pub(super) fn with(mut self, at_once: Option<AtOnce>) -> Self {
-        self.at_once = at_once;
+    pub(super) fn with(mut self, at_once: Option<AtOnce>, rest: Arc<Rest>) -> Self {
+        (self.at_once, self.rest) = (at_once, rest);
         self
     }
 
@@ -196,7 +200,11 @@ impl Asked {
     fn poll_slot(&self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
         // A task that is answered at once, again and again, has to let others run: Tokio's budget says when.
         ready!(pin!(consume_budget()).poll(cx));
-        self.slot.poll_take(cx)
+        let answer = self.slot.poll_take(cx);
+        if answer.is_ready() {
+            self.shared.rest.help();
+        }
+        answer
     }
 }
 

@@ -17,8 +17,9 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::error::Error;
-use crate::slot::Wakes;
 use crate::stats::Counters;
+use crate::wakes::Rest;
+use crate::wakes::Wakes;
 
 use super::Message;
 use super::Shared;
@@ -59,9 +60,10 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
-    let left = Arc::default();
+    let (left, rest) = <(Arc<_>, Arc<Rest>)>::default();
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
-    let make = move || Task::new(setup, messages, holds, numbers, unreleased, keeper);
+    let to_wake = Arc::clone(&rest);
+    let make = move || Task::new(setup, messages, holds, numbers, unreleased, to_wake, keeper);
     let (thread, at_once) = match keeper {
         Keeper::Thread => {
             let (thread, at_once) = on_a_thread(make)?;
@@ -70,7 +72,7 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
         Keeper::Current => (None, on_this_runtime(make, clock)?),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    Ok(Arc::new(shared.with(at_once)))
+    Ok(Arc::new(shared.with(at_once, rest)))
 }
 
 fn on_this_runtime(

@@ -20,6 +20,7 @@ use tokio::task::unconstrained;
 use crate::backend::BUSY;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
+use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::cell::Directory;
@@ -41,9 +42,10 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Reply;
 use crate::slot::Ticket;
-use crate::slot::Wakes;
 use crate::stats::Counters;
 use crate::trace;
+use crate::wakes::Rest;
+use crate::wakes::Wakes;
 
 use super::Message;
 use super::Setup;
@@ -65,7 +67,7 @@ const ROUNDS: usize = 4;
 /// a time it waits for this client, and this client for it.
 const AT_ONCE: (usize, usize) = (2, 64);
 /// The same for a keeper with a thread of its own: whoever is woken runs on another, which is to be worth it.
-const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 16);
+const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
 /// As many messages as a part of what is on its way wake the keeper while it gathers.
 const HUSHED_PART: usize = 4;
 /// With fewer commands on their way, who is answered is woken at once.
@@ -94,6 +96,8 @@ pub(super) struct Task {
     clock: Clock,
     address: String,
     left: Arc<Left>,
+    /// Those whom callers help to wake.
+    rest: Arc<Rest>,
     desk: Desk,
     /// Callers run on the same threads.
     here: bool,
@@ -194,6 +198,7 @@ impl Task {
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
+        rest: Arc<Rest>,
         keeper: Keeper,
     ) -> Self {
         let here = keeper == Keeper::Current;
@@ -208,6 +213,7 @@ impl Task {
             clock: setup.clock,
             address: setup.address,
             left,
+            rest,
             desk: Desk::default(),
             here,
             answers_at_once: match keeper {
@@ -395,9 +401,16 @@ impl Task {
     fn wake_answered(&mut self, keeper: Option<&Waker>) {
         self.woke |= self.desk.answered() > 0;
         // A caller leaves what goes on to the keeper's own future in any case.
-        if !self.for_caller {
-            self.desk.wake_answered(keeper);
+        if self.for_caller {
+            return;
         }
+        if self.here {
+            return self.desk.wake_answered(keeper);
+        }
+        if let Some(keeper) = keeper {
+            keeper.wake_by_ref();
+        }
+        self.desk.wake_with_help(&self.rest);
     }
 
     /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
@@ -697,7 +710,7 @@ impl Task {
                 } else {
                     self.alone = 0;
                 }
-                self.backend.submit(op, to, command.to_call(), timeout);
+                self.backend.submit(op, to, self.call_for(&command), timeout);
                 self.sent.insert(op, command);
             }
             Effect::Subscribe { channel, sharded, generation } => {
@@ -711,6 +724,15 @@ impl Task {
             Effect::Finished => self.life = Life::Finished,
         }
         None
+    }
+
+    /// A release that others wait for is to reach them first. Far away it makes no difference who is written to first.
+    fn call_for(&self, command: &Command) -> Call {
+        let mut call = command.to_call();
+        if let (Command::Release { name, count: 0, .. }, Call::Script(script)) = (command, &mut call) {
+            script.after_ping = self.distance.is_near() && self.engine.has_told_others(name);
+        }
+        call
     }
 
     fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {

@@ -303,7 +303,7 @@ pub(crate) enum Forced {
 impl Command {
     /// The script and its arguments.
     pub(crate) fn to_call(&self) -> Call {
-        let script = |script, keys, args| Call::Script(Box::new(ScriptCall { script, keys, args }));
+        let script = |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
         let lock = |name: &LockName| [name.as_str()].into();
         let args = || Words::with_capacity(USUAL);
         match self {

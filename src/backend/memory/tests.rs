@@ -30,7 +30,7 @@ static FREE: Script = Script {
 };
 
 fn call(script: &'static Script) -> Call {
-    Call::Script(ScriptCall { script, keys: ["orders:42"].into(), args: Words::default() }.into())
+    Call::Script(ScriptCall::new(script, ["orders:42"].into(), Words::default()).into())
 }
 
 async fn next(backend: &mut MemoryBackend) -> BackendEvent {

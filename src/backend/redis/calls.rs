@@ -43,6 +43,7 @@ use crate::backend::redis::resp::Reply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::wire::First;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
 use crate::backend::together::Together;
@@ -95,6 +96,15 @@ impl Request {
     /// Whether its place among the others matters.
     fn is_script(&self) -> bool {
         matches!(self.call(), Some(Call::Script(_)))
+    }
+
+    /// What goes right before it.
+    fn first(&self) -> Option<First> {
+        match self {
+            Self::Asking(_) => Some(First::Asking),
+            Self::Call(Call::Script(call)) => call.after_ping.then_some(First::Ping),
+            Self::Call(_) | Self::Slots => None,
+        }
     }
 }
 
@@ -334,7 +344,7 @@ impl Calls {
         self.last_number += 1;
         let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
         let command = auth(credentials.user.as_deref(), &credentials.password);
-        connection.wire.send(number, false, command.into_iter());
+        connection.wire.send(number, None, command.into_iter());
         self.timer.not_after(deadline);
         self.login = Some(NewLogin { number, deadline, answer });
     }
@@ -467,12 +477,12 @@ impl Calls {
         };
         self.last_number += 1;
         let number = self.last_number;
-        let asking = matches!(first.request, Request::Asking(_));
+        let before = if command.together { None } else { first.request.first() };
         match first.request.call() {
-            None => wire.send(number, asking, ["CLUSTER", "SLOTS"].into_iter()),
-            Some(Call::Time) => wire.send(number, asking, ["TIME"].into_iter()),
-            Some(Call::Ping) => wire.send(number, asking, ["PING"].into_iter()),
-            Some(Call::Info) => wire.send(number, asking, ["INFO"].into_iter()),
+            None => wire.send(number, before, ["CLUSTER", "SLOTS"].into_iter()),
+            Some(Call::Time) => wire.send(number, before, ["TIME"].into_iter()),
+            Some(Call::Ping) => wire.send(number, before, ["PING"].into_iter()),
+            Some(Call::Info) => wire.send(number, before, ["INFO"].into_iter()),
             Some(Call::Script(call)) => {
                 let several = self.gathering.several.filter(|_| command.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
@@ -489,7 +499,7 @@ impl Calls {
                 let keys = digits.format(command.scripts().map(|call| call.keys.len()).sum::<usize>());
                 let together = several.map(|several| Together::new(several, command.scripts()));
                 let texts = command.keys().chain(command.args(together.as_ref()));
-                wire.send(number, asking, head.into_iter().chain([keys]).chain(texts));
+                wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
             }
         }
         self.in_flight.insert(number, command);

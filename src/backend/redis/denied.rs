@@ -96,7 +96,7 @@ mod tests {
 
     fn named(words: &str) -> String {
         let keys = ["lock", "fence"].into();
-        let call = Call::Script(ScriptCall { script: &SCRIPT, keys, args: Words::default() }.into());
+        let call = Call::Script(ScriptCall::new(&SCRIPT, keys, Words::default()).into());
         let denied = Outcome::<()>::NotExecuted(Failure::new(FailureKind::Denied, words));
         match name_permission(&call, denied) {
             Outcome::NotExecuted(failure) => {

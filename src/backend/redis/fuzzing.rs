@@ -50,7 +50,7 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
         let failure = classify::failure(&error);
         assert_eq!(failure.message, text);
         for &script in scripts {
-            let call = ScriptCall { script, keys: ["lock"].into(), args: Words::default() };
+            let call = ScriptCall::new(script, ["lock"].into(), Words::default());
             let before = classify::classify::<()>(&error);
             let after = denied::name_permission(&Call::Script(call.into()), before.clone());
             let (Outcome::NotExecuted(one), Outcome::NotExecuted(other)) = (before, after) else { continue };

@@ -151,7 +151,7 @@ impl Subscriber {
             self.timer.not_after(self.waits_since + COMMAND_TIMEOUT);
         }
         self.awaited.push_back(awaited);
-        self.wire.send(0, false, words.iter().copied());
+        self.wire.send(0, None, words.iter().copied());
     }
 
     /// The error is the end of the connection.

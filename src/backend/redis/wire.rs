@@ -83,11 +83,30 @@ pub(crate) struct Wire {
     ended: bool,
 }
 
-/// A command, with an ASKING before it if it needs one: nothing may come between the two, and none goes without the other.
+/// A command, with another before it if it needs one: nothing may come between the two, and none goes without the other.
 struct Waiting {
     number: u64,
-    asking: bool,
+    first: Option<First>,
     bytes: Vec<u8>,
+}
+
+/// What goes right before a command. Nobody wants its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum First {
+    /// The node is taking over the slot of what follows.
+    Asking,
+    /// Those to whom what follows publishes something are written to before this client: Redis writes first to whom it
+    /// has had something for last.
+    Ping,
+}
+
+impl First {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Asking => "ASKING",
+            Self::Ping => "PING",
+        }
+    }
 }
 
 impl fmt::Debug for Wire {
@@ -117,26 +136,26 @@ impl Wire {
         }
     }
 
-    /// Puts a command, if need be with an ASKING before it, behind those before it. Whoever calls it polls afterwards:
+    /// Puts a command, if need be with another before it, behind those before it. Whoever calls it polls afterwards:
     /// nothing is written before.
     pub(crate) fn send<'a>(
         &mut self,
         number: u64,
-        asking: bool,
+        first: Option<First>,
         parts: impl Iterator<Item = &'a str> + Clone,
     ) {
         if self.waiting.is_empty() && self.out.len() < AHEAD {
-            write_down(&mut self.out, asking, parts);
-            self.expect(number, asking);
+            write_down(&mut self.out, first, parts);
+            self.expect(number, first);
         } else {
             let mut bytes = Vec::new();
-            write_down(&mut bytes, asking, parts);
-            self.waiting.push_back(Waiting { number, asking, bytes });
+            write_down(&mut bytes, first, parts);
+            self.waiting.push_back(Waiting { number, first, bytes });
         }
     }
 
-    fn expect(&mut self, number: u64, asking: bool) {
-        self.expected.extend(asking.then_some(None));
+    fn expect(&mut self, number: u64, first: Option<First>) {
+        self.expected.extend(first.map(|_| None));
         self.expected.push_back(Some(number));
     }
 
@@ -285,8 +304,8 @@ impl Wire {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FredError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
-                let Some(Waiting { number, asking, bytes }) = self.waiting.pop_front() else { break };
-                self.expect(number, asking);
+                let Some(Waiting { number, first, bytes }) = self.waiting.pop_front() else { break };
+                self.expect(number, first);
                 self.out.extend_from_slice(&bytes);
             }
             if self.written == self.out.len() {
@@ -337,7 +356,7 @@ impl Wire {
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
     pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, FredError> {
         for question in questions {
-            self.send(0, false, question.iter().copied());
+            self.send(0, None, question.iter().copied());
         }
         let mut replies = Vec::new();
         while replies.len() < questions.len() {
@@ -351,9 +370,9 @@ impl Wire {
     }
 }
 
-fn write_down<'a>(out: &mut Vec<u8>, asking: bool, parts: impl Iterator<Item = &'a str> + Clone) {
-    if asking {
-        encode(out, ["ASKING"].into_iter());
+fn write_down<'a>(out: &mut Vec<u8>, first: Option<First>, parts: impl Iterator<Item = &'a str> + Clone) {
+    if let Some(first) = first {
+        encode(out, [first.word()].into_iter());
     }
     encode(out, parts);
 }
@@ -401,7 +420,7 @@ mod tests {
     /// A number as the only argument of a command, and the replies to those that have been written.
     fn echo(wire: &mut Wire, number: u64, padding: &str) {
         let text = number.to_string();
-        wire.send(number, false, ["ECHO", &text, padding].into_iter());
+        wire.send(number, None, ["ECHO", &text, padding].into_iter());
     }
 
     #[tokio::test]
@@ -411,7 +430,7 @@ mod tests {
         for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
             for cut in 1..bytes.len() {
                 let (mut wire, mut server) = wire(4_096, protocol);
-                (1..=5).for_each(|number| wire.send(number, false, ["X"].into_iter()));
+                (1..=5).for_each(|number| wire.send(number, None, ["X"].into_iter()));
                 let mut replies = Vec::new();
                 for part in bytes.chunks(cut) {
                     server.write_all(part).await.expect("room");
@@ -485,16 +504,21 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_asking_goes_with_its_command_or_not_at_all() {
+    async fn what_goes_first_goes_with_its_command_or_not_at_all() {
+        what_goes_first(First::Asking, "*1\r\n$6\r\nASKING\r\n").await;
+        what_goes_first(First::Ping, "*1\r\n$4\r\nPING\r\n").await;
+    }
+
+    async fn what_goes_first(first: First, written: &str) {
         let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
         let padding = "x".repeat(2 * AHEAD);
         echo(&mut wire, 1, &padding);
-        (2..=3).for_each(|number| wire.send(number, true, ["X"].into_iter()));
+        (2..=3).for_each(|number| wire.send(number, Some(first), ["X"].into_iter()));
         assert!(try_reply(&mut wire).is_pending());
         assert!(wire.withdraw(2));
         let serve = async {
             let mut read = Vec::new();
-            while !read.ends_with(b"*1\r\n$6\r\nASKING\r\n*1\r\n$1\r\nX\r\n") {
+            while !read.ends_with(format!("{written}*1\r\n$1\r\nX\r\n").as_bytes()) {
                 server.read_buf(&mut read).await.expect("a part");
             }
             server.write_all(b":1\r\n+OK\r\n:3\r\n").await.expect("room");
@@ -506,7 +530,7 @@ mod tests {
         };
         let (read, (number, reply)) = tokio::join!(serve, answered);
         assert_eq!((number, reply.ok()), (3, Some(Value::Int(3))));
-        assert_eq!(read.matches("ASKING").count(), 1);
+        assert_eq!(read.matches(written).count(), 1);
     }
 
     #[tokio::test]

@@ -9,6 +9,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::releasing::is_for_the_far;
+use crate::name::LockName;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Released;
@@ -43,6 +44,22 @@ fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(200));
     hand.granted(next);
+}
+
+/// Whoever is told of the next one is to hear of it before we do.
+#[test]
+fn it_is_known_whether_others_than_ourselves_heard_of_the_last_release() {
+    let mut hand = Hand::new();
+    let name = LockName::new("n").unwrap();
+    let (mut level, mut cell) = listener(&mut hand, 1);
+    for (receivers, others) in [(1, false), (2, true), (1, false)] {
+        hand.release(&cell, level);
+        freed_telling(&mut hand, receivers);
+        assert_eq!(hand.engine.has_told_others(&name), others, "{receivers}, of which we are one");
+        hand.pass(Duration::from_millis(20));
+        (level, cell) = hand.hold(1);
+    }
+    assert!(!hand.engine.has_told_others(&LockName::new("other").unwrap()));
 }
 
 #[test]

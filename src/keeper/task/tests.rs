@@ -38,7 +38,7 @@ fn task_on(backend: Nowhere, keeper: Keeper) -> (Task, Arc<AtomicUsize>, Mailbox
     let looks = Arc::clone(&backend.looks);
     let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
-    let mut task = Task::new(setup(backend), messages, directory, counters, left, keeper);
+    let mut task = Task::new(setup(backend), messages, directory, counters, left, Arc::default(), keeper);
     task.for_answers = Watch::with_cores();
     task.for_releases = Watch::with_cores();
     bring_near(&mut task);

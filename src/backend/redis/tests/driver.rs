@@ -42,7 +42,7 @@ pub(crate) static ECHO: Script = Script { name: "test/echo", source: "return ARG
 
 pub(crate) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> Call {
     let (keys, args) = (keys.iter().collect(), args.iter().collect());
-    Call::Script(ScriptCall { script, keys, args }.into())
+    Call::Script(ScriptCall::new(script, keys, args).into())
 }
 
 pub(super) fn count(key: &str) -> Call {

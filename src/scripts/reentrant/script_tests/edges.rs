@@ -139,7 +139,7 @@ fn check_equal_token(memory: &mut Memory) {
 }
 
 fn check_no_permissions(memory: &mut Memory) {
-    let call = ScriptCall { script: &PERMISSIONS, keys: Words::default(), args: ["get", "x"].into() };
+    let call = ScriptCall::new(&PERMISSIONS, Words::default(), ["get", "x"].into());
     assert_eq!(observe(memory, &call, &mut Times::default()).reply, "0 T");
 }
 

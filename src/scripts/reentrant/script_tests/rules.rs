@@ -72,7 +72,7 @@ const SNIPPETS: &[&str] = &[
 fn run(server: &mut dyn Server, source: &'static str) -> Result<Value, String> {
     let script: &'static Script = Box::leak(Box::new(Script { name: "snippet", source }));
     let keys = ["hash", "list", "text", "none", "n", "new", "kept"].into();
-    let result = server.run(&ScriptCall { script, keys, args: ["one"].into() });
+    let result = server.run(&ScriptCall::new(script, keys, ["one"].into()));
     // Valkey does not name Redis there.
     let words = |text: String| {
         let text = text.replace("ERR Unknown command called", "ERR Unknown Redis command called");

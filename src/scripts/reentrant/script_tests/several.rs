@@ -20,15 +20,11 @@ const NAMES: [&str; 3] = ["one", "two", "three"];
 const NEVER_LATE: &str = "9007199254740991";
 
 fn acquire(name: &str, field: &str, count: &str, lease: &str, not_after: &str) -> ScriptCall {
-    ScriptCall {
-        script: &ACQUIRE,
-        keys: [name, "fence"].into(),
-        args: [field, count, lease, not_after].into(),
-    }
+    ScriptCall::new(&ACQUIRE, [name, "fence"].into(), [field, count, lease, not_after].into())
 }
 
 fn release(name: &str, field: &str, count: &str, verb: &str) -> ScriptCall {
-    ScriptCall { script: &RELEASE, keys: [name].into(), args: [field, count, "ch", verb].into() }
+    ScriptCall::new(&RELEASE, [name].into(), [field, count, "ch", verb].into())
 }
 
 fn any(random: &mut Random) -> ScriptCall {
@@ -48,7 +44,7 @@ fn together(calls: &[ScriptCall]) -> ScriptCall {
     let several = several();
     let together = Together::new(several, calls.iter());
     let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
-    ScriptCall { script: several.script, keys, args: together.args(calls.iter()).collect() }
+    ScriptCall::new(several.script, keys, together.args(calls.iter()).collect())
 }
 
 /// What each would have said by itself; an error is its words.

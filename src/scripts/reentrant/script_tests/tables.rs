@@ -386,11 +386,7 @@ fn check_out_of_memory(server: &mut dyn Server) {
 
 /// Of each pair whether it is allowed; nothing is touched.
 fn check_permissions(server: &mut dyn Server) {
-    let call = |pairs: &[&str]| ScriptCall {
-        script: &PERMISSIONS,
-        keys: Words::default(),
-        args: pairs.iter().collect(),
-    };
+    let call = |pairs: &[&str]| ScriptCall::new(&PERMISSIONS, Words::default(), pairs.iter().collect());
     server.forbid("hset");
     for (pairs, reply) in [
         (&[][..], "1 T"),

@@ -44,7 +44,7 @@ pub(super) fn parse_call(text: &str) -> ScriptCall {
         }
         _ => ["lock"].into(),
     };
-    ScriptCall { script, keys, args }
+    ScriptCall::new(script, keys, args)
 }
 
 pub(super) fn script(name: &str) -> &'static Script {
