@@ -104,6 +104,10 @@ impl Engine {
         }
         self.ready.push(request);
         self.check_ready();
+        // A clock that may not be asked was perhaps refused before anybody was there to be told.
+        for server in self.servers.up() {
+            self.ask_clock(server);
+        }
     }
 
     pub(super) fn check_ready(&mut self) {

@@ -221,6 +221,10 @@ impl Servers {
         }
     }
 
+    pub(crate) fn up(&self) -> Vec<ServerId> {
+        self.known.iter().filter(|(_, server)| server.up).map(|(id, _)| *id).collect()
+    }
+
     /// The one to ask what any server can answer.
     pub(crate) fn any(&self) -> ServerId {
         self.known.iter().find(|(_, server)| server.up).map_or(ServerId::ONLY, |(id, _)| *id)

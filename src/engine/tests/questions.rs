@@ -130,6 +130,24 @@ fn a_clock_that_may_not_be_asked_is_told_to_whoever_needs_it() {
     assert!(cell.is_held(hand.now));
 }
 
+/// The request of a `connect` may come later than the server's first words.
+#[test]
+fn a_clock_that_was_refused_before_anybody_asked_is_asked_again_for_who_connects() {
+    let mut hand = Hand::unconnected();
+    let op = hand.link_up("run-1");
+    hand.refused(op, FailureKind::Denied);
+    let ready = RequestId(900);
+    hand.event(Event::Ready { request: ready });
+    let (op, _) = hand.take("time");
+    let another = RequestId(901);
+    hand.event(Event::Ready { request: another });
+    hand.nothing_sent();
+    hand.refused(op, FailureKind::Denied);
+    for request in [ready, another] {
+        assert!(matches!(hand.answer(request), Answer::Failed(Error::Denied { .. })));
+    }
+}
+
 #[test]
 fn a_hold_is_kept_if_its_clock_may_be_asked_again() {
     let mut hand = Hand::new();
