@@ -11,8 +11,14 @@ pub(crate) fn tell(line: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(line));
 }
 
+/// The integration tests', too.
+#[cfg(test)]
+#[path = "../tests/it/support/hearing.rs"]
+pub(crate) mod hearing;
+
 #[cfg(test)]
 pub(crate) mod tests {
+    use super::hearing::hear;
     use super::*;
 
     use std::sync::Arc;
@@ -42,13 +48,26 @@ pub(crate) mod tests {
     pub(crate) fn broken_log() -> (DefaultGuard, Arc<AtomicUsize>) {
         let told = Arc::<AtomicUsize>::default();
         let log = tracing_subscriber::registry().with(Broken(Arc::clone(&told)));
-        (tracing::subscriber::set_default(log), told)
+        (hear(log), told)
     }
 
     #[test]
     fn who_tells_goes_on_although_who_listens_panics() {
         let (_log, told) = broken_log();
         tell(|| tracing::warn!(target: TARGET, "lost"));
+        assert_eq!(told.load(Ordering::SeqCst), 1);
+    }
+
+    fn say() {
+        tell(|| tracing::warn!(target: TARGET, "told twice"));
+    }
+
+    /// Tracing may remember for all what the first thread that comes to an event wants of it.
+    #[test]
+    fn what_a_thread_that_nobody_listens_to_says_first_is_heard_on_another_later() {
+        let (_log, told) = broken_log();
+        std::thread::spawn(say).join().unwrap();
+        say();
         assert_eq!(told.load(Ordering::SeqCst), 1);
     }
 }

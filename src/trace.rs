@@ -144,6 +144,8 @@ mod tests {
     use tracing_subscriber::layer::Layer;
     use tracing_subscriber::layer::SubscriberExt;
 
+    use crate::log::hearing::hear;
+
     /// Whether an event came that belongs to no span.
     struct OfNoSpan(Arc<AtomicBool>);
 
@@ -157,9 +159,8 @@ mod tests {
     fn a_report_is_not_told_as_a_part_of_the_call_during_which_it_comes() {
         let seen = Arc::<AtomicBool>::default();
         let subscriber = tracing_subscriber::registry().with(OfNoSpan(Arc::clone(&seen)));
-        tracing::subscriber::with_default(subscriber, || {
-            release_span(&LockName::new("orders:42").unwrap()).in_scope(|| report(Report::ClockJump));
-        });
+        let _heard = hear(subscriber);
+        release_span(&LockName::new("orders:42").unwrap()).in_scope(|| report(Report::ClockJump));
         assert!(seen.load(Ordering::SeqCst));
     }
 
