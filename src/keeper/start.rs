@@ -89,7 +89,7 @@ fn on_this_runtime(
     let seat = Arc::new(Seat::new(false));
     let seated = Seated(Arc::clone(&seat)).run(make);
     runtime.spawn(async move { seated.await.into_iter().for_each(Farewell::deliver) });
-    Ok(Some(Box::new(move |message| poll_at_once(&seat, &runtime, message))))
+    Ok(Some(Box::new(move |message| poll_at_once(&seat, message))))
 }
 
 fn no_runtime(in_memory: bool) -> Error {
@@ -121,7 +121,7 @@ impl Drop for Seated {
 }
 
 /// On the caller's thread. Leaves the message where the mailbox is the way to go.
-fn poll_at_once(seat: &Arc<Seat<Task>>, runtime: &Handle, message: &mut Option<Message>) {
+fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
     if Handle::try_current().is_err() {
         // No thread of a runtime: nothing would be gained, and a thread that ends cannot enter one.
         return;
@@ -130,8 +130,11 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, runtime: &Handle, message: &mut Option<M
     let mut answered = Wakes::default();
     // A bug of the keeper's is the keeper's end, as in its own future, and not the caller's.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        let _runtime = runtime.enter();
-        seat.poll_for_it(|task, cx| task.poll_with(message, &mut answered, cx));
+        seat.poll_for_it(|task, cx| {
+            let runtime = task.runtime();
+            let _inside = runtime.enter();
+            task.poll_with(message, &mut answered, cx)
+        });
     }));
 }
 
@@ -149,7 +152,7 @@ fn on_a_thread(
                 return;
             }
         };
-        let _ = started.send(Ok(runtime.handle().clone()));
+        let _ = started.send(Ok(()));
         // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
         // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
@@ -160,8 +163,8 @@ fn on_a_thread(
     let thread =
         std::thread::Builder::new().name("redis-lock-keeper".to_owned()).spawn(body).map_err(cannot_start)?;
     match result.recv() {
-        Ok(Ok(runtime)) => {
-            let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, &runtime, message));
+        Ok(Ok(())) => {
+            let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
             Ok((thread.thread().id(), at_once))
         }
         Ok(Err(error)) => Err(cannot_start(error)),

@@ -15,6 +15,7 @@ use std::task::Poll;
 use std::task::Waker;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::unconstrained;
 
 use crate::backend::BUSY;
@@ -93,6 +94,8 @@ pub(super) struct Task {
     engine: Engine,
     backend: Box<dyn Backend>,
     messages: Inbox,
+    /// Whoever polls this enters it. It goes with this: handles of the client keep nothing of a runtime that has ended.
+    runtime: Handle,
     clock: Clock,
     address: String,
     left: Arc<Left>,
@@ -210,6 +213,7 @@ impl Task {
             behind: Last::new(here && backend.has_sockets()),
             backend,
             messages,
+            runtime: Handle::current(),
             clock: setup.clock,
             address: setup.address,
             left,
@@ -242,6 +246,10 @@ impl Task {
             farewell: Farewell::default(),
             last_words: None,
         }
+    }
+
+    pub(super) fn runtime(&self) -> Handle {
+        self.runtime.clone()
     }
 
     pub(super) async fn run(mut self) -> Farewell {

@@ -441,6 +441,57 @@ fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
     assert!(matches!(late, Answer::Failed(Error::Closed)));
 }
 
+/// What says to a process that it is the one which counts its descriptors.
+#[cfg(target_os = "linux")]
+const COUNTS: &str = "COUNTS_THE_DESCRIPTORS_OF_A_KEEPER";
+
+/// In a process of its own: tests beside it have descriptors, too.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_handle_keeps_no_descriptor_of_a_runtime_that_has_ended() {
+    if std::env::var_os(COUNTS).is_some() {
+        return descriptors_go_with_the_runtime();
+    }
+    let test = "keeper::tests::a_handle_keeps_no_descriptor_of_a_runtime_that_has_ended";
+    let mut itself = std::process::Command::new(std::env::current_exe().unwrap());
+    let done = itself.args(["--exact", test, "--nocapture"]).env(COUNTS, "1").output().unwrap();
+    let said = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    assert!(done.status.success(), "{said:?}");
+}
+
+#[cfg(target_os = "linux")]
+fn descriptors_go_with_the_runtime() {
+    let open = || std::fs::read_dir("/proc/self/fd").expect("descriptors").count();
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    // Some are opened once and for all.
+    drop(runtime());
+    let before = open();
+    for (place, orderly) in [(Keeper::Thread, true), (Keeper::Current, true), (Keeper::Current, false)] {
+        let callers = runtime();
+        let shared = callers.block_on(async {
+            let shared = keeper(place, closing());
+            settle().await;
+            let _ = tokio::time::timeout(Duration::from_millis(20), ping(&shared)).await;
+            if orderly {
+                let answer = shared.ask_shutdown(Duration::from_secs(5)).await;
+                assert!(matches!(answer, Answer::ShutDown { .. }), "{answer:?}");
+            }
+            shared
+        });
+        drop(callers);
+        // The keeper's thread may still be busy waking the caller, whose runtime goes then.
+        let (_waits, never) = std::sync::mpsc::channel::<()>();
+        for _ in 0..1_000 {
+            if open() == before {
+                break;
+            }
+            let _ = never.recv_timeout(Duration::from_millis(10));
+        }
+        assert_eq!(open(), before, "{place:?}, orderly: {orderly}");
+        assert!(matches!(runtime().block_on(ping(&shared)), Answer::Failed(Error::Closed)));
+    }
+}
+
 /// What handles without a keeper behind them have sent.
 pub(crate) struct Unread(UnboundedReceiver<Message>);
 
