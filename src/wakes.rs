@@ -112,7 +112,7 @@ fn wake(waker: Waker) {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     use std::sync::Arc;
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn runs(what: impl Fn() + Send + Sync + 'static) -> Waker {
+    pub(crate) fn runs(what: impl Fn() + Send + Sync + 'static) -> Waker {
         Arc::new(Runs(what)).into()
     }
 
@@ -182,20 +182,20 @@ mod tests {
     fn whoever_runs_meanwhile_helps() {
         let (told, rest) = (Told(Arc::default()), Arc::new(Rest::default()));
         let most = u8::try_from(HELPED).unwrap();
-        let mut wakes = told.answered(1..=most + 2);
-        let (helper, others) = (Arc::clone(&rest), Arc::clone(&told.0));
-        let helped = runs(move || {
-            helper.help();
-            assert_eq!(others.lock().unwrap().len(), HELPED);
-            others.lock().unwrap().push(0);
-        });
-        wakes.0.push_front(helped);
-        rest.wake_all(&mut wakes);
-        let expected: Vec<u8> = (1..=most).chain([0, most + 1, most + 2]).collect();
-        assert_eq!(told.take(), expected, "so many by its help, the others without");
-        assert!(wakes.len() == 0 && rest.wakers.lock().unwrap().is_empty());
-        rest.help();
-        assert!(told.take().is_empty());
+        for _ in 0..2 {
+            let mut wakes = told.answered(1..=most + 2);
+            let (helper, others) = (Arc::clone(&rest), Arc::clone(&told.0));
+            wakes.0.push_front(runs(move || {
+                helper.help();
+                others.lock().unwrap().push(0);
+            }));
+            rest.wake_all(&mut wakes);
+            let expected: Vec<u8> = (1..=most).chain([0, most + 1, most + 2]).collect();
+            assert_eq!(told.take(), expected, "so many by its help, the others without");
+            assert!(wakes.len() == 0 && rest.wakers.lock().unwrap().is_empty());
+            rest.help();
+            assert!(told.take().is_empty());
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -26,6 +27,7 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
+use crate::backend::woken::Woken;
 use crate::cell::HoldCell;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -44,6 +46,8 @@ use crate::log::tests::broken_log;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
+use crate::wakes::Wakes;
+use crate::wakes::tests::runs;
 
 use super::Message;
 use super::Setup;
@@ -61,6 +65,8 @@ pub(super) struct Nowhere {
     polls_by: Option<(ThreadId, Arc<AtomicUsize>)>,
     /// How often it was asked what the runtime had not told of.
     pub(super) looks: Arc<AtomicUsize>,
+    /// Calls with a PING before them.
+    pub(super) pinged: Arc<AtomicUsize>,
     /// What it was last told of gathering calls.
     pub(super) gathers: Arc<Mutex<Option<usize>>>,
     closes: bool,
@@ -68,7 +74,7 @@ pub(super) struct Nowhere {
     gone: Option<Gone>,
     socket: Option<Socket>,
     /// Whether it grants what is asked, and with which answers still to come.
-    grants: bool,
+    pub(super) grants: bool,
     answers: VecDeque<BackendEvent>,
 }
 
@@ -91,7 +97,10 @@ impl Backend for Nowhere {
     fn submit(&mut self, op: OpId, server: ServerId, call: Call, _: Duration) {
         let answer = match call {
             Call::Time => vec![Value::Int(1)],
-            Call::Script(_) => [1, 1, 7].map(Value::Int).to_vec(),
+            Call::Script(call) => {
+                self.pinged.fetch_add(usize::from(call.after_ping), Ordering::SeqCst);
+                [1, 1, 7].map(Value::Int).to_vec()
+            }
             Call::Ping | Call::Info => return,
         };
         let outcome = Outcome::Done(Value::List(answer));
@@ -439,6 +448,25 @@ fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
     }
     let late = other.block_on(async { ping(&shared).await });
     assert!(matches!(late, Answer::Failed(Error::Closed)));
+}
+
+/// Another who was answered is woken by it, before it goes on.
+#[tokio::test]
+async fn whoever_gets_its_answer_helps_to_wake_the_others() {
+    let shared = keeper(Keeper::Thread, closing());
+    let answer = shared.ask_shutdown(Duration::from_secs(5)).await;
+    assert!(matches!(answer, Answer::ShutDown { .. }), "{answer:?}");
+    let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
+    let (caller, woken, seen_by_caller) = (Arc::clone(&shared), Arc::clone(&other), Arc::clone(&seen));
+    let answered = runs(move || {
+        // The client is closed: it has its answer at once.
+        assert!(ping(&caller).now_or_never().is_some());
+        seen_by_caller.store(woken.times(), Ordering::SeqCst);
+    });
+    let mut wakes = Wakes::default();
+    [answered, other.into()].into_iter().for_each(|waker| wakes.add(Some(waker)));
+    shared.rest.wake_all(&mut wakes);
+    assert_eq!(seen.load(Ordering::SeqCst), 1);
 }
 
 /// What says to a process that it is the one which counts its descriptors.

@@ -8,8 +8,10 @@ use std::sync::atomic::Ordering;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::woken::Woken;
+use crate::cell::HoldCell;
 use crate::engine::event::Acquire;
 use crate::engine::event::Wait;
 use crate::keeper::mailbox::Mailbox;
@@ -23,6 +25,7 @@ use crate::scripts::reentrant::Announce;
 use crate::scripts::reentrant::ServerTime;
 use crate::slot::Slot;
 use crate::slot::slot;
+use crate::wakes::tests::runs;
 
 /// A keeper that does look, and how often it has looked.
 fn task(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
@@ -445,4 +448,73 @@ async fn only_a_server_that_is_near_is_waited_for() {
     assert!(!task.is_awaited(), "no server has said so");
     bring_near(&mut task);
     assert!(task.is_awaited());
+}
+
+/// Somebody else's runtime is told once for each of those whom it does not help to wake.
+#[tokio::test]
+async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() {
+    for (keeper, helped) in [(Keeper::Thread, 1), (Keeper::Current, 0)] {
+        let (mut task, _) = task(keeper);
+        let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
+        let (rest, woken, seen_by_first) = (Arc::clone(&task.rest), Arc::clone(&other), Arc::clone(&seen));
+        let first = runs(move || {
+            rest.help();
+            seen_by_first.store(woken.times(), Ordering::SeqCst);
+        });
+        let answers = [(1, first), (2, Arc::clone(&other).into())];
+        let _slots =
+            answers.map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
+        task.wake_answered(None);
+        assert_eq!((seen.load(Ordering::SeqCst), other.times()), (helped, 1), "{keeper:?}");
+    }
+}
+
+/// Asks for the lock once, and is granted it.
+fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
+    let (slot, ticket) = slot();
+    let (request, owner) = (RequestId(number), OwnerKey::from_test(1));
+    let (name, lease) = (name(), Lease::Watched(lease()));
+    let event = Event::Acquire(Acquire { request, name, owner, lease, wait: Wait::Once, max_hold: None });
+    let mut cx = Context::from_waker(Waker::noop());
+    task.on_message(Message::Ask { request, ticket, event });
+    assert!(task.poll(&mut cx).is_pending());
+    match slot.poll_take(&mut cx) {
+        Poll::Ready(Some(Answer::Granted(cell))) => cell,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Gives up a level that was asked for so.
+fn give_up(task: &mut Task, cell: &HoldCell, number: u64) {
+    let (_slot, ticket) = slot();
+    let (level, waiting) = (RequestId(number), Some((RequestId(100 + number), ticket)));
+    task.on_message(Message::Release { hold: cell.id, level, waiting });
+    assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// Redis writes first to whom it has had something for last: those who are told, if it has something for us before.
+#[tokio::test]
+async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
+    for near in [true, false] {
+        let info = ServerInfo::default();
+        let first = Some(BackendEvent::Up(ServerId::ONLY, info));
+        let backend = Nowhere { first, grants: true, ..Nowhere::default() };
+        let pinged = Arc::clone(&backend.pinged);
+        let (mut task, ..) = task_on(backend, Keeper::Thread);
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+
+        let cell = take(&mut task, 1);
+        give_up(&mut task, &cell, 1);
+        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is known");
+        // Seven were told.
+        let cell = take(&mut task, 2);
+        take(&mut task, 3);
+        give_up(&mut task, &cell, 3);
+        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is told of a level");
+        if !near {
+            task.distance = Distance::unknown();
+        }
+        give_up(&mut task, &cell, 2);
+        assert_eq!(pinged.load(Ordering::SeqCst), usize::from(near));
+    }
 }
