@@ -131,6 +131,8 @@ pub(super) struct Task {
     for_releases: Watch,
     /// Since when somebody who was answered lets others go first.
     first_since: Moment,
+    /// Others elsewhere have a part in what was sent last, and nobody else wants the core.
+    between_clients: bool,
     /// The last answer passed a lock on.
     passed_on: bool,
     /// The last release was by a guard that was dropped, which asks through the mailbox.
@@ -237,6 +239,7 @@ impl Task {
             for_releases: if here { Watch::of_turns() } else { watch.clone() },
             for_answers: watch,
             first_since: Moment::NEVER,
+            between_clients: false,
             passed_on: false,
             dropped: false,
             last: false,
@@ -433,7 +436,19 @@ impl Task {
     /// much for callers on other threads than this, they need its core.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
-        self.distance.is_near() && (much || self.sent.values().any(|command| self.is_waited_for(command)))
+        let between = self.between_clients && self.sent.len() < FEW;
+        self.distance.is_near()
+            && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
+    }
+
+    /// Whether others elsewhere have a part in it. A thread that its callers do not run on stays awake for the answer.
+    fn is_between_clients(&self, command: &Command) -> bool {
+        match command {
+            _ if self.here || !self.distance.is_near() => false,
+            Command::Release { name, .. } => self.engine.has_told_others(name),
+            Command::Acquire { name, .. } => self.engine.listens_for(name),
+            _ => false,
+        }
     }
 
     fn is_waited_for(&self, command: &Command) -> bool {
@@ -447,9 +462,7 @@ impl Task {
             Command::Acquire { name, .. } => {
                 // One of them asks.
                 let others = few && self.engine.waiters_for(name) > 1;
-                // A keeper's own thread, which was just told of a release, stays awake for the answer.
-                let told = !self.here && self.alone >= ALONE && self.engine.listens_for(name);
-                others || told || self.is_alone_with(name)
+                others || self.is_alone_with(name)
             }
             _ => false,
         }
@@ -642,6 +655,7 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
+                self.between_clients = false;
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
                 self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
@@ -718,6 +732,7 @@ impl Task {
                 } else {
                     self.alone = 0;
                 }
+                self.between_clients = self.is_between_clients(&command) && self.for_answers.is_welcome();
                 self.backend.submit(op, to, self.call_for(&command), timeout);
                 self.sent.insert(op, command);
             }

@@ -69,6 +69,13 @@ impl Watch {
         self.looks.is_due() && !self.alone
     }
 
+    /// Whether this moment is not one of those in which others had better keep the core, who did so when it was offered.
+    pub(super) fn is_welcome(&mut self) -> bool {
+        let welcome = self.offers.left_out == 0;
+        self.offers.left_out = self.offers.left_out.saturating_sub(1);
+        welcome
+    }
+
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
         let yields = self.offers_core();
@@ -156,6 +163,11 @@ impl Watch {
     /// As on a machine with several cores.
     pub(super) fn with_cores() -> Self {
         Self::of_turns()
+    }
+
+    /// Others had this core when it was offered, and kept it or did not.
+    pub(super) fn note_core(&mut self, kept: bool) {
+        self.note_yield(kept);
     }
 
     /// Whether it looked last time, and saw nothing.
@@ -253,6 +265,8 @@ mod tests {
         assert_eq!(offers(false, 100), 100);
         assert_eq!(offers(true, 1 << 10), 10);
         assert_eq!(offers(true, 10 << 10), 10, "it never gives up");
+        let unwelcome = (0..10 << 10).take_while(|_| !watch.is_welcome()).count();
+        assert!(unwelcome > 1 << 8 && watch.is_welcome(), "{unwelcome}");
     }
 
     #[test]

@@ -469,6 +469,17 @@ async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() 
     }
 }
 
+/// A keeper whose server grants everything and tells seven others of each release, and how many PINGs went before calls.
+fn granting(keeper: Keeper) -> (Task, Arc<AtomicUsize>) {
+    let mut backend = Nowhere::default();
+    backend.first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    backend.grants = true;
+    let pinged = Arc::clone(&backend.pinged);
+    let (mut task, ..) = task_on(backend, keeper);
+    assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    (task, pinged)
+}
+
 /// Asks for the lock once, and is granted it.
 fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
     let (slot, ticket) = slot();
@@ -496,17 +507,10 @@ fn give_up(task: &mut Task, cell: &HoldCell, number: u64) {
 #[tokio::test]
 async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
     for near in [true, false] {
-        let info = ServerInfo::default();
-        let first = Some(BackendEvent::Up(ServerId::ONLY, info));
-        let backend = Nowhere { first, grants: true, ..Nowhere::default() };
-        let pinged = Arc::clone(&backend.pinged);
-        let (mut task, ..) = task_on(backend, Keeper::Thread);
-        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-
+        let (mut task, pinged) = granting(Keeper::Thread);
         let cell = take(&mut task, 1);
         give_up(&mut task, &cell, 1);
         assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is known");
-        // Seven were told.
         let cell = take(&mut task, 2);
         take(&mut task, 3);
         give_up(&mut task, &cell, 3);
@@ -516,5 +520,35 @@ async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
         }
         give_up(&mut task, &cell, 2);
         assert_eq!(pinged.load(Ordering::SeqCst), usize::from(near));
+    }
+}
+
+/// A thread that its callers do not run on stays awake for the answers in a hand-over, where nobody else wants its core.
+#[tokio::test]
+async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
+    for (keeper, kept, awaited) in
+        [(Keeper::Thread, false, true), (Keeper::Thread, true, false), (Keeper::Current, false, false)]
+    {
+        let (mut task, ..) = granting(keeper);
+        for number in 1..=2 {
+            let cell = take(&mut task, number);
+            give_up(&mut task, &cell, number);
+        }
+        for (number, command) in (1..).zip(attempts()) {
+            if kept {
+                task.for_answers.note_core(true);
+            }
+            task.sent.clear();
+            let (op, to, timeout) = (OpId(number), ServerId::ONLY, Duration::from_secs(1));
+            task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
+            assert_eq!(task.is_awaited(), awaited, "{keeper:?}, kept: {kept}, {command:?}");
+            (2..=FEW as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
+            assert!(!task.is_awaited(), "there is more to do than that");
+            task.sent.retain(|sent, _| *sent == op);
+            let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Busy, "not now"));
+            task.on_backend(BackendEvent::Replied { op, server: to, outcome });
+            task.sent.insert(OpId(9), Command::Ping);
+            assert!(!task.is_awaited(), "it was answered");
+        }
     }
 }
