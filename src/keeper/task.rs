@@ -432,8 +432,8 @@ impl Task {
         }
     }
 
-    /// Whether others stand still until something on its way is answered, or nothing else is going on, or there is much. With
-    /// much for callers on other threads than this, they need its core.
+    /// Whether others stand still until something on its way is answered, here or elsewhere, or nothing else is going on, or
+    /// there is much. With much for callers on other threads than this, they need its core.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
         let between = self.between_clients && self.sent.len() < FEW;
