@@ -246,7 +246,7 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) keys: Words,
     pub(crate) args: Words,
-    /// A PING goes before it, in the same write, if it goes by itself.
+    /// A PING goes right before it, if it goes by itself.
     pub(crate) after_ping: bool,
 }
 

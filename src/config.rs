@@ -47,10 +47,14 @@ pub enum Keeper {
     /// system stops in the middle of that, because of its priority for instance, keeps the keeper waiting.
     ///
     /// With a server that has answered within 200 µs, which is to say one on the same machine or next to it, that poll, or the
-    /// keeper, waits for the answer to a hand-off, to an acquire or a release that others of this client wait for, and to one that
-    /// is the only thing going on here: up to 80 µs at a time without letting the thread sleep, four times in a row at most; less
-    /// and less often if nothing comes in that time. Other tasks of that thread of the runtime wait as long. While the tasks of
-    /// this client pass a lock on to each other in this way, the keeper's thread hears of anything else up to 1 ms later.
+    /// keeper, waits for the answer to a hand-off, to an acquire or a release that others wait for, and to one that is the only
+    /// thing going on here: up to 80 µs at a time without letting the thread sleep, four times in a row at most; less and less
+    /// often if nothing comes in that time. Other tasks of that thread of the runtime wait as long. While the tasks of this
+    /// client pass a lock on to each other in this way, the keeper's thread hears of anything else up to 1 ms later.
+    ///
+    /// Of several tasks that are answered together, the first to run wakes up to 64 of the others. Tokio's threads keep whom
+    /// they have woken last to themselves, as with Tokio's own locks: a task that blocks its thread right after `lock()` or
+    /// `unlock()`, or whose thread the system stops there, may keep one other waiting.
     #[default]
     Thread,
     /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
@@ -58,10 +62,10 @@ pub enum Keeper {
     /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. Behind the other tasks of its thread the
     /// keeper waits up to 80 µs without letting the thread sleep, as `Thread` does, and while 16 commands are on their way. An
     /// `unlock()` that passes the lock on to another task of this client may return only after that one's next poll. The runtime
-    /// needs timers and I/O (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the release waiting. While nobody
-    /// drives the runtime, or something blocks it, no call returns, with a limit or without,
-    /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server:
-    /// time would run away from a real one.
+    /// needs timers and I/O (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the
+    /// release waiting. While nobody drives the runtime, or something blocks it, no call returns, with a limit or without,
+    /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server: time
+    /// would run away from a real one.
     Current,
 }
 

@@ -267,7 +267,7 @@ impl Engine {
         self.names.find(lock).is_some_and(Name::has_channel)
     }
 
-    /// Whether others than this client heard of its last release.
+    /// Whether others than this client heard of its last release, or may have.
     pub(crate) fn has_told_others(&self, lock: &LockName) -> bool {
         self.names.find(lock).is_some_and(Name::has_told_others)
     }

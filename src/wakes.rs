@@ -62,7 +62,8 @@ impl Drop for Wakes {
 
 /// Of those whom a keeper's thread wakes, those who still are to be: whoever of them runs helps.
 ///
-/// Each is taken out by one, who wakes it. The keeper's thread goes on until nobody is left, so that nobody depends on help.
+/// Each is taken out by one, who wakes it. The keeper's thread goes on until nobody is left, so that nobody waits for help that
+/// does not come. Whom a task of Tokio's has woken last runs after that task, on its thread: it is up to its caller.
 #[derive(Debug, Default)]
 pub(crate) struct Rest {
     wakers: Mutex<VecDeque<Waker>>,
@@ -108,7 +109,10 @@ impl Rest {
 
 /// Wakers are code of others: one that panics is not the end of everybody else's locks.
 fn wake(waker: Waker) {
-    let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        // What it has panicked with may panic as well when it is dropped.
+        std::mem::forget(panic);
+    }
 }
 
 #[cfg(test)]
@@ -150,6 +154,23 @@ pub(crate) mod tests {
         fn take(&self) -> Vec<u8> {
             std::mem::take(&mut self.0.lock().unwrap())
         }
+    }
+
+    /// What a waker has panicked with.
+    struct Twice;
+
+    impl Drop for Twice {
+        fn drop(&mut self) {
+            panic!("once more");
+        }
+    }
+
+    #[test]
+    fn what_a_waker_has_panicked_with_does_no_harm_either() {
+        let (woken, rest) = (Arc::<Woken>::default(), Rest::default());
+        let twice = runs(|| std::panic::panic_any(Twice));
+        rest.wake_all(&mut Wakes(VecDeque::from([twice.clone(), Arc::clone(&woken).into(), twice])));
+        assert_eq!(woken.times(), 1);
     }
 
     #[test]

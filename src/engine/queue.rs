@@ -295,7 +295,7 @@ impl Name {
         self.contest().channel.get().is_some()
     }
 
-    /// Whether our last release reached others than ourselves.
+    /// Whether our last release reached others than ourselves, or may have where nobody counts them.
     pub(crate) fn has_told_others(&self) -> bool {
         self.contest().turns.messages > 0
     }

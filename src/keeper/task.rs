@@ -441,11 +441,12 @@ impl Task {
             && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
     }
 
-    /// Whether others elsewhere have a part in it. A thread that its callers do not run on stays awake for the answer.
+    /// Whether others elsewhere have a part in it, and there is little else. Whoever sends it stays awake for the answer, but
+    /// not where callers run on the keeper's threads.
     fn is_between_clients(&self, command: &Command) -> bool {
         match command {
-            _ if self.here || !self.distance.is_near() => false,
-            Command::Release { name, .. } => self.engine.has_told_others(name),
+            _ if self.here || self.sent.len() >= FEW || !self.distance.is_near() => false,
+            Command::Release { name, count: 0, .. } => self.engine.has_told_others(name),
             Command::Acquire { name, .. } => self.engine.listens_for(name),
             _ => false,
         }

@@ -71,9 +71,7 @@ impl Watch {
 
     /// Whether this moment is not one of those in which others had better keep the core, who did so when it was offered.
     pub(super) fn is_welcome(&mut self) -> bool {
-        let welcome = self.offers.left_out == 0;
-        self.offers.left_out = self.offers.left_out.saturating_sub(1);
-        welcome
+        self.offers.is_due()
     }
 
     /// Whether something was there within a moment.

@@ -190,7 +190,7 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
     drop(answering.join().unwrap());
 }
 
-/// A keeper wakes two, and whoever of them runs helps, or is gone before it can.
+/// A keeper wakes two, and somebody who runs meanwhile helps.
 pub(crate) fn whom_a_keeper_wakes_with_help_are_all_woken() {
     let rest = Arc::new(Rest::default());
     let woken = Arc::<Mutex<u32>>::new(Mutex::new(0));

@@ -125,11 +125,12 @@ fn lease() -> LeaseMs {
 
 /// An acquire and a release.
 fn attempts() -> [Command; 2] {
-    let (field, count) = ("c:1".to_owned(), 1);
+    let field = "c:1".to_owned();
     let announce = Announce { channel: "channel".into(), sharded: false };
     let not_after = ServerTime(1);
-    let acquire = Command::Acquire { name: name(), field: field.clone(), count, lease: lease(), not_after };
-    [acquire, Command::Release { name: name(), field, count, announce }]
+    let acquire =
+        Command::Acquire { name: name(), field: field.clone(), count: 1, lease: lease(), not_after };
+    [acquire, Command::Release { name: name(), field, count: 0, announce }]
 }
 
 /// Somebody asks for the lock.
@@ -534,6 +535,14 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
             let cell = take(&mut task, number);
             give_up(&mut task, &cell, number);
         }
+        let [_, mut level] = attempts();
+        if let Command::Release { count, .. } = &mut level {
+            *count = 1;
+        }
+        task.sent.clear();
+        let (op, to, timeout) = (OpId(8), ServerId::ONLY, Duration::from_secs(1));
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: level, timeout });
+        assert!(!task.is_awaited(), "nobody is told of a level");
         for (number, command) in (1..).zip(attempts()) {
             if kept {
                 task.for_answers.note_core(true);
