@@ -441,14 +441,23 @@ impl Task {
             && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
     }
 
-    /// Whether others elsewhere have a part in it, and there is little else. Whoever sends it stays awake for the answer, but
-    /// not where callers run on the keeper's threads.
-    fn is_between_clients(&self, command: &Command) -> bool {
+    /// Whether a server that is near publishes it to others than this client, going by the last release.
+    fn tells_others(&self, command: &Command) -> bool {
+        match command {
+            Command::Release { name, count: 0, .. } => {
+                self.distance.is_near() && self.engine.has_told_others(name)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether others elsewhere are told of it, or have a part in it otherwise, and there is little else. Whoever sends it stays
+    /// awake for the answer, but not where callers run on the keeper's threads.
+    fn is_between_clients(&self, command: &Command, told: bool) -> bool {
         match command {
             _ if self.here || self.sent.len() >= FEW || !self.distance.is_near() => false,
-            Command::Release { name, count: 0, .. } => self.engine.has_told_others(name),
             Command::Acquire { name, .. } => self.engine.listens_for(name),
-            _ => false,
+            _ => told,
         }
     }
 
@@ -733,8 +742,10 @@ impl Task {
                 } else {
                     self.alone = 0;
                 }
-                self.between_clients = self.is_between_clients(&command) && self.for_answers.is_welcome();
-                self.backend.submit(op, to, self.call_for(&command), timeout);
+                let told = self.tells_others(&command);
+                self.between_clients =
+                    self.is_between_clients(&command, told) && self.for_answers.is_welcome();
+                self.backend.submit(op, to, call_for(&command, told), timeout);
                 self.sent.insert(op, command);
             }
             Effect::Subscribe { channel, sharded, generation } => {
@@ -748,15 +759,6 @@ impl Task {
             Effect::Finished => self.life = Life::Finished,
         }
         None
-    }
-
-    /// A release that others wait for is to reach them first. Far away it makes no difference who is written to first.
-    fn call_for(&self, command: &Command) -> Call {
-        let mut call = command.to_call();
-        if let (Command::Release { name, count: 0, .. }, Call::Script(script)) = (command, &mut call) {
-            script.after_ping = self.distance.is_near() && self.engine.has_told_others(name);
-        }
-        call
     }
 
     fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
@@ -825,6 +827,15 @@ impl Task {
             tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
         }
     }
+}
+
+/// A release that others are `told` of is to reach them first. Far away it makes no difference who is written to first.
+fn call_for(command: &Command, told: bool) -> Call {
+    let mut call = command.to_call();
+    if let Call::Script(script) = &mut call {
+        script.after_ping = told;
+    }
+    call
 }
 
 /// The lock that it lets somebody have in another's place.

@@ -95,7 +95,7 @@ impl Watch {
     }
 
     /// Who computes on a busy machine keeps the core for milliseconds.
-    fn note_yield(&mut self, kept: bool) {
+    pub(super) fn note_yield(&mut self, kept: bool) {
         self.offers.note(!kept);
     }
 }
@@ -161,11 +161,6 @@ impl Watch {
     /// As on a machine with several cores.
     pub(super) fn with_cores() -> Self {
         Self::of_turns()
-    }
-
-    /// Others had this core when it was offered, and kept it or did not.
-    pub(super) fn note_core(&mut self, kept: bool) {
-        self.note_yield(kept);
     }
 
     /// Whether it looked last time, and saw nothing.

@@ -545,7 +545,7 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
         assert!(!task.is_awaited(), "nobody is told of a level");
         for (number, command) in (1..).zip(attempts()) {
             if kept {
-                task.for_answers.note_core(true);
+                task.for_answers.note_yield(true);
             }
             task.sent.clear();
             let (op, to, timeout) = (OpId(number), ServerId::ONLY, Duration::from_secs(1));
