@@ -131,8 +131,10 @@ pub(super) struct Task {
     for_releases: Watch,
     /// Since when somebody who was answered lets others go first.
     first_since: Moment,
-    /// Others elsewhere have a part in what was sent last, and nobody else wants the core.
+    /// What was sent last is an attempt at a lock that others elsewhere want, and nobody else wants the core.
     between_clients: bool,
+    /// Others elsewhere are told of what was just sent: the core is theirs first.
+    gives_way: bool,
     /// The last answer passed a lock on.
     passed_on: bool,
     /// The last release was by a guard that was dropped, which asks through the mailbox.
@@ -240,6 +242,7 @@ impl Task {
             for_answers: watch,
             first_since: Moment::NEVER,
             between_clients: false,
+            gives_way: false,
             passed_on: false,
             dropped: false,
             last: false,
@@ -402,6 +405,9 @@ impl Task {
         }
         self.wake_answered(goes_on.then(|| cx.waker()));
         let woke = std::mem::take(&mut self.woke);
+        if std::mem::take(&mut self.gives_way) {
+            self.for_answers.give_way();
+        }
         match polled {
             Poll::Ready(()) => Turn::Over,
             Poll::Pending if goes_on => Turn::GoesOn,
@@ -451,14 +457,11 @@ impl Task {
         }
     }
 
-    /// Whether others elsewhere are told of it, or have a part in it otherwise, and there is little else. Whoever sends it stays
-    /// awake for the answer, but not where callers run on the keeper's threads.
-    fn is_between_clients(&self, command: &Command, told: bool) -> bool {
-        match command {
-            _ if self.here || self.sent.len() >= FEW || !self.distance.is_near() => false,
-            Command::Acquire { name, .. } => self.engine.listens_for(name),
-            _ => told,
-        }
+    /// Whether it is an attempt at a lock that others elsewhere want, and there is little else. Whoever sends it stays awake for
+    /// the answer, but not where callers run on the keeper's threads.
+    fn is_between_clients(&self, command: &Command) -> bool {
+        let little = !self.here && self.sent.len() < FEW && self.distance.is_near();
+        little && matches!(command, Command::Acquire { name, .. } if self.engine.listens_for(name))
     }
 
     fn is_waited_for(&self, command: &Command) -> bool {
@@ -743,8 +746,8 @@ impl Task {
                     self.alone = 0;
                 }
                 let told = self.tells_others(&command);
-                self.between_clients =
-                    self.is_between_clients(&command, told) && self.for_answers.is_welcome();
+                self.gives_way |= told && !self.here && self.sent.len() < FEW;
+                self.between_clients = self.is_between_clients(&command) && self.for_answers.is_welcome();
                 self.backend.submit(op, to, call_for(&command, told), timeout);
                 self.sent.insert(op, command);
             }

@@ -74,6 +74,17 @@ impl Watch {
         self.offers.is_due()
     }
 
+    /// Lets others have this thread's core first, for as long as they take.
+    pub(super) fn give_way(&mut self) {
+        if !self.offers_core() {
+            return;
+        }
+        #[expect(clippy::disallowed_methods, reason = "it only says how long others had the core")]
+        let begin = Instant::now();
+        std::thread::yield_now();
+        self.note_yield(begin.elapsed() > TURN);
+    }
+
     /// Whether something was there within a moment.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
         let yields = self.offers_core();

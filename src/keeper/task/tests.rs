@@ -524,6 +524,36 @@ async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
     }
 }
 
+/// On one core, the server and whoever is told of a release come before whoever has released.
+#[tokio::test]
+async fn whoever_tells_others_of_a_release_gives_way_on_a_thread_of_its_own() {
+    let [_, release] = attempts();
+    let mut level = release.clone();
+    if let Command::Release { count, .. } = &mut level {
+        *count = 1;
+    }
+    for (keeper, command, others, gives_way) in [
+        (Keeper::Thread, &release, 0, true),
+        (Keeper::Thread, &release, FEW, false),
+        (Keeper::Thread, &level, 0, false),
+        (Keeper::Current, &release, 0, false),
+    ] {
+        let (mut task, ..) = granting(keeper);
+        for number in 1..=2 {
+            let cell = take(&mut task, number);
+            give_up(&mut task, &cell, number);
+        }
+        (0..others as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
+        let (op, to, timeout) = (OpId(8), ServerId::ONLY, Duration::from_secs(1));
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
+        // The next offer of the core is left out.
+        task.for_answers.note_yield(true);
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(task.for_answers.is_welcome(), gives_way, "{keeper:?}, {command:?}, {others} others");
+        assert!(!task.gives_way, "once");
+    }
+}
+
 /// A thread that its callers do not run on stays awake for the answers in a hand-over, where nobody else wants its core.
 #[tokio::test]
 async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
@@ -535,29 +565,24 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
             let cell = take(&mut task, number);
             give_up(&mut task, &cell, number);
         }
-        let [_, mut level] = attempts();
-        if let Command::Release { count, .. } = &mut level {
-            *count = 1;
-        }
+        let [attempt, release] = attempts();
         task.sent.clear();
         let (op, to, timeout) = (OpId(8), ServerId::ONLY, Duration::from_secs(1));
-        task.perform(Moment::NEVER, Effect::Send { op, to, command: level, timeout });
-        assert!(!task.is_awaited(), "nobody is told of a level");
-        for (number, command) in (1..).zip(attempts()) {
-            if kept {
-                task.for_answers.note_yield(true);
-            }
-            task.sent.clear();
-            let (op, to, timeout) = (OpId(number), ServerId::ONLY, Duration::from_secs(1));
-            task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
-            assert_eq!(task.is_awaited(), awaited, "{keeper:?}, kept: {kept}, {command:?}");
-            (2..=FEW as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
-            assert!(!task.is_awaited(), "there is more to do than that");
-            task.sent.retain(|sent, _| *sent == op);
-            let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Busy, "not now"));
-            task.on_backend(BackendEvent::Replied { op, server: to, outcome });
-            task.sent.insert(OpId(9), Command::Ping);
-            assert!(!task.is_awaited(), "it was answered");
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: release, timeout });
+        assert!(!task.is_awaited(), "whoever has released gives way");
+        if kept {
+            task.for_answers.note_yield(true);
         }
+        task.sent.clear();
+        let op = OpId(1);
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: attempt, timeout });
+        assert_eq!(task.is_awaited(), awaited, "{keeper:?}, kept: {kept}");
+        (2..=FEW as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
+        assert!(!task.is_awaited(), "there is more to do than that");
+        task.sent.retain(|sent, _| *sent == op);
+        let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Busy, "not now"));
+        task.on_backend(BackendEvent::Replied { op, server: to, outcome });
+        task.sent.insert(OpId(9), Command::Ping);
+        assert!(!task.is_awaited(), "it was answered");
     }
 }
