@@ -26,10 +26,10 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
+pub(crate) const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
+pub(crate) const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
 /// Of waiters: messages are hints.
-const FALLBACK: Duration = Duration::from_secs(5);
+pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
 
 type Wakers = Arc<Mutex<HashMap<String, Arc<Notify>>>>;
 

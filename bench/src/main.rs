@@ -1,6 +1,7 @@
 //! This crate's lock in both keeper modes, and the floor of each: `bench KIND URL THREADS`.
 
 mod floor;
+mod raw;
 
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::Keeper;
@@ -27,6 +28,7 @@ fn main() {
         }
         "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
         "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
+        "floor-raw" => bench::serve(&runtime, raw::Raw::new(url)),
         other => panic!("no such kind: {other}"),
     }
 }

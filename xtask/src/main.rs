@@ -42,6 +42,7 @@ cargo xtask <command>
                            --quick; --only uncontended,hand-over,one-name,processes,distinct,hand-off,queue,drops,holds;
                            --kinds current,floor-current,rlock,rueidislock,redisson,node-redisson,… ; those in Go, Java and
                            of npm where go, java (17) with mvn, node (20) with npm are; --blocks N (30); --threads N (2);
+                           --asleep: leaves the machine's cores to sleep;
                            --out DIR (target/bench-report); --plots DIR: the plots there, too
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),
@@ -104,6 +105,10 @@ fn main() -> ExitCode {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
         ["bench", options @ ..] => bench::run(options),
+        [bench::awake::COMMAND] => {
+            bench::awake::spin();
+            Ok(true)
+        }
         ["chaos", options @ ..] => chaos::run(options),
         ["interop", options @ ..] => interop::run(options),
         ["mutants", names @ ..] => mutants::run(names),

@@ -18,6 +18,7 @@ use super::fleet::Worker;
 use super::programs::FLOORS;
 use super::programs::OWN;
 use super::programs::Programs;
+use super::programs::RAW;
 use super::programs::everybody;
 use super::redis_benchmark;
 use super::report::Report;
@@ -63,7 +64,8 @@ pub(crate) fn all(
         server_time::all(plan, programs, server, bench.report)?;
     }
     if plan.wants("hand-over") {
-        bench.hand_over()?;
+        let kinds: Vec<_> = everybody().into_iter().chain([RAW]).collect();
+        bench.hand_over("hand-over", &kinds)?;
     }
     if plan.wants("one-name") {
         for tasks in [2, 8, 64] {
@@ -83,6 +85,20 @@ pub(crate) fn all(
         }
     }
     Ok(())
+}
+
+/// What takes longer on a machine whose cores sleep in between, for those whom a bar is about.
+pub(crate) fn all_asleep(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    report: &mut Report,
+) -> Result<(), String> {
+    if !plan.wants("hand-over") {
+        return Ok(());
+    }
+    let kinds = [FLOORS[1], OWN[1], FLOORS[0], OWN[0], "rueidislock", "redisson", RAW];
+    Bench { plan, programs, server, report }.hand_over("hand-over-asleep", &kinds)
 }
 
 struct Bench<'a> {
@@ -111,10 +127,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn hand_over(&mut self) -> Result<(), String> {
+    fn hand_over(&mut self, load: &str, kinds: &[&'static str]) -> Result<(), String> {
         let turns = if self.plan.quick { 15 } else { 40 };
-        let kinds = self.kinds("hand-over", &everybody());
-        self.alternate("hand-over", &kinds, 2, &mut |workers| {
+        let kinds = self.kinds(load, kinds);
+        self.alternate(load, &kinds, 2, &mut |workers| {
             let name = format!("turns:{}", workers[0].pid);
             let load =
                 json!({ "do": "turns", "name": name, "count": turns, "hold_us": 3_000, "pause_us": 1_000 });

@@ -20,6 +20,8 @@ const BUILD_LIMIT: Duration = Duration::from_secs(1_800);
 
 pub(crate) const OWN: [&str; 2] = ["thread", "current"];
 pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
+/// Bare sockets, and a thread that waits: for one task in a process.
+pub(crate) const RAW: &str = "floor-raw";
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
 const GO: [&str; 2] = ["rueidislock", "redsync"];
 const JAVA: [&str; 1] = ["redisson"];
@@ -46,8 +48,8 @@ impl Programs {
     /// Builds what is there to build; peers that do not build are named and left out.
     pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
         let own = rust("this crate", "bench", &["-p", "bench"])?;
-        let no_hand_off = ["thread-no-hand-off"];
-        let kinds = OWN.into_iter().chain(FLOORS).chain(no_hand_off).chain(hand_off::KINDS);
+        let others = [RAW, "thread-no-hand-off"];
+        let kinds = OWN.into_iter().chain(FLOORS).chain(others).chain(hand_off::KINDS);
         let of = kinds.map(|kind| (kind, own.clone())).collect();
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
         programs.peers(plan, &RUST, rust_peers);
@@ -86,7 +88,7 @@ impl Programs {
 
 fn rust(what: &str, program: &str, package: &[&str]) -> Result<Words, String> {
     println!("building {what}");
-    let mut command = cargo(&["build", "--release", "--message-format=json-render-diagnostics"]);
+    let mut command = cargo(&["build", "--profile=service", "--message-format=json-render-diagnostics"]);
     command.args(package);
     let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
     if !built.success {

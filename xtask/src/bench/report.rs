@@ -96,13 +96,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(server: &Server, options: &[&str]) -> Result<Self, String> {
+    pub(crate) fn new(server: &Server, options: &[&str], sleep: String) -> Result<Self, String> {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let command = ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
         let mut machine = vec![
             ("command", command),
             ("commit", said("git", &["rev-parse", "--short", "HEAD"])),
-            ("cores", cores.to_string()),
+            ("cores", format!("{cores}, {sleep}")),
             ("processor", processor()),
             ("load at start", load_average()),
             ("server", server.version()?),
@@ -250,7 +250,7 @@ impl Report {
 
 fn unit(load: &str) -> &'static str {
     match load {
-        "uncontended" | "hand-over" => "us",
+        "uncontended" | "hand-over" | "hand-over-asleep" => "us",
         "hand-off-on" | "hand-off-off" => "us of waiting",
         "acquire-script" => "us at the server",
         "drops" => "ms until all are free",

@@ -1,0 +1,85 @@
+//! Cores that do not fall asleep, as with `idle=poll` or a profile for low latency.
+//!
+//! In a virtual machine a core that has slept for some milliseconds runs what comes next at half of its speed, and takes long to
+//! wake. Who is measured is as quick then as others keep the machine awake meanwhile: a runtime with a thread that looks at its
+//! clock every 20 us does.
+
+use std::process::Command;
+use std::process::Stdio;
+use std::thread;
+
+use crate::cleanup::Cleanup;
+use crate::process;
+
+/// What tells this program to be one of those who keep a core awake.
+pub(crate) const COMMAND: &str = "stay-awake";
+
+/// Until it is dropped, each core has somebody to run who gives way to everybody else.
+pub(crate) struct Awake {
+    _spinners: Vec<Cleanup>,
+}
+
+impl Awake {
+    pub(crate) fn start() -> Result<Self, String> {
+        let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+        let cores = allowed(&status).ok_or("the system does not tell which cores there are")?;
+        let spinners = cores.into_iter().map(spinner).collect::<Result<_, _>>()?;
+        Ok(Self { _spinners: spinners })
+    }
+}
+
+fn spinner(core: usize) -> Result<Cleanup, String> {
+    for tool in ["chrt", "taskset"] {
+        process::find_program(tool).ok_or_else(|| format!("{tool} (util-linux) is missing"))?;
+    }
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    let mut child = Command::new("chrt")
+        .args(["-i", "0", "taskset", "-c", &core.to_string()])
+        .arg(own)
+        .arg(COMMAND)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("chrt: {error}"))?;
+    Ok(Cleanup::new(move || {
+        let _ = child.kill();
+        let _ = child.wait();
+    }))
+}
+
+/// Keeps the core that it runs on awake until standard input ends, however whoever started it does.
+pub(crate) fn spin() {
+    thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
+}
+
+/// The cores in `/proc/self/status`: `Cpus_allowed_list: 0-2,5`.
+fn allowed(status: &str) -> Option<Vec<usize>> {
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    let mut cores = Vec::new();
+    for range in list.trim().split(',') {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        cores.extend(first.parse::<usize>().ok()?..=last.parse().ok()?);
+    }
+    Some(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cores_are_read() {
+        let of = |list: &str| {
+            allowed(&format!("Name:\txtask\nCpus_allowed_list:\t{list}\nMems_allowed_list:\t0\n"))
+        };
+        assert_eq!(of("0-2,5"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(of("3"), Some(vec![3]));
+        assert_eq!(of("a-2"), None);
+        assert_eq!(allowed("Name:\txtask\n"), None);
+    }
+}
