@@ -22,7 +22,6 @@ use crate::root;
 use crate::servers;
 use crate::servers::Server;
 
-use awake::Awake;
 use programs::Programs;
 use report::Report;
 use report::Row;
@@ -33,8 +32,6 @@ pub(crate) struct Plan {
     kinds: Vec<String>,
     blocks: usize,
     quick: bool,
-    /// The machine's cores are left to sleep.
-    asleep: bool,
     /// Of each worker's runtime: as many as Tokio would have on a machine with two cores, or one.
     threads: String,
     out: PathBuf,
@@ -50,7 +47,6 @@ impl Plan {
             kinds: Vec::new(),
             blocks: 30,
             quick: false,
-            asleep: false,
             threads: "2".into(),
             out,
             plots: None,
@@ -61,7 +57,6 @@ impl Plan {
             let words = |text: &str| text.split(',').map(str::to_owned).collect();
             match *option {
                 "--quick" => (plan.quick, plan.blocks) = (true, 6),
-                "--asleep" => plan.asleep = true,
                 "--only" => plan.only = words(value()?),
                 "--kinds" => plan.kinds = words(value()?),
                 "--blocks" => {
@@ -119,17 +114,12 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
     let program = servers::find_or_install()?;
     let programs = Programs::build(&plan)?;
     let server = Server::start(&program)?;
-    let (awake, said) = keep_awake(plan.asleep);
-    let mut report = Report::new(&server, options, said)?;
+    let mut report = Report::new(&server, options)?;
     loads::all(&plan, &programs, &server, &mut report)?;
     if plan.wants("hand-off") {
         hand_off::all(&plan, &programs, &server, &mut report)?;
     }
     wide::all(&plan, &programs, &server, &mut report)?;
-    if awake.is_some() {
-        drop(awake);
-        loads::all_asleep(&plan, &programs, &server, &mut report)?;
-    }
     report.print();
     report.write(&plan.out)?;
     println!("written to {}", plan.out.display());
@@ -138,17 +128,6 @@ pub(crate) fn run(options: &[&str]) -> Result<bool, String> {
         println!("plots written to {}", folder.display());
     }
     Ok(true)
-}
-
-/// What keeps the cores awake, if anything does, and what the report says of it.
-fn keep_awake(asleep: bool) -> (Option<Awake>, String) {
-    if asleep {
-        return (None, "left to sleep".to_owned());
-    }
-    match Awake::start() {
-        Ok(awake) => (Some(awake), "kept awake".to_owned()),
-        Err(reason) => (None, format!("left to sleep: {reason}")),
-    }
 }
 
 fn common_divisor(a: usize, b: usize) -> usize {

@@ -42,7 +42,6 @@ cargo xtask <command>
                            --quick; --only uncontended,hand-over,one-name,processes,distinct,hand-off,queue,drops,holds;
                            --kinds current,floor-current,rlock,rueidislock,redisson,node-redisson,… ; those in Go, Java and
                            of npm where go, java (17) with mvn, node (20) with npm are; --blocks N (30); --threads N (2);
-                           --asleep: leaves the machine's cores to sleep;
                            --out DIR (target/bench-report); --plots DIR: the plots there, too
   interop [OPTION…]        processes with Redisson (Java) and with this crate on the same locks; without Java it is
                            not run. --versions newest|all|4.7.0,… (newest), --on single|cluster (both),

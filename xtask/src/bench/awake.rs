@@ -1,4 +1,4 @@
-//! Cores that do not fall asleep, as with `idle=poll` or a profile for low latency.
+//! Cores that do not fall asleep, as with `idle=poll`.
 //!
 //! In a virtual machine a core that has slept for some milliseconds runs what comes next at half of its speed, and takes long to
 //! wake. Who is measured is as quick then as others keep the machine awake meanwhile: a runtime with a thread that looks at its

@@ -9,6 +9,7 @@ use serde_json::json;
 use crate::servers::Server;
 
 use super::Plan;
+use super::awake::Awake;
 use super::figures::Sent;
 use super::figures::median;
 use super::figures::number;
@@ -64,8 +65,7 @@ pub(crate) fn all(
         server_time::all(plan, programs, server, bench.report)?;
     }
     if plan.wants("hand-over") {
-        let kinds: Vec<_> = everybody().into_iter().chain([RAW]).collect();
-        bench.hand_over("hand-over", &kinds)?;
+        bench.hand_overs()?;
     }
     if plan.wants("one-name") {
         for tasks in [2, 8, 64] {
@@ -85,20 +85,6 @@ pub(crate) fn all(
         }
     }
     Ok(())
-}
-
-/// What takes longer on a machine whose cores sleep in between, for those whom a bar is about.
-pub(crate) fn all_asleep(
-    plan: &Plan,
-    programs: &Programs,
-    server: &Server,
-    report: &mut Report,
-) -> Result<(), String> {
-    if !plan.wants("hand-over") {
-        return Ok(());
-    }
-    let kinds = [FLOORS[1], OWN[1], FLOORS[0], OWN[0], "rueidislock", "redisson", RAW];
-    Bench { plan, programs, server, report }.hand_over("hand-over-asleep", &kinds)
 }
 
 struct Bench<'a> {
@@ -125,6 +111,24 @@ impl Bench<'_> {
         let floor = redis_benchmark::pair(self.server)?;
         self.report.note("redis-benchmark -c 1, twice the median of the acquire script, us", floor);
         Ok(())
+    }
+
+    /// With cores that do not sleep while a lock is held, and with cores that do, for those whom a bar is about.
+    fn hand_overs(&mut self) -> Result<(), String> {
+        let kinds: Vec<_> = everybody().into_iter().chain([RAW]).collect();
+        let awake = Awake::start();
+        let said = match &awake {
+            Ok(_) => "kept awake".to_owned(),
+            Err(reason) => format!("left to sleep: {reason}"),
+        };
+        self.report.tell("cores in hand-over", said);
+        self.hand_over("hand-over", &kinds)?;
+        if awake.is_err() {
+            return Ok(());
+        }
+        drop(awake);
+        let kinds = [FLOORS[1], OWN[1], FLOORS[0], OWN[0], "rueidislock", "redisson", RAW];
+        self.hand_over("hand-over-asleep", &kinds)
     }
 
     fn hand_over(&mut self, load: &str, kinds: &[&'static str]) -> Result<(), String> {

@@ -96,13 +96,13 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(server: &Server, options: &[&str], sleep: String) -> Result<Self, String> {
+    pub(crate) fn new(server: &Server, options: &[&str]) -> Result<Self, String> {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
         let command = ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
         let mut machine = vec![
             ("command", command),
             ("commit", said("git", &["rev-parse", "--short", "HEAD"])),
-            ("cores", format!("{cores}, {sleep}")),
+            ("cores", cores.to_string()),
             ("processor", processor()),
             ("load at start", load_average()),
             ("server", server.version()?),
@@ -128,6 +128,11 @@ impl Report {
 
     pub(crate) fn note(&mut self, what: &str, value: f64) {
         self.notes.push((what.to_owned(), value));
+    }
+
+    /// Something about the machine.
+    pub(crate) fn tell(&mut self, what: &'static str, value: String) {
+        self.machine.push((what, value));
     }
 
     pub(crate) fn noted(&self, begins: &str) -> Option<f64> {
