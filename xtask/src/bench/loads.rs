@@ -321,7 +321,8 @@ fn hand_overs(answers: &[Value]) -> Block {
     let share = times.len() as f64 / f64::from(chances.max(1));
     #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
     let grants = turns.len() as f64;
-    Block { main: median(&times), samples: times, grants, others: vec![("to waiter", share)] }
+    let others = vec![("p99 of a block", percentile(&times, 0.99)), ("to waiter", share)];
+    Block { main: median(&times), samples: times, grants, others }
 }
 
 fn crowd_of(answers: &[Value]) -> Block {
