@@ -99,21 +99,36 @@ impl bench::Service for Floor {
     type Lock = FloorLock;
 
     fn lock(&self, name: &str) -> FloorLock {
-        let channel = format!("redisson_lock__channel__{{{name}}}");
-        let waker = Arc::clone(wakers(&self.wakers).entry(channel.clone()).or_default());
-        let fence = format!("redisson_lock_fence:{{{name}}}");
-        FloorLock {
-            floor: self.clone(),
-            names: Arc::new(Names { lock: name.to_owned(), channel, fence }),
-            waker,
-        }
+        let names = Arc::new(Names::of(name));
+        let waker = Arc::clone(wakers(&self.wakers).entry(names.channel.clone()).or_default());
+        FloorLock { floor: self.clone(), names, waker }
     }
 }
 
-struct Names {
+pub(crate) struct Names {
     lock: String,
-    channel: String,
+    pub(crate) channel: String,
     fence: String,
+}
+
+impl Names {
+    pub(crate) fn of(name: &str) -> Self {
+        Self {
+            lock: name.to_owned(),
+            channel: format!("redisson_lock__channel__{{{name}}}"),
+            fence: format!("redisson_lock_fence:{{{name}}}"),
+        }
+    }
+
+    /// What EVALSHA is given, with the script's digest.
+    pub(crate) fn acquire<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
+        [digest, "2", &self.lock, &self.fence, field, "1", "30000", "9000000000000000"]
+    }
+
+    /// The same for a release.
+    pub(crate) fn release<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 7] {
+        [digest, "1", &self.lock, field, "0", &self.channel, "PUBLISH"]
+    }
 }
 
 #[derive(Clone)]
@@ -179,14 +194,10 @@ impl Bare {
     /// The reply's code.
     async fn run(&self, ask: Ask) -> i64 {
         let Ask { names, field, acquire } = ask;
-        let text = |text: &str| Value::from(text);
         let args: Vec<Value> = if acquire {
-            let (lock, fence) = (text(&names.lock), text(&names.fence));
-            let end = text("9000000000000000");
-            vec![text(&self.acquire), 2.into(), lock, fence, field.into(), text("1"), text("30000"), end]
+            names.acquire(&self.acquire, &field).map(Value::from).into()
         } else {
-            let (lock, channel) = (text(&names.lock), text(&names.channel));
-            vec![text(&self.release), 1.into(), lock, field.into(), text("0"), channel, text("PUBLISH")]
+            names.release(&self.release, &field).map(Value::from).into()
         };
         let command = CustomCommand::new_static("EVALSHA", ClusterHash::FirstKey, false);
         let reply: Value = self.client.custom(command, args).await.expect("a reply");

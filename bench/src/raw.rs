@@ -11,6 +11,7 @@ use std::sync::PoisonError;
 
 use crate::floor::ACQUIRE;
 use crate::floor::FALLBACK;
+use crate::floor::Names;
 use crate::floor::RELEASE;
 
 /// The address of the server.
@@ -45,27 +46,13 @@ impl Wires {
     fn open(address: &str, name: &str) -> Self {
         let (mut commands, mut messages) = (connect(address), connect(address));
         let [acquire, release] = [ACQUIRE, RELEASE].map(|script| load(&mut commands, script));
-        let channel = format!("redisson_lock__channel__{{{name}}}");
-        let fence = format!("redisson_lock_fence:{{{name}}}");
+        let names = Names::of(name);
         let field = format!("{}:1", uuid::Uuid::new_v4());
-        ask(&mut messages, &command(&["SUBSCRIBE", &channel]));
+        ask(&mut messages, &command("SUBSCRIBE", &[&names.channel]));
         messages.set_read_timeout(Some(FALLBACK)).expect("a time limit");
-        Self {
-            commands,
-            messages,
-            acquire: command(&[
-                "EVALSHA",
-                &acquire,
-                "2",
-                name,
-                &fence,
-                &field,
-                "1",
-                "30000",
-                "9000000000000000",
-            ]),
-            release: command(&["EVALSHA", &release, "1", name, &field, "0", &channel, "PUBLISH"]),
-        }
+        let acquire = command("EVALSHA", &names.acquire(&acquire, &field));
+        let release = command("EVALSHA", &names.release(&release, &field));
+        Self { commands, messages, acquire, release }
     }
 
     fn is_granted(&mut self) -> bool {
@@ -107,13 +94,14 @@ fn connect(address: &str) -> TcpStream {
 }
 
 fn load(commands: &mut TcpStream, script: &str) -> String {
-    let reply = ask(commands, &command(&["SCRIPT", "LOAD", script]));
+    let reply = ask(commands, &command("SCRIPT", &["LOAD", script]));
     reply.lines().nth(1).expect("a digest").to_owned()
 }
 
-fn command(words: &[&str]) -> String {
-    let spelled: String = words.iter().map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
-    format!("*{}\r\n{spelled}", words.len())
+fn command(verb: &str, args: &[&str]) -> String {
+    let words = [verb].into_iter().chain(args.iter().copied());
+    let spelled: String = words.map(|word| format!("${}\r\n{word}\r\n", word.len())).collect();
+    format!("*{}\r\n{spelled}", 1 + args.len())
 }
 
 /// The answer, which fits one packet.

@@ -4,6 +4,7 @@
 //! wake. Who is measured is as quick then as others keep the machine awake meanwhile: a runtime with a thread that looks at its
 //! clock every 20 us does.
 
+use std::path::Path;
 use std::process::Command;
 use std::process::Stdio;
 use std::thread;
@@ -23,16 +24,16 @@ impl Awake {
     pub(crate) fn start() -> Result<Self, String> {
         let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
         let cores = allowed(&status).ok_or("the system does not tell which cores there are")?;
-        let spinners = cores.into_iter().map(spinner).collect::<Result<_, _>>()?;
+        for tool in ["chrt", "taskset"] {
+            process::find_program(tool).ok_or_else(|| format!("{tool} (util-linux) is missing"))?;
+        }
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let spinners = cores.into_iter().map(|core| spinner(&own, core)).collect::<Result<_, _>>()?;
         Ok(Self { _spinners: spinners })
     }
 }
 
-fn spinner(core: usize) -> Result<Cleanup, String> {
-    for tool in ["chrt", "taskset"] {
-        process::find_program(tool).ok_or_else(|| format!("{tool} (util-linux) is missing"))?;
-    }
-    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+fn spinner(own: &Path, core: usize) -> Result<Cleanup, String> {
     let mut child = Command::new("chrt")
         .args(["-i", "0", "taskset", "-c", &core.to_string()])
         .arg(own)

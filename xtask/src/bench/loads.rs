@@ -65,7 +65,7 @@ pub(crate) fn all(
         server_time::all(plan, programs, server, bench.report)?;
     }
     if plan.wants("hand-over") {
-        bench.hand_overs()?;
+        bench.hand_over_awake_and_asleep()?;
     }
     if plan.wants("one-name") {
         for tasks in [2, 8, 64] {
@@ -114,7 +114,7 @@ impl Bench<'_> {
     }
 
     /// With cores that do not sleep while a lock is held, and with cores that do, for those whom a bar is about.
-    fn hand_overs(&mut self) -> Result<(), String> {
+    fn hand_over_awake_and_asleep(&mut self) -> Result<(), String> {
         let kinds: Vec<_> = everybody().into_iter().chain([RAW]).collect();
         let awake = Awake::start();
         let said = match &awake {
