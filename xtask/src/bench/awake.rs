@@ -4,7 +4,9 @@
 //! wake. Who is measured is as quick then as others keep the machine awake meanwhile: a runtime with a thread that looks at its
 //! clock every 20 us does.
 
+use std::io::Write;
 use std::path::Path;
+use std::process::ChildStdin;
 use std::process::Command;
 use std::process::Stdio;
 use std::thread;
@@ -17,7 +19,12 @@ pub(crate) const COMMAND: &str = "stay-awake";
 
 /// Until it is dropped, each core has somebody to run who gives way to everybody else.
 pub(crate) struct Awake {
-    _spinners: Vec<Cleanup>,
+    spinners: Vec<Spinner>,
+}
+
+struct Spinner {
+    input: Option<ChildStdin>,
+    _cleanup: Cleanup,
 }
 
 impl Awake {
@@ -29,11 +36,17 @@ impl Awake {
         }
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
         let spinners = cores.into_iter().map(|core| spinner(&own, core)).collect::<Result<_, _>>()?;
-        Ok(Self { _spinners: spinners })
+        Ok(Self { spinners })
+    }
+
+    /// Whether all of them are still there.
+    pub(crate) fn lasts(&mut self) -> bool {
+        let mut inputs = self.spinners.iter_mut().map(|spinner| spinner.input.as_mut());
+        inputs.all(|input| input.is_some_and(|input| input.write_all(b"\n").is_ok()))
     }
 }
 
-fn spinner(own: &Path, core: usize) -> Result<Cleanup, String> {
+fn spinner(own: &Path, core: usize) -> Result<Spinner, String> {
     let mut child = Command::new("chrt")
         .args(["-i", "0", "taskset", "-c", &core.to_string()])
         .arg(own)
@@ -42,17 +55,20 @@ fn spinner(own: &Path, core: usize) -> Result<Cleanup, String> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|error| format!("chrt: {error}"))?;
-    Ok(Cleanup::new(move || {
+    let input = child.stdin.take();
+    let cleanup = Cleanup::new(move || {
         let _ = child.kill();
         let _ = child.wait();
-    }))
+    });
+    Ok(Spinner { input, _cleanup: cleanup })
 }
 
 /// Keeps the core that it runs on awake until standard input ends, however whoever started it does.
 pub(crate) fn spin() {
     thread::spawn(|| {
         loop {
-            std::hint::spin_loop();
+            // Who gives a core away itself gets it back at once, not when a spinner's slice ends.
+            thread::yield_now();
         }
     });
     let _ = std::io::copy(&mut std::io::stdin().lock(), &mut std::io::sink());
