@@ -117,6 +117,12 @@ impl HoldCell {
         }
     }
 
+    /// The first half of that.
+    #[cfg(test)]
+    pub(crate) fn begin_to_lose(&self) {
+        self.valid_until.store(0, Ordering::Release);
+    }
+
     /// Ends the hold as released.
     pub(crate) fn release(&self) {
         self.valid_until.store(0, Ordering::Release);

@@ -48,9 +48,10 @@ pub enum Keeper {
     ///
     /// With a server that has answered within 200 µs, which is to say one on the same machine or next to it, that poll, or the
     /// keeper, waits for the answer to a hand-off, to an acquire or a release that others wait for, and to one that is the only
-    /// thing going on here: up to 80 µs at a time without letting the thread sleep, four times in a row at most; less and less
-    /// often if nothing comes in that time. Other tasks of that thread of the runtime wait as long. While the tasks of this
-    /// client pass a lock on to each other in this way, the keeper's thread hears of anything else up to 1 ms later.
+    /// thing going on here: up to 80 µs at a time without letting the thread sleep, four times in a row at most (the keeper
+    /// eight times, then other tasks of its thread have their turn); less and less often if nothing comes in that time. Other
+    /// tasks of that thread of the runtime wait as long. While the tasks of this client pass a lock on to each other in this
+    /// way, the keeper's thread hears of anything else up to 1 ms later.
     ///
     /// Of several tasks that are answered together, the first to run wakes up to 64 of the others. Tokio's threads keep whom
     /// they have woken last to themselves, as with Tokio's own locks: a task that blocks its thread right after `lock()` or

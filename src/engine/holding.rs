@@ -457,7 +457,8 @@ impl Engine {
         }
         if !cell.is_held(self.now) {
             cell.lose_if_past(self.now);
-            return self.lose(id, LossReason::Expired);
+            // A caller that is about to say so may not have said why.
+            return self.lose(id, cell.expiry());
         }
         if hold.is_renewed() && self.now >= hold.doubt_at() && self.doubt(id) {
             let hold = &self.holds[&id];

@@ -34,7 +34,9 @@ impl Alarm {
             // It need not be set, and one that has rung would ring at every look.
             return Poll::Pending;
         }
-        if at < self.set_to {
+        // The runtime's clock stood still in a suspend: this timer would ring as much later.
+        let is_late = self.set_to <= now && self.sleep.as_mut().poll(cx).is_pending();
+        if at < self.set_to || is_late {
             let length = at.since(now).min(LONGEST);
             self.sleep.as_mut().reset(Instant::now() + length);
             self.set_to = now.plus(length);
@@ -65,5 +67,18 @@ mod tests {
         assert!(alarm.poll_until(cx, soon, later).is_pending());
         tokio::time::advance(Duration::from_millis(15)).await;
         assert!(alarm.poll_until(cx, later, later).is_ready());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_a_suspend_left_behind_is_set_again() {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let (mut alarm, start) = (Alarm::new(), Moment::ZERO);
+        assert!(alarm.poll_until(cx, start, start.plus(Duration::from_secs(30))).is_pending());
+        // Nothing of this passes on the runtime's clock.
+        let resumed = start.plus(Duration::from_secs(60));
+        let soon = resumed.plus(Duration::from_millis(250));
+        assert!(alarm.poll_until(cx, resumed, soon).is_pending());
+        tokio::time::advance(Duration::from_millis(251)).await;
+        assert!(alarm.poll_until(cx, soon, soon).is_ready());
     }
 }

@@ -107,6 +107,19 @@ fn a_cancelled_level_takes_no_end_of_others_along() {
     }
 }
 
+/// A caller that looks at the same moment has not said why yet.
+#[test]
+fn a_max_hold_that_a_caller_is_about_to_see_is_none_the_less_one() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, fixed(3_600 * SECOND), None);
+    let inner = hand.re_enter_for(1, Some(SECOND));
+    hand.event(Event::PickedUp { request: inner });
+    cell.begin_to_lose();
+    hand.pass(2 * SECOND);
+    assert_eq!(cell.loss(), Some(LossReason::MaxHold));
+    assert_eq!(hand.labels(), ["release"], "the key's lease is an hour");
+}
+
 /// The lease of the outer level was set before anybody knew of the limit.
 #[test]
 fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
