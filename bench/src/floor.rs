@@ -28,6 +28,7 @@ use tokio::sync::oneshot;
 
 pub(crate) const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
 pub(crate) const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
+pub(crate) const HAND_OFF: &str = include_str!("../../lua/reentrant/hand_off.lua");
 /// Of waiters: messages are hints.
 pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
 
@@ -123,6 +124,12 @@ impl Names {
     /// What EVALSHA is given, with the script's digest.
     pub(crate) fn acquire<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
         [digest, "2", &self.lock, &self.fence, field, "1", "30000", "9000000000000000"]
+    }
+
+    /// The same for a hand-off.
+    pub(crate) fn hand_off<'a>(&'a self, digest: &'a str, from: &'a str, to: &'a str) -> [&'a str; 10] {
+        let [lock, fence, channel] = [&self.lock, &self.fence, &self.channel];
+        [digest, "2", lock, fence, from, to, "30000", "9000000000000000", channel, "PUBLISH"]
     }
 
     /// The same for a release.

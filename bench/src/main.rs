@@ -29,6 +29,7 @@ fn main() {
         "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
         "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
         "floor-raw" => bench::serve(&runtime, raw::Raw::new(url)),
+        "floor-relay" => bench::serve(&runtime, raw::Relay::new(url)),
         other => panic!("no such kind: {other}"),
     }
 }

@@ -1,5 +1,8 @@
-//! What no client can do without: the floor's scripts over two bare sockets. It has a thread wait for each answer, for one task
-//! in a process, and is there for hand-overs: what they take beyond it is the client's.
+//! What no client can do without: scripts over bare sockets, for one task in a process.
+//!
+//! `Raw` is there for hand-overs: the floor's scripts over two sockets, with a thread that waits for each answer. `Relay` is
+//! there for crowds on one name: it passes the lock on from one hold to another as soon as the server has granted it, and asks
+//! its socket for the answer all the time. What those take beyond it is the client's.
 
 use std::io::ErrorKind;
 use std::io::Read;
@@ -11,6 +14,7 @@ use std::sync::PoisonError;
 
 use crate::floor::ACQUIRE;
 use crate::floor::FALLBACK;
+use crate::floor::HAND_OFF;
 use crate::floor::Names;
 use crate::floor::RELEASE;
 
@@ -19,7 +23,7 @@ pub(crate) struct Raw(String);
 
 impl Raw {
     pub(crate) fn new(url: &str) -> Self {
-        Self(url.trim_start_matches("redis://").to_owned())
+        Self(address(url))
     }
 }
 
@@ -87,6 +91,90 @@ impl bench::Lock for RawLock {
     }
 }
 
+/// The address of the server.
+pub(crate) struct Relay(String);
+
+impl Relay {
+    pub(crate) fn new(url: &str) -> Self {
+        Self(address(url))
+    }
+}
+
+impl bench::Service for Relay {
+    type Lock = RelayLock;
+
+    fn lock(&self, name: &str) -> RelayLock {
+        RelayLock(Arc::new(Mutex::new(Track::open(&self.0, name))))
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct RelayLock(Arc<Mutex<Track>>);
+
+/// On which two holds pass the lock on to each other, until it is dropped.
+struct Track {
+    commands: TcpStream,
+    acquire: String,
+    hand_offs: [String; 2],
+    free: String,
+    /// So many times.
+    passed_on: usize,
+    is_held: bool,
+}
+
+impl Track {
+    fn open(address: &str, name: &str) -> Self {
+        let mut commands = connect(address);
+        let [acquire, hand_off] = [ACQUIRE, HAND_OFF].map(|script| load(&mut commands, script));
+        let names = Names::of(name);
+        let client = uuid::Uuid::new_v4();
+        let [one, other] = [1, 2].map(|hold| format!("{client}:{hold}"));
+        let acquire = command("EVALSHA", &names.acquire(&acquire, &one));
+        let hand_offs = [(&one, &other), (&other, &one)];
+        let hand_offs = hand_offs.map(|(from, to)| command("EVALSHA", &names.hand_off(&hand_off, from, to)));
+        let free = command("DEL", &[name]);
+        commands.set_nonblocking(true).expect("a socket that does not wait");
+        Self { commands, acquire, hand_offs, free, passed_on: 0, is_held: false }
+    }
+
+    fn take(&mut self) {
+        if !self.is_held {
+            self.is_held = true;
+            let answer = ask(&mut self.commands, &self.acquire);
+            assert_eq!(answer.lines().nth(1), Some(":1"), "{answer}");
+        }
+    }
+
+    fn pass_on(&mut self) {
+        let answer = ask(&mut self.commands, &self.hand_offs[self.passed_on % 2]);
+        assert_eq!(answer.lines().nth(1), Some(":1"), "{answer}");
+        self.passed_on += 1;
+    }
+}
+
+impl Drop for Track {
+    fn drop(&mut self) {
+        ask(&mut self.commands, &self.free);
+    }
+}
+
+impl bench::Lock for RelayLock {
+    type Guard = Self;
+
+    async fn acquire(&self) -> Self {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.clone()
+    }
+
+    async fn release(guard: Self) {
+        guard.0.lock().unwrap_or_else(PoisonError::into_inner).pass_on();
+    }
+}
+
+fn address(url: &str) -> String {
+    url.trim_start_matches("redis://").to_owned()
+}
+
 fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).expect("a connection");
     stream.set_nodelay(true).expect("no delay");
@@ -108,8 +196,17 @@ fn command(verb: &str, args: &[&str]) -> String {
 fn ask(stream: &mut TcpStream, command: &str) -> String {
     stream.write_all(command.as_bytes()).expect("a connection");
     let mut answer = [0; 4096];
-    let length = stream.read(&mut answer).expect("an answer");
+    let length = read(stream, &mut answer);
     let answer = String::from_utf8_lossy(&answer[..length]).into_owned();
     assert!(!answer.is_empty() && !answer.starts_with('-'), "an unexpected answer: {answer}");
     answer
+}
+
+fn read(stream: &mut TcpStream, into: &mut [u8]) -> usize {
+    loop {
+        match stream.read(into) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => std::hint::spin_loop(),
+            read => return read.expect("an answer"),
+        }
+    }
 }

@@ -95,9 +95,9 @@ const SENTENCES: &[&str] = &[
     "Chaos: {chaos.histories} histories of real processes on real servers, {chaos.operations} operations; servers killed \
      {chaos.server_kills} times while something was held, processes killed {chaos.client_kills} times and frozen beyond their \
      leases {chaos.client_stops} times, {chaos.sentinel_failovers} failovers by sentinels, {chaos.cluster_failovers} in \
-     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations, {chaos.undecided} histories too long for \
-     the checker. {chaos.overlaps_in_breaches} times a restart or a failover had lost a hold that was still believed in when the \
-     next was granted.",
+     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations, {chaos.undecided} names with \
+     too long a history for the checker. {chaos.overlaps_in_breaches} times a restart or a failover had lost a hold, and its \
+     holder still believed in it when the next was granted: two at once.",
     "Load: {load.holds} watched holds renewed for 60 s, {load.holds_lost} lost; {load.waiters_served} waiters of one lock in 4 \
      processes, {load.waiters_lost_wake_ups} wake-ups lost; {load.leak_operations} operations and {load.leak_cancelled} \
      cancellations, {load.leak_left} things left; {load.losses_signals} holds lost in three ways, \

@@ -20,6 +20,7 @@ use super::programs::FLOORS;
 use super::programs::OWN;
 use super::programs::Programs;
 use super::programs::RAW;
+use super::programs::RELAY;
 use super::programs::everybody;
 use super::redis_benchmark;
 use super::report::Report;
@@ -160,10 +161,14 @@ impl Bench<'_> {
         if processes > 1 && tasks > 1 {
             wanted.push("thread-no-hand-off");
         }
+        if processes == 1 && !distinct {
+            wanted.push(RELAY);
+        }
         let kinds = self.kinds(load, &wanted);
         let name = load.to_owned();
         self.alternate(load, &kinds, processes, &mut |workers| {
             let name = format!("{name}:{}", workers[0].pid);
+            let tasks = if workers[0].kind == RELAY { 1 } else { tasks };
             let load = json!({
                 "do": "crowd", "name": name, "tasks": tasks, "distinct": distinct,
                 "us": length, "hold_us": hold_us,

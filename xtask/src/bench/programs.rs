@@ -22,6 +22,8 @@ pub(crate) const OWN: [&str; 2] = ["thread", "current"];
 pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 /// Bare sockets, and a thread that waits: for one task in a process.
 pub(crate) const RAW: &str = "floor-raw";
+/// One task that passes a lock on, however many others would have.
+pub(crate) const RELAY: &str = "floor-relay";
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
 const GO: [&str; 2] = ["rueidislock", "redsync"];
 const JAVA: [&str; 1] = ["redisson"];
@@ -48,7 +50,7 @@ impl Programs {
     /// Builds what is there to build; peers that do not build are named and left out.
     pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
         let own = rust("this crate", "bench", &["-p", "bench"])?;
-        let others = [RAW, "thread-no-hand-off"];
+        let others = [RAW, RELAY, "thread-no-hand-off"];
         let kinds = OWN.into_iter().chain(FLOORS).chain(others).chain(hand_off::KINDS);
         let of = kinds.map(|kind| (kind, own.clone())).collect();
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
