@@ -29,6 +29,9 @@ use tokio::sync::oneshot;
 pub(crate) const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
 pub(crate) const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
 pub(crate) const HAND_OFF: &str = include_str!("../../lua/reentrant/hand_off.lua");
+const LEASE_MS: &str = "30000";
+/// However late it comes.
+const NOT_AFTER: &str = "9000000000000000";
 /// Of waiters: messages are hints.
 pub(crate) const FALLBACK: Duration = Duration::from_secs(5);
 
@@ -123,13 +126,13 @@ impl Names {
 
     /// What EVALSHA is given, with the script's digest.
     pub(crate) fn acquire<'a>(&'a self, digest: &'a str, field: &'a str) -> [&'a str; 8] {
-        [digest, "2", &self.lock, &self.fence, field, "1", "30000", "9000000000000000"]
+        [digest, "2", &self.lock, &self.fence, field, "1", LEASE_MS, NOT_AFTER]
     }
 
     /// The same for a hand-off.
     pub(crate) fn hand_off<'a>(&'a self, digest: &'a str, from: &'a str, to: &'a str) -> [&'a str; 10] {
         let [lock, fence, channel] = [&self.lock, &self.fence, &self.channel];
-        [digest, "2", lock, fence, from, to, "30000", "9000000000000000", channel, "PUBLISH"]
+        [digest, "2", lock, fence, from, to, LEASE_MS, NOT_AFTER, channel, "PUBLISH"]
     }
 
     /// The same for a release.

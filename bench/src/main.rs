@@ -11,6 +11,10 @@ use redis_reentrant_lock::WireProfile;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
 
+use crate::raw::Raw;
+use crate::raw::Relay;
+use crate::raw::Sockets;
+
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [kind, url, threads] = args.as_slice() else { panic!("bench KIND URL THREADS") };
@@ -28,8 +32,8 @@ fn main() {
         }
         "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
         "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
-        "floor-raw" => bench::serve(&runtime, raw::Raw::new(url)),
-        "floor-relay" => bench::serve(&runtime, raw::Relay::new(url)),
+        "floor-raw" => bench::serve(&runtime, Sockets::<Raw>::new(url)),
+        "floor-relay" => bench::serve(&runtime, Sockets::<Relay>::new(url)),
         other => panic!("no such kind: {other}"),
     }
 }

@@ -7,9 +7,11 @@
 use std::io::ErrorKind;
 use std::io::Read;
 use std::io::Write;
+use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::Mutex;
+use std::sync::MutexGuard;
 use std::sync::PoisonError;
 
 use crate::floor::ACQUIRE;
@@ -18,27 +20,61 @@ use crate::floor::HAND_OFF;
 use crate::floor::Names;
 use crate::floor::RELEASE;
 
-/// The address of the server.
-pub(crate) struct Raw(String);
+/// Locks by bare sockets, each as `T` has it.
+pub(crate) struct Sockets<T> {
+    address: String,
+    what: PhantomData<fn() -> T>,
+}
 
-impl Raw {
+impl<T> Sockets<T> {
     pub(crate) fn new(url: &str) -> Self {
-        Self(address(url))
+        Self { address: url.trim_start_matches("redis://").to_owned(), what: PhantomData }
     }
 }
 
-impl bench::Service for Raw {
-    type Lock = RawLock;
+/// A lock of one task.
+pub(crate) trait Single: Send + 'static {
+    fn open(address: &str, name: &str) -> Self;
+    fn acquire(&mut self);
+    fn release(&mut self);
+}
 
-    fn lock(&self, name: &str) -> RawLock {
-        RawLock(Arc::new(Mutex::new(Wires::open(&self.0, name))))
+impl<T: Single> bench::Service for Sockets<T> {
+    type Lock = SocketLock<T>;
+
+    fn lock(&self, name: &str) -> SocketLock<T> {
+        SocketLock(Arc::new(Mutex::new(T::open(&self.address, name))))
     }
 }
 
-#[derive(Clone)]
-pub(crate) struct RawLock(Arc<Mutex<Wires>>);
+pub(crate) struct SocketLock<T>(Arc<Mutex<T>>);
 
-struct Wires {
+impl<T> Clone for SocketLock<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> SocketLock<T> {
+    fn single(&self) -> MutexGuard<'_, T> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Single> bench::Lock for SocketLock<T> {
+    type Guard = Self;
+
+    async fn acquire(&self) -> Self {
+        self.single().acquire();
+        self.clone()
+    }
+
+    async fn release(guard: Self) {
+        guard.single().release();
+    }
+}
+
+pub(crate) struct Raw {
     commands: TcpStream,
     messages: TcpStream,
     /// Of the one hold that there is at a time.
@@ -46,7 +82,7 @@ struct Wires {
     release: String,
 }
 
-impl Wires {
+impl Single for Raw {
     fn open(address: &str, name: &str) -> Self {
         let (mut commands, mut messages) = (connect(address), connect(address));
         let [acquire, release] = [ACQUIRE, RELEASE].map(|script| load(&mut commands, script));
@@ -59,11 +95,18 @@ impl Wires {
         Self { commands, messages, acquire, release }
     }
 
-    fn is_granted(&mut self) -> bool {
-        // A list, and the code of what was done first.
-        ask(&mut self.commands, &self.acquire).lines().nth(1) == Some(":1")
+    fn acquire(&mut self) {
+        while !is_granted(&ask(&mut self.commands, &self.acquire)) {
+            self.wait_for_message();
+        }
     }
 
+    fn release(&mut self) {
+        ask(&mut self.commands, &self.release);
+    }
+}
+
+impl Raw {
     /// Whatever comes is a hint.
     fn wait_for_message(&mut self) {
         match self.messages.read(&mut [0; 4096]) {
@@ -74,105 +117,47 @@ impl Wires {
     }
 }
 
-impl bench::Lock for RawLock {
-    type Guard = Self;
-
-    async fn acquire(&self) -> Self {
-        let mut wires = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !wires.is_granted() {
-            wires.wait_for_message();
-        }
-        self.clone()
-    }
-
-    async fn release(guard: Self) {
-        let Wires { commands, release, .. } = &mut *guard.0.lock().unwrap_or_else(PoisonError::into_inner);
-        ask(commands, release);
-    }
-}
-
-/// The address of the server.
-pub(crate) struct Relay(String);
-
-impl Relay {
-    pub(crate) fn new(url: &str) -> Self {
-        Self(address(url))
-    }
-}
-
-impl bench::Service for Relay {
-    type Lock = RelayLock;
-
-    fn lock(&self, name: &str) -> RelayLock {
-        RelayLock(Arc::new(Mutex::new(Track::open(&self.0, name))))
-    }
-}
-
-#[derive(Clone)]
-pub(crate) struct RelayLock(Arc<Mutex<Track>>);
-
-/// On which two holds pass the lock on to each other, until it is dropped.
-struct Track {
+/// Holds the lock from the start, until it is dropped: two holds have it in turn.
+pub(crate) struct Relay {
     commands: TcpStream,
-    acquire: String,
+    /// From the one that has it now, and back.
     hand_offs: [String; 2],
     free: String,
-    /// So many times.
-    passed_on: usize,
-    is_held: bool,
 }
 
-impl Track {
+impl Single for Relay {
     fn open(address: &str, name: &str) -> Self {
         let mut commands = connect(address);
         let [acquire, hand_off] = [ACQUIRE, HAND_OFF].map(|script| load(&mut commands, script));
         let names = Names::of(name);
         let client = uuid::Uuid::new_v4();
         let [one, other] = [1, 2].map(|hold| format!("{client}:{hold}"));
-        let acquire = command("EVALSHA", &names.acquire(&acquire, &one));
+        let answer = ask(&mut commands, &command("EVALSHA", &names.acquire(&acquire, &one)));
+        assert!(is_granted(&answer), "{answer}");
         let hand_offs = [(&one, &other), (&other, &one)];
         let hand_offs = hand_offs.map(|(from, to)| command("EVALSHA", &names.hand_off(&hand_off, from, to)));
-        let free = command("DEL", &[name]);
         commands.set_nonblocking(true).expect("a socket that does not wait");
-        Self { commands, acquire, hand_offs, free, passed_on: 0, is_held: false }
+        Self { commands, hand_offs, free: command("DEL", &[name]) }
     }
 
-    fn take(&mut self) {
-        if !self.is_held {
-            self.is_held = true;
-            let answer = ask(&mut self.commands, &self.acquire);
-            assert_eq!(answer.lines().nth(1), Some(":1"), "{answer}");
-        }
-    }
+    fn acquire(&mut self) {}
 
-    fn pass_on(&mut self) {
-        let answer = ask(&mut self.commands, &self.hand_offs[self.passed_on % 2]);
-        assert_eq!(answer.lines().nth(1), Some(":1"), "{answer}");
-        self.passed_on += 1;
+    fn release(&mut self) {
+        let answer = ask(&mut self.commands, &self.hand_offs[0]);
+        assert!(is_granted(&answer), "{answer}");
+        self.hand_offs.swap(0, 1);
     }
 }
 
-impl Drop for Track {
+impl Drop for Relay {
     fn drop(&mut self) {
         ask(&mut self.commands, &self.free);
     }
 }
 
-impl bench::Lock for RelayLock {
-    type Guard = Self;
-
-    async fn acquire(&self) -> Self {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
-        self.clone()
-    }
-
-    async fn release(guard: Self) {
-        guard.0.lock().unwrap_or_else(PoisonError::into_inner).pass_on();
-    }
-}
-
-fn address(url: &str) -> String {
-    url.trim_start_matches("redis://").to_owned()
+/// A list, and the code of what was done first.
+fn is_granted(answer: &str) -> bool {
+    answer.lines().nth(1) == Some(":1")
 }
 
 fn connect(address: &str) -> TcpStream {

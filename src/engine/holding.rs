@@ -456,7 +456,6 @@ impl Engine {
             return;
         }
         if !cell.is_held(self.now) {
-            cell.lose_if_past(self.now);
             // A caller that is about to say so may not have said why.
             return self.lose(id, cell.expiry());
         }

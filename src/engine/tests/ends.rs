@@ -1,7 +1,9 @@
 //! Ends that nobody announces: of a hold by `max_hold`, and of a wait that no answer comes in time for.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cell::HoldCell;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
@@ -107,13 +109,19 @@ fn a_cancelled_level_takes_no_end_of_others_along() {
     }
 }
 
-/// A caller that looks at the same moment has not said why yet.
-#[test]
-fn a_max_hold_that_a_caller_is_about_to_see_is_none_the_less_one() {
+/// After a second, where its lease is an hour.
+fn cut_short_by_a_nested_level() -> (Hand, Arc<HoldCell>) {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, fixed(3_600 * SECOND), None);
     let inner = hand.re_enter_for(1, Some(SECOND));
     hand.event(Event::PickedUp { request: inner });
+    (hand, cell)
+}
+
+/// A caller that looks at the same moment has not said why yet.
+#[test]
+fn a_max_hold_that_a_caller_is_about_to_see_is_none_the_less_one() {
+    let (mut hand, cell) = cut_short_by_a_nested_level();
     cell.begin_to_lose();
     hand.pass(2 * SECOND);
     assert_eq!(cell.loss(), Some(LossReason::MaxHold));
@@ -123,10 +131,7 @@ fn a_max_hold_that_a_caller_is_about_to_see_is_none_the_less_one() {
 /// The lease of the outer level was set before anybody knew of the limit.
 #[test]
 fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
-    let mut hand = Hand::new();
-    let (_, cell) = hand.taken(1, fixed(3_600 * SECOND), None);
-    let inner = hand.re_enter_for(1, Some(SECOND));
-    hand.event(Event::PickedUp { request: inner });
+    let (mut hand, cell) = cut_short_by_a_nested_level();
     hand.ask(2, Wait::Forever);
     hand.pass(2 * SECOND);
     assert_eq!(cell.loss(), Some(LossReason::MaxHold));

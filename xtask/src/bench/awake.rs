@@ -23,7 +23,7 @@ pub(crate) struct Awake {
 }
 
 struct Spinner {
-    input: Option<ChildStdin>,
+    input: ChildStdin,
     _cleanup: Cleanup,
 }
 
@@ -41,8 +41,7 @@ impl Awake {
 
     /// Whether all of them are still there.
     pub(crate) fn lasts(&mut self) -> bool {
-        let mut inputs = self.spinners.iter_mut().map(|spinner| spinner.input.as_mut());
-        inputs.all(|input| input.is_some_and(|input| input.write_all(b"\n").is_ok()))
+        self.spinners.iter_mut().all(|spinner| spinner.input.write_all(b"\n").is_ok())
     }
 }
 
@@ -60,7 +59,7 @@ fn spinner(own: &Path, core: usize) -> Result<Spinner, String> {
         let _ = child.kill();
         let _ = child.wait();
     });
-    Ok(Spinner { input, _cleanup: cleanup })
+    Ok(Spinner { input: input.ok_or("a spinner has no input")?, _cleanup: cleanup })
 }
 
 /// Keeps the core that it runs on awake until standard input ends, however whoever started it does.
