@@ -305,6 +305,11 @@ pub mod docs {
     #[doc = include_str!("../docs/testing.md")]
     pub mod testing {}
 
+    // `docs_links.md` comes first: a page's own links between files give way to these.
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/connections.md")]
+    pub mod connections {}
+
     #[doc = include_str!("../docs/deployment.md")]
     pub mod deployment {}
 
