@@ -241,7 +241,7 @@ impl From<Error> for Failure {
             Error::Tls { .. } => "tls",
             Error::Unsupported { .. } => "unsupported",
             Error::Refused { .. } => "refused",
-            Error::Closed => "closed",
+            Error::Closed { .. } => "closed",
             _ => "other",
         };
         Self::new(kind, error)

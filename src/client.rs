@@ -216,7 +216,7 @@ impl LockClient {
     pub async fn shutdown(&self, within: Duration) -> Result<ShutdownReport> {
         match self.shared.ask_shutdown(within).await {
             Answer::ShutDown { unreleased } => Ok(ShutdownReport::of(&unreleased)),
-            Answer::Failed(Error::Closed) => Ok(ShutdownReport::of(self.shared.left())),
+            Answer::Failed(Error::Closed { .. }) => Ok(ShutdownReport::of(self.shared.left())),
             answer => Err(unexpected(answer)),
         }
     }

@@ -134,9 +134,12 @@ pub enum Error {
         /// Redis's own words.
         message: String,
     },
-    /// The client was shut down, or its runtime has ended.
-    #[error("the lock client was shut down, or its runtime has ended")]
-    Closed,
+    /// The client cannot be used any more, and never again.
+    #[error("this lock client is closed: {cause}")]
+    Closed {
+        /// Why.
+        cause: String,
+    },
 }
 
 /// A duration for people: no more digits than tell something.
@@ -147,6 +150,11 @@ fn shown(duration: &Duration) -> String {
 }
 
 impl Error {
+    /// What every call on a client gets once its keeper has ended.
+    pub(crate) fn closed() -> Self {
+        Self::Closed { cause: "it was shut down, or its runtime has ended".to_owned() }
+    }
+
     /// Whether the same call may succeed later without anybody changing anything: [`Unavailable`](Self::Unavailable),
     /// [`TooManyWaiters`](Self::TooManyWaiters) and [`EndsSoon`](Self::EndsSoon). Of a watched hold the last of them ends with the next
     /// renewal; with a fixed lease, and near `max_hold`, it stays although this says true.
@@ -167,7 +175,7 @@ impl Error {
                 | Self::TooManyWaiters { .. }
                 | Self::Lost { .. }
                 | Self::EndsSoon { .. }
-                | Self::Closed
+                | Self::Closed { .. }
                 | Self::HoldCountLimit { .. }
         )
     }

@@ -273,7 +273,7 @@ impl Guard {
     /// A closed client has lost its holds; that says more than "closed".
     fn explain(&self, error: Error) -> Error {
         match (error, self.loss()) {
-            (Error::Closed, Some(reason)) => self.lost_error(reason),
+            (Error::Closed { .. }, Some(reason)) => self.lost_error(reason),
             (error, _) => error,
         }
     }

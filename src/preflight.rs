@@ -347,7 +347,7 @@ impl Flight<'_> {
         let probe = Box::new(Probe { name: self.name.clone(), command, listen });
         match self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await {
             Answer::Probed(probed) => Ok(Ok(probed)),
-            Answer::Failed(Error::Closed) => Err(Error::Closed),
+            Answer::Failed(error @ Error::Closed { .. }) => Err(error),
             answer => Ok(Err(unexpected(answer))),
         }
     }

@@ -159,7 +159,7 @@ impl Drop for Ticket {
             State::Withdrawn | State::Taken | State::Closed => false,
         };
         if unanswered {
-            self.0.fill(Answer::Failed(Error::Closed), &mut Wakes::default());
+            self.0.fill(Answer::Failed(Error::closed()), &mut Wakes::default());
         }
     }
 }
@@ -234,7 +234,7 @@ mod tests {
                 ticket.put(grant(), &mut Wakes::default());
             }
             drop(ticket);
-            assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Failed(Error::Closed)))));
+            assert!(matches!(take(&slot), Poll::Ready(Some(Answer::Failed(Error::Closed { .. })))));
         }
         let (slot, ticket) = slot();
         ticket.put(Answer::Done, &mut Wakes::default());

@@ -194,7 +194,7 @@ fn word(error: &Error) -> &'static str {
         Error::KeyConflict { .. } => "key_conflict",
         Error::Unsupported { .. } => "unsupported",
         Error::Refused { .. } => "refused",
-        Error::Closed => "closed",
+        Error::Closed { .. } => "closed",
         Error::TooManyWaiters { .. } => "too_many_waiters",
         Error::HoldCountLimit { .. } => "hold_count_limit",
         _ => "other",

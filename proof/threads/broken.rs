@@ -81,7 +81,7 @@ const BROKEN: &[Broken] = &[
         name: "ticket_lost_in_silence",
         model: "a_keeper_that_ends_answers_everybody",
         file: "slot.rs",
-        from: "            self.0.fill(Answer::Failed(Error::Closed), &mut Wakes::default());",
+        from: "            self.0.fill(Answer::Failed(Error::closed()), &mut Wakes::default());",
         to: "",
     },
     Broken {

@@ -534,7 +534,7 @@ impl Engine {
                 let reason = reason.unwrap_or(LossReason::ClientShutdown);
                 Error::Lost { name: hold.lock.to_string(), reason }
             }
-            None => Error::Closed,
+            None => Error::closed(),
         }
     }
 

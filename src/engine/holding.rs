@@ -42,7 +42,7 @@ impl Engine {
     pub(super) fn on_release(&mut self, id: u64, level: RequestId, request: Option<RequestId>) {
         self.granted.remove(&level);
         let Some(hold) = self.holds.get_mut(&id) else {
-            return self.answer_all(request, |_| Answer::Failed(Error::Closed));
+            return self.answer_all(request, |_| Answer::Failed(Error::closed()));
         };
         let removed = hold.remove_level(level);
         if !hold.state.is_live() {

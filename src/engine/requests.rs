@@ -100,7 +100,7 @@ impl Engine {
 
     pub(super) fn on_ready(&mut self, request: RequestId) {
         if self.stopping.is_some() {
-            return self.fail(request, Error::Closed);
+            return self.fail(request, Error::closed());
         }
         self.ready.push(request);
         self.check_ready();
@@ -122,7 +122,7 @@ impl Engine {
 
     pub(super) fn on_query(&mut self, request: RequestId, asking: Asking) {
         if self.stopping.is_some() {
-            return self.fail(request, Error::Closed);
+            return self.fail(request, Error::closed());
         }
         let deadline = self.attempt_deadline();
         let query = Query {
@@ -318,7 +318,7 @@ impl Engine {
     pub(super) fn on_shutdown(&mut self, until: Moment, request: Option<RequestId>) {
         if self.stopping.is_some() {
             if let Some(request) = request {
-                self.fail(request, Error::Closed);
+                self.fail(request, Error::closed());
             }
             return;
         }
@@ -335,14 +335,14 @@ impl Engine {
 
     fn close_waits(&mut self) {
         for request in self.waiters.ids(|_| true) {
-            self.end_wait(request, Answer::Failed(Error::Closed));
+            self.end_wait(request, Answer::Failed(Error::closed()));
         }
         let open: Vec<RequestId> = self.queries.keys().copied().collect();
         for request in &open {
             self.end_query(*request);
         }
         for request in open.into_iter().chain(std::mem::take(&mut self.ready)) {
-            self.fail(request, Error::Closed);
+            self.fail(request, Error::closed());
         }
     }
 
@@ -403,7 +403,7 @@ impl Engine {
         for id in self.holds.ids(|_| true) {
             let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
             for unlock in unlocks.into_iter().flatten() {
-                self.fail(unlock.request, Error::Closed);
+                self.fail(unlock.request, Error::closed());
             }
         }
         if let Some(request) = request {

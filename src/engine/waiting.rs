@@ -27,7 +27,7 @@ impl Engine {
     pub(super) fn on_acquire(&mut self, acquire: Acquire) {
         let request = acquire.request;
         if self.stopping.is_some() {
-            return self.fail(request, Error::Closed);
+            return self.fail(request, Error::closed());
         }
         let key = self.name_key(&acquire.name);
         let waiter = self.new_waiter(key, &acquire);

@@ -213,7 +213,7 @@ impl Future for Asked {
     type Output = Answer;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
-        self.poll_slot(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::Closed)))
+        self.poll_slot(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::closed())))
     }
 }
 

@@ -183,10 +183,10 @@ fn callers_of_a_keeper_that_panicked_hear_that_it_is_closed() {
         keeper(Keeper::Thread, Nowhere { panics: Arc::new(AtomicBool::new(true)), ..Nowhere::default() });
     for _ in 0..3 {
         let answer = futures::executor::block_on(shared.ask(|request| Event::Ping { request }));
-        assert!(matches!(answer, Answer::Failed(Error::Closed)), "{answer:?}");
+        assert!(matches!(answer, Answer::Failed(Error::Closed { .. })), "{answer:?}");
     }
     let answer = futures::executor::block_on(shared.ask_shutdown(Duration::from_secs(5)));
-    assert!(matches!(answer, Answer::Failed(Error::Closed)), "{answer:?}");
+    assert!(matches!(answer, Answer::Failed(Error::Closed { .. })), "{answer:?}");
 }
 
 #[test]
@@ -229,10 +229,13 @@ async fn every_shutdown_is_answered_and_nothing_is_taken_afterwards() {
         let waiting = shared.ask(|request| Event::Ping { request });
         let first = shared.ask_shutdown(Duration::from_secs(5));
         let second = shared.ask_shutdown(Duration::from_secs(5));
-        assert!(matches!(waiting.await, Answer::Failed(Error::Closed)));
+        assert!(matches!(waiting.await, Answer::Failed(Error::Closed { .. })));
         assert!(matches!(first.await, Answer::ShutDown { .. }));
-        assert!(matches!(second.await, Answer::ShutDown { .. } | Answer::Failed(Error::Closed)));
-        assert!(matches!(shared.ask(|request| Event::Ping { request }).await, Answer::Failed(Error::Closed)));
+        assert!(matches!(second.await, Answer::ShutDown { .. } | Answer::Failed(Error::Closed { .. })));
+        assert!(matches!(
+            shared.ask(|request| Event::Ping { request }).await,
+            Answer::Failed(Error::Closed { .. })
+        ));
     }
 }
 
@@ -407,7 +410,7 @@ async fn a_keeper_that_panics_ends_alone() {
     assert!(cells.iter().all(|cell| cell.loss() == Some(LossReason::ClientShutdown)), "{cells:?}");
     assert!(shared.left.get().is_some());
     for asked in [waiting, asked, ping(&shared), shared.ask_shutdown(Duration::from_secs(5))] {
-        assert!(matches!(asked.await, Answer::Failed(Error::Closed)));
+        assert!(matches!(asked.await, Answer::Failed(Error::Closed { .. })));
     }
 }
 
@@ -446,10 +449,10 @@ fn callers_on_other_runtimes_and_on_none_are_served_and_told_of_its_end() {
     drop(own);
     assert!(dropped.load(Ordering::SeqCst), "it outlives its runtime");
     for asked in [from_other, from_none, ping(&shared)] {
-        assert!(matches!(other.block_on(asked), Answer::Failed(Error::Closed)));
+        assert!(matches!(other.block_on(asked), Answer::Failed(Error::Closed { .. })));
     }
     let late = other.block_on(async { ping(&shared).await });
-    assert!(matches!(late, Answer::Failed(Error::Closed)));
+    assert!(matches!(late, Answer::Failed(Error::Closed { .. })));
 }
 
 /// Another who was answered is woken by it, before it goes on.
@@ -518,7 +521,7 @@ fn descriptors_go_with_the_runtime() {
             let _ = never.recv_timeout(Duration::from_millis(10));
         }
         assert_eq!(open(), before, "{place:?}, orderly: {orderly}");
-        assert!(matches!(runtime().block_on(ping(&shared)), Answer::Failed(Error::Closed)));
+        assert!(matches!(runtime().block_on(ping(&shared)), Answer::Failed(Error::Closed { .. })));
     }
 }
 

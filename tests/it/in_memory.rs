@@ -381,11 +381,11 @@ async fn shutdown_releases_what_is_held_and_closes_the_rest() {
     let report = client.shutdown(Duration::from_secs(5)).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
     assert!(!server.contains("orders:42"));
-    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed)));
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
     assert_eq!(guard.lost().await, LossReason::ClientShutdown);
     assert!(guard.unlock().await.unwrap_err().is_lost());
-    assert!(matches!(lock.lock().await, Err(Error::Closed)));
-    assert!(matches!(client.ping().await, Err(Error::Closed)));
+    assert!(matches!(lock.lock().await, Err(Error::Closed { .. })));
+    assert!(matches!(client.ping().await, Err(Error::Closed { .. })));
     assert!(client.shutdown(Duration::ZERO).await.unwrap().is_clean());
 }
 
@@ -456,7 +456,7 @@ fn mutexes_and_scopes_work_under_another_executor_and_a_dead_runtime_hangs_nobod
     let guard = elsewhere(Owner::new().scope(lock.lock())).unwrap();
 
     runtime.shutdown_timeout(Duration::from_secs(10));
-    assert!(matches!(elsewhere(mutex.lock()), Err(Error::Closed)));
+    assert!(matches!(elsewhere(mutex.lock()), Err(Error::Closed { .. })));
     assert_eq!(elsewhere(guard.lost()), LossReason::ClientShutdown);
     assert!(server.contains("orders:42"), "nobody is there to release it: its lease does");
 }

@@ -190,7 +190,7 @@ async fn a_server_that_does_not_answer_is_a_finding() {
     server.stop();
     assert!(!look_at(&client, NAME).await.is_usable());
     assert!(client.shutdown(BOUND).await.unwrap().is_clean());
-    assert!(matches!(client.preflight(NAME).await, Err(Error::Closed)));
+    assert!(matches!(client.preflight(NAME).await, Err(Error::Closed { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -168,7 +168,7 @@ fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
     let token = guard.fencing_token();
     doomed.shutdown_timeout(Duration::from_secs(10));
     assert!(!is_free(&mut server.connection()), "a crash releases nothing");
-    assert!(matches!(futures::executor::block_on(holder.ping()), Err(Error::Closed)));
+    assert!(matches!(futures::executor::block_on(holder.ping()), Err(Error::Closed { .. })));
     assert_eq!(futures::executor::block_on(guard.lost()), LossReason::ClientShutdown);
 
     runtime().block_on(async {
@@ -294,7 +294,7 @@ async fn shutdown_releases_everything_and_leaves_no_connection() {
         assert!(report.is_clean(), "{report:?}");
         assert!(is_free(&mut redis));
         assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
-        assert!(matches!(lock.lock().await, Err(Error::Closed)));
+        assert!(matches!(lock.lock().await, Err(Error::Closed { .. })));
         assert!(client.shutdown(Duration::from_secs(5)).await.unwrap().is_clean());
         eventually("its connections are gone", || connections(&mut redis) == 1);
     }

@@ -33,7 +33,13 @@ pub(crate) mod clock {
 pub(crate) mod error {
     #[derive(Debug, Clone)]
     pub(crate) enum Error {
-        Closed,
+        Closed {},
+    }
+
+    impl Error {
+        pub(crate) fn closed() -> Self {
+            Self::Closed {}
+        }
     }
 
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]

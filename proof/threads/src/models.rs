@@ -228,7 +228,7 @@ pub(crate) fn a_keeper_that_ends_answers_everybody() {
         keeper.farewell.deliver();
     });
     let asked = shared.ask(|request| Event::Ping { request });
-    assert!(matches!(block_on(asked), Answer::Failed(Error::Closed)));
+    assert!(matches!(block_on(asked), Answer::Failed(Error::Closed { .. })));
     ending.join().unwrap();
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     OUTCOMES.fetch_or(if told { 1 } else { 2 }, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(ending.join().unwrap(), 0, "taken after the end");
     let late = block_on(shared.ask_shutdown(Duration::ZERO));
-    assert!(matches!(late, Answer::Failed(Error::Closed)), "{late:?}");
+    assert!(matches!(late, Answer::Failed(Error::Closed { .. })), "{late:?}");
 }
 
 /// A keeper that is woken for the last of so many messages only sees it, whether it came before or after.

@@ -130,7 +130,7 @@ fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
     let waiting = hand.ask(2, Wait::Forever);
     let request = RequestId(900);
     hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
-    assert!(matches!(hand.answer(waiting), Answer::Failed(Error::Closed)));
+    assert!(matches!(hand.answer(waiting), Answer::Failed(Error::Closed { .. })));
     assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
     let (op, _) = hand.take("release");
     assert!(!hand.finished);
