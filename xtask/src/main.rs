@@ -57,8 +57,8 @@ cargo xtask <command>
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
   reliability [--out FILE] [--only PART,PART]
-                           everything that is counted; writes the figures to reliability-report.json, and those that
-                           the README quotes into it. --only runs some parts anew and leaves the others as they were
+                           everything that is counted; writes the figures to reliability-report.json, and a part of
+                           them to docs/proof.md. --only runs some parts anew and leaves the others as they were
   soak --for TIME          what draws by seed, for hours, with other seeds (90m, 8h), after what needs tools of its own;
                            a later call goes on where it ended
   instructions [--write]   counts what the engine takes for a lock and an unlock, and compares it with the record; needs valgrind

@@ -15,6 +15,8 @@ use crate::servers;
 use crate::tools;
 
 const REPORT: &str = "reliability-report.json";
+/// The page that quotes it.
+const PAGE: &str = "docs/proof.md";
 const PART_LIMIT: Duration = Duration::from_secs(1_800);
 
 /// What is run: the words behind `cargo xtask`. Each prints lines of JSON with a field `part`.
@@ -77,35 +79,37 @@ const LIMITS: &[(&str, &str, u64, &str)] = &[
     ("load", "losses_told_after_key_end", 0, "losses told after the key may have ended"),
 ];
 
-/// What the README says, with the figures of the report.
+/// What the page says, with the figures of the report.
 const SENTENCES: &[&str] = &[
-    "Simulation: {simulation.seeds} runs of several clients on one server or a cluster, with faults drawn from a seed, \
-     {simulation.virtual_hours} hours of virtual time: {simulation.grants} grants, {simulation.breaches} faults in which Redis \
-     lost data or a clock went wrong, {simulation.losses} holds lost and told so. No rule was broken.",
-    "{seeded_bugs.found} of {seeded_bugs.of} bugs that such locks have had, put in one at a time, are found.",
-    "Scripts: {scripts.calls} random calls had the same replies, keys and messages in a model written from the description \
-     of the protocol, in memory and on Redis; \
-     {lua-mutants.killed} of {lua-mutants.mutants} mutants of the scripts are noticed, the others do the same as the script.",
-    "Protocol: {model.states} states of its models keep every promise, and each of {model.rules} rules, left out, breaks one.",
-    "Threads: {threads.interleavings} interleavings of {threads.models} models by loom and shuttle; {threads.noticed} of \
-     {threads.broken} broken rules noticed.",
-    "Small faults, every one there is: {every-poll.drops} futures dropped, after each number of polls; connections cut at each of \
-     {every-byte.requests} bytes of requests and {every-byte.replies} of replies; {server-errors.answers} errors in answer to \
-     scripts that were run or not; {acl.removed} permissions taken away in turn.",
-    "Chaos: {chaos.histories} histories of real processes on real servers, {chaos.operations} operations; servers killed \
-     {chaos.server_kills} times while something was held, processes killed {chaos.client_kills} times and frozen beyond their \
-     leases {chaos.client_stops} times, {chaos.sentinel_failovers} failovers by sentinels, {chaos.cluster_failovers} in \
-     clusters, {chaos.slot_moves} slots moved: {chaos.violations} violations, {chaos.undecided} names with \
-     too long a history for the checker. {chaos.overlaps_in_breaches} times a restart or a failover had lost a hold, and its \
-     holder still believed in it when the next was granted: two at once.",
-    "Load: {load.holds} watched holds renewed for 60 s, {load.holds_lost} lost; {load.waiters_served} waiters of one lock in 4 \
-     processes, {load.waiters_lost_wake_ups} wake-ups lost; {load.leak_operations} operations and {load.leak_cancelled} \
-     cancellations, {load.leak_left} things left; {load.losses_signals} holds lost in three ways, \
-     {load.losses_held_too_long} still reported as held after their time.",
-    "Unit tests, and integration tests with one server, run {coverage.permille} of every 1,000 lines of the core.",
+    "Simulation: {simulation.seeds} runs of several clients on one server or a cluster, with faults drawn from a seed. They \
+     cover {simulation.virtual_hours} hours of virtual time, {simulation.grants} grants, {simulation.breaches} faults in which \
+     Redis lost data or a clock went wrong, and {simulation.losses} holds that were lost and reported as lost. No rule was \
+     broken.",
+    "Seeded bugs: {seeded_bugs.found} of {seeded_bugs.of} known bugs of such locks, put in one at a time, were found.",
+    "Scripts: {scripts.calls} random calls gave the same replies, keys and messages in a model that was written from the \
+     description of the protocol, in the embedded interpreter, and on Redis. {lua-mutants.killed} of \
+     {lua-mutants.mutants} mutants of the scripts were noticed; the others behave exactly like the script.",
+    "Protocol: {model.states} states of its models keep every promise, and each of {model.rules} rules, when left out, \
+     breaks one.",
+    "Threads: loom and shuttle tried {threads.interleavings} interleavings of {threads.models} models, and noticed \
+     {threads.noticed} of {threads.broken} rules that were broken on purpose.",
+    "Small faults, all of them: {every-poll.drops} futures dropped, one after each number of polls; connections cut at each \
+     of {every-byte.requests} bytes of requests and {every-byte.replies} bytes of replies; {server-errors.answers} errors in \
+     answer to scripts that had run or had not; {acl.removed} permissions taken away, one at a time.",
+    "Chaos: {chaos.histories} histories of real processes on real servers, with {chaos.operations} operations. Servers were \
+     killed {chaos.server_kills} times while something was held. Processes were killed {chaos.client_kills} times, and frozen \
+     for longer than their leases {chaos.client_stops} times. There were {chaos.sentinel_failovers} failovers by sentinels and \
+     {chaos.cluster_failovers} in clusters, and {chaos.slot_moves} slots were moved. {chaos.violations} violations were \
+     found; {chaos.undecided} names had too long a history for the checker. {chaos.overlaps_in_breaches} times, a restart or \
+     a failover had lost a hold, and its holder still believed in it when the next one was granted: two holders at once.",
+    "Load: {load.holds} watched holds were renewed for 60 s, and {load.holds_lost} were lost. {load.waiters_served} waits for \
+     one lock in 4 processes were served, and {load.waiters_lost_wake_ups} wake-ups were lost. {load.leak_operations} \
+     operations and {load.leak_cancelled} cancellations left {load.leak_left} things behind. {load.losses_signals} holds were \
+     lost in three ways, and {load.losses_held_too_long} of them were reported as held after their time.",
+    "Coverage: unit tests, and integration tests with one server, run {coverage.permille} of every 1,000 lines of the core.",
 ];
 
-/// True if every part passed and every bar is met. A report of all parts that is good goes into the README, too.
+/// True if every part passed and every bar is met. A good report of all parts is quoted in docs/proof.md, too.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let (mut out, mut only) = (crate::root().join(REPORT), None);
     for (option, value) in pairs(args)? {
@@ -138,8 +142,8 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         runs.iter().filter(|run| run["passed"] != true).inspect(|run| println!("FAILED {}", run["run"]));
     let good = failed.count() == 0 && met;
     if good && runs.len() == PARTS.len() && out == crate::root().join(REPORT) {
-        report::quote(&crate::root().join("README.md"), &report::list(&report, SENTENCES)?)?;
-        println!("README.md says so");
+        report::quote(&crate::root().join(PAGE), &report::list(&report, SENTENCES)?)?;
+        println!("{PAGE} quotes it");
     }
     Ok(good)
 }

@@ -1,16 +1,16 @@
-//! What the report says, held against what is wanted, and in the words of the README.
+//! What the report says, compared with what is wanted, and as the list in docs/proof.md.
 
 use std::path::Path;
 
 use serde_json::Value;
 use serde_json::json;
 
-/// Where the README quotes the report.
+/// Where docs/proof.md quotes the report.
 const BEGIN: &str = "<!-- from reliability-report.json: cargo xtask reliability writes it -->\n";
 const END: &str = "<!-- end of the report's figures -->\n";
 
-/// Lines of the README are no longer than this.
-const WIDTH: usize = 118;
+/// Lines of that page are no longer than this.
+const WIDTH: usize = 100;
 
 /// The runs of a report; none if there is no report yet.
 pub(super) fn read(path: &Path) -> Result<Vec<Value>, String> {
@@ -59,7 +59,7 @@ pub(super) fn print_bars(report: &Value, bars: &[Bar], limits: &[Bar]) -> bool {
     met
 }
 
-/// The list of the README: each sentence with the report's figures in place of `{part.field}`.
+/// The list of the page: each sentence with the report's figures in place of `{part.field}`.
 pub(super) fn list(report: &Value, sentences: &[&str]) -> Result<String, String> {
     sentences.iter().map(|sentence| Ok(wrapped(&filled(report, sentence)?))).collect()
 }
@@ -104,18 +104,18 @@ fn grouped(number: u64) -> String {
     text
 }
 
-/// Puts the list where the README quotes the report.
-pub(super) fn quote(readme: &Path, list: &str) -> Result<(), String> {
-    let failed = |error| format!("{}: {error}", readme.display());
-    let text = std::fs::read_to_string(readme).map_err(failed)?;
-    let quoted = quoted(&text).ok_or_else(|| format!("{} has no place for it", readme.display()))?;
+/// Puts the list where the page quotes the report.
+pub(super) fn quote(page: &Path, list: &str) -> Result<(), String> {
+    let failed = |error| format!("{}: {error}", page.display());
+    let text = std::fs::read_to_string(page).map_err(failed)?;
+    let quoted = quoted(&text).ok_or_else(|| format!("{} has no place for it", page.display()))?;
     let (start, end) = (quoted.start, quoted.end);
-    std::fs::write(readme, format!("{}{list}{}", &text[..start], &text[end..])).map_err(failed)
+    std::fs::write(page, format!("{}{list}{}", &text[..start], &text[end..])).map_err(failed)
 }
 
-fn quoted(readme: &str) -> Option<std::ops::Range<usize>> {
-    let start = readme.find(BEGIN)? + BEGIN.len();
-    let length = readme[start..].find(END)?;
+fn quoted(page: &str) -> Option<std::ops::Range<usize>> {
+    let start = page.find(BEGIN)? + BEGIN.len();
+    let length = page[start..].find(END)?;
     Some(start..start + length)
 }
 
@@ -140,7 +140,7 @@ mod tests {
         let report = json!({"runs": [{"figures": [{"part": "sim", "seeds": 1_234_567}]}]});
         assert_eq!(list(&report, &["{sim.seeds} runs."]).unwrap(), "* 1,234,567 runs.\n");
         assert_eq!(list(&report, &["{sim.losses}"]).unwrap_err(), "the report has no sim.losses");
-        let long = list(&report, &["word ".repeat(40).as_str()]).unwrap();
+        let long = list(&report, &["word ".repeat(30).as_str()]).unwrap();
         assert!(long.lines().all(|line| line.len() <= WIDTH) && long.lines().count() == 2, "{long}");
     }
 
@@ -159,11 +159,11 @@ mod tests {
     }
 
     #[test]
-    fn the_readme_says_what_the_report_says_and_every_bar_is_met() {
+    fn the_page_says_what_the_report_says_and_every_bar_is_met() {
         let report = json!({ "runs": read(&crate::root().join(super::super::REPORT)).unwrap() });
-        let readme = std::fs::read_to_string(crate::root().join("README.md")).unwrap();
+        let page = std::fs::read_to_string(crate::root().join(super::super::PAGE)).unwrap();
         let list = list(&report, super::super::SENTENCES).unwrap();
-        assert_eq!(&readme[quoted(&readme).unwrap()], list, "cargo xtask reliability writes it");
+        assert_eq!(&page[quoted(&page).unwrap()], list, "cargo xtask reliability writes it");
         let bars = [super::super::BARS, super::super::LIMITS];
         for (part, field, ..) in bars.into_iter().flatten() {
             assert!(figure(&report, part, field).is_some(), "{part}.{field} was not run");
