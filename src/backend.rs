@@ -264,6 +264,13 @@ pub(crate) struct Script {
     pub(crate) source: &'static str,
 }
 
+impl Script {
+    /// The name by which EVALSHA calls it.
+    pub(crate) fn digest(&self) -> String {
+        sha1_smol::Sha1::from(self.source).hexdigest()
+    }
+}
+
 /// A script that runs calls of other scripts, each as if it had come by itself.
 ///
 /// Its keys are theirs, one after the other. Its arguments: a mark for each call, in one word; then for each of the scripts

@@ -252,7 +252,6 @@
     not(feature = "in-memory"),
     doc = "| `in-memory` | `InMemoryServer`: test your code without Redis. Compiles Lua, so it needs a C compiler | no |"
 )]
-//! | `fred-config` | pass a configuration of `fred` 10.1 in; outside semver | no |
 //! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
 //!

@@ -1,4 +1,4 @@
-//! On Redis and Valkey; the only place that names fred.
+//! On Redis and Valkey, over connections of its own.
 //!
 //! Two connections (`wire`), one for scripts and one for subscriptions: where they are shared, a slow reply holds up the
 //! wake-ups. Each is kept by a task of its own (`commands`, `pubsub`), and written and read right here, in `poll_event`, so
@@ -12,6 +12,7 @@ mod commands;
 mod config;
 mod denied;
 mod dial;
+mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
 mod handshake;
@@ -35,8 +36,6 @@ use std::task::Waker;
 use std::task::ready;
 use std::time::Duration;
 
-#[cfg(feature = "fred-config")]
-pub(crate) use fred::types::config::Config as FredConfig;
 use futures::FutureExt;
 use tokio::sync::mpsc;
 use tokio::sync::watch;

@@ -11,8 +11,6 @@ use crate::backend::memory::InMemoryServer;
 use crate::backend::memory::MemoryBackend;
 use crate::backend::redis;
 use crate::backend::redis::Access;
-#[cfg(feature = "fred-config")]
-use crate::backend::redis::FredConfig;
 use crate::backend::redis::RedisConfig;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -75,8 +73,6 @@ enum Server {
     Url(String),
     #[cfg(feature = "in-memory")]
     Memory(InMemoryServer),
-    #[cfg(feature = "fred-config")]
-    Fred(Box<FredConfig>),
 }
 
 impl LockClientBuilder {
@@ -211,15 +207,6 @@ impl LockClientBuilder {
         self
     }
 
-    /// Server, login, database, protocol and TLS as fred's own configuration says, instead of a URL. TLS host name mapping
-    /// is ignored; sentinels get no login. Its type is that of the fred version this crate
-    /// happens to use, so this method is outside semver.
-    #[cfg(feature = "fred-config")]
-    pub fn fred_config(mut self, config: FredConfig) -> Self {
-        self.server = Some(Server::Fred(Box::new(config)));
-        self
-    }
-
     /// Connects: waits for a usable connection, within the connect timeout.
     ///
     /// # Errors
@@ -315,8 +302,6 @@ impl Server {
     fn place(self, keeper: Keeper, access: &Access, sharding: Sharding) -> Result<Place> {
         match self {
             Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, sharding),
-            #[cfg(feature = "fred-config")]
-            Self::Fred(config) => Place::on_redis(keeper, RedisConfig::from_fred(*config, access)?, sharding),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place {
                 keeper: Keeper::Current,

@@ -19,7 +19,7 @@ use crate::topologies::Private;
 
 /// The features that everything here is built with, so that it is built once. Without `native-tls`: OpenSSL's
 /// headers are not on every machine, and with both rustls is used.
-pub(crate) const FEATURES: &str = "--features=in-memory,fred-config,rustls";
+pub(crate) const FEATURES: &str = "--features=in-memory,rustls";
 
 /// What the endpoint tests are run on.
 const DEPLOYMENTS: [topologies::Kind; 4] = topologies::Kind::ALL;

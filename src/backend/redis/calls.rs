@@ -14,8 +14,6 @@ use std::task::Waker;
 use std::task::ready;
 use std::time::Duration;
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
 use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -38,6 +36,8 @@ use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::timer::SECOND_LOOK;
@@ -493,7 +493,7 @@ impl Calls {
                     ["EVAL", script.source]
                 } else {
                     let digest = self.digests.entry(script.name);
-                    ["EVALSHA", digest.or_insert_with(|| fred::util::sha1_hash(script.source)).as_str()]
+                    ["EVALSHA", digest.or_insert_with(|| script.digest()).as_str()]
                 };
                 let mut digits = itoa::Buffer::new();
                 let keys = digits.format(command.scripts().map(|call| call.keys.len()).sum::<usize>());
@@ -653,12 +653,12 @@ impl Calls {
         self.silence = (!self.in_flight.is_empty()).then(Silence::begin);
     }
 
-    fn note_error(&mut self, error: &FredError) {
-        if *error.kind() == ErrorKind::Timeout {
+    fn note_error(&mut self, error: &WireError) {
+        if error.kind() == ErrorKind::Timeout {
             self.note_timeout();
         } else if is_reply(error) {
             self.heard();
-            if *error.kind() == ErrorKind::Auth {
+            if error.is_about_login() {
                 self.replace_connection();
             }
         }

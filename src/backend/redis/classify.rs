@@ -1,22 +1,26 @@
 //! What an error of a connection, or an error reply of Redis, says about the call: executed, not executed, or unknown.
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
-
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 
 /// Judges the end of a call.
 ///
 /// Redis's refusals come before the script's first write, by the scripts' own rule (see `lua/`): not executed.
 /// Whatever cannot be told apart from "executed, and the answer was lost" is unknown.
-pub(crate) fn classify<T>(error: &FredError) -> Outcome<T> {
-    judge(error.kind(), error.details())
+pub(crate) fn classify<T>(error: &WireError) -> Outcome<T> {
+    match error.kind() {
+        ErrorKind::Reply => judge_reply(error.details()),
+        ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Protocol | ErrorKind::Tls => {
+            Outcome::Unknown(Failure::new(FailureKind::Link, error.details()))
+        }
+    }
 }
 
 /// The failure alone, where nobody asks whether anything was executed: connecting and subscribing.
-pub(crate) fn failure(error: &FredError) -> Failure {
+pub(crate) fn failure(error: &WireError) -> Failure {
     match classify::<()>(error) {
         Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => failure,
         Outcome::Done(()) => Failure::new(FailureKind::Refused, error.details()),
@@ -29,29 +33,13 @@ pub(crate) fn without_arguments(words: &str) -> &str {
 }
 
 /// Whether a NOSCRIPT was answered.
-pub(crate) fn is_no_script(error: &FredError) -> bool {
+pub(crate) fn is_no_script(error: &WireError) -> bool {
     error.details().starts_with("NOSCRIPT")
 }
 
 /// Whether these are an error reply's words rather than the client's own.
-pub(crate) fn is_reply(error: &FredError) -> bool {
-    !is_local(error.kind())
-}
-
-fn is_local(kind: &ErrorKind) -> bool {
-    use ErrorKind as K;
-    #[cfg(any(feature = "rustls", feature = "native-tls"))]
-    if *kind == K::Tls {
-        return true;
-    }
-    matches!(kind, K::IO | K::Timeout | K::Protocol)
-}
-
-fn judge<T>(kind: &ErrorKind, text: &str) -> Outcome<T> {
-    if is_local(kind) {
-        return Outcome::Unknown(Failure::new(FailureKind::Link, text));
-    }
-    judge_reply(text)
+pub(crate) fn is_reply(error: &WireError) -> bool {
+    error.kind() == ErrorKind::Reply
 }
 
 /// What an error reply with these words says about its call.
@@ -131,7 +119,7 @@ mod tests {
     const SUFFIX: &str = " script: 6e7b3f1f6b, on @user_script:1.";
 
     fn verdict(kind: ErrorKind, text: &str) -> (&'static str, FailureKind) {
-        match classify::<()>(&FredError::new(kind, text.to_owned())) {
+        match classify::<()>(&WireError::new(kind, text.to_owned())) {
             Outcome::Done(()) => panic!("{text} is done"),
             Outcome::NotExecuted(failure) => {
                 assert_eq!(failure.message, text);
@@ -244,18 +232,18 @@ mod tests {
             ("SOMETHING new", "unknown", F::Refused),
         ];
         for (text, executed, kind) in table {
-            assert_eq!(verdict(ErrorKind::Unknown, text), (executed, kind), "{text}");
+            assert_eq!(verdict(ErrorKind::Reply, text), (executed, kind), "{text}");
         }
         let in_script =
             format!("ERR user_script:3: Script attempted to access nonexistent global variable 'x'{SUFFIX}");
-        assert_eq!(verdict(ErrorKind::Unknown, &in_script), ("unknown", F::Refused));
+        assert_eq!(verdict(ErrorKind::Reply, &in_script), ("unknown", F::Refused));
     }
 
     #[test]
     fn a_connection_that_ends_leaves_it_open() {
         let table = [
-            (ErrorKind::IO, "Connection closed."),
-            (ErrorKind::IO, "Connection reset by peer (os error 104)"),
+            (ErrorKind::Io, "Connection closed."),
+            (ErrorKind::Io, "Connection reset by peer (os error 104)"),
             (ErrorKind::Timeout, "Request timed out."),
             (ErrorKind::Protocol, "its answer is not understood: not an answer"),
         ];
@@ -265,9 +253,9 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_fred_do_not_change_a_reply() {
-        for kind in [ErrorKind::Auth, ErrorKind::Cluster, ErrorKind::InvalidArgument, ErrorKind::Config] {
-            assert_eq!(verdict(kind, "NOAUTH Authentication required."), ("not executed", FailureKind::Auth));
+    fn words_of_this_end_are_no_reply_whatever_they_say() {
+        for kind in [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls] {
+            assert_eq!(verdict(kind, "NOAUTH Authentication required."), ("unknown", FailureKind::Link));
         }
     }
 }

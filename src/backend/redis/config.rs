@@ -6,14 +6,6 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use fred::types::RespVersion;
-#[cfg(feature = "fred-config")]
-use fred::types::config::Config as FredConfig;
-#[cfg(feature = "fred-config")]
-use fred::types::config::Server;
-#[cfg(feature = "fred-config")]
-use fred::types::config::ServerConfig;
-
 use crate::backend::Script;
 use crate::backend::Several;
 use crate::backend::redis::resp::Protocol;
@@ -30,7 +22,7 @@ pub(crate) struct RedisConfig {
     topology: Topology,
     login: Login,
     database: Option<u8>,
-    version: RespVersion,
+    protocol: Protocol,
     tls: Option<Connector>,
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
@@ -142,56 +134,13 @@ impl RedisConfig {
         Ok(self)
     }
 
-    /// Takes servers, login, database, protocol and TLS from a configuration of fred.
-    #[cfg(feature = "fred-config")]
-    pub(crate) fn from_fred(config: FredConfig, access: &Access) -> Result<Self, Error> {
-        if access.tls.is_some() || access.sentinel_tls.is_some() {
-            return Err(Error::InvalidOption {
-                option: "tls",
-                given: "beside a configuration of fred".to_owned(),
-                allowed: "in that configuration".to_owned(),
-            });
-        }
-        let all = |servers: Vec<Server>| {
-            servers.iter().map(|server| (without_brackets(&server.host), server.port)).collect()
-        };
-        let topology = match config.server {
-            ServerConfig::Centralized { server } => Topology::One(Place::Tcp {
-                host: without_brackets(&server.host),
-                port: server.port,
-                #[cfg(any(feature = "rustls", feature = "native-tls"))]
-                certified: server.tls_server_name.map(|name| name.to_string()),
-                #[cfg(not(any(feature = "rustls", feature = "native-tls")))]
-                certified: None,
-            }),
-            ServerConfig::Unix { path } => Topology::One(Place::Unix(path)),
-            ServerConfig::Sentinel { hosts, service_name, .. } => Topology::Sentinel {
-                sentinels: all(hosts),
-                primary_name: service_name,
-                login: Login::default(),
-            },
-            ServerConfig::Clustered { hosts, .. } => Topology::Cluster { seeds: all(hosts) },
-        };
-        let config = Self {
-            login: Login { user: config.username, password: config.password },
-            database: config.database,
-            version: config.version,
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
-            sentinel_tls: config.tls.clone(),
-            #[cfg(any(feature = "rustls", feature = "native-tls"))]
-            tls: config.tls,
-            ..Self::new(topology)
-        };
-        config.provided(access)
-    }
-
     fn new(topology: Topology) -> Self {
         Self {
             alone: matches!(topology, Topology::One(_)),
             topology,
             login: Login::default(),
             database: None,
-            version: RespVersion::RESP2,
+            protocol: Protocol::Resp2,
             tls: None,
             sentinel_tls: None,
             provider: None,
@@ -255,8 +204,8 @@ impl RedisConfig {
         };
         let tls = self.sentinel_tls.clone();
         // Questions are asked on the connection that listens.
-        let version = RespVersion::RESP3;
-        Self { login, database: None, version, tls, provider: None, ..self.at(host, port) }
+        let protocol = Protocol::Resp3;
+        Self { login, database: None, protocol, tls, provider: None, ..self.at(host, port) }
     }
 
     /// How the servers stand together.
@@ -294,7 +243,7 @@ impl RedisConfig {
     }
 
     pub(crate) fn protocol(&self) -> Protocol {
-        if self.version == RespVersion::RESP3 { Protocol::Resp3 } else { Protocol::Resp2 }
+        self.protocol
     }
 
     pub(crate) fn connector(&self) -> Option<&Connector> {
@@ -338,7 +287,7 @@ impl fmt::Debug for RedisConfig {
             .field("topology", &self.topology)
             .field("login", &self.login)
             .field("database", &self.database.unwrap_or(0))
-            .field("protocol", &self.version)
+            .field("protocol", &self.protocol)
             .field("tls", &self.tls.is_some())
             .field("sentinel_tls", &self.sentinel_tls.is_some())
             .field("provider", &self.provider)
@@ -402,29 +351,5 @@ mod tests {
         assert_eq!(node.address(), "[::1]:7001");
         assert_eq!(node.place(), cluster.at("[::1]", 7001).place());
         assert_eq!((node.login().user.as_deref(), node.protocol()), (Some("ann"), Protocol::Resp3));
-    }
-
-    #[cfg(feature = "fred-config")]
-    #[test]
-    fn a_configuration_of_fred_is_taken_for_every_topology() {
-        let taken = |server| {
-            let config = FredConfig { server, ..FredConfig::default() };
-            RedisConfig::from_fred(config, &Access::default())
-        };
-        let topology = |server| taken(server).expect("a configuration").topology().clone();
-        let known = vec![("h".to_owned(), 1)];
-        assert_eq!(taken(ServerConfig::new_centralized("[::1]", 1)).expect("one").address(), "[::1]:1");
-        assert_eq!(
-            topology(ServerConfig::new_clustered(vec![("h", 1)])),
-            Topology::Cluster { seeds: known.clone() }
-        );
-        assert_eq!(
-            topology(ServerConfig::new_sentinel(vec![("h", 1)], "main")),
-            Topology::Sentinel { sentinels: known, primary_name: "main".to_owned(), login: Login::default() }
-        );
-        assert_eq!(
-            topology(ServerConfig::new_unix_socket("/run/s")),
-            Topology::One(Place::Unix(PathBuf::from("/run/s")))
-        );
     }
 }

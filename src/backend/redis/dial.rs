@@ -3,8 +3,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
 use socket2::SockRef;
 use socket2::TcpKeepalive;
 use tokio::net::TcpStream;
@@ -12,6 +10,8 @@ use tokio::net::UnixStream;
 
 use crate::backend::redis::config::Place;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Stream;
@@ -33,13 +33,13 @@ const USER_TIMEOUT: Duration = Duration::from_secs(3);
 const PROBE: Duration = Duration::from_secs(1);
 
 /// Connects and logs in.
-pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, FredError> {
+pub(crate) async fn dial(config: &RedisConfig) -> Result<Wire, WireError> {
     let addresses = look_up(config).await?;
     dial_at(config, addresses).await
 }
 
 /// The same where the addresses of its name are known.
-pub(crate) async fn dial_at(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Wire, FredError> {
+pub(crate) async fn dial_at(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Wire, WireError> {
     let stream = within(CONNECT_TIMEOUT, open(config, addresses)).await?;
     let mut wire = Wire::new(stream, config.protocol());
     within(COMMAND_TIMEOUT, log_in(&mut wire, config)).await?;
@@ -52,20 +52,20 @@ pub(crate) const LATE: &str = "Request timed out.";
 /// Not longer than this.
 pub(crate) async fn within<T>(
     time: Duration,
-    work: impl Future<Output = Result<T, FredError>>,
-) -> Result<T, FredError> {
-    let late = || Err(FredError::new(ErrorKind::Timeout, LATE));
+    work: impl Future<Output = Result<T, WireError>>,
+) -> Result<T, WireError> {
+    let late = || Err(WireError::new(ErrorKind::Timeout, LATE));
     tokio::time::timeout(time, work).await.unwrap_or_else(|_| late())
 }
 
 /// The addresses of a server's name; none of a unix socket.
-pub(crate) async fn look_up(config: &RedisConfig) -> Result<Vec<SocketAddr>, FredError> {
+pub(crate) async fn look_up(config: &RedisConfig) -> Result<Vec<SocketAddr>, WireError> {
     let Place::Tcp { host, port, .. } = config.place() else { return Ok(Vec::new()) };
     let found = async { Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()) };
     within(LOOK_UP_TIMEOUT, found).await
 }
 
-async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dyn Stream>, FredError> {
+async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dyn Stream>, WireError> {
     match config.place() {
         Place::Unix(path) => Ok(Box::new(UnixStream::connect(path).await.map_err(told)?)),
         Place::Tcp { host, certified, .. } => {
@@ -81,8 +81,8 @@ async fn open(config: &RedisConfig, addresses: Vec<SocketAddr>) -> Result<Box<dy
 }
 
 /// The first of the host's addresses that can be reached.
-async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
-    let mut failed = FredError::new(ErrorKind::IO, "the host has no address");
+async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, WireError> {
+    let mut failed = WireError::new(ErrorKind::Io, "the host has no address");
     // One that swallows everything leaves the others their time.
     let share = CONNECT_TIMEOUT / u32::try_from(addresses.len().max(1)).unwrap_or(u32::MAX);
     for address in addresses {
@@ -95,14 +95,14 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, FredError> {
     Err(failed)
 }
 
-fn set_up(socket: TcpStream) -> Result<TcpStream, FredError> {
+fn set_up(socket: TcpStream) -> Result<TcpStream, WireError> {
     // Of a port that nobody listens on the kernel may make our end, too: all that is sent comes back, and is no answer.
     if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
-        return Err(FredError::new(ErrorKind::IO, "nobody listens there"));
+        return Err(WireError::new(ErrorKind::Io, "nobody listens there"));
     }
     let options = SockRef::from(&socket);
     let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(3);
-    options.set_nodelay(true)?;
+    options.set_tcp_nodelay(true)?;
     options.set_tcp_keepalive(&keepalive)?;
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     options.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
@@ -110,7 +110,7 @@ fn set_up(socket: TcpStream) -> Result<TcpStream, FredError> {
 }
 
 /// RESP3 begins with a HELLO; RESP2 needs none.
-async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), FredError> {
+async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), WireError> {
     let login = config.login();
     let password = login.password.as_deref();
     let mut questions = Vec::new();
@@ -147,12 +147,12 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let socket = connect(vec![SocketAddr::from(([127, 0, 0, 1], port))]).await.expect("a connection");
         let options = SockRef::from(&socket);
-        assert!(options.nodelay().expect("an option") && options.keepalive().expect("an option"));
+        assert!(options.tcp_nodelay().expect("an option") && options.keepalive().expect("an option"));
         #[cfg(target_os = "linux")]
         {
             let end = options.tcp_user_timeout().expect("an option").expect("one");
-            let first = options.keepalive_time().expect("an option");
-            let second = first + options.keepalive_interval().expect("an option");
+            let first = options.tcp_keepalive_time().expect("an option");
+            let second = first + options.tcp_keepalive_interval().expect("an option");
             assert!(
                 second < end && end <= Duration::from_secs(5),
                 "one lost packet ends it: {first:?}, {second:?}, {end:?}"
@@ -168,7 +168,7 @@ mod tests {
         let own = socket.local_addr().expect("an address");
         let socket = socket.connect(own).await.expect("its other end is itself");
         let error = set_up(socket).expect_err("no server");
-        assert_eq!((error.kind(), error.details()), (&ErrorKind::IO, "nobody listens there"));
+        assert_eq!((error.kind(), error.details()), (ErrorKind::Io, "nobody listens there"));
     }
 
     #[test]

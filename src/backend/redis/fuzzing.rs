@@ -1,8 +1,5 @@
 //! What strangers write and servers say, given to this backend's readers; for `crate::fuzzing`.
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
-
 use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
@@ -11,6 +8,8 @@ use crate::backend::ScriptCall;
 use crate::backend::redis::classify;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::resp::decode;
@@ -33,20 +32,9 @@ pub(crate) fn url(text: &str) {
 
 /// No error is taken for an answer, and its words get through to whoever has to read them.
 pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
-    let kinds = [
-        ErrorKind::Auth,
-        ErrorKind::Canceled,
-        ErrorKind::Cluster,
-        ErrorKind::InvalidArgument,
-        ErrorKind::InvalidCommand,
-        ErrorKind::IO,
-        ErrorKind::Protocol,
-        ErrorKind::Routing,
-        ErrorKind::Timeout,
-        ErrorKind::Unknown,
-    ];
+    let kinds = [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls, ErrorKind::Reply];
     for kind in kinds {
-        let error = FredError::new(kind, text.to_owned());
+        let error = WireError::new(kind, text.to_owned());
         let failure = classify::failure(&error);
         assert_eq!(failure.message, text);
         for &script in scripts {

@@ -1,7 +1,5 @@
 //! What a new connection is asked before it is used: is this a primary, is it new enough, which process is it.
 
-use fred::error::Error as FredError;
-
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
@@ -11,6 +9,7 @@ use crate::backend::redis::classify::without_arguments;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::within;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::login;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Wire;
@@ -135,7 +134,7 @@ fn check_version(version: &str) -> Result<(), Failure> {
 }
 
 /// The failure of an attempt, in words that say what to change.
-pub(crate) fn explain(error: &FredError, config: &RedisConfig) -> Failure {
+pub(crate) fn explain(error: &WireError, config: &RedisConfig) -> Failure {
     if let Some(failure) = tls::explain(error, config.is_encrypted()) {
         return failure;
     }

@@ -9,7 +9,6 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fred::error::Error as FredError;
 use tokio::sync::Notify;
 use tokio::sync::watch;
 
@@ -20,6 +19,7 @@ use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Stop;
@@ -105,7 +105,7 @@ struct Connection<'a> {
 }
 
 impl Connection<'_> {
-    async fn serve(&mut self, answered: &mut bool) -> Result<Infallible, FredError> {
+    async fn serve(&mut self, answered: &mut bool) -> Result<Infallible, WireError> {
         // First of all: what is asked afterwards cannot change unheard. Not being allowed to is no obstacle, since
         // every sentinel is asked at intervals.
         self.subscriber.request(Request { channel: CHANGES.into(), sharded: false, generation: Some(0) });
@@ -122,7 +122,7 @@ impl Connection<'_> {
     }
 
     /// Returns when the primary has changed, as this sentinel announces.
-    async fn announcement(&mut self) -> Result<(), FredError> {
+    async fn announcement(&mut self) -> Result<(), WireError> {
         while !self.announced {
             self.next().await?;
         }
@@ -130,7 +130,7 @@ impl Connection<'_> {
     }
 
     /// Asks who the primary is and by which epoch.
-    async fn ask(&mut self) -> Result<(), FredError> {
+    async fn ask(&mut self) -> Result<(), WireError> {
         let announced = std::mem::take(&mut self.announced);
         // In this order: at a failover between the two the address is newer than the epoch, and not the reverse.
         let words = ["MASTER", "GET-MASTER-ADDR-BY-NAME"];
@@ -151,7 +151,7 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn told(&mut self) -> Result<Reply, FredError> {
+    async fn told(&mut self) -> Result<Reply, WireError> {
         loop {
             if let Heard::Told(reply) = self.next().await? {
                 return Ok(reply);
@@ -160,7 +160,7 @@ impl Connection<'_> {
     }
 
     /// Whatever the connection brings next. A new primary is made known.
-    async fn next(&mut self) -> Result<Heard, FredError> {
+    async fn next(&mut self) -> Result<Heard, WireError> {
         let heard = poll_fn(|cx| self.subscriber.poll(cx)).await?;
         let Heard::Message { payload, .. } = &heard else { return Ok(heard) };
         if let Some((old, new)) = change(payload, &self.listener.primary_name) {

@@ -12,8 +12,6 @@ use std::task::Poll;
 use std::task::ready;
 use std::time::Duration;
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
 use tokio::time::Instant;
 
 use crate::backend::Failure;
@@ -22,6 +20,8 @@ use crate::backend::redis::classify::failure;
 use crate::backend::redis::denied::name_channel;
 use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::LATE;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::timer::SECOND_LOOK;
@@ -72,7 +72,7 @@ pub(crate) enum Heard {
     },
     Told(Reply),
     /// A PING was answered. Refused is answered, too: sentinels of Redis 6.2 take no argument of it.
-    Pong(Result<(), FredError>),
+    Pong(Result<(), WireError>),
 }
 
 /// A command whose answer has not come.
@@ -113,7 +113,7 @@ impl Subscriber {
 
     /// Makes sure that the server answers what everything later depends on: a PING with what it carries. And takes an
     /// UNSUBSCRIBE, of which nobody would hear later that it was refused.
-    pub(crate) async fn check(&mut self) -> Result<Result<(), Failure>, FredError> {
+    pub(crate) async fn check(&mut self) -> Result<Result<(), Failure>, WireError> {
         self.request(Request { channel: "redisson_lock__client".into(), sharded: false, generation: None });
         self.ping();
         loop {
@@ -155,7 +155,7 @@ impl Subscriber {
     }
 
     /// The error is the end of the connection.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, FredError>> {
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, WireError>> {
         loop {
             // What has come counts, however late somebody looks.
             if let Poll::Ready(found) = self.wire.poll_found(cx) {
@@ -169,11 +169,11 @@ impl Subscriber {
         }
     }
 
-    fn look_at_the_clock(&mut self, now: Instant) -> Result<(), FredError> {
+    fn look_at_the_clock(&mut self, now: Instant) -> Result<(), WireError> {
         let late_at = self.waits_since + COMMAND_TIMEOUT;
         if !self.awaited.is_empty() && late_at <= now {
             if self.late {
-                return Err(FredError::new(ErrorKind::Timeout, LATE));
+                return Err(WireError::new(ErrorKind::Timeout, LATE));
             }
             self.late = true;
             self.timer.not_after(now + SECOND_LOOK);
@@ -191,7 +191,7 @@ impl Subscriber {
     }
 
     /// None: somebody else's business.
-    fn understand(&mut self, found: Found) -> Result<Option<Heard>, FredError> {
+    fn understand(&mut self, found: Found) -> Result<Option<Heard>, WireError> {
         let (value, pushed) = match found {
             Found::Reply(reply) if matches!(self.awaited.front(), Some(Awaited::Question)) => {
                 self.answered();
@@ -212,7 +212,7 @@ impl Subscriber {
         }
     }
 
-    fn confirmed(&mut self, word: &str, channel: &str) -> Result<Heard, FredError> {
+    fn confirmed(&mut self, word: &str, channel: &str) -> Result<Heard, WireError> {
         let fits =
             |request: &Request| request.command().eq_ignore_ascii_case(word) && *request.channel == *channel;
         match self.awaited.front() {
@@ -222,20 +222,20 @@ impl Subscriber {
         }
     }
 
-    fn echoed(&mut self, text: &str) -> Result<Heard, FredError> {
+    fn echoed(&mut self, text: &str) -> Result<Heard, WireError> {
         match self.awaited.front() {
             Some(Awaited::Ping(number)) if number.to_string() == text => {
                 self.answered();
                 Ok(Heard::Pong(Ok(())))
             }
             Some(Awaited::Ping(_)) => {
-                Err(FredError::new(ErrorKind::Protocol, "it does not echo PING's argument"))
+                Err(WireError::new(ErrorKind::Protocol, "it does not echo PING's argument"))
             }
             _ => Err(out_of_step()),
         }
     }
 
-    fn refused(&mut self, error: FredError) -> Result<Option<Heard>, FredError> {
+    fn refused(&mut self, error: WireError) -> Result<Option<Heard>, WireError> {
         match self.awaited.front() {
             // Valkey 8.0, once it has looked at the permission: there was nothing to end.
             Some(Awaited::Request(request))
@@ -258,7 +258,7 @@ impl Subscriber {
         }
     }
 
-    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<Heard, FredError> {
+    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<Heard, WireError> {
         match self.answered() {
             Some(Awaited::Request(request)) => Ok(Heard::Answered { request, result }),
             _ => Err(out_of_step()),
@@ -274,12 +274,12 @@ impl Subscriber {
 }
 
 /// No PING is answered so.
-fn is_about_a_slot(error: &FredError) -> bool {
+fn is_about_a_slot(error: &WireError) -> bool {
     ["MOVED ", "CLUSTERDOWN "].iter().any(|word| error.details().starts_with(word))
 }
 
-fn out_of_step() -> FredError {
-    FredError::new(ErrorKind::Protocol, "an answer to another command")
+fn out_of_step() -> WireError {
+    WireError::new(ErrorKind::Protocol, "an answer to another command")
 }
 
 /// What a server says on such a connection.
@@ -338,11 +338,11 @@ mod tests {
         Request { channel: channel.into(), sharded, generation }
     }
 
-    fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<Heard, FredError>> {
+    fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<Heard, WireError>> {
         subscriber.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    async fn hear(subscriber: &mut Subscriber) -> Result<Heard, FredError> {
+    async fn hear(subscriber: &mut Subscriber) -> Result<Heard, WireError> {
         poll_fn(|cx| subscriber.poll(cx)).await
     }
 
@@ -550,7 +550,7 @@ mod tests {
             (echoes, end, begin.elapsed())
         };
         let ((), (echoes, end, spent)) = tokio::join!(serve, listen);
-        assert_eq!((echoes, end.kind()), (2, &ErrorKind::Timeout));
+        assert_eq!((echoes, end.kind()), (2, ErrorKind::Timeout));
         // Three beats and the time for an answer.
         assert_eq!(spent.as_millis() / 100, 65);
     }

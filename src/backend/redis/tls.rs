@@ -2,12 +2,17 @@
 //!
 //! What goes wrong is reported by the debug texts of the libraries, which `explain` turns into words.
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
 use tokio::net::TcpStream;
+#[cfg(feature = "rustls")]
+use tokio_rustls::rustls::pki_types::ServerName;
+
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+use std::fmt;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::wire::Stream;
 #[cfg(feature = "rustls")]
 use crate::backend::redis::wire::told_by_system;
@@ -24,13 +29,14 @@ use self::native::build;
 #[cfg(feature = "rustls")]
 use self::rustls::build;
 
-/// As fred has it, so that one of its configurations may bring it.
-#[cfg(any(feature = "rustls", feature = "native-tls"))]
-pub(crate) type Connector = fred::types::config::TlsConfig;
-/// There is none without a TLS library.
-#[cfg(not(any(feature = "rustls", feature = "native-tls")))]
-#[derive(Clone, Debug)]
-pub(crate) enum Connector {}
+/// What secures a socket, of one of the TLS libraries. There is none without such a library.
+#[derive(Clone)]
+pub(crate) enum Connector {
+    #[cfg(feature = "rustls")]
+    Rustls(tokio_rustls::TlsConnector),
+    #[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+    Native(tokio_native_tls::TlsConnector),
+}
 
 /// Checks the settings and makes a connector of them.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
@@ -50,22 +56,17 @@ pub(crate) async fn secure(
     connector: &Connector,
     host: &str,
     socket: TcpStream,
-) -> Result<Box<dyn Stream>, FredError> {
-    use fred::types::config::TlsConnector;
-    match &connector.connector {
+) -> Result<Box<dyn Stream>, WireError> {
+    match connector {
         #[cfg(feature = "rustls")]
-        TlsConnector::Rustls(connector) => {
-            let name = ::rustls::pki_types::ServerName::try_from(host.to_owned())?;
+        Connector::Rustls(connector) => {
+            let name = ServerName::try_from(host.to_owned()).map_err(told_by_library)?;
             Ok(Box::new(connector.connect(name, socket).await.map_err(told_by_system)?))
         }
-        #[cfg(feature = "native-tls")]
-        TlsConnector::Native(connector) => Ok(Box::new(connector.connect(host, socket).await?)),
-        // fred has both as soon as any crate of the program asks it for them.
-        #[allow(unreachable_patterns, reason = "depends on the features of fred")]
-        _ => Err(FredError::new(
-            ErrorKind::Tls,
-            "the TLS library of the configuration is not switched on here",
-        )),
+        #[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+        Connector::Native(connector) => {
+            Ok(Box::new(connector.connect(host, socket).await.map_err(told_by_library)?))
+        }
     }
 }
 
@@ -74,8 +75,14 @@ pub(crate) async fn secure(
     connector: &Connector,
     _: &str,
     _: TcpStream,
-) -> Result<Box<dyn Stream>, FredError> {
+) -> Result<Box<dyn Stream>, WireError> {
     match *connector {}
+}
+
+/// The debug text says more than the one for people, and is what `explain` reads.
+#[cfg(any(feature = "rustls", feature = "native-tls"))]
+fn told_by_library(error: impl fmt::Debug) -> WireError {
+    WireError::new(ErrorKind::Tls, format!("{error:?}"))
 }
 
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
@@ -94,7 +101,7 @@ const KEY: &str = "PEM text with one private key in PKCS#8, not encrypted (\"BEG
 
 /// Trouble with certificates is a matter of configuration: trying again does not mend it. Silence and a connection
 /// that is closed may have other reasons than a side without TLS, which is only mentioned then.
-pub(crate) fn explain(error: &FredError, encrypted: bool) -> Option<Failure> {
+pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     let details = error.details();
     if let Some(words) = words(details) {
         return Some(Failure::new(FailureKind::Tls, words));
@@ -103,7 +110,7 @@ pub(crate) fn explain(error: &FredError, encrypted: bool) -> Option<Failure> {
     let hint = match (encrypted, error.kind()) {
         (true, ErrorKind::Timeout) => "this port may not speak TLS: then use redis:// or its TLS port",
         (true, _) if closed => "the server may want a client certificate: `Tls::client_cert_pem`",
-        (false, kind) if closed || *kind == ErrorKind::Protocol => {
+        (false, kind) if closed || kind == ErrorKind::Protocol => {
             "this port may speak TLS: then use rediss://"
         }
         _ => return None,

@@ -16,8 +16,6 @@ use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
 
-use fred::error::Error as FredError;
-use fred::error::ErrorKind;
 use socket2::SockRef;
 use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
@@ -26,6 +24,8 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 
 use crate::backend::Value;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
@@ -79,7 +79,7 @@ pub(crate) struct Wire {
     /// Of what follows.
     outline: Outline,
     /// Nothing more can be written. What was answered before is still read.
-    broken: Option<FredError>,
+    broken: Option<WireError>,
     ended: bool,
 }
 
@@ -185,7 +185,7 @@ impl Wire {
 
     /// Writes what is to be written; the next reply, with the number of its command. The error is the end of the
     /// connection.
-    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
+    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), WireError>> {
         loop {
             let found = ready!(self.poll_found(cx))?;
             if let Some(reply) = self.assign(found) {
@@ -195,7 +195,7 @@ impl Wire {
     }
 
     /// The same of what has been read before.
-    pub(crate) fn poll_read_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), FredError>> {
+    pub(crate) fn poll_read_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), WireError>> {
         if self.ended {
             return Poll::Pending;
         }
@@ -217,7 +217,7 @@ impl Wire {
     }
 
     /// Finds out whose reply it is, if it is one that somebody wants.
-    fn assign(&mut self, found: Found) -> Option<Result<(u64, Reply), FredError>> {
+    fn assign(&mut self, found: Found) -> Option<Result<(u64, Reply), WireError>> {
         let Found::Reply(reply) = found else { return None };
         match self.expected.pop_front() {
             Some(number) => Some(Ok((number?, reply))),
@@ -229,7 +229,7 @@ impl Wire {
     }
 
     /// The same for who knows better what belongs to which command: whatever comes next.
-    pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
+    pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, WireError>> {
         if self.ended {
             return Poll::Ready(Err(closed()));
         }
@@ -268,7 +268,7 @@ impl Wire {
         }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, FredError>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, WireError>> {
         self.write_eagerly(cx);
         loop {
             if let Some(found) = self.next_found()? {
@@ -285,7 +285,7 @@ impl Wire {
         }
     }
 
-    fn next_found(&mut self) -> Result<Option<Found>, FredError> {
+    fn next_found(&mut self) -> Result<Option<Found>, WireError> {
         let rest = &self.read[self.decoded..];
         let Some((found, length)) = decode(self.protocol, &mut self.outline, rest)? else { return Ok(None) };
         self.decoded += length;
@@ -301,7 +301,7 @@ impl Wire {
         }
     }
 
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FredError>> {
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
                 let Some(Waiting { number, first, bytes }) = self.waiting.pop_front() else { break };
@@ -337,7 +337,7 @@ impl Wire {
         }
     }
 
-    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FredError>> {
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         self.read.drain(..self.decoded);
         self.decoded = 0;
         if self.read.is_empty() {
@@ -354,7 +354,7 @@ impl Wire {
     }
 
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
-    pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, FredError> {
+    pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, WireError> {
         for question in questions {
             self.send(0, None, question.iter().copied());
         }
@@ -377,23 +377,23 @@ fn write_down<'a>(out: &mut Vec<u8>, first: Option<First>, parts: impl Iterator<
     encode(out, parts);
 }
 
-/// In its own words, where fred's conversion takes those for programmers.
-pub(crate) fn told(error: io::Error) -> FredError {
-    FredError::new(ErrorKind::IO, error.to_string())
+/// In the words that are meant for people.
+pub(crate) fn told(error: io::Error) -> WireError {
+    WireError::new(ErrorKind::Io, error.to_string())
 }
 
 /// The same of a socket that may have TLS on it: `tls` knows what goes wrong there by the words for programmers.
-pub(crate) fn told_by_system(error: io::Error) -> FredError {
+pub(crate) fn told_by_system(error: io::Error) -> WireError {
     if error.raw_os_error().is_some() { told(error) } else { error.into() }
 }
 
-fn closed() -> FredError {
-    FredError::new(ErrorKind::IO, "Connection closed.")
+fn closed() -> WireError {
+    WireError::new(ErrorKind::Io, "Connection closed.")
 }
 
-fn unasked(reply: Reply) -> FredError {
+fn unasked(reply: Reply) -> WireError {
     // A server that turns a client away says why before it is asked anything.
-    reply.err().unwrap_or_else(|| FredError::new(ErrorKind::Protocol, "a reply to no command"))
+    reply.err().unwrap_or_else(|| WireError::new(ErrorKind::Protocol, "a reply to no command"))
 }
 
 #[cfg(test)]
@@ -409,11 +409,11 @@ mod tests {
         (Wire::new(Box::new(ours), protocol), theirs)
     }
 
-    fn try_reply(wire: &mut Wire) -> Poll<Result<(u64, Reply), FredError>> {
+    fn try_reply(wire: &mut Wire) -> Poll<Result<(u64, Reply), WireError>> {
         wire.poll_reply(&mut Context::from_waker(std::task::Waker::noop()))
     }
 
-    async fn reply(wire: &mut Wire) -> Result<(u64, Reply), FredError> {
+    async fn reply(wire: &mut Wire) -> Result<(u64, Reply), WireError> {
         poll_fn(|cx| wire.poll_reply(cx)).await
     }
 
@@ -550,7 +550,7 @@ mod tests {
         };
         let (poured, end) = tokio::join!(pour, read);
         let _: io::Result<()> = poured;
-        assert_eq!(*end.kind(), ErrorKind::Protocol);
+        assert_eq!(end.kind(), ErrorKind::Protocol);
     }
 
     #[tokio::test]
@@ -580,7 +580,7 @@ mod tests {
         assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
         for _ in 0..3 {
             let end = reply(&mut wire).await.expect_err("the end");
-            assert_eq!((end.kind(), end.details()), (&ErrorKind::IO, "Connection closed."));
+            assert_eq!((end.kind(), end.details()), (ErrorKind::Io, "Connection closed."));
         }
     }
 
@@ -597,7 +597,7 @@ mod tests {
                     Err(end) => break end,
                 }
             };
-            assert!(*end.kind() == ErrorKind::Protocol && end.details().contains(words), "{end}");
+            assert!(end.kind() == ErrorKind::Protocol && end.details().contains(words), "{end}");
         }
     }
 

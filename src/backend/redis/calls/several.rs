@@ -1,6 +1,5 @@
 //! Calls that go in one script. Each is answered by itself, within its own time, as if it had gone by itself.
 
-use fred::error::Error as FredError;
 use smallvec::SmallVec;
 use smallvec::smallvec;
 use tokio::time::Instant;
@@ -13,6 +12,7 @@ use crate::backend::Value;
 use crate::backend::redis::calls::Request;
 use crate::backend::redis::calls::Ticket;
 use crate::backend::redis::classify::classify;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::resp::refusal;
 use crate::backend::together::Together;
@@ -112,7 +112,7 @@ impl Gathering {
     }
 
     /// What will not change by itself, and what nobody understands, is asked for once.
-    pub(super) fn note_refusal(&mut self, error: &FredError) {
+    pub(super) fn note_refusal(&mut self, error: &WireError) {
         self.apart |= match classify::<()>(error) {
             Outcome::NotExecuted(failure) => !failure.kind.is_transient(),
             Outcome::Done(()) | Outcome::Unknown(_) => true,

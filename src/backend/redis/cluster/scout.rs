@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use fred::error::Error as FredError;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
@@ -18,6 +17,7 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial_at;
 use crate::backend::redis::dial::look_up;
 use crate::backend::redis::dial::within;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
 
@@ -95,7 +95,7 @@ async fn ask_one(
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
-    let broken = |error: FredError| handshake::explain(&error, config);
+    let broken = |error: WireError| handshake::explain(&error, config);
     let mut wire = dial_at(config, addresses).await.map_err(broken)?;
     let mut questions = vec![vec!["CLUSTER", "SLOTS"]];
     if probe {

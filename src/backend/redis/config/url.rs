@@ -3,8 +3,7 @@
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
-use fred::types::RespVersion;
-
+use crate::backend::redis::resp::Protocol;
 use crate::error::Error;
 
 use super::Encrypted;
@@ -49,7 +48,7 @@ fn one(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let database = one_database(parts.path, options.database)?;
     let topology = Topology::One(Place::Tcp { host, port, certified: None });
     Ok((
-        build(topology, parts.login, database, options.version),
+        build(topology, parts.login, database, options.protocol),
         Encrypted { servers: tls, sentinels: false },
     ))
 }
@@ -69,7 +68,7 @@ fn unix(rest: &str) -> Result<Parsed, Error> {
     }
     let path = PathBuf::from(decode(path, "the path")?);
     let options = Options::parse(query, false)?;
-    let config = build(Topology::One(Place::Unix(path)), login, options.database, options.version);
+    let config = build(Topology::One(Place::Unix(path)), login, options.database, options.protocol);
     Ok((config, Encrypted { servers: false, sentinels: false }))
 }
 
@@ -94,7 +93,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let database = one_database(path, options.database)?;
     let topology =
         Topology::Sentinel { sentinels, primary_name: name.to_owned(), login: options.sentinel_login };
-    let config = build(topology, parts.login, database, options.version);
+    let config = build(topology, parts.login, database, options.protocol);
     Ok((config, Encrypted { servers: tls, sentinels: options.sentinel_tls.unwrap_or(tls) }))
 }
 
@@ -106,12 +105,12 @@ fn cluster(rest: &str, tls: bool) -> Result<Parsed, Error> {
     if database.is_some_and(|database| database > 0) {
         return Err(invalid("a cluster has only database 0; leave the database out"));
     }
-    let config = build(Topology::Cluster { seeds }, parts.login, None, options.version);
+    let config = build(Topology::Cluster { seeds }, parts.login, None, options.protocol);
     Ok((config, Encrypted { servers: tls, sentinels: false }))
 }
 
-fn build(topology: Topology, login: Login, database: Option<u8>, version: RespVersion) -> RedisConfig {
-    RedisConfig { login, database, version, ..RedisConfig::new(topology) }
+fn build(topology: Topology, login: Login, database: Option<u8>, protocol: Protocol) -> RedisConfig {
+    RedisConfig { login, database, protocol, ..RedisConfig::new(topology) }
 }
 
 /// What stands where in `[login@]places[/path][?query]`.
@@ -231,14 +230,14 @@ fn number(text: &str) -> Option<u64> {
 
 struct Options {
     database: Option<u8>,
-    version: RespVersion,
+    protocol: Protocol,
     sentinel_login: Login,
     sentinel_tls: Option<bool>,
 }
 
 impl Options {
     fn parse(query: Option<&str>, of_sentinel: bool) -> Result<Self, Error> {
-        let mut version = None;
+        let mut chosen = None;
         let mut db = None;
         let mut login = Login::default();
         let mut sentinel_tls = None;
@@ -246,7 +245,7 @@ impl Options {
             let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
             let again = match key {
                 "db" => db.replace(database(value)?).is_some(),
-                "protocol" => version.replace(protocol(value)?).is_some(),
+                "protocol" => chosen.replace(protocol(value)?).is_some(),
                 "sentinel_user" | "sentinel_password" | "sentinel_tls" if !of_sentinel => {
                     return Err(invalid(format!("its parameter {key} belongs to redis-sentinel://")));
                 }
@@ -270,15 +269,15 @@ impl Options {
             return Err(invalid("it has a sentinel_user and no sentinel_password"));
         }
         login.user = login.user.filter(|user| !user.is_empty());
-        let version = version.unwrap_or(RespVersion::RESP2);
-        Ok(Self { database: db, version, sentinel_login: login, sentinel_tls })
+        let protocol = chosen.unwrap_or(Protocol::Resp2);
+        Ok(Self { database: db, protocol, sentinel_login: login, sentinel_tls })
     }
 }
 
-fn protocol(value: &str) -> Result<RespVersion, Error> {
+fn protocol(value: &str) -> Result<Protocol, Error> {
     match value.to_ascii_lowercase().as_str() {
-        "resp2" | "2" => Ok(RespVersion::RESP2),
-        "resp3" | "3" => Ok(RespVersion::RESP3),
+        "resp2" | "2" => Ok(Protocol::Resp2),
+        "resp3" | "3" => Ok(Protocol::Resp3),
         _ => Err(invalid("its parameter protocol must be resp2 or resp3")),
     }
 }
@@ -323,11 +322,11 @@ mod tests {
         assert_eq!(full.login.user.as_deref(), Some("us:er"));
         assert_eq!(full.login.password.as_deref(), Some("p@ss/%"));
         assert_eq!(full.database, Some(3));
-        assert_eq!(full.version, RespVersion::RESP3);
+        assert_eq!(full.protocol, Protocol::Resp3);
 
         let plain = parsed("redis://127.0.0.1");
         assert_eq!((plain.address().as_str(), plain.database), ("127.0.0.1:6379", None));
-        assert_eq!((&plain.login.password, &plain.version), (&None, &RespVersion::RESP2));
+        assert_eq!((&plain.login.password, &plain.protocol), (&None, &Protocol::Resp2));
         assert_eq!(parsed("REDIS://[::1]:1/").address(), "[::1]:1");
         assert_eq!(parsed("redis://h?db=15").database, Some(15));
         assert_eq!(parsed("redis://h/2?db=2").database, Some(2));
@@ -422,7 +421,7 @@ mod tests {
         let topology = Topology::Sentinel { sentinels, primary_name: "main.1-a_b".to_owned(), login };
         assert_eq!(*full.topology(), topology);
         assert_eq!(full.login, Login { user: Some("ann".to_owned()), password: Some("p,w".to_owned()) });
-        assert_eq!((full.database, &full.version), (Some(3), &RespVersion::RESP3));
+        assert_eq!((full.database, &full.protocol), (Some(3), &Protocol::Resp3));
         assert_eq!(full.address(), "main.1-a_b of the sentinels s1:1, [::1]:26379, s3:26379");
 
         let plain = parsed("redis-sentinel://h/main/");

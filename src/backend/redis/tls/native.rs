@@ -32,7 +32,7 @@ pub(super) fn build(tls: &Tls) -> Result<Connector, Error> {
         Some(_) => mismatch(&error),
         None => refused("TLS", error.to_string(), "usable"),
     })?;
-    Ok(fred::types::config::TlsConnector::from(connector).into())
+    Ok(Connector::Native(connector.into()))
 }
 
 fn identity(certificate: &ClientCertificate) -> Result<Identity, Error> {

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use rustls::ClientConfig;
-use rustls::ConfigBuilder;
-use rustls::RootCertStore;
-use rustls::client::WantsClientCert;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::ConfigBuilder;
+use tokio_rustls::rustls::RootCertStore;
+use tokio_rustls::rustls::client::WantsClientCert;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::CertificateDer;
+use tokio_rustls::rustls::pki_types::PrivateKeyDer;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
 
 use crate::error::Error;
 use crate::tls::ClientCertificate;
@@ -33,7 +33,7 @@ pub(super) fn build(tls: &Tls) -> Result<Connector, Error> {
         None => config.with_no_client_auth(),
         Some(certificate) => with_certificate(config, certificate)?,
     };
-    Ok(fred::types::config::TlsConnector::from(config).into())
+    Ok(Connector::Rustls(Arc::new(config).into()))
 }
 
 fn own(texts: &[Vec<u8>]) -> Result<RootCertStore, Error> {

@@ -104,7 +104,7 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
     let sent = sent(&mut calls, &mut server).await;
     assert_eq!(sent.matches("EVALSHA").count(), 1, "{sent}");
-    let digest = fred::util::sha1_hash(TOGETHER.source);
+    let digest = TOGETHER.digest();
     let keys: String = (100..100 + MANY).map(|op| format!("$6\r\nkey{op}\r\n")).collect();
     assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}$8\r\ncccccccc\r\n")), "{sent}");
     others(&mut calls, &mut server).await;
@@ -147,7 +147,7 @@ async fn what_is_refused_among_others_is_sent_again_alone() {
     let strange = answered.iter().find(|(op, _)| *op == 103).map(|(_, outcome)| outcome);
     assert!(matches!(strange, Some(Outcome::Unknown(_))), "{strange:?}");
     let again = sent(&mut calls, &mut server).await;
-    assert!(again.contains(&fred::util::sha1_hash(COUNT.source)) && again.ends_with("key101\r\n"), "{again}");
+    assert!(again.contains(&COUNT.digest()) && again.ends_with("key101\r\n"), "{again}");
     reply(&mut server, "-OOM").await;
     let (op, outcome) = answer(&mut calls).await;
     let refused =

@@ -1,6 +1,6 @@
 //! One task, one name, nobody else: lock and unlock beside a bare client that runs the same scripts.
 //!
-//! `cargo bench --bench uncontended`, with a server at `REDIS_URL` (default `redis://127.0.0.1:6379`). Prints medians
+//! `cargo bench --package bench --bench uncontended`, with a server at `REDIS_URL` (default `redis://127.0.0.1:6379`). Prints medians
 //! of alternating blocks and their ratio to the floor of the same placement; absolute times depend on the machine.
 
 use std::time::Duration;
@@ -23,8 +23,8 @@ use tokio::sync::oneshot;
 
 const BLOCKS: usize = 30;
 const PAIRS: u32 = 300;
-const ACQUIRE: &str = include_str!("../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../lua/reentrant/release.lua");
+const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
+const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
 
 fn main() {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
