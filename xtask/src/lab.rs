@@ -71,7 +71,7 @@ pub(crate) fn patches(directory: &str, names: &[&str]) -> Result<Vec<Patch>, Str
     names.iter().map(pick).collect()
 }
 
-/// A copy of the repository to break, below `target/mutants`, with a target directory of its own.
+/// A copy of the repository to break, below `target/lab`, with a target directory of its own.
 #[derive(Debug)]
 pub(crate) struct Lab {
     tree: PathBuf,
@@ -84,7 +84,7 @@ pub(crate) struct Lab {
 impl Lab {
     pub(crate) fn new(redis: PathBuf) -> Result<Self, String> {
         let base =
-            std::path::absolute(crate::root().join("target/mutants")).map_err(|error| error.to_string())?;
+            std::path::absolute(crate::root().join("target/lab")).map_err(|error| error.to_string())?;
         let lab = Self {
             tree: base.join("tree"),
             target: base.join("target"),
@@ -187,7 +187,7 @@ fn alone(path: &Path) -> Result<File, String> {
     let file = File::create(path).map_err(|error| failed(&error))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(failed(&"mutants or seeded bugs are tried by another process")),
+        Err(TryLockError::WouldBlock) => Err(failed(&"another process breaks this copy")),
         Err(TryLockError::Error(error)) => Err(failed(&error)),
     }
 }

@@ -13,7 +13,6 @@ mod instructions;
 mod interop;
 mod lab;
 mod load;
-mod mutants;
 mod process;
 mod proof;
 mod reliability;
@@ -53,7 +52,6 @@ cargo xtask <command>
                            --bug NAME: with tests/seeded/NAME.patch put in, which it must find
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
-  mutants [NAME…]          applies each tests/mutants/NAME.patch and expects the tests that it names to fail
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
   reliability [--out FILE] [--only PART,PART]
@@ -64,6 +62,9 @@ cargo xtask <command>
   instructions [--write]   counts what the engine takes for a lock and an unlock, and compares it with the record; needs valgrind
   coverage                 the lines of the core that tests run; needs rustup's llvm-tools
   rust-mutants --minutes N changes the core's code, mutant by mutant, for so long; needs cargo-mutants
+  rust-mutants --in-diff [BASE]
+                           the same with the code that differs from the commit BASE (where this branch left main):
+                           the unit tests must notice each mutant
   random-scripts [--sequences N] [--steps N] [--seed N]
                            the same random calls of the scripts in memory and on a private server
   seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
@@ -110,7 +111,6 @@ fn main() -> ExitCode {
         }
         ["chaos", options @ ..] => chaos::run(options),
         ["interop", options @ ..] => interop::run(options),
-        ["mutants", names @ ..] => mutants::run(names),
         ["reliability", options @ ..] => reliability::run(options),
         ["random-scripts", options @ ..] => proof::random_scripts(options),
         ["soak", options @ ..] => soak::run(options),
@@ -130,6 +130,8 @@ fn main() -> ExitCode {
             Ok(minutes) if minutes <= 100_000 => tools::rust_mutants(minutes),
             _ => Err(format!("rust-mutants wants a number of minutes, not `{minutes}`")),
         },
+        ["rust-mutants", "--in-diff"] => tools::mutants_in_diff(None),
+        ["rust-mutants", "--in-diff", base] => tools::mutants_in_diff(Some(base)),
         ["threads"] => proof::threads(),
         ["lua-mutants"] => proof::lua_mutants(),
         ["model", words @ ..] => proof::model(words),
