@@ -298,28 +298,47 @@ mod tls;
 mod trace;
 mod wakes;
 
-/// Longer pages.
+// `docs_links.md` comes first: links between files in a page give way to links between modules.
+#[doc = include_str!("docs_links.md")]
+#[doc = include_str!("../docs/README.md")]
 pub mod docs {
-    #[cfg(feature = "in-memory")]
-    #[doc = include_str!("../docs/testing.md")]
-    pub mod testing {}
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/comparison.md")]
+    pub mod comparison {}
 
-    // `docs_links.md` comes first: a page's own links between files give way to these.
     #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/connections.md")]
     pub mod connections {}
 
+    #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/deployment.md")]
     pub mod deployment {}
 
+    #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/errors.md")]
     pub mod errors {}
 
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/performance.md")]
+    pub mod performance {}
+
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/proof.md")]
+    pub mod proof {}
+
+    #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/protocol.md")]
     pub mod protocol {}
 
+    #[doc = include_str!("docs_links.md")]
     #[doc = include_str!("../docs/redisson.md")]
     pub mod redisson {}
+
+    // Its examples need the feature; the page does not.
+    #[cfg(any(feature = "in-memory", not(doctest)))]
+    #[doc = include_str!("docs_links.md")]
+    #[doc = include_str!("../docs/testing.md")]
+    pub mod testing {}
 }
 
 /// The README's code has to compile.
