@@ -1,8 +1,8 @@
 //! Redisson's reentrant lock for Tokio, over Redis or Valkey.
 //!
-//! A lock is a name. Whoever holds it, on whatever machine, holds it alone. The owner may take it again while holding it;
-//! waiters sleep on pub/sub instead of polling; a watchdog renews what is held; a holder is told when its lock is gone,
-//! and gets a fencing token with every grant.
+//! A lock is a name. At most one client holds it at a time, on any machine. Its owner can take it
+//! again while holding it. Waiters are woken by pub/sub instead of polling. A watchdog renews what
+//! is held. A holder is told when its lock is lost, and gets a fencing token with every grant.
 //!
 //! ```no_run
 //! use redis_reentrant_lock::LockClient;
@@ -10,7 +10,7 @@
 //! # async fn work() {}
 //! # async fn example() -> redis_reentrant_lock::Result<()> {
 //! let client = LockClient::connect("redis://127.0.0.1:6379").await?;
-//! let lock = client.reentrant_lock("orders:42")?; // a name that is not allowed: error here
+//! let lock = client.reentrant_lock("lock:orders:42")?; // a name that is not allowed: an error here
 //!
 //! let outer = lock.lock().await?; // waits; the lease is renewed for as long as the guard lives
 //! {
@@ -18,21 +18,24 @@
 //!     inner.unlock().await?; // hold count 1
 //! }
 //! outer.run(work()).await?; // ends the work if the lock is lost
-//! outer.unlock().await?; // the key is gone, one waiter of each process is woken
+//! outer.unlock().await?; // the key is gone, and one waiter of each process is woken
 //! # Ok(())
 //! # }
 //! ```
 //!
-//! The [examples] are complete programs. [Deployment](docs::deployment), [errors](docs::errors), [the wire
-//! protocol](docs::protocol) and testing without Redis have pages of their own ([`docs`]).
+//! The [examples] are complete programs. [`docs`] has ten questions, each with the page that
+//! answers it: [deployment](docs::deployment), [connections](docs::connections),
+//! [errors](docs::errors), [testing without Redis](docs::testing), [the wire
+//! protocol](docs::protocol) and others.
 //!
 //! [examples]: https://docs.rs/crate/redis-reentrant-lock/latest/source/examples/
 //!
-//! # Who is the owner: read this first
+//! # Who is the owner? Read this first
 //!
-//! **The branches of `join!`, `select!`, `join_all`, `buffer_unordered` and `FuturesUnordered` run in one task. The task is
-//! the owner of a reentrant lock, so they re-enter each other's locks**, and nothing keeps them apart, the fencing token
-//! neither: they share it. The cure is an [`Owner`] for each branch, or a [`Mutex`]:
+//! **The branches of `join!`, `select!`, `join_all`, `buffer_unordered` and `FuturesUnordered` run
+//! in one task. The task is the owner of a reentrant lock, so these branches re-enter each other's
+//! locks.** Nothing keeps them apart, not even the fencing token, which they share. Give each
+//! branch an [`Owner`], or use a [`Mutex`]:
 //!
 #![cfg_attr(feature = "in-memory", doc = "```")]
 #![cfg_attr(not(feature = "in-memory"), doc = "```ignore")]
@@ -66,23 +69,27 @@
 //! # }
 //! ```
 //!
-//! The owner is decided when a `lock()` future is first polled:
+//! The owner is decided when a `lock()` future is first polled. It is
 //!
-//! 1. the innermost [`Owner::scope`] around it;
-//! 2. else the Tokio task;
-//! 3. else, where a Tokio runtime is entered, the thread: in the root future of `block_on` (`main` under
-//!    `#[tokio::main]`), but also under `Handle::enter` on another executor, whose tasks share threads and move between
-//!    them: use a scope or a [`Mutex`] there;
-//! 4. outside Tokio: [`Error::NoOwner`].
+//! 1. the innermost [`Owner::scope`] around the future;
+//! 2. otherwise the Tokio task;
+//! 3. otherwise, if a Tokio runtime is entered, the thread. That is so in the root future of
+//!    `block_on` (`main` under `#[tokio::main]`), and also under `Handle::enter` on another
+//!    executor. The tasks of such an executor share threads and move between them, and so do the
+//!    jobs of a work-stealing pool such as rayon: while one job waits, its thread may run another.
+//!    Use a scope or a [`Mutex`] there;
+//! 4. outside Tokio, [`Error::NoOwner`].
 //!
-//! * **Parent and child**: a spawned task is another owner than its parent. A parent that holds a lock and waits for a child
-//!   that takes the same one never ends; after 10 s the log says so. The same goes for a thread of `spawn_blocking`;
-//!   `block_in_place` stays in the task.
-//! * **A guard handed to another task**: the task that took it is still the owner, so its next `lock()` of that name
-//!   succeeds at once, while the other task is still at work under the guard (a connection's task, whose handler answers
-//!   before the job is done). Take a [`Mutex`] for such jobs. Guards may be moved, and release their level anywhere; that moves no ownership.
+//! * **Parent and child.** A spawned task is another owner than its parent. A parent that holds a
+//!   lock and waits for a child that takes the same lock never ends; after 10 s the log says so.
+//!   The same is true of a thread of `spawn_blocking`. `block_in_place` stays in the task.
+//! * **A guard that was moved to another task.** The task that took the lock is still the owner, so
+//!   its next `lock()` of that name succeeds at once, while the other task still works under the
+//!   guard. An example is the task of a connection whose handler answers before the job is done.
+//!   Use a [`Mutex`] for such jobs. A guard can be moved and dropped anywhere, and then releases
+//!   its level; that does not move the ownership.
 //! * **`fork`**: the keeper's thread does not exist in the child, and nothing of a client works there. Connect after it.
-//! * Two clients never share owners.
+//! * **Two clients** never share owners.
 //!
 //! Locks, guards and clients are `Send`, `Sync` and `'static`; all futures are `Send`.
 //!
@@ -90,40 +97,48 @@
 //!
 //! | | [`ReentrantLock`] | [`Mutex`] |
 //! |---|---|---|
-//! | taking it again while holding it | another level | waits forever |
-//! | owner | scope, task or thread | each acquisition |
-//! | branches of `join!` | re-enter each other's, unless scoped | kept apart |
-//! | executor | Tokio, or any inside a scope | any |
-//! | take it for | functions that lock and call each other | everything else |
+//! | taking it again while holding it | adds a level | waits forever |
+//! | its owner is | the scope, task or thread | each acquisition |
+//! | branches of `join!` | re-enter each other's, unless scoped | exclude each other |
+//! | runs under | Tokio, or any executor inside a scope | any executor |
+//! | use it for | functions that lock and call each other | everything else |
 //!
-//! Both use the same key, so they exclude each other. Fair locks across processes, read-write locks, semaphores and locks on
-//! several names at once do not exist here yet. Waiters of one client are served in order; between processes there is no
-//! fixed order, but whoever has released steps back until the others have had a turn.
+//! Both use the same key, so they exclude each other. Locks that are fair across processes,
+//! read-write locks, semaphores and locks on several names at once do not exist here yet. Waiters
+//! of one client are served in order. Between processes there is no fixed order, but a process that
+//! has released a lock steps back until the others have had a turn.
 //!
 //! # What you get, and what no lease lock can give
 //!
-//! While [`Guard::is_held`] says true, no other client has been granted the same lock, provided that
+//! While [`Guard::is_held`] is true, no other client has been granted the same lock, provided that
 //!
-//! 1. your clock and the server's run at the same rate within 1 %, and nobody sets the server's clock;
-//! 2. the server keeps its data for the length of a lease: no restart without persistence, no failover that loses the last
-//!    writes, no eviction (`maxmemory-policy noeviction`), nobody deletes the key;
-//! 3. everybody who takes the name does so by this protocol;
-//! 4. nobody calls [`force_unlock`](ReentrantLock::force_unlock). The next holder may be granted before the old one has
-//!    heard of it: usually for a round trip, at most until its next renewal is answered; with a fixed lease, or without an
-//!    answer, until its lease ends.
+//! 1. your clock and the server's run at the same rate within 1 %, and nobody sets the server's
+//!    clock;
+//! 2. the server keeps its data for the length of a lease: no restart without persistence, no
+//!    failover that loses the last writes, no eviction (`maxmemory-policy noeviction`), no deleted
+//!    key;
+//! 3. every program that takes the name does so by this protocol;
+//! 4. nobody calls [`force_unlock`](ReentrantLock::force_unlock). The next holder may be granted
+//!    before the old one has learned of it. Usually that lasts for a round trip, and at most until
+//!    the old holder's next renewal is answered; with a fixed lease, or without an answer, until
+//!    its lease ends.
 //!
-//! So ask the guard before you act. If 1 to 4 fail you are told as soon as it can be seen ([`Guard::lost`], [`Guard::run`]), which is not always in time.
+//! So ask the guard before you act. If one of the four conditions fails, you are told as soon as
+//! the client can see it ([`Guard::lost`], [`Guard::run`]). That is not always in time.
 //!
-//! Never, as long as 1 and 2 hold: a lock without a time to live; a key that outlives the last guard or attempt by more than one
-//! lease; an acquisition that ended in `Ok(None)` or an error and stays held all the same (what it may have left behind is
-//! taken back).
+//! As long as conditions 1 and 2 hold, these never happen: a lock without a time to live; a key
+//! that outlives the last guard or attempt by more than one lease; an acquisition that ended in
+//! `Ok(None)` or in an error and stays held all the same (what it may have left behind is taken
+//! back).
 //!
-//! **What no lease lock can give:** between your question to the guard and the effect of your write the process can be
-//! suspended, or the network hold the write back, for longer than the lease. Then somebody else has the lock while your write
-//! arrives. If two writers would do damage, send the fencing token along and let the receiver refuse smaller ones. With
-//! that it no longer matters whether 1, 2 and 4 hold, nor when you asked. (A token can only go backwards if the server
-//! loses its data *and* its clock goes back. A failover can be both: a promoted replica that lacks the last writes, and
-//! whose clock is behind the old primary's by more than the failover took.)
+//! **What no lease lock can give.** Between your question to the guard and the effect of your
+//! write, the process can be suspended, or the network can delay the write, for longer than the
+//! lease. Then another client has the lock while your write arrives. If two writers would do
+//! damage, send the fencing token along, and let the receiver refuse smaller tokens. Then it no
+//! longer matters whether conditions 1, 2 and 4 hold, nor when you asked. (A token can go backwards
+//! only if the server loses its data *and* its clock goes back. A failover can do both: the
+//! promoted replica lacks the last writes, and its clock is behind the old primary's by more than
+//! the failover took.)
 //!
 //! | server | survives | can grant twice after |
 //! |---|---|---|
@@ -132,8 +147,9 @@
 //! | `appendfsync always` | also a power failure | loss of the disk, setting the clock |
 //! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!
-//! Where you need locks that stay exclusive through the loss of a machine, use a consensus service (etcd, ZooKeeper) or the
-//! locks of your database, and check tokens all the same.
+//! If you need locks that stay exclusive through the loss of a machine, use a consensus service
+//! (etcd, ZooKeeper) or the locks of your database, and check tokens all the same. The page on
+//! [other locks](docs::comparison) says when each is the better choice.
 //!
 //! # One server, Sentinel, Cluster
 //!
@@ -142,24 +158,25 @@
 //! | address | |
 //! |---|---|
 //! | `redis://host` | one server |
-//! | `redis-sentinel://s1,s2,s3/primary_name` | the primary that the sentinels name. A change of it is heard on all of them; all holds are then asked about, and what the new one does not know is [lost](LossReason::ServerLostData) |
-//! | `redis-cluster://n1,n2,n3` | a cluster. Each primary has its own connections, so that one that is dead or frozen costs the others' locks nothing; slots may move meanwhile |
+//! | `redis-sentinel://s1,s2,s3/primary_name` | the primary that the sentinels name. The client listens to all of them. When the primary changes, it asks about all holds, and those that the new primary does not know are [lost](LossReason::ServerLostData) |
+//! | `redis-cluster://n1,n2,n3` | a cluster. Each primary has its own connections, so that a dead or frozen one does not slow down the locks of the others. Slots may move meanwhile |
 //!
-//! `rediss` instead of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all of it. What each survives, which
-//! settings it needs and what happens in an outage is on [the page on deployment](docs::deployment).
-//! [`LockClient::preflight`] looks at a server before it is relied on, [`RequiredAcl`] gives the user that it needs, and a
-//! [`CredentialProvider`] changes passwords while locks are held. Clients that contend use the same
+//! `rediss` instead of `redis` uses [`Tls`]; [`LockClientBuilder::url`] has all details. The page
+//! on [deployment](docs::deployment) says what each topology survives, which settings it needs, and
+//! what happens in an outage. [`LockClient::preflight`] checks a server before you rely on it,
+//! [`RequiredAcl`] gives the permissions of the user, and a [`CredentialProvider`] changes
+//! passwords while locks are held. Clients that contend must use the same
 //! [profile](LockClientBuilder::profile) and [sharding](LockClientBuilder::sharding).
 //!
 //! # The fencing token at work
 //!
-//! [`Guard::fencing_token`] grows with every new grant of a name, whoever gets it; re-entries share it. It is below 2^53, so
-//! JSON, Lua and `BIGINT` keep every digit. Compare and write in one step. In SQL, with a column
-//! `fence BIGINT NOT NULL DEFAULT 0` beside the data:
+//! [`Guard::fencing_token`] grows with every new grant of a name, to any client; re-entries share
+//! it. It is below 2^53, so JSON, Lua and `BIGINT` keep every digit. Compare and write in one step.
+//! In SQL, with a column `fence BIGINT NOT NULL DEFAULT 0` beside the data:
 //!
 //! ```sql
 //! UPDATE documents SET body = $1, fence = $2 WHERE id = $3 AND fence <= $2;
-//! -- no row updated: refused, somebody with a larger token was here
+//! -- no row updated: refused, because a holder with a larger token has written
 //!
 //! INSERT INTO documents (id, body, fence) VALUES ($3, $1, $2)
 //! ON CONFLICT (id) DO UPDATE SET body = excluded.body, fence = excluded.fence
@@ -198,60 +215,55 @@
 //!
 //! # Errors
 //!
-//! "Somebody else holds it" is an answer, `Ok(None)`. An [`Error`] is one of four kinds, and three have a predicate:
-//! [`is_transient`](Error::is_transient), the same call may succeed later; [`is_lost`](Error::is_lost), the hold is gone;
-//! [`is_config`](Error::is_config), the call, the settings or the server must be changed first. What is left is the end of a
-//! client ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password. What each means, what
-//! to do, and which reply of the server leads to it: [`docs::errors`].
+//! "Somebody else holds it" is not an error but an answer, `Ok(None)`. For three kinds of [`Error`]
+//! there is a predicate: [`is_transient`](Error::is_transient), the same call may succeed later;
+//! [`is_lost`](Error::is_lost), the hold is gone; [`is_config`](Error::is_config), the call, the
+//! settings or the server must be changed first. The two others are the end of the client
+//! ([`Error::Closed`]) and of nesting ([`Error::HoldCountLimit`]). No error contains a password.
+//! The page on [errors](docs::errors) says what each means, what to do, and which reply of the
+//! server leads to it.
 //!
-//! # Is the server fit for it?
+//! # Is the server fit for locks?
 //!
-//! [`LockClient::preflight`] looks at a server and at what the user may do there, and says what to change and how bad it is.
-//! [`LockClient::required_acl`] gives the `ACL SETUSER` line for a user who may take locks and nothing else. Without a
-//! permission of that line something ends in [`Error::Denied`], which names it.
+//! [`LockClient::preflight`] looks at a server and at the user's permissions there, and says what
+//! to change and how severe it is. [`LockClient::required_acl`] gives the `ACL SETUSER` line for a
+//! user who may take locks and do nothing else. Where a permission of that line is missing, a call
+//! ends in [`Error::Denied`], which names the permission.
 //!
 //! # Observability
 //!
-//! [`LockClient::stats`] has counters and gauges, without I/O. Events and spans of [`tracing`](https://docs.rs/tracing) have the
-//! target `redis_reentrant_lock`. Names do not change within a major version; ids of clients are cut to eight characters.
+//! [`LockClient::stats`] has counters and gauges, without I/O. Events and spans of
+//! [`tracing`](https://docs.rs/tracing) have the target `redis_reentrant_lock`. Their names do not
+//! change within a major version. Client ids are shortened to eight characters.
 //!
-//! | name | | level |
+//! | name | span or event, with its fields | level |
 //! |---|---|---|
 //! | `acquire` | span around an acquisition (`name`, `owner`, `outcome`) | debug |
-//! | | event: granted (`name`, `hold`, `token`, `waited`) | debug |
+//! | | granted (`name`, `hold`, `token`, `waited`) | debug |
 //! | `wait` | held by another (`name`, `holder`, `pttl`) | debug |
-//! | | the first in line has waited more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
-//! | | waiting for 10 s for this same client; grants without wake-ups | warn |
+//! | | the first in line has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
+//! | | waiting for 10 s for a hold of this same client; several grants without wake-ups | warn |
 //! | `renew` | renewed (`holds`) | trace |
-//! | | renewal failed (`holds`, `cause`); none confirmed for half a lease (`holds`, and `name`, `hold` of one of them); clock jump | warn |
+//! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them); the server's clock jumped | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
-//! | | a dropped guard's release failed; publishing was refused; the server forgot a release | warn |
-//! | `lost` | (`name`, `hold`, `reason`) | warn |
-//! | `link` | connected (`client`, `address`, `version`); connected again for wake-ups (`address`) | info |
-//! | | disconnected (`address`, `cause`, `holds` there), also of a connection for wake-ups; a newer login could not be obtained (`cause`) | warn |
+//! | | the release of a dropped guard failed; publishing was refused; the server forgot a release | warn |
+//! | `lost` | the hold was lost (`name`, `hold`, `reason`) | warn |
+//! | `link` | connected (`client`, `address`, `version`); the pub/sub connection is back (`address`) | info |
+//! | | disconnected (`address`, `cause`, and `holds` there), also for the pub/sub connection; new credentials could not be obtained (`cause`) | warn |
 //! | none | the keeper panicked | error |
 //! | | the keeper's runtime has ended | warn |
 //! | | connections did not close in time | debug |
 //!
-//! The names are those of the events' metadata, which the plain formatter of `tracing-subscriber` does not print.
-//!
-//! `link` is about connections for commands, and about those for wake-ups ("pub/sub") once one of them broke. Those to
-//! sentinels are not logged.
-//!
-//! No line contains a password.
+//! The names are those in the metadata of the events, which the plain formatter of
+//! `tracing-subscriber` does not print. `link` covers the connections for commands, and those for
+//! pub/sub once one of them broke. Connections to sentinels are not logged. No line contains a
+//! password.
 //!
 //! # Features
 //!
 //! | feature | brings | default |
 //! |---|---|---|
-#![cfg_attr(
-    feature = "in-memory",
-    doc = "| `in-memory` | [`InMemoryServer`]: [test your code without Redis](docs::testing). Compiles Lua, so it needs a C compiler | no |"
-)]
-#![cfg_attr(
-    not(feature = "in-memory"),
-    doc = "| `in-memory` | `InMemoryServer`: test your code without Redis. Compiles Lua, so it needs a C compiler | no |"
-)]
+//! | `in-memory` | `InMemoryServer`: [test your code without Redis](docs::testing). Compiles Lua, so it needs a C compiler | no |
 //! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
 //!
