@@ -21,16 +21,21 @@ impl Info<'_> {
     }
 }
 
+/// Whether the server is one inside this process.
+pub(super) fn is_in_memory(info: &str) -> bool {
+    Info(info).text("in_memory") == "1"
+}
+
 /// Judges what a server tells about itself.
 pub(super) fn judge(report: &mut PreflightReport, info: &str, topology: Topology) {
-    let info = Info(info);
-    if info.text("in_memory") == "1" {
+    if is_in_memory(info) {
         return report.note(
             "server",
             "in memory, within this process: for tests, nobody else can reach it",
             None,
         );
     }
+    let info = Info(info);
     version(report, &info);
     role(report, &info);
     persistence(report, &info);
@@ -143,22 +148,23 @@ fn cluster(report: &mut PreflightReport, info: &Info<'_>, topology: Topology) {
     }
 }
 
-/// A wall clock that is far off harms nothing while one server grants; it shows that nobody keeps the clocks.
+/// Compares the server's wall clock with ours, if the server has one (`None`: it is in memory), and judges the round trip.
+///
+/// A wall clock that is far off does no harm while one server grants; it shows that nobody keeps the clocks.
 pub(super) fn judge_clock(
     report: &mut PreflightReport,
-    time: ServerTime,
+    wall_clock: Option<ServerTime>,
     round_trip: Duration,
     command_timeout: Duration,
 ) {
-    let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    let theirs = Duration::from_micros(u64::try_from(time.0).unwrap_or(0));
-    let (apart, where_to) = match theirs.checked_sub(ours) {
-        Some(ahead) => (ahead, "ahead"),
-        None => (ours.saturating_sub(theirs), "behind"),
+    let answer = format!("an answer takes {} µs", round_trip.as_micros());
+    let (apart, found) = match wall_clock {
+        Some(time) => {
+            let (apart, where_to) = apart_from_ours(time, round_trip);
+            (apart, format!("{} ms {where_to} of ours; {answer}", apart.as_millis()))
+        }
+        None => (Duration::ZERO, format!("that of this process; {answer}")),
     };
-    let apart = apart.saturating_sub(round_trip);
-    let found =
-        format!("{} ms {where_to} of ours; an answer takes {} µs", apart.as_millis(), round_trip.as_micros());
     if round_trip > command_timeout / 4 {
         report.warn("clock", found, "a command timeout of at least ten times the round trip");
     } else if apart > Duration::from_secs(2) {
@@ -168,6 +174,17 @@ pub(super) fn judge_clock(
     } else {
         report.ok("clock", found);
     }
+}
+
+/// How far a wall clock is from ours, what the round trip may account for left out.
+fn apart_from_ours(time: ServerTime, round_trip: Duration) -> (Duration, &'static str) {
+    let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let theirs = Duration::from_micros(u64::try_from(time.0).unwrap_or(0));
+    let (apart, where_to) = match theirs.checked_sub(ours) {
+        Some(ahead) => (ahead, "ahead"),
+        None => (ours.saturating_sub(theirs), "behind"),
+    };
+    (apart.saturating_sub(round_trip), where_to)
 }
 
 #[cfg(test)]
@@ -239,11 +256,20 @@ mod tests {
             let mut report = PreflightReport::new("n");
             let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
             let time = ServerTime(i64::try_from(ours).unwrap() + ahead * 1_000_000);
-            judge_clock(&mut report, time, Duration::from_millis(round_trip), Duration::from_secs(1));
+            let round_trip = Duration::from_millis(round_trip);
+            judge_clock(&mut report, Some(time), round_trip, Duration::from_secs(1));
             report.severity()
         };
         assert_eq!(judged(0, 1), Severity::Ok);
         assert_eq!((judged(60, 1), judged(-60, 1)), (Severity::Note, Severity::Note));
         assert_eq!(judged(0, 300), Severity::Warning);
+    }
+
+    #[test]
+    fn a_clock_that_is_no_wall_clock_is_not_compared() {
+        let mut report = PreflightReport::new("n");
+        judge_clock(&mut report, None, Duration::from_micros(70), Duration::from_secs(1));
+        assert_eq!(report.severity(), Severity::Ok, "{report}");
+        assert!(report.to_string().contains("an answer takes 70 µs"), "{report}");
     }
 }

@@ -253,6 +253,9 @@ async fn the_in_memory_server_says_what_it_is() {
     assert!(report.is_usable());
     finding(&report, "server", Severity::Note, "in memory");
     finding(&report, "scripts", Severity::Ok, "every one was run");
+    tokio::time::advance(Duration::from_secs(3_600)).await;
+    let report = look_at(&client, NAME).await;
+    finding(&report, "clock", Severity::Ok, "that of this process; an answer takes");
     server.set_reachable(false);
     assert!(!look_at(&client, NAME).await.is_usable());
 }
