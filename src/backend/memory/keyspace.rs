@@ -20,11 +20,13 @@ use crate::backend::memory::store::Answer;
 #[cfg(test)]
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Refusal;
 #[cfg(test)]
 use crate::backend::memory::store::Snapshot;
 use crate::backend::memory::store::Store;
 #[cfg(test)]
 use crate::backend::memory::store::Stored;
+use crate::backend::memory::store::numbers::text_of;
 use crate::backend::words::Words;
 
 /// What scripts find beside `redis`, `KEYS` and `ARGV`.
@@ -224,13 +226,14 @@ fn environment(lua: &Lua, store: &Arc<Mutex<Store>>) -> mlua::Result<Table> {
 fn call_function(lua: &Lua, store: &Arc<Mutex<Store>>, raises: bool) -> mlua::Result<Function> {
     let store = Arc::clone(store);
     lua.create_function(move |lua, arguments: MultiValue| {
-        let answer = match words(&arguments) {
+        let reply = match words(&arguments) {
             Some(words) => locked(&store).call(&words),
-            None => Answer::Error("ERR Lua redis lib command arguments must be strings or integers".into()),
+            None => Err(Refusal("ERR Lua redis lib command arguments must be strings or integers".into())),
         };
-        match answer {
-            Answer::Error(text) if raises => Err(mlua::Error::RuntimeError(text.into_owned())),
-            answer => to_lua(lua, answer),
+        match reply {
+            Ok(answer) => to_lua(lua, answer),
+            Err(Refusal(text)) if raises => Err(mlua::Error::RuntimeError(text.into_owned())),
+            Err(Refusal(text)) => lua.create_table_from([("err", text)]).map(mlua::Value::Table),
         }
     })
 }
@@ -239,8 +242,8 @@ fn call_function(lua: &Lua, store: &Arc<Mutex<Store>>, raises: bool) -> mlua::Re
 fn words(arguments: &MultiValue) -> Option<Vec<String>> {
     let word = |value: &mlua::Value| match value {
         mlua::Value::String(text) => Some(text.to_string_lossy()),
-        mlua::Value::Integer(number) => Some(number_text(*number as f64)),
-        mlua::Value::Number(number) => Some(number_text(*number)),
+        mlua::Value::Integer(number) => Some(text_of(*number as f64)),
+        mlua::Value::Number(number) => Some(text_of(*number)),
         _ => None,
     };
     arguments.iter().map(word).collect()
@@ -252,8 +255,11 @@ fn to_lua(lua: &Lua, answer: Answer) -> mlua::Result<mlua::Value> {
         Answer::Int(number) => mlua::Value::Number(number as f64),
         Answer::Text(text) => mlua::Value::String(lua.create_string(text)?),
         Answer::Status(text) => mlua::Value::Table(lua.create_table_from([("ok", text)])?),
-        Answer::Error(text) => mlua::Value::Table(lua.create_table_from([("err", text)])?),
-        Answer::List(list) => mlua::Value::Table(lua.create_sequence_from(list)?),
+        Answer::List(list) => {
+            let list =
+                list.into_iter().map(|answer| to_lua(lua, answer)).collect::<mlua::Result<Vec<_>>>()?;
+            mlua::Value::Table(lua.create_sequence_from(list)?)
+        }
     })
 }
 
@@ -319,54 +325,6 @@ fn message(error: &mlua::Error) -> String {
     text.split("\nstack traceback:").next().unwrap_or(text).to_owned()
 }
 
-/// A number as an argument of `redis.call`: C's `%.17g`, so that a fencing token keeps its digits.
-fn number_text(number: f64) -> String {
-    const DIGITS: i32 = 17;
-    if number.fract() == 0.0 && number.abs() < 1e15 && !(number == 0.0 && number.is_sign_negative()) {
-        return (number as i64).to_string();
-    }
-    if !number.is_finite() {
-        let sign = if number.is_sign_negative() { "-" } else { "" };
-        return format!("{sign}{}", if number.is_nan() { "nan" } else { "inf" });
-    }
-    let scientific = format!("{number:.16e}");
-    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    if (-4..DIGITS).contains(&exponent) {
-        let decimals = usize::try_from(DIGITS - 1 - exponent).unwrap_or(0);
-        return without_zeros(&format!("{number:.decimals$}")).to_owned();
-    }
-    let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
-}
-
-fn without_zeros(number: &str) -> &str {
-    if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
-}
-
 fn locked(store: &Mutex<Store>) -> MutexGuard<'_, Store> {
     store.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_become_what_c_prints() {
-        let table = [
-            (0.0, "0"),
-            (-0.0, "-0"),
-            (1.79e15 + 7.0, "1790000000000007"),
-            (9_007_199_254_740_991.0, "9007199254740991"),
-            (0.1, "0.10000000000000001"),
-            (-2.5, "-2.5"),
-            (1e20, "1e+20"),
-            (1e-7, "9.9999999999999995e-08"),
-            (f64::INFINITY, "inf"),
-        ];
-        for (number, text) in table {
-            assert_eq!(number_text(number), text);
-        }
-    }
 }

@@ -1,33 +1,75 @@
 //! What the server holds, and the commands that scripts may use on it, with Redis's replies.
+//!
+//! The commands on each type of value are in a file of their own, which lists them in its `COMMANDS`:
+//!
+//! | file          | commands on                                                        |
+//! |---------------|--------------------------------------------------------------------|
+//! | `keys`        | keys, whatever their type; the clock                               |
+//! | `strings`     | strings, the numbers in them included                              |
+//! | `hashes`      | hashes                                                             |
+//! | `lists`       | lists                                                              |
+//! | `sets`        | sets                                                               |
+//! | `sorted_sets` | sorted sets                                                        |
+//! | `pubsub`      | channels                                                           |
+//!
+//! Where Redis promises no order, or chooses at random, the order here is a fixed one: a script that runs again on the same
+//! keys has the same replies. `differential` compares every command with a real server.
+
+#[cfg(test)]
+mod differential;
+mod glob;
+mod hashes;
+mod keys;
+mod lists;
+pub(super) mod numbers;
+mod pubsub;
+mod sets;
+mod sorted_sets;
+mod strings;
+
+pub(crate) use sorted_sets::SortedSet;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use crate::backend::words::Words;
 
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-const NOT_AN_INTEGER: &str = "ERR value is not an integer or out of range";
-const OUT_OF_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
+const OUT_OF_MEMORY: Refusal =
+    Refusal(Cow::Borrowed("OOM command not allowed when used memory > 'maxmemory'."));
+const NO_COMMAND: Refusal = Refusal(Cow::Borrowed("ERR Unknown Redis command called from script"));
+const SYNTAX: Refusal = Refusal(Cow::Borrowed("ERR syntax error"));
 
 /// The value of a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Stored {
     Text(String),
     /// Fields in the order in which they were added, as Redis keeps them in a small hash.
     Hash(Vec<(String, String)>),
-    /// No script makes one; tests plant it as a foreign value.
-    #[cfg_attr(not(test), expect(dead_code))]
     List(Vec<String>),
+    Set(BTreeSet<String>),
+    SortedSet(SortedSet),
 }
 
 impl Stored {
+    /// What TYPE answers.
     fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "string",
             Self::Hash(_) => "hash",
             Self::List(_) => "list",
+            Self::Set(_) => "set",
+            Self::SortedSet(_) => "zset",
         }
     }
+}
+
+/// The content of one type of value.
+trait Content: Default {
+    fn of(value: &mut Stored) -> Option<&mut Self>;
+    fn into_stored(self) -> Stored;
+    /// Redis deletes a key whose value has become empty.
+    fn is_empty(&self) -> bool;
 }
 
 #[derive(Debug, Clone)]
@@ -39,7 +81,7 @@ struct Entry {
 
 /// One key of a dump.
 #[cfg(test)]
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Dumped {
     pub(crate) key: String,
     pub(crate) value: Stored,
@@ -67,9 +109,48 @@ pub(super) enum Answer {
     Int(i64),
     Text(String),
     Status(&'static str),
-    List(Vec<String>),
-    Error(Cow<'static, str>),
+    List(Vec<Self>),
 }
+
+impl Answer {
+    fn count(number: usize) -> Self {
+        Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
+    }
+
+    fn yes(holds: bool) -> Self {
+        Self::Int(i64::from(holds))
+    }
+
+    fn text_or_nil(text: Option<String>) -> Self {
+        text.map_or(Self::Nil, Self::Text)
+    }
+
+    fn texts(texts: impl IntoIterator<Item = String>) -> Self {
+        Self::List(texts.into_iter().map(Self::Text).collect())
+    }
+}
+
+/// Why a command was refused, in Redis's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal(pub(super) Cow<'static, str>);
+
+impl Refusal {
+    const fn new(text: &'static str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+
+    fn wrong_type() -> Self {
+        Self::new("WRONGTYPE Operation against a key holding the wrong kind of value")
+    }
+
+    /// Redis's words for too few or too many arguments of a command that can tell itself.
+    fn wrong_number_of_arguments(words: &[String]) -> Self {
+        let name = words[0].to_ascii_lowercase();
+        Self(format!("ERR wrong number of arguments for '{name}' command").into())
+    }
+}
+
+pub(super) type Reply = Result<Answer, Refusal>;
 
 /// An error to be answered instead of what a command of the next script would answer.
 #[derive(Debug, Clone)]
@@ -112,7 +193,8 @@ struct Command {
     /// Which words are keys: as many from the second on.
     keys: usize,
     effect: Effect,
-    run: fn(&mut Store, &[String]) -> Answer,
+    /// The number of words has been checked.
+    run: fn(&mut Store, &[String]) -> Reply,
 }
 
 const ANY: usize = usize::MAX;
@@ -122,30 +204,19 @@ const fn command(
     words: (usize, usize),
     keys: usize,
     effect: Effect,
-    run: fn(&mut Store, &[String]) -> Answer,
+    run: fn(&mut Store, &[String]) -> Reply,
 ) -> Command {
     Command { name, words, keys, effect, run }
 }
 
-static COMMANDS: [Command; 18] = [
-    command("TIME", (1, 1), 0, Effect::Reads, Store::time),
-    command("PTTL", (2, 2), 1, Effect::Reads, Store::pttl),
-    command("HGET", (3, 3), 1, Effect::Reads, Store::hget),
-    command("HSET", (4, ANY), 1, Effect::Grows, Store::hset),
-    command("PEXPIRE", (3, 3), 1, Effect::Writes, Store::pexpire),
-    command("GET", (2, 2), 1, Effect::Reads, Store::get),
-    command("SET", (3, 3), 1, Effect::Grows, Store::set),
-    command("DEL", (2, ANY), ANY, Effect::Writes, Store::del),
-    command("PUBLISH", (3, 3), 0, Effect::Tells, |store, words| store.publish(words, false)),
-    command("SPUBLISH", (3, 3), 0, Effect::Tells, |store, words| store.publish(words, true)),
-    command("EXISTS", (2, ANY), ANY, Effect::Reads, Store::exists),
-    command("TYPE", (2, 2), 1, Effect::Reads, Store::kind),
-    command("HLEN", (2, 2), 1, Effect::Reads, Store::hlen),
-    command("HKEYS", (2, 2), 1, Effect::Reads, Store::hkeys),
-    command("HEXISTS", (3, 3), 1, Effect::Reads, Store::hexists),
-    command("HGETALL", (2, 2), 1, Effect::Reads, Store::hgetall),
-    command("HDEL", (3, ANY), 1, Effect::Writes, Store::hdel),
-    command("PERSIST", (2, 2), 1, Effect::Writes, Store::persist),
+static COMMANDS: [&[Command]; 7] = [
+    keys::COMMANDS,
+    hashes::COMMANDS,
+    strings::COMMANDS,
+    pubsub::COMMANDS,
+    sorted_sets::COMMANDS,
+    lists::COMMANDS,
+    sets::COMMANDS,
 ];
 
 /// One run of a script.
@@ -168,166 +239,40 @@ impl Store {
     }
 
     /// One `redis.call`.
-    pub(super) fn call(&mut self, words: &[String]) -> Answer {
+    pub(super) fn call(&mut self, words: &[String]) -> Reply {
         self.calls += 1;
         let calls = self.calls;
         if let Some(fault) = self.fault.take_if(|fault| fault.at_call == calls) {
-            return Answer::Error(fault.error.into());
+            return Err(Refusal(fault.error.into()));
         }
-        let Some(name) = words.first() else {
-            return error("ERR Please specify at least one argument for this redis lib call");
-        };
-        let Some(command) = COMMANDS.iter().find(|command| command.name.eq_ignore_ascii_case(name)) else {
-            return error("ERR Unknown Redis command called from script");
-        };
-        if words.len() < command.words.0 || words.len() > command.words.1 {
-            return error("ERR Wrong number of args calling Redis command from script");
-        }
-        let is_declared = |key: &str| self.declared.iter().any(|declared| declared == key);
-        if let Some(key) = words[1..].iter().take(command.keys).find(|key| !is_declared(key)) {
-            return Answer::Error(format!("ERR script used the key '{key}', which is not in KEYS").into());
-        }
-        if command.effect == Effect::Grows && self.out_of_memory && !self.wrote {
-            return error(OUT_OF_MEMORY);
-        }
+        let command = self.allowed(words)?;
         self.wrote |= matches!(command.effect, Effect::Writes | Effect::Grows);
         (command.run)(self, words)
     }
+
+    /// The command, if a script may call it like this now.
+    fn allowed(&self, words: &[String]) -> Result<&'static Command, Refusal> {
+        let Some(name) = words.first() else {
+            return Err(Refusal::new("ERR Please specify at least one argument for this redis lib call"));
+        };
+        let known = COMMANDS.into_iter().flatten().find(|command| command.name.eq_ignore_ascii_case(name));
+        let command = known.ok_or(NO_COMMAND)?;
+        if words.len() < command.words.0 || words.len() > command.words.1 {
+            return Err(Refusal::new("ERR Wrong number of args calling Redis command from script"));
+        }
+        let is_declared = |key: &str| self.declared.iter().any(|declared| declared == key);
+        if let Some(key) = words[1..].iter().take(command.keys).find(|key| !is_declared(key)) {
+            return Err(Refusal(format!("ERR script used the key '{key}', which is not in KEYS").into()));
+        }
+        if command.effect == Effect::Grows && self.out_of_memory && !self.wrote {
+            return Err(OUT_OF_MEMORY);
+        }
+        Ok(command)
+    }
 }
 
-/// The commands. The number of words has been checked.
+/// What the commands have in common.
 impl Store {
-    fn time(&mut self, _words: &[String]) -> Answer {
-        let (seconds, micros) = (self.now_us.div_euclid(1_000_000), self.now_us.rem_euclid(1_000_000));
-        Answer::List(vec![seconds.to_string(), micros.to_string()])
-    }
-
-    fn pttl(&mut self, words: &[String]) -> Answer {
-        let now_ms = self.now_ms();
-        Answer::Int(match self.live(&words[1]) {
-            None => -2,
-            Some(entry) => entry.expires_ms.map_or(-1, |at| at.saturating_sub(now_ms)),
-        })
-    }
-
-    fn exists(&mut self, words: &[String]) -> Answer {
-        count(words[1..].iter().filter(|key| self.live(key).is_some()).count())
-    }
-
-    fn kind(&mut self, words: &[String]) -> Answer {
-        Answer::Status(self.live(&words[1]).map_or("none", |entry| entry.value.kind()))
-    }
-
-    fn get(&mut self, words: &[String]) -> Answer {
-        match self.live(&words[1]).map(|entry| &entry.value) {
-            None => Answer::Nil,
-            Some(Stored::Text(text)) => Answer::Text(text.clone()),
-            Some(_) => error(WRONG_TYPE),
-        }
-    }
-
-    fn set(&mut self, words: &[String]) -> Answer {
-        self.plant(&words[1], Stored::Text(words[2].clone()), None);
-        Answer::Status("OK")
-    }
-
-    fn del(&mut self, words: &[String]) -> Answer {
-        count(words[1..].iter().filter(|key| self.remove(key)).count())
-    }
-
-    fn pexpire(&mut self, words: &[String]) -> Answer {
-        let now_ms = self.now_ms();
-        let Some(at) = words[2].parse::<i64>().ok().and_then(|ttl| ttl.checked_add(now_ms)) else {
-            return error(NOT_AN_INTEGER);
-        };
-        let Some(entry) = self.live(&words[1]) else { return Answer::Int(0) };
-        entry.expires_ms = Some(at);
-        if at <= now_ms {
-            self.entries.remove(&words[1]);
-        }
-        Answer::Int(1)
-    }
-
-    fn persist(&mut self, words: &[String]) -> Answer {
-        let ended = self.live(&words[1]).and_then(|entry| entry.expires_ms.take());
-        count(usize::from(ended.is_some()))
-    }
-
-    fn hget(&mut self, words: &[String]) -> Answer {
-        self.hash(&words[1], |fields| match fields.iter().find(|(field, _)| *field == words[2]) {
-            Some((_, value)) => Answer::Text(value.clone()),
-            None => Answer::Nil,
-        })
-    }
-
-    fn hexists(&mut self, words: &[String]) -> Answer {
-        self.hash(&words[1], |fields| count(usize::from(fields.iter().any(|(field, _)| *field == words[2]))))
-    }
-
-    fn hlen(&mut self, words: &[String]) -> Answer {
-        self.hash(&words[1], |fields| count(fields.len()))
-    }
-
-    fn hkeys(&mut self, words: &[String]) -> Answer {
-        self.hash(&words[1], |fields| Answer::List(fields.iter().map(|(field, _)| field.clone()).collect()))
-    }
-
-    fn hgetall(&mut self, words: &[String]) -> Answer {
-        self.hash(&words[1], |fields| {
-            Answer::List(fields.iter().flat_map(|(field, value)| [field.clone(), value.clone()]).collect())
-        })
-    }
-
-    fn hset(&mut self, words: &[String]) -> Answer {
-        if words.len() % 2 != 0 {
-            return error("ERR wrong number of arguments for 'hset' command");
-        }
-        if self.live(&words[1]).is_none() {
-            self.plant(&words[1], Stored::Hash(Vec::new()), None);
-        }
-        let Some(Entry { value: Stored::Hash(fields), .. }) = self.live(&words[1]) else {
-            return error(WRONG_TYPE);
-        };
-        let before = fields.len();
-        for pair in words[2..].chunks_exact(2) {
-            match fields.iter_mut().find(|(field, _)| *field == pair[0]) {
-                Some((_, value)) => value.clone_from(&pair[1]),
-                None => fields.push((pair[0].clone(), pair[1].clone())),
-            }
-        }
-        count(fields.len() - before)
-    }
-
-    fn hdel(&mut self, words: &[String]) -> Answer {
-        let fields = match self.live(&words[1]).map(|entry| &mut entry.value) {
-            None => return Answer::Int(0),
-            Some(Stored::Hash(fields)) => fields,
-            Some(_) => return error(WRONG_TYPE),
-        };
-        let before = fields.len();
-        fields.retain(|(field, _)| !words[2..].contains(field));
-        let left = fields.len();
-        if left == 0 {
-            self.entries.remove(&words[1]);
-        }
-        count(before - left)
-    }
-
-    fn publish(&mut self, words: &[String], sharded: bool) -> Answer {
-        let (channel, payload) = (words[1].clone(), words[2].clone());
-        self.published.push(Published { channel: channel.clone(), payload, sharded });
-        Answer::Int(self.subscribers.get(&(sharded, channel)).copied().unwrap_or(0))
-    }
-
-    /// Reads a hash; an absent key reads as an empty one.
-    fn hash(&mut self, key: &str, read: impl FnOnce(&[(String, String)]) -> Answer) -> Answer {
-        match self.live(key).map(|entry| &entry.value) {
-            None => read(&[]),
-            Some(Stored::Hash(fields)) => read(fields),
-            Some(_) => error(WRONG_TYPE),
-        }
-    }
-
     fn now_ms(&self) -> i64 {
         self.now_us.div_euclid(1_000)
     }
@@ -340,17 +285,49 @@ impl Store {
         }
         self.entries.get_mut(key)
     }
+
+    /// The content of a key, if the key is there.
+    fn content<T: Content>(&mut self, key: &str) -> Result<Option<&T>, Refusal> {
+        let Some(entry) = self.live(key) else { return Ok(None) };
+        T::of(&mut entry.value).map(|content| Some(&*content)).ok_or_else(Refusal::wrong_type)
+    }
+
+    /// Changes the content of a key that is there.
+    fn change<T: Content, R>(
+        &mut self,
+        key: &str,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<Option<R>, Refusal> {
+        match self.live(key) {
+            Some(_) => self.change_or_create(key, change).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// Changes the content of a key, which is created if it is not there. Its time to live stays.
+    fn change_or_create<T: Content, R>(
+        &mut self,
+        key: &str,
+        change: impl FnOnce(&mut T) -> R,
+    ) -> Result<R, Refusal> {
+        if self.live(key).is_none() {
+            self.entries
+                .insert(key.to_owned(), Entry { value: T::default().into_stored(), expires_ms: None });
+        }
+        let content = self.entries.get_mut(key).and_then(|entry| T::of(&mut entry.value));
+        let content = content.ok_or_else(Refusal::wrong_type)?;
+        let result = change(content);
+        if content.is_empty() {
+            self.entries.remove(key);
+        }
+        Ok(result)
+    }
 }
 
 /// What the server around it does.
 impl Store {
     pub(super) fn set_time(&mut self, now_us: i64) {
         self.now_us = now_us;
-    }
-
-    pub(super) fn plant(&mut self, key: &str, value: Stored, pttl: Option<i64>) {
-        let expires_ms = pttl.map(|ttl| self.now_ms().saturating_add(ttl));
-        self.entries.insert(key.to_owned(), Entry { value, expires_ms });
     }
 
     pub(super) fn contains(&mut self, key: &str) -> bool {
@@ -382,6 +359,11 @@ impl Store {
 /// What only tests do.
 #[cfg(test)]
 impl Store {
+    pub(super) fn plant(&mut self, key: &str, value: Stored, pttl: Option<i64>) {
+        let expires_ms = pttl.map(|ttl| self.now_ms().saturating_add(ttl));
+        self.entries.insert(key.to_owned(), Entry { value, expires_ms });
+    }
+
     pub(super) fn dump(&self) -> Vec<Dumped> {
         let now_ms = self.now_ms();
         let live = self.entries.iter().filter(|(_, entry)| entry.expires_ms.is_none_or(|at| at >= now_ms));
@@ -415,12 +397,4 @@ impl Store {
     pub(super) fn set_out_of_memory(&mut self, on: bool) {
         self.out_of_memory = on;
     }
-}
-
-fn error(text: &'static str) -> Answer {
-    Answer::Error(text.into())
-}
-
-fn count(number: usize) -> Answer {
-    Answer::Int(i64::try_from(number).unwrap_or(i64::MAX))
 }

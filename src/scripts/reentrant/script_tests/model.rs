@@ -245,6 +245,8 @@ impl Model {
             Stored::Hash(fields) => fields,
             Stored::Text(_) => return Answer { texts: vec!["string".into()], ..answer(2, &[pttl]) },
             Stored::List(_) => return Answer { texts: vec!["list".into()], ..answer(2, &[pttl]) },
+            Stored::Set(_) => return Answer { texts: vec!["set".into()], ..answer(2, &[pttl]) },
+            Stored::SortedSet(_) => return Answer { texts: vec!["zset".into()], ..answer(2, &[pttl]) },
         };
         let texts = match fields.as_slice() {
             [(field, count)] => vec![field.clone(), count.clone()],

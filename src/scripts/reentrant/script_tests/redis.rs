@@ -21,7 +21,10 @@ const DUMP: &str = r#"
     local all = {}
     for _, key in ipairs(redis.call("KEYS", "*")) do
       local kind = redis.call("TYPE", key).ok
-      local read = {string = {"GET", key}, hash = {"HGETALL", key}, list = {"LRANGE", key, 0, -1}}
+      local read = {
+        string = {"GET", key}, hash = {"HGETALL", key}, list = {"LRANGE", key, 0, -1}, set = {"SMEMBERS", key},
+        zset = {"ZRANGE", key, 0, -1, "WITHSCORES"},
+      }
       all[#all + 1] = {key, kind, redis.call("PTTL", key), redis.call(unpack(read[kind]))}
     end
     return all
@@ -147,6 +150,10 @@ impl Server for Redis {
             Stored::Text(text) => drop(self.command(&["SET", key, text])),
             Stored::List(items) => items.iter().for_each(|item| drop(self.command(&["RPUSH", key, item]))),
             Stored::Hash(fields) => fields.iter().for_each(|(f, v)| drop(self.command(&["HSET", key, f, v]))),
+            Stored::Set(members) => members.iter().for_each(|m| drop(self.command(&["SADD", key, m]))),
+            Stored::SortedSet(members) => {
+                members.iter().for_each(|(s, m)| drop(self.command(&["ZADD", key, &s.to_string(), m])));
+            }
         }
         if let Some(pttl) = pttl {
             self.command(&["PEXPIRE", key, &pttl.to_string()]);
@@ -214,11 +221,15 @@ fn all_keys(raw: Raw) -> Vec<Dumped> {
 fn dumped(raw: Raw) -> Dumped {
     let (key, kind, pttl, content): (String, String, i64, Raw) = redis::from_redis_value(raw).unwrap();
     let texts = |raw| redis::from_redis_value::<Vec<String>>(raw).unwrap();
+    let pairs = |raw| texts(raw).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>();
     let value = match kind.as_str() {
         "string" => Stored::Text(redis::from_redis_value(content).unwrap()),
         "list" => Stored::List(texts(content)),
-        "hash" => {
-            Stored::Hash(texts(content).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect())
+        "hash" => Stored::Hash(pairs(content)),
+        "set" => Stored::Set(texts(content).into_iter().collect()),
+        "zset" => {
+            let scored = |(member, score): (String, String)| (score.parse().unwrap(), member);
+            Stored::SortedSet(pairs(content).into_iter().map(scored).collect())
         }
         other => panic!("a {other}"),
     };

@@ -101,6 +101,8 @@ fn show_key(dumped: &Dumped, times: &Times) -> String {
                 fields.iter().map(|(field, count)| format!("{field}:{count}")).collect();
             format!("{{{}}}", fields.join(","))
         }
+        // No call of these tests makes one.
+        Stored::Set(_) | Stored::SortedSet(_) => format!("{:?}", dumped.value),
     };
     let pttl = dumped.pttl.map_or(String::new(), |pttl| format!("@{}", units(pttl)));
     format!("{}={value}{pttl}", dumped.key)

@@ -1,0 +1,132 @@
+//! Commands on lists.
+
+use super::ANY;
+use super::Answer;
+use super::Command;
+use super::Content;
+use super::Effect;
+use super::Refusal;
+use super::Reply;
+use super::Store;
+use super::Stored;
+use super::command;
+use super::numbers::integer;
+use super::numbers::number_of;
+use super::numbers::positions;
+
+pub(super) const COMMANDS: &[Command] = &[
+    command("LPUSH", (3, ANY), 1, Effect::Grows, |store, words| store.push(words, End::Head)),
+    command("RPUSH", (3, ANY), 1, Effect::Grows, |store, words| store.push(words, End::Tail)),
+    command("LPOP", (2, ANY), 1, Effect::Writes, |store, words| store.pop(words, End::Head)),
+    command("RPOP", (2, ANY), 1, Effect::Writes, |store, words| store.pop(words, End::Tail)),
+    command("LINDEX", (3, 3), 1, Effect::Reads, Store::lindex),
+    command("LRANGE", (4, 4), 1, Effect::Reads, Store::lrange),
+    command("LLEN", (2, 2), 1, Effect::Reads, Store::llen),
+    command("LREM", (4, 4), 1, Effect::Writes, Store::lrem),
+];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Head,
+    Tail,
+}
+
+type List = Vec<String>;
+
+impl Content for List {
+    fn of(value: &mut Stored) -> Option<&mut Self> {
+        match value {
+            Stored::List(list) => Some(list),
+            _ => None,
+        }
+    }
+
+    fn into_stored(self) -> Stored {
+        Stored::List(self)
+    }
+
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+}
+
+impl Store {
+    /// One item after the other, so that the last of several is the first at the head.
+    fn push(&mut self, words: &[String], end: End) -> Reply {
+        self.change_or_create(&words[1], |list: &mut List| {
+            let items = words[2..].iter().cloned();
+            match end {
+                End::Head => drop(list.splice(..0, items.rev())),
+                End::Tail => list.extend(items),
+            }
+            Answer::count(list.len())
+        })
+    }
+
+    /// `LPOP key [count]`: with a count a list is the answer.
+    fn pop(&mut self, words: &[String], end: End) -> Reply {
+        if words.len() > 3 {
+            return Err(Refusal::wrong_number_of_arguments(words));
+        }
+        let number = words.get(2).map(|number| number_of(number)).transpose()?;
+        let popped = self.change(&words[1], |list: &mut List| pop(list, number.unwrap_or(1), end))?;
+        Ok(match (popped, number) {
+            (None, _) => Answer::Nil,
+            (Some(items), Some(_)) => Answer::texts(items),
+            (Some(items), None) => Answer::text_or_nil(items.into_iter().next()),
+        })
+    }
+
+    fn lindex(&mut self, words: &[String]) -> Reply {
+        let Some(list) = self.content::<List>(&words[1])? else { return Ok(Answer::Nil) };
+        let index = integer(&words[2])?;
+        let from_the_tail = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+        let position = match index {
+            0.. => usize::try_from(index).ok(),
+            _ => list.len().checked_sub(from_the_tail),
+        };
+        Ok(Answer::text_or_nil(position.and_then(|position| list.get(position).cloned())))
+    }
+
+    fn lrange(&mut self, words: &[String]) -> Reply {
+        let (start, stop) = (integer(&words[2])?, integer(&words[3])?);
+        let Some(list) = self.content::<List>(&words[1])? else { return Ok(Answer::List(Vec::new())) };
+        Ok(Answer::texts(list[positions(start, stop, list.len())].iter().cloned()))
+    }
+
+    fn llen(&mut self, words: &[String]) -> Reply {
+        let list = self.content::<List>(&words[1])?;
+        Ok(Answer::count(list.map_or(0, Vec::len)))
+    }
+
+    /// `LREM key count item`: the first `count` from the head, from the tail if it is negative, all if it is 0.
+    fn lrem(&mut self, words: &[String]) -> Reply {
+        let number = integer(&words[2])?;
+        let most = match usize::try_from(number.unsigned_abs()) {
+            Ok(0) | Err(_) => usize::MAX,
+            Ok(most) => most,
+        };
+        let removed = self.change(&words[1], |list: &mut List| {
+            let found = list.iter().filter(|item| **item == words[3]).count();
+            // Which of those that were found go: the first ones, or the last ones.
+            let (gone, first) = (found.min(most), if number < 0 { found.saturating_sub(most) } else { 0 });
+            let mut seen = 0;
+            list.retain(|item| {
+                let is_one = *item == words[3];
+                let goes = is_one && (first..first + gone).contains(&seen);
+                seen += usize::from(is_one);
+                !goes
+            });
+            gone
+        })?;
+        Ok(Answer::count(removed.unwrap_or(0)))
+    }
+}
+
+fn pop(list: &mut List, number: usize, end: End) -> Vec<String> {
+    let number = number.min(list.len());
+    match end {
+        End::Head => list.drain(..number).collect(),
+        End::Tail => list.drain(list.len() - number..).rev().collect(),
+    }
+}
