@@ -43,15 +43,16 @@ const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-b
 
 const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
     rule: "+script|load",
-    without: "each new connection sends each script in full once, and ACL LOG notes a denial at every connect",
+    without: "each new connection sends each script in full once, and ACL LOG records a denial for every connection",
 }];
 
-/// The permissions that a client needs for the locks that match some name patterns, exactly.
+/// The exact permissions that a client needs for the locks that match some name patterns.
 ///
-/// [`LockClient::required_acl`](crate::LockClient::required_acl) makes one with a client's settings, [`new`](Self::new)
-/// one without a client. Shown as text it is the line to be run on every server of the data, and for
-/// [`Topology::Sentinel`] another one to be run on the sentinels. The rules are those of Redis 6.2 and later and of
-/// Valkey; for a cluster of Redis 6.2, which knows no sharded pub/sub and refuses its rules, with [`Sharding::Off`] only.
+/// [`LockClient::required_acl`](crate::LockClient::required_acl) makes one with a client's
+/// settings, [`new`](Self::new) makes one without a client. As text it is the line to run on every
+/// server that holds data; for [`Topology::Sentinel`] there is a second line, to run on the
+/// sentinels. The rules are those of Redis 6.2 and later and of Valkey. A cluster of Redis 6.2 has
+/// no sharded pub/sub and refuses its rules: use [`Sharding::Off`] there.
 ///
 /// ```
 /// use redis_reentrant_lock::RequiredAcl;
@@ -64,8 +65,8 @@ const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
 /// # Ok::<(), redis_reentrant_lock::Error>(())
 /// ```
 ///
-/// A password never is part of it. Put its SHA-256 after the `#`, in 64 hexadecimal digits, or write `>password` in its
-/// place; as it stands, Redis refuses the line.
+/// A password is never part of it. Put its SHA-256 after the `#`, in 64 hexadecimal digits, or
+/// replace that word by `>password`. Redis refuses the line as it stands.
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct RequiredAcl {
@@ -78,7 +79,7 @@ pub struct RequiredAcl {
     optional: bool,
 }
 
-/// A permission that locks work without.
+/// A permission that is not required.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OptionalPermission {
@@ -89,15 +90,17 @@ pub struct OptionalPermission {
 }
 
 impl RequiredAcl {
-    /// For the names that match any of these patterns, in Redis's own syntax: `orders:*`, `invoice:?:[0-9]*`, or a name.
-    /// `*`, `?`, `[` and `\` have a meaning and are written `\*` and so on where they have none; braces have none. `?` and
-    /// `[…]` stand for one byte, of which a letter beyond ASCII has several: `??` for `ä`.
+    /// For the names that match any of these patterns, in Redis's own syntax: `orders:*`,
+    /// `invoice:?:[0-9]*`, or a name. To match `*`, `?`, `[` or `\` itself, write `\*` and so on;
+    /// braces need no escape. `?` and `[…]` stand for one byte, and a letter beyond ASCII has
+    /// several: `??` for `ä`.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis takes none in a rule: write `?`
-    /// instead of each of its bytes) or control characters, one longer than 512 bytes, an open `[`, a `\` at the end.
-    /// [`Error::InvalidName`]: without wildcards, what is not allowed as a name.
+    /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis allows none in a rule: write `?` for each
+    /// of its bytes) or control characters, one longer than 512 bytes, an open `[`, or a `\` at the
+    /// end.
+    /// [`Error::InvalidName`]: a pattern without wildcards that is not allowed as a name.
     pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self> {
         if patterns.is_empty() {
             return Err(Error::InvalidOption {
@@ -138,14 +141,14 @@ impl RequiredAcl {
         self
     }
 
-    /// How the servers stand together. Default: [`Topology::Single`].
+    /// How the servers form a deployment. Default: [`Topology::Single`].
     pub fn topology(mut self, topology: Topology) -> Self {
         self.topology = topology;
         self
     }
 
-    /// Whether wake-ups travel over sharded pub/sub, which Redis knows since 7.0. Default: [`Sharding::Auto`], in a
-    /// cluster.
+    /// Whether wake-ups use sharded pub/sub, which Redis has since 7.0. Default:
+    /// [`Sharding::Auto`], which matters in a cluster only.
     pub fn sharding(mut self, sharding: Sharding) -> Self {
         self.sharding = sharding;
         self
@@ -157,13 +160,13 @@ impl RequiredAcl {
         self
     }
 
-    /// Adds what is [`optional`](Self::optional) to the line. Default: left out.
+    /// Adds the [`optional`](Self::optional) permissions to the line. Default: no.
     pub fn with_optional(mut self, with: bool) -> Self {
         self.optional = with;
         self
     }
 
-    /// Permissions that are not needed, and what is lost without each.
+    /// Permissions that are not required, and what is lost without each.
     pub fn optional(&self) -> &'static [OptionalPermission] {
         OPTIONAL
     }
@@ -180,14 +183,15 @@ impl RequiredAcl {
         rules
     }
 
-    /// The line for every server that holds data: the primaries, and the replicas that may become one. Redis does not
-    /// pass it on from one to the other.
+    /// The line for every server that holds data: the primaries, and the replicas that may be
+    /// promoted. Redis does not replicate it.
     pub fn line(&self) -> String {
         self.line_of(&self.rules())
     }
 
-    /// The line for every sentinel, where there are any. Sentinels have users of their own. Only who the primary is has to
-    /// be answered; without the rest a failover is noticed seconds later, and a sentinel that lags behind may be believed.
+    /// The line for every sentinel, if there are any. Sentinels have users of their own. Only the
+    /// question for the primary's address is required. Without the rest, a failover is noticed
+    /// seconds later, and a sentinel that lags behind may be believed.
     pub fn sentinel_line(&self) -> Option<String> {
         (self.topology == Topology::Sentinel).then(|| self.line_of(&self.sentinel_rules()))
     }

@@ -24,14 +24,18 @@ use crate::preflight::preflight;
 use crate::reentrant_lock::ReentrantLock;
 use crate::stats::Stats;
 
-/// A connection to a lock server, or to all primaries of a cluster, and the watchdog of what is locked through it.
+/// A client of a lock server, or of all primaries of a cluster. It has the connections, and the
+/// watchdog of the locks that are taken through it.
 ///
-/// One is enough for a process; clones are the same client. Owners are never shared between two clients. Dropping the
-/// last handle (clients, locks, guards and `lock()` futures count) ends it and releases what is still to be released;
-/// with [`Keeper::Thread`](crate::Keeper::Thread) it blocks the thread for that, usually for a round trip, at most for 200 ms.
-/// [`shutdown`](Self::shutdown) waits without blocking, and says how it went: in async code call it first. A client in a
-/// `static` is never dropped, and `std::process::exit` drops none: there call it, or unlock each guard, before the end, or
-/// what was dropped last may stay locked until its lease ends.
+/// One client is enough for a process; clones are the same client. Two clients never share owners.
+///
+/// Dropping the last handle (clients, locks, guards and `lock()` futures count) ends the client and
+/// sends the releases that are still to be sent. With [`Keeper::Thread`](crate::Keeper::Thread)
+/// this blocks the thread, usually for a round trip and for at most 200 ms.
+/// [`shutdown`](Self::shutdown) waits without blocking and returns what became of the locks: in
+/// async code, call it first. A client in a `static` is never dropped, and `std::process::exit`
+/// drops no client. There, call `shutdown` or unlock each guard before the end; otherwise guards
+/// that were dropped last may stay locked until their leases end.
 #[derive(Clone)]
 pub struct LockClient {
     shared: Arc<Shared>,
@@ -61,8 +65,9 @@ impl LockClient {
         Self::builder().url(url).connect().await
     }
 
-    /// Returns at once and connects in the background, for services that may start before their Redis. Until then the
-    /// server counts as down: `lock()` waits, `try_lock()` answers `Unavailable`.
+    /// Returns at once and connects in the background, for services that may start before their
+    /// Redis. Until it is connected, the server counts as down: `lock()` waits, `try_lock()` is
+    /// `Unavailable`.
     ///
     /// # Errors
     ///
@@ -71,25 +76,27 @@ impl LockClient {
         Self::builder().url(url).connect_lazy()
     }
 
-    /// For everything that is not the default.
+    /// A builder, for settings that are not the defaults.
     pub fn builder() -> LockClientBuilder {
         LockClientBuilder::new()
     }
 
-    /// The reentrant lock of that name. Nothing is sent; make it where you need it.
+    /// The reentrant lock of that name. Nothing is sent; call this wherever you need the lock.
     ///
-    /// The name is the Redis key, as it is: keep it apart from the keys of data (`lock:orders:42` beside `orders:42`). What others
-    /// write into that key while the lock is held is deleted with it.
+    /// The name is the Redis key, unchanged. Keep it apart from the keys of data (`lock:orders:42`
+    /// beside `orders:42`). What other programs write into that key while the lock is held is
+    /// deleted with it.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`]: 1 to 512 bytes of UTF-8 without control characters are allowed; no braces, or a non-empty
-    /// `{tag}`, as in Redis Cluster; and not the key of a fence counter, `redisson_lock_fence:{…}`.
+    /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
+    /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the key of a fence
+    /// counter, `redisson_lock_fence:{…}`.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
     }
 
-    /// The mutex of that name. Nothing is sent; make it where you need it.
+    /// The mutex of that name. Nothing is sent; call this wherever you need the lock.
     ///
     /// # Errors
     ///
@@ -103,12 +110,13 @@ impl LockClient {
         &self.shared.config().client_id
     }
 
-    /// Asks the server for a sign of life; for readiness probes.
+    /// Asks the server whether it answers; for readiness probes.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if none comes within the command timeout; [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
-    /// [`Error::Unsupported`] and [`Error::Refused`] if the server refuses; [`Error::Closed`] after a shutdown.
+    /// [`Error::Unavailable`] if no answer comes within the command timeout; [`Error::Auth`],
+    /// [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] if the
+    /// server refuses; [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -126,31 +134,35 @@ impl LockClient {
         }
     }
 
-    /// What this client has done so far, and what it has right now. No I/O.
+    /// Counters and gauges of this client. No I/O.
     pub fn stats(&self) -> Stats {
         self.shared.counters().snapshot()
     }
 
-    /// Looks whether the server, and what the user may do there, is fit for the lock of that name: version, role,
-    /// persistence, replication, `maxmemory-policy`, clock, permissions, every script, both channels, the key. Says what
-    /// was found, how bad it is and what to do.
+    /// Checks whether the server and the user's permissions are fit for the lock of that name:
+    /// version, role, persistence, replication, `maxmemory-policy`, clock, permissions, every
+    /// script, both channels, the key. The report says what was found, how severe it is and what to
+    /// do.
     ///
-    /// It does not disturb a lock that is in use: the key under the name is only read, its channel only subscribed. The
-    /// scripts are run on another name that begins with this one (`<name>:preflight:<number>`, in the same cluster slot),
-    /// with a lease of 5 s, and what they did is taken back, but for the fence counter, which is the lock's own and stays.
-    /// Where the user may not use that name, Redis 7 and Valkey are asked for permissions instead; Redis 6.2 cannot tell,
-    /// and the report says that the scripts are denied there.
-    /// Nothing of it shows in [`stats`](Self::stats) but, while it runs, its subscriptions.
+    /// It does not disturb a lock that is in use: the key of the name is only read, and its channel
+    /// only subscribed. The scripts run on another name that begins with this one
+    /// (`<name>:preflight:<number>`, in the same cluster slot), with a lease of 5 s, and their
+    /// effects are undone, except for the fence counter, which belongs to the lock and stays. If
+    /// the user may not use that other name, Redis 7 and Valkey are asked for the permissions
+    /// instead. Redis 6.2 cannot report them, and the report then says that the scripts are denied.
+    /// Nothing of it is counted in [`stats`](Self::stats), except its subscriptions while it runs.
     ///
-    /// Takes a few round trips; with a server that does not answer, up to one command timeout for each of several commands.
+    /// It takes a few round trips; with a server that does not answer, up to one command timeout
+    /// for each of several commands.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], and [`Error::Closed`] after a shutdown. Whatever is wrong with the server is a finding.
+    /// [`Error::InvalidName`], and [`Error::Closed`] after a shutdown. Everything that is wrong
+    /// with the server is a finding in the report.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future ends it. What it had under its own name is gone after 5 s.
+    /// Dropping the future ends the check. The keys under its own name are gone after 5 s.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
@@ -164,9 +176,10 @@ impl LockClient {
         preflight(&self.shared, &LockName::new(name.as_ref())?, self.topology).await
     }
 
-    /// What the Redis user of this client has to be allowed, for the locks whose names match any of these patterns:
-    /// the `ACL SETUSER` line that allows this and no more, for a user `locks`: [`RequiredAcl::user`] names another. The line
-    /// takes away what that user was allowed before, passwords included. No I/O.
+    /// The permissions that the Redis user of this client needs for locks whose names match any of
+    /// these patterns: the `ACL SETUSER` line that allows exactly this, for a user `locks`
+    /// ([`RequiredAcl::user`] names another). The line removes what that user was allowed before,
+    /// passwords included. No I/O.
     ///
     /// # Errors
     ///
@@ -184,17 +197,20 @@ impl LockClient {
         Ok(acl.topology(self.topology).other_database(self.other_database))
     }
 
-    /// Releases everything this client holds and ends it, within this time. Returns when no task, thread
-    /// or connection of it is left, but for a thread that the resolver of host names or a credential provider still blocks;
-    /// connections get up to a second more to close.
+    /// Releases everything that this client holds, and ends the client, within this time. It
+    /// returns when no task, thread or connection of the client is left, except for a thread that
+    /// is still blocked by the resolver of host names or by a credential provider. Connections get
+    /// up to a second more to close.
     ///
-    /// End your own work first: this does not wait for it, and what was protected by a guard that still exists is open to
-    /// others from here on.
+    /// End your own work first. This does not wait for it, and from here on other clients can take
+    /// the locks whose guards still exist.
     ///
-    /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), waiting callers and
-    /// later calls on the client and its locks get [`Error::Closed`]. What could not be released is in the report and ends with its lease. A second
-    /// call waits for the same end, or returns the same report after it. So does one that comes after the client ended by
-    /// itself, because its runtime is gone: the report names what was held then, since nobody has released it.
+    /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)).
+    /// Waiting callers, and later calls on the client and its locks, get [`Error::Closed`]. Locks
+    /// that could not be released are in the report, and end with their leases. A second call waits
+    /// for the same end, or returns the same report afterwards. The same holds for a call after the
+    /// client ended by itself, because its runtime has ended: the report then names the locks that
+    /// were held, because they were not released.
     ///
     /// # Errors
     ///
@@ -202,7 +218,7 @@ impl LockClient {
     ///
     /// # Cancel safety
     ///
-    /// Once polled, the shutdown goes on when the future is dropped.
+    /// Once the future was polled, the shutdown goes on even if the future is dropped.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
@@ -228,7 +244,7 @@ impl fmt::Debug for LockClient {
     }
 }
 
-/// What became of the locks that a client held when it was shut down.
+/// The outcome of a shutdown for the locks that the client held.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {

@@ -62,11 +62,12 @@ fn boot_now() -> Moment {
     Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// An instant up to which something is valid, on a clock that runs through suspend: Tokio's and std's do not. Ask for the
-/// time that is left where you need it.
+/// An instant up to which something is valid, on a clock that runs through suspend, which Tokio's
+/// and std's do not. Ask for the remaining time where you need it.
 ///
-/// The earlier one is less, also of several clients of one process; but with an in-memory server only those of one client
-/// can be compared. That of a hold that has ended is less than all others.
+/// An earlier deadline is less than a later one, also among several clients of one process. With an
+/// in-memory server, only the deadlines of one client can be compared. The deadline of a hold that
+/// has ended is less than all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline {
     moment: Moment,
@@ -88,10 +89,11 @@ impl Deadline {
         self.clock.now() >= self.moment
     }
 
-    /// Nanoseconds on the clock that counts time since boot, suspend included (`CLOCK_BOOTTIME` on Linux); of a client of
-    /// an in-memory server, since that client began. 0 once a hold has ended.
+    /// Nanoseconds since boot, suspend included (`CLOCK_BOOTTIME` on Linux); for a client of an
+    /// in-memory server, since that client began. It is 0 once a hold has ended.
     ///
-    /// Comparable between processes of one machine; meant for logs and tests.
+    /// The numbers can be compared between processes of one machine. They are meant for logs and
+    /// tests.
     pub fn as_boot_nanos(&self) -> u64 {
         self.moment.0
     }

@@ -8,7 +8,8 @@ use crate::error::Error;
 use crate::lease::LeaseMs;
 use crate::name::WireProfile;
 
-/// Whether wake-ups travel over sharded pub/sub (`SPUBLISH`, Redis 7 and later, Cluster). As text, `auto`, `on` or `off`.
+/// Whether wake-ups use sharded pub/sub (`SPUBLISH`, in a cluster of Redis 7 or later). As text:
+/// `auto`, `on` or `off`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Sharding {
@@ -21,7 +22,7 @@ pub enum Sharding {
     Off,
 }
 
-/// How servers stand together.
+/// How the servers form a deployment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Topology {
@@ -34,39 +35,53 @@ pub enum Topology {
     Cluster,
 }
 
-/// Where the keeper (connections, timers, watchdog) runs. As text, `thread` or `current`.
+/// Where the keeper runs: the driver that owns connections, timers and the watchdog. As text:
+/// `thread` or `current`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Keeper {
-    /// A thread of its own with its own runtime: a blocked or vanished user runtime stops neither renewals
-    /// nor releases, and locks work under any executor. It writes this crate's log lines itself: a `tracing` subscriber that
-    /// blocks, on a full pipe for instance, stops renewals for as long. One that panics loses the line, and nothing else.
+    /// A thread of its own with its own runtime. A user runtime that is blocked or has ended stops
+    /// neither renewals nor releases, and locks work under any executor. This thread writes the
+    /// crate's log lines: a `tracing` subscriber that blocks, on a full pipe for instance, stops
+    /// renewals for as long. One that panics loses the line and nothing else.
     ///
-    /// While fewer than four commands are on their way, a poll of `lock()` or `unlock()` on a Tokio runtime does the keeper's
-    /// work in its place, a bounded amount of it, log lines included, so that the thread need not be woken. A thread that the
-    /// system stops in the middle of that, because of its priority for instance, keeps the keeper waiting.
+    /// **What runs on your threads.** While fewer than four commands are on their way, a poll of
+    /// `lock()` or `unlock()` on a Tokio runtime does a bounded amount of the keeper's work, log
+    /// lines included, so that the thread need not be woken. If the system stops your thread in the
+    /// middle of that, for instance because of its priority, the keeper waits.
     ///
-    /// With a server that has answered within 200 µs, which is to say one on the same machine or next to it, that poll, or the
-    /// keeper, waits for the answer to a hand-off, to an acquire or a release that others wait for, and to one that is the only
-    /// thing going on here: up to 80 µs at a time without letting the thread sleep, four times in a row at most (the keeper
-    /// eight times, then other tasks of its thread have their turn); less and less often if nothing comes in that time. Other
-    /// tasks of that thread of the runtime wait as long. While the tasks of this client pass a lock on to each other in this
-    /// way, the keeper's thread hears of anything else up to 1 ms later.
+    /// **Busy waiting.** With a server that has answered within 200 µs, which means on the same
+    /// machine or next to it, that poll or the keeper waits for some answers without letting its
+    /// thread sleep: the answer to a hand-off, to an acquire or a release that others wait for, and
+    /// to a command that is the only one on its way. It waits for up to 80 µs at a time and at most
+    /// four times in a row (the keeper eight times, after which other tasks of its thread have
+    /// their turn), and less and less often if nothing comes in that time. Other tasks of that
+    /// thread wait as long. While tasks of this client pass a lock on to each other in this way,
+    /// the keeper's thread sees everything else up to 1 ms later.
     ///
-    /// Of several tasks that are answered together, the first to run wakes up to 64 of the others. Tokio's threads keep whom
-    /// they have woken last to themselves, as with Tokio's own locks: a task that blocks its thread right after `lock()` or
-    /// `unlock()`, or whose thread the system stops there, may keep one other waiting.
+    /// **Waking.** Of several tasks that are answered together, the first to run wakes up to 64 of
+    /// the others. A thread of Tokio keeps the task that it has woken last to itself, as with
+    /// Tokio's own locks. So a task that blocks its thread right after `lock()` or `unlock()`, or
+    /// whose thread the system stops there, may keep one other task waiting.
     #[default]
     Thread,
-    /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from that runtime. Call
-    /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is released any more.
-    /// A poll of `lock()` may then do other callers' I/O too, a bounded amount of it. Behind the other tasks of its thread the
-    /// keeper waits up to 80 µs without letting the thread sleep, as `Thread` does, and while 16 commands are on their way. An
-    /// `unlock()` that passes the lock on to another task of this client may return only after that one's next poll. The runtime
-    /// needs timers and I/O (`enable_all`). A task that blocks its thread right after it has dropped a guard may keep the
-    /// release waiting. While nobody drives the runtime, or something blocks it, no call returns, with a limit or without,
-    /// `try_lock` and `shutdown` from other runtimes included. Under Tokio's paused clock, test with the in-memory server: time
-    /// would run away from a real one.
+    /// A task on the Tokio runtime that builds the client: no thread hop, and no isolation from
+    /// that runtime. The runtime needs timers and I/O (`enable_all`). Call
+    /// [`shutdown`](crate::LockClient::shutdown) before the runtime ends: afterwards nothing is
+    /// released any more.
+    ///
+    /// While the runtime is not driven, or something blocks it, no call returns, with a limit or
+    /// without; this includes `try_lock` and `shutdown` from other runtimes. A task that blocks its
+    /// thread right after it has dropped a guard may delay the release.
+    ///
+    /// A poll of `lock()` may also do a bounded amount of other callers' I/O. After the other tasks
+    /// of its thread have run, the keeper waits up to 80 µs without letting the thread sleep, in
+    /// the cases named at `Thread` and while 16 commands are on their way. An `unlock()` that
+    /// passes the lock on to another task of this client may return only after that task's next
+    /// poll.
+    ///
+    /// Do not use a paused Tokio clock with a real server, whose time would not be paused; test
+    /// with the in-memory server.
     Current,
 }
 

@@ -6,7 +6,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A user and a password, and how long they may be used. Never shown: `Debug` hides the password.
+/// A user and a password, and for how long they are valid. They are never shown: `Debug` hides the
+/// password.
 #[derive(Clone)]
 pub struct Credentials {
     pub(crate) user: Option<String>,
@@ -15,14 +16,14 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// An empty user is Redis's default one.
+    /// With an empty user, the login is for the default user of Redis.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         let user = user.into();
         Self { user: (!user.is_empty()).then_some(user), password: password.into(), valid_for: None }
     }
 
-    /// How long from now on the server accepts them, such as a token's lifetime. The provider is asked for newer ones
-    /// when three quarters of it are over. Default: forever.
+    /// For how long from now on the server accepts them, such as the lifetime of a token. The
+    /// provider is asked for new ones when three quarters of that time are over. Default: forever.
     pub fn valid_for(mut self, time: Duration) -> Self {
         self.valid_for = Some(time);
         self
@@ -41,22 +42,24 @@ impl fmt::Debug for Credentials {
 
 type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send>>;
 
-/// Where logins come from when they change: a secret store, or the token service of a managed cloud.
+/// A source of logins that change: a secret store, or the token service of a managed cloud.
 ///
-/// It is asked at every new connection: commands and pub/sub have one each, for each server, and
-/// while no primary of a cluster answers its nodes are asked again, every 50 ms at first and once a second at last. So a changed password
-/// is taken up by itself. When credentials are only [valid for some time](Credentials::valid_for), it is asked again
-/// before that is over: the connection for commands then logs in again as it is, so that no hold and no renewal
-/// notices, and the one for pub/sub is replaced.
+/// It is asked for every new connection: each server has one for commands and one for pub/sub. So a
+/// changed password is picked up by itself. While no primary of a cluster answers, the nodes are
+/// asked again, every 50 ms at first and once a second at last, each time with a new login. If
+/// credentials are [valid for some time](Credentials::valid_for) only, the provider is asked again
+/// before that time is over. The connection for commands then logs in again without reconnecting,
+/// so no hold and no renewal is affected; the one for pub/sub is replaced.
 ///
-/// A refused login is no lasting error with a provider: it is asked again, after a pause of 20 ms at first and 1 s at
-/// most. The same goes for a provider that fails, panics or does not answer within 3 s. Operations end in
-/// [`Error::Unavailable`](crate::Error::Unavailable), which repeats the text of the provider's error, when their time is
-/// over.
+/// With a provider, a refused login is not a lasting error: the provider is asked again, after a
+/// pause of 20 ms at first and 1 s at most. The same is true if the provider fails, panics or does
+/// not answer within 3 s. When their time is over, operations end in
+/// [`Error::Unavailable`](crate::Error::Unavailable), whose text has that of the provider's error.
 ///
-/// It runs where the client's connections run, on the keeper's thread unless that is
-/// [`Keeper::Current`](crate::Keeper::Current), and must not block: use `tokio::task::spawn_blocking` for what does.
-/// It should keep credentials that are slow to get until they run out.
+/// The provider runs where the client's connections run: on the keeper's thread, or with
+/// [`Keeper::Current`](crate::Keeper::Current) on that runtime. It must not block: use
+/// `tokio::task::spawn_blocking` for work that does. If credentials are slow to get, the provider
+/// should keep them until they expire.
 ///
 /// ```no_run
 /// use redis_reentrant_lock::{CredentialProvider, Credentials, LockClient};
@@ -68,7 +71,8 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 ///     let token = token().await?;
 ///     Ok::<_, std::io::Error>(Credentials::new("locks", token).valid_for(Duration::from_secs(900)))
 /// });
-/// let client = LockClient::builder().url("rediss://redis.internal").credentials(provider).connect().await?;
+/// let builder = LockClient::builder().url("rediss://redis.internal");
+/// let client = builder.credentials(provider).connect().await?;
 /// # Ok(())
 /// # }
 /// ```
@@ -76,7 +80,8 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 pub struct CredentialProvider(Arc<dyn Fn() -> Asked + Send + Sync>);
 
 impl CredentialProvider {
-    /// Calls this function whenever a login is needed. Its error should not contain a password: it is shown.
+    /// Calls this function whenever a login is needed. Its error is shown in texts, so it should
+    /// not contain a password.
     pub fn new<F, A, E>(ask: F) -> Self
     where
         F: Fn() -> A + Send + Sync + 'static,

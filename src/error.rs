@@ -8,8 +8,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// "Someone else holds the lock" is not among these: it is the answer `Ok(None)`. Texts never contain a password.
-/// What each means, what to do, and which reply of the server leads to it has [a page of its own](crate::docs::errors).
+/// "Somebody else holds the lock" is not an error: it is the answer `Ok(None)`. Texts never contain
+/// a password. The page on [errors](crate::docs::errors) says what each means, what to do, and
+/// which reply of the server leads to it.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -43,12 +44,13 @@ pub enum Error {
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
     )]
     NoOwner,
-    /// Not now: the server cannot be reached, does not answer in time, or answers that it cannot do what was asked right
-    /// now; or the system has no thread for the keeper. An acquisition that was sent is taken back in the background, a
-    /// release goes on there, and a force-unlock may have been executed.
+    /// Not now: the server cannot be reached, does not answer in time, or answers that it cannot do
+    /// this right now; or the system has no thread for the keeper. An acquisition that was sent is
+    /// taken back in the background, a release goes on there, and a force-unlock may have been
+    /// executed.
     #[error("unavailable, gave up after {}: {cause}", shown(.waited))]
     Unavailable {
-        /// How long the operation went on.
+        /// How long the operation took.
         waited: Duration,
         /// The last thing that went wrong.
         cause: String,
@@ -61,8 +63,9 @@ pub enum Error {
         /// Why it ended.
         reason: LossReason,
     },
-    /// The hold is valid for less time than was asked for. A watched hold may have more after its next renewal.
-    #[error("lock \"{name}\" is valid for {} more, less than the {needed:?} asked for", shown(.remaining))]
+    /// The hold is valid for less time than was asked for. A watched hold may be valid for longer
+    /// after its next renewal.
+    #[error("lock \"{name}\" is valid for {} more, but {needed:?} were asked for", shown(.remaining))]
     EndsSoon {
         /// The lock name.
         name: String,
@@ -95,7 +98,7 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// Redis refused the credentials, or wants some.
+    /// Redis refused the credentials, or requires some.
     #[error("Redis refused the login: {message}")]
     Auth {
         /// Redis's own words.
@@ -107,8 +110,9 @@ pub enum Error {
         /// Redis's own words.
         message: String,
     },
-    /// The lock is released, but its waiters could not be told of it: the Redis user may not publish. They find out by
-    /// themselves, after 5.5 s at the latest, Redisson's when the lease would have ended.
+    /// The lock is released, but its waiters could not be told: the Redis user may not publish.
+    /// They find out by themselves, after 5.5 s at the latest; Redisson's waiters when the lease
+    /// would have ended.
     #[error("lock \"{name}\" is released, but {message}")]
     NotAnnounced {
         /// The lock name.
@@ -119,7 +123,7 @@ pub enum Error {
     /// No secure connection: a certificate is missing or not accepted, or only one side speaks TLS.
     #[error("no secure connection to Redis: {message}")]
     Tls {
-        /// What is wrong, what to do, and the TLS library's own words.
+        /// What is wrong, what to do, and the words of the TLS library.
         message: String,
     },
     /// The server cannot serve locks: a replica, too old, or without a needed command.
@@ -128,7 +132,7 @@ pub enum Error {
         /// What is missing and what is needed.
         reason: String,
     },
-    /// Redis answered something that trying again will not mend.
+    /// The answer of Redis will not change by trying again.
     #[error("Redis refused the command: {message}")]
     Refused {
         /// Redis's own words.
@@ -142,7 +146,7 @@ pub enum Error {
     },
 }
 
-/// A duration for people: no more digits than tell something.
+/// A duration for people, without digits that say nothing.
 fn shown(duration: &Duration) -> String {
     let unit = if *duration < Duration::from_millis(1) { 1_000 } else { 1_000_000 };
     let rest = duration.subsec_nanos() % unit;
@@ -155,9 +159,10 @@ impl Error {
         Self::Closed { cause: "it was shut down, or its runtime has ended".to_owned() }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything: [`Unavailable`](Self::Unavailable),
-    /// [`TooManyWaiters`](Self::TooManyWaiters) and [`EndsSoon`](Self::EndsSoon). Of a watched hold the last of them ends with the next
-    /// renewal; with a fixed lease, and near `max_hold`, it stays although this says true.
+    /// Whether the same call may succeed later, without any change:
+    /// [`Unavailable`](Self::Unavailable), [`TooManyWaiters`](Self::TooManyWaiters) and
+    /// [`EndsSoon`](Self::EndsSoon). For a watched hold, `EndsSoon` ends with the next renewal.
+    /// With a fixed lease, and near `max_hold`, it does not end, although this returns true.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
     }
@@ -193,9 +198,9 @@ pub enum LossReason {
     TakenOver,
     /// The key is gone, and the server is another one or was restarted since the grant.
     ServerLostData,
-    /// The key is gone for a reason that cannot be seen: deleted, flushed or evicted.
+    /// The key is gone, and the client cannot see why: it was deleted, flushed or evicted.
     Removed,
-    /// `max_hold` is over.
+    /// The time of `max_hold` is over.
     MaxHold,
     /// The client was shut down.
     ClientShutdown,
@@ -219,12 +224,12 @@ impl LossReason {
 impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out, fixed or before a renewal was confirmed",
+            Self::Expired => "its lease ran out: it was fixed, or no renewal was confirmed in time",
             Self::ForceUnlocked => "it was force-unlocked",
-            Self::TakenOver => "another holder, or something else, is in its key",
+            Self::TakenOver => "its key belongs to another holder, or holds something else",
             Self::ServerLostData => "the server lost its data",
             Self::Removed => "its key is gone",
-            Self::MaxHold => "its max_hold is over",
+            Self::MaxHold => "the time of its max_hold is over",
             Self::ClientShutdown => "the client was shut down",
         })
     }

@@ -21,23 +21,28 @@ use crate::error::Result;
 use crate::keeper::Shared;
 use crate::trace;
 
-/// Holds a lock: one level of it, released by [`unlock`](Self::unlock) or by dropping the guard.
+/// Proof of one level of a hold. [`unlock`](Self::unlock) releases it, and so does dropping the
+/// guard.
 ///
-/// Dropping works anywhere, outside a runtime and in a panic too: the release happens in the background, and a
-/// failure of it is only counted and logged. `unlock` waits for it and says how it went. With
-/// [`Keeper::Current`](crate::Keeper::Current) the background is the runtime that the client was built on: once that has
-/// ended, nothing releases, and the lock stays taken until its lease ends. A process that ends waits for the releases on their
-/// way only where the last handle of the client is dropped: with a client in a `static`, or before `std::process::exit`, call
-/// `unlock` or [`LockClient::shutdown`](crate::LockClient::shutdown). Take a guard into a variable with a name:
-/// `let _ = lock.lock().await?` releases at once.
+/// A guard can be dropped anywhere, also outside a runtime and in a panic. The release then happens
+/// in the background, and a failure is only counted and logged. `unlock` waits for the release and
+/// returns its outcome. With [`Keeper::Current`](crate::Keeper::Current), "in the background" means
+/// on the runtime that built the client: once that runtime has ended, nothing is released any more,
+/// and the lock stays taken until its lease ends.
 ///
-/// A guard may be moved to another task or thread, and released there; that does not change who owns the hold.
+/// At its end, a process waits for pending releases only where the last handle of the client is
+/// dropped. With a client in a `static`, or before `std::process::exit`, call `unlock` or
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) first. Bind a guard to a variable with a
+/// name: `let _ = lock.lock().await?` releases at once.
 ///
-/// Redis may take a lock away: its lease can run out during an outage, somebody can force-unlock it, a server can
-/// lose its data. A guard knows no later than at [`valid_until`](Self::valid_until). Ask it ([`is_held`](Self::is_held),
-/// [`ensure`](Self::ensure)), wait for it ([`lost`](Self::lost)), or let it end your work ([`run`](Self::run)).
-/// What must hold even when a process is paused between the question and its consequence needs the
-/// [`fencing_token`](Self::fencing_token).
+/// A guard may be moved to another task or thread and released there; that does not change the
+/// owner of the hold.
+///
+/// A lock can be lost: its lease can run out during an outage, somebody can force-unlock it, a
+/// server can lose its data. A guard knows of a loss at [`valid_until`](Self::valid_until) at the
+/// latest. Ask it ([`is_held`](Self::is_held), [`ensure`](Self::ensure)), wait for it
+/// ([`lost`](Self::lost)), or let it end your work ([`run`](Self::run)). Where the process may be
+/// paused between the question and the write, use the [`fencing_token`](Self::fencing_token).
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct Guard {
@@ -58,15 +63,17 @@ impl Guard {
         self.cell.name.as_str()
     }
 
-    /// The hold's name on the server, `<client uuid>:<hold id>`: the field in the hash under the lock's key.
+    /// The id of the hold on the server, `<client uuid>:<hold id>`: the field in the hash under the
+    /// lock's key.
     pub fn hold_id(&self) -> String {
         format!("{}:{}", self.shared.config().client_id, self.cell.id)
     }
 
-    /// A number that grows with every new grant of this name, whoever it is given to. Re-entries share it.
+    /// A number that grows with every new grant of this name, to any client. Re-entries share it.
     ///
-    /// Send it along with what the lock protects and let the receiver refuse smaller ones: that holds even when this
-    /// process sleeps through the end of its lease. Below 2^53, so `i64::try_from` does not fail.
+    /// Send it along with each write, and let the receiver refuse smaller numbers. That protects
+    /// the data even if this process is suspended past the end of its lease. It is below 2^53, so
+    /// `i64::try_from` does not fail.
     pub fn fencing_token(&self) -> u64 {
         self.cell.token()
     }
@@ -76,18 +83,19 @@ impl Guard {
         self.cell.count()
     }
 
-    /// Whether the lock is still held, as far as can be known here. A clock read, no I/O.
+    /// Whether the lock is still held, as far as this process can know. Reads a clock; no I/O.
     pub fn is_held(&self) -> bool {
         self.cell.is_still_held(self.shared.now())
     }
 
-    /// Whether there is reason to fear a loss: no renewal was confirmed for half a lease, or the connection is down.
-    /// The lock is still held.
+    /// Whether a loss is likely: no renewal was confirmed for half a lease, or the connection is
+    /// down. The lock is still held.
     pub fn is_suspect(&self) -> bool {
         self.is_held() && self.cell.is_suspect()
     }
 
-    /// Up to when the lock is held without another renewal. In the past once it was lost.
+    /// The instant up to which the lock is held without another renewal. It is in the past once the
+    /// lock was lost.
     pub fn valid_until(&self) -> Deadline {
         self.shared.deadline(self.cell.valid_until())
     }
@@ -98,13 +106,14 @@ impl Guard {
         self.cell.loss()
     }
 
-    /// Waits until the lock is lost, and says why: at [`valid_until`](Self::valid_until) at the latest, plus what a timer
-    /// of this process is late by (1 to 2 ms on an idle machine). Of a hold that is released it never returns: use it in
+    /// Waits until the lock is lost, and returns the reason. It returns at
+    /// [`valid_until`](Self::valid_until) at the latest, plus the delay of a timer in this process
+    /// (1 to 2 ms on an idle machine). For a hold that is released it never returns: use it in
     /// `select!`, or use [`run`](Self::run).
     ///
     /// # Errors
     ///
-    /// None. A shutdown of the client is a loss like others.
+    /// None. A shutdown of the client is a loss like the others.
     ///
     /// # Cancel safety
     ///
@@ -134,9 +143,9 @@ impl Guard {
         }
     }
 
-    /// Runs `future` for as long as the lock is held. On a loss it is dropped; it is never polled past
-    /// [`valid_until`](Self::valid_until). What it has spawned or sent by then goes on, and a poll that blocks is not
-    /// interrupted.
+    /// Runs `future` for as long as the lock is held. When the lock is lost, `future` is dropped;
+    /// it is never polled past [`valid_until`](Self::valid_until). Tasks that it has spawned and
+    /// requests that it has sent go on, and a poll that blocks is not interrupted.
     ///
     /// # Errors
     ///
@@ -144,7 +153,7 @@ impl Guard {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the returned future drops `future`, nothing else.
+    /// Dropping the returned future drops `future` and has no other effect.
     ///
     /// ```no_run
     /// # async fn write_report() {}
@@ -171,11 +180,12 @@ impl Guard {
         done.ok_or_else(|| self.lost_error(self.loss().unwrap_or(LossReason::Expired)))
     }
 
-    /// Checks that the lock is held for at least `min_remaining` more. A clock read, no I/O.
+    /// Checks that the lock is held for at least `min_remaining` more. Reads a clock; no I/O.
     ///
-    /// A watched lease is renewed when a third of it is over, so at any time only a little less than two thirds
-    /// (19 s of 30 s) can be asked for. A fixed lease, or one near its [`max_hold`](crate::LockOptions::max_hold), only gets shorter: end
-    /// the work then, do not ask again.
+    /// A watched lease is renewed when a third of it is over, so you can rely on a little less than
+    /// two thirds at any time (19 s of 30 s). A fixed lease, or one near its
+    /// [`max_hold`](crate::LockOptions::max_hold), only gets shorter: end the work then, instead of
+    /// asking again.
     ///
     /// # Errors
     ///
@@ -200,15 +210,17 @@ impl Guard {
         Ok(())
     }
 
-    /// Asks the server whether the hold is still there. Takes one round trip. For a fixed lease, which nobody renews, this
-    /// is the way to learn early of a key that was deleted. A short outage is ridden out, within the command timeout and
-    /// the hold's validity.
+    /// Asks the server whether the hold is still there; takes one round trip. With a fixed lease,
+    /// which is not renewed, this is the way to learn early that the key was deleted. During a
+    /// short outage it tries again, within the command timeout and the validity of the hold.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if it is not. [`Error::Unavailable`] if no answer comes, and [`Error::Auth`], [`Error::Denied`],
-    /// [`Error::Tls`], [`Error::Unsupported`] or [`Error::Refused`] if the server refuses to answer: then nobody knows,
-    /// and the hold is valid until [`valid_until`](Self::valid_until) as before. After a shutdown the hold is lost.
+    /// [`Error::Lost`] if the hold is gone, also after a shutdown. [`Error::Unavailable`] if no
+    /// answer comes. [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] or
+    /// [`Error::Refused`] if the server refuses to answer. In all but the first case it is unknown
+    /// whether the hold is there, and it stays valid until [`valid_until`](Self::valid_until), as
+    /// before.
     ///
     /// # Cancel safety
     ///
@@ -231,22 +243,27 @@ impl Guard {
         }
     }
 
-    /// Releases this level and waits until the server has confirmed it. The last level frees the lock and wakes a
-    /// waiter.
+    /// Releases this level and waits until the server has confirmed it. The last level frees the
+    /// lock and wakes a waiter.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost before; [`Error::Unavailable`] if the server did not confirm within the outage
-    /// limit or before the lease ended: the release goes on in the background, at the latest the lease ends the hold.
-    /// [`Error::NotAnnounced`]: the lock is free, but waiters find that out by themselves.
-    /// [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and [`Error::Refused`] are the server's
-    /// refusals: the lock is free when its lease ends, earlier only if a task of this client waits for it, which releases
-    /// it again. [`Error::Closed`] if the client is shut down meanwhile; a guard that outlives its client is lost.
+    /// * [`Error::Lost`] if the lock was lost before.
+    /// * [`Error::Unavailable`] if the server did not confirm within the outage limit, or before
+    ///   the lease ended. The release goes on in the background, and the hold ends with its lease
+    ///   at the latest.
+    /// * [`Error::NotAnnounced`]: the lock is free, but its waiters were not told and find out by
+    ///   themselves.
+    /// * [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and
+    ///   [`Error::Refused`] if the server refuses. The lock is then free when its lease ends;
+    ///   earlier only if a task of this client waits for it, which releases it again.
+    /// * [`Error::Closed`] if the client is shut down meanwhile. A guard that outlives its client
+    ///   is lost.
     ///
     /// # Cancel safety
     ///
-    /// The level ends in any case: a future that was never polled drops the guard, one that was polled leaves the
-    /// release going on.
+    /// The level ends in any case. A future that was never polled drops the guard; for one that was
+    /// polled, the release goes on.
     ///
     /// ```no_run
     /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
@@ -270,7 +287,7 @@ impl Guard {
         Error::Lost { name: self.name().to_owned(), reason }
     }
 
-    /// A closed client has lost its holds; that says more than "closed".
+    /// A closed client has lost its holds; the reason for the loss says more than "closed".
     fn explain(&self, error: Error) -> Error {
         match (error, self.loss()) {
             (Error::Closed { .. }, Some(reason)) => self.lost_error(reason),

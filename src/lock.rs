@@ -21,17 +21,18 @@ use crate::owner::OwnerKey;
 use crate::scripts::reentrant::KeyState;
 use crate::trace;
 
-/// How to acquire a lock, where the usual way does not do. Each setter gives the changed options back.
+/// Options for acquiring a lock in another way than `lock()` does. Each setter returns the changed
+/// options.
 ///
 /// ```
 /// use redis_reentrant_lock::LockOptions;
 /// use std::time::Duration;
 ///
-/// // Give up after 2 s. Once granted nobody renews it: free after 10 s at the latest.
+/// // Give up after 2 s. Once granted, it is not renewed: free after 10 s at the latest.
 /// let options = LockOptions::new().wait(Duration::from_secs(2)).lease(Duration::from_secs(10));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use = "a setter gives the changed options back and leaves the ones it was called on as they are"]
+#[must_use = "a setter returns the changed options; it does not change those that it was called on"]
 pub struct LockOptions {
     lease: Option<Duration>,
     wait: Option<Duration>,
@@ -39,66 +40,75 @@ pub struct LockOptions {
 }
 
 impl LockOptions {
-    /// As `lock()` does it: a watched lease, no limits.
+    /// The same as `lock()`: a watched lease, no limits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A fixed lease, 10 ms to 24 h: nobody renews it, the server frees the lock when it ends. Without it the lease is
-    /// watched: renewed for as long as the guard and its process live.
+    /// A fixed lease, 10 ms to 24 h. It is not renewed, and the server frees the lock when it ends.
+    /// Without this option, the lease is watched: renewed for as long as the guard and its process
+    /// live.
     ///
-    /// Dropping the guard frees the lock earlier. To keep the name busy until the lease ends keep the guard.
+    /// Dropping the guard frees the lock earlier. To keep the name taken until the lease ends, keep
+    /// the guard.
     ///
-    /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of them is watched: a fixed
-    /// lease inside a watched level ends nothing, and a watched level inside a fixed one leaves the time that it set. For a
-    /// limit that always applies there is [`max_hold`](Self::max_hold).
+    /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of
+    /// them is watched. So a fixed lease inside a watched level ends nothing, and a watched level
+    /// inside a fixed one does not shorten the time that it set. For a limit that always applies,
+    /// use [`max_hold`](Self::max_hold).
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
     }
 
-    /// Wait at most this long. Zero: no wait for a holder, and up to the command timeout for an answer. A wait shorter than
-    /// a round trip to the server ends before any answer.
+    /// Waits at most this long. With zero, it does not wait for a holder, and waits up to the
+    /// command timeout for an answer. A wait shorter than a round trip to the server ends before
+    /// any answer.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// Hold at most this long, 10 ms to 24 h, counted from the first grant of the hold; then it is lost as
-    /// [`MaxHold`](crate::LossReason::MaxHold). The guard stops a little earlier, so that the key on the server does not
-    /// outlive it: by a tenth, or by ten round trips if that is more, but by no more than the command timeout or half of it; and
-    /// by 1 % and 2 ms for the clocks. Of several levels the nearest end
-    /// counts, for the hold as a whole: also after the level that asked for it was released. A nested level that asks for
-    /// less than the hold has lasted already is refused ([`Error::InvalidOption`]), and nothing else changes.
+    /// Holds at most this long, 10 ms to 24 h, counted from the first grant of the hold. Then the
+    /// hold is lost, with the reason [`MaxHold`](crate::LossReason::MaxHold).
+    ///
+    /// The guard stops a little earlier, so that the key on the server does not outlive it: by a
+    /// tenth, or by ten round trips if that is more, but by no more than the command timeout or
+    /// half of `max_hold`; and by 1 % and 2 ms for the clocks.
+    ///
+    /// If levels nest, the nearest end counts for the whole hold, also after the level that asked
+    /// for it was released. A nested level with a `max_hold` that is shorter than the hold has
+    /// lasted is refused ([`Error::InvalidOption`]), and nothing else changes.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 }
 
-/// Who holds a lock, as its key says. It may have changed by the time you read it.
+/// Who holds a lock, as its key says. The holder may have changed by the time you read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// The holding client's id.
     pub client: String,
-    /// Which of that client's holds: the rest of the field. A thread id for a client of Redisson.
+    /// Which of that client's holds it is: the rest of the field. For a client of Redisson this is
+    /// a thread id.
     pub hold: String,
     /// How many levels the hold has.
     pub count: u32,
-    /// Whether it is a hold of the client that was asked.
+    /// Whether it is a hold of the client that you asked.
     pub is_this_client: bool,
 }
 
 impl Holder {
-    /// The hold's name on the server, `<client uuid>:<hold id>`, as its guard gives it
-    /// ([`Guard::hold_id`](crate::Guard::hold_id)).
+    /// The id of the hold on the server, `<client uuid>:<hold id>`, the same as
+    /// [`Guard::hold_id`](crate::Guard::hold_id).
     pub fn hold_id(&self) -> String {
         self.to_string()
     }
 }
 
-/// The hold's name on the server: [`hold_id`](Holder::hold_id).
+/// The id of the hold on the server: [`hold_id`](Holder::hold_id).
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.client, self.hold)
@@ -275,7 +285,7 @@ fn rest_of(wait: Wait, waited: Duration) -> Wait {
     }
 }
 
-/// An answer that does not fit the question is an error, not a panic in somebody's service.
+/// An answer that does not fit the question is an error, not a panic in a user's service.
 pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(error) => error,

@@ -131,9 +131,9 @@ impl fmt::Display for LockName {
     }
 }
 
-/// How wake-up channels are spelled. As text, `default` or `redisson`.
+/// How wake-up channels are spelled. As text: `default` or `redisson`.
 ///
-/// Clients only wake each other when they use the same profile.
+/// Clients wake each other only if they use the same profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WireProfile {

@@ -87,10 +87,11 @@ fn next() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// An identity of your own for holding locks.
+/// An identity that you choose for holding locks.
 ///
-/// Without one, the Tokio task is the owner. All branches of `join!`, `select!` and `FuturesUnordered` run in one
-/// task, so they re-enter each other's locks; give each branch its own scope:
+/// Without one, the Tokio task is the owner. All branches of `join!`, `select!` and
+/// `FuturesUnordered` run in one task, so they re-enter each other's locks. Give each branch a
+/// scope of its own:
 ///
 /// ```
 /// # use redis_reentrant_lock::Owner;
@@ -100,26 +101,26 @@ fn next() -> u64 {
 /// # }
 /// ```
 ///
-/// The same goes for `join_all`, `buffer_unordered` and `for_each_concurrent`. Branches that re-enter share the fencing
-/// token too, so it does not keep them apart either.
+/// The same is true of `join_all`, `buffer_unordered` and `for_each_concurrent`. Branches that
+/// re-enter each other's locks share the fencing token too, so it does not keep them apart either.
 ///
-/// The other way round, several tasks that run in scopes of the same `Owner` share its holds.
+/// Conversely, several tasks that run in scopes of the same `Owner` share its holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// An owner that nobody else is. Copies are the same owner.
+    /// A new owner, different from all others. Copies of it are the same owner.
     #[expect(clippy::new_without_default, reason = "two defaults would differ")]
     pub fn new() -> Self {
         Self(next())
     }
 
-    /// Runs `future` as this owner. Scopes nest; the innermost counts. Works on any executor. Tasks that `future` spawns are
-    /// owners of their own: wrap what they run in a scope, too.
+    /// Runs `future` as this owner. Scopes nest; the innermost one counts. Works on any executor.
+    /// Tasks that `future` spawns are owners of their own: run them in a scope too.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the returned future drops `future`, nothing else.
+    /// Dropping the returned future drops `future` and has no other effect.
     pub fn scope<F: Future>(self, future: F) -> impl Future<Output = F::Output> {
         SCOPE.scope(self, future)
     }

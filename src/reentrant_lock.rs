@@ -11,12 +11,13 @@ use crate::owner::OwnerKey;
 
 /// A lock that its owner may take again while holding it.
 ///
-/// The owner is decided when a `lock()` future is first polled: the innermost [`Owner::scope`](crate::Owner::scope),
-/// else the Tokio task, else, in the root future of `block_on`, the thread. Branches of `join!` and `select!` share
-/// their task, so they **re-enter each other's locks**: give each its own [`Owner`](crate::Owner), or use a
+/// The owner is decided when a `lock()` future is first polled. It is the innermost
+/// [`Owner::scope`](crate::Owner::scope), otherwise the Tokio task, otherwise, in the root future
+/// of `block_on`, the thread. Branches of `join!` and `select!` share their task, so they
+/// **re-enter each other's locks**: give each its own [`Owner`](crate::Owner), or use a
 /// [`Mutex`](crate::Mutex).
 ///
-/// Cheap to clone and to make: handles of one client and name are the same lock.
+/// It is cheap to clone and to make: all handles of one client and name are the same lock.
 #[derive(Clone, Debug)]
 pub struct ReentrantLock(Lock);
 
@@ -30,21 +31,24 @@ impl ReentrantLock {
         self.0.name()
     }
 
-    /// Acquires the lock, waiting for as long as it takes, or adds a level if the calling owner holds it already. The
-    /// lease is watched: it is renewed until the guard is released.
+    /// Acquires the lock, waiting for as long as it takes, or adds a level if the calling owner
+    /// holds it already. The lease is watched: it is renewed until the guard is released.
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`; [`Error::NoOwner`]
-    /// outside Tokio without a scope; [`Error::KeyConflict`] if the key is in other use; [`Error::Lost`] while guards of
-    /// a lost hold of the same owner still exist; [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these
-    /// limits; what the server refuses ([`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`], [`Error::Refused`]);
-    /// [`Error::Closed`] after a shutdown.
+    /// * [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
+    /// * [`Error::NoOwner`] outside Tokio without a scope;
+    /// * [`Error::KeyConflict`] if the key is in other use;
+    /// * [`Error::Lost`] while guards of a lost hold of the same owner still exist;
+    /// * [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits;
+    /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
+    ///   [`Error::Unsupported`], [`Error::Refused`];
+    /// * [`Error::Closed`] after a shutdown.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future at any point leaves nothing behind: a grant under way is given back in the background. The
-    /// place in the queue is lost.
+    /// Dropping the future at any point leaves nothing behind: a grant on its way is given back in
+    /// the background. The place in the queue is lost.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
@@ -70,17 +74,17 @@ impl ReentrantLock {
         self.0.lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A server that says "not
-    /// now" is asked again, within the command timeout. A release of this client that is still on its way counts as held:
-    /// directly after `drop(guard)` this is usually `None`, so `unlock().await` before, or use
-    /// [`try_lock_for`](Self::try_lock_for).
+    /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A
+    /// server that answers "not now" is asked again, within the command timeout. A release of this
+    /// client that is still on its way counts as held: so directly after `drop(guard)` this is
+    /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
     ///
-    /// Take the guard out with `let Some(guard) = … else { … }` or `match`: `let _guard = lock.try_lock().await?` goes on
-    /// without the lock when somebody else has it.
+    /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
+    /// lock.try_lock().await?` goes on without the lock if another holder has it.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); `Unavailable` if there is no such answer within the command timeout.
+    /// As [`lock`](Self::lock); `Unavailable` if there is no answer within the command timeout.
     ///
     /// # Cancel safety
     ///
@@ -90,7 +94,7 @@ impl ReentrantLock {
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// match client.reentrant_lock("orders:42")?.try_lock().await? {
     ///     Some(guard) => guard.unlock().await,
-    ///     None => Ok(println!("somebody else is at it")),
+    ///     None => Ok(println!("somebody else has the lock")),
     /// }
     /// # }
     /// ```
@@ -98,10 +102,10 @@ impl ReentrantLock {
         self.0.try_lock(OwnerKey::current()?).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that somebody holds it (the
-    /// server may have been silent since), and what follows must not go on without the guard. Any length is allowed. Zero
-    /// is [`try_lock`](Self::try_lock): no wait for a holder, and up to the command timeout for an answer. A wait shorter
-    /// than a round trip to the server ends in `Unavailable`.
+    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that
+    /// somebody holds it (the server may have been silent since); then the work must not start. Any
+    /// length is allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
+    /// round trip to the server ends in `Unavailable`.
     ///
     /// # Errors
     ///
@@ -124,13 +128,14 @@ impl ReentrantLock {
         self.0.try_lock_for(OwnerKey::current()?, wait).await
     }
 
-    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None`, only with a limit on
-    /// the wait: the last answer within it was that somebody holds the lock, and what follows must not go on without the
-    /// guard.
+    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None` is
+    /// returned only with a limit on the wait: the last answer within it was that somebody holds
+    /// the lock; then the work must not start.
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); [`Error::InvalidOption`](crate::Error::InvalidOption) before anything is sent.
+    /// As [`lock`](Self::lock); [`Error::InvalidOption`](crate::Error::InvalidOption) before
+    /// anything is sent.
     ///
     /// # Cancel safety
     ///
@@ -151,12 +156,14 @@ impl ReentrantLock {
         self.0.lock_with(OwnerKey::current()?, options).await
     }
 
-    /// Whether anybody holds the lock, this client included. Asks the server; the answer may be outdated at once.
+    /// Whether anybody holds the lock, including this client. Asks the server; the answer may be
+    /// outdated at once.
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`, `Denied`, `Tls`, `Unsupported`
-    /// or `Refused` if the server refuses to answer, `Closed` after a shutdown.
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`,
+    /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
+    /// a shutdown.
     ///
     /// # Cancel safety
     ///
@@ -172,7 +179,7 @@ impl ReentrantLock {
         self.0.is_locked().await
     }
 
-    /// How long the lease of the present holder, whoever that is, lasts without another renewal. `None`: nobody holds
+    /// How long the lease of the current holder lasts without another renewal. `None`: nobody holds
     /// the lock. Asks the server.
     ///
     /// # Errors
@@ -193,7 +200,7 @@ impl ReentrantLock {
         self.0.remaining_lease().await
     }
 
-    /// Who holds the lock. `None`: nobody. Asks the server.
+    /// Who holds the lock. `None`: nobody does. Asks the server.
     ///
     /// # Errors
     ///
@@ -215,24 +222,28 @@ impl ReentrantLock {
         self.0.holder().await
     }
 
-    /// Takes the lock away from whoever holds it when the server executes this, of whatever client: not necessarily from
-    /// the one that [`holder`](Self::holder) named before, for which there is
-    /// [`force_unlock_from`](Self::force_unlock_from). True if somebody held it. For people who know
-    /// that the holder is beyond help: a live one of this crate is told and loses its hold, one of another kind
-    /// goes on believing.
+    /// Takes the lock away from its holder, whichever client that is at the moment when the server
+    /// executes this. Returns true if somebody held it. To take it from one particular holder only,
+    /// use [`force_unlock_from`](Self::force_unlock_from).
     ///
-    /// The next holder may be granted before the old one has heard of it: two may be at work for a moment, usually a round
-    /// trip, at most until the old one's next renewal is answered, and with a fixed lease, or without an answer, until that
-    /// lease ends. If this would do damage, check [fencing tokens](crate#the-fencing-token-at-work).
+    /// This is for operators who know that the holder cannot release the lock. A live holder of
+    /// this crate is told and loses its hold. A holder of another library is not told, and
+    /// continues to believe in it.
+    ///
+    /// The next holder may be granted before the old one has learned of it, so two may be at work
+    /// for a moment. Usually that is a round trip, and at most it lasts until the old holder's next
+    /// renewal is answered; with a fixed lease, or without an answer, until that lease ends. If
+    /// this would do damage, check [fencing tokens](crate#the-fencing-token-at-work).
     ///
     /// # Errors
     ///
-    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away all the same.
-    /// [`NotAnnounced`](crate::Error::NotAnnounced): the lock is free, but not everybody was told.
+    /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away
+    /// all the same. [`NotAnnounced`](crate::Error::NotAnnounced): the lock is free, but its
+    /// waiters or its holder were not told.
     ///
     /// # Cancel safety
     ///
-    /// Once polled the request goes on when the future is dropped.
+    /// Once the future was polled, the request goes on even if the future is dropped.
     ///
     /// ```no_run
     /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
@@ -246,10 +257,11 @@ impl ReentrantLock {
         self.0.force_unlock(None).await
     }
 
-    /// Takes the lock away from this holder, as [`holder`](Self::holder) named it, and from nobody else. False if it did not
-    /// have the lock any more. For an operator who has looked at who holds what, and does not want to hit the next one. A
-    /// thread of Redisson has the same name in all its holds: if it has released and taken the lock again since, that later
-    /// hold is taken away.
+    /// Takes the lock away from this holder, as [`holder`](Self::holder) returned it, and from no
+    /// other. Returns false if that holder did not have the lock any more. This is for operators
+    /// who have looked at the holder and do not want to hit the next one. A thread of Redisson has
+    /// the same id in all its holds: if it has released the lock and taken it again since, that
+    /// later hold is taken away.
     ///
     /// # Errors
     ///
@@ -257,7 +269,7 @@ impl ReentrantLock {
     ///
     /// # Cancel safety
     ///
-    /// Once polled the request goes on when the future is dropped.
+    /// Once the future was polled, the request goes on even if the future is dropped.
     ///
     /// ```no_run
     /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
@@ -271,7 +283,7 @@ impl ReentrantLock {
         self.0.force_unlock(Some(holder.hold_id())).await
     }
 
-    /// How many levels the calling owner holds; 0 when it does not hold the lock. What this process knows, no I/O.
+    /// How many levels the calling owner holds; 0 if it does not hold the lock. Asks no server.
     ///
     /// # Errors
     ///
@@ -280,7 +292,7 @@ impl ReentrantLock {
         Ok(self.0.hold_count(OwnerKey::current()?))
     }
 
-    /// Whether the calling owner holds the lock. What this process knows, no I/O.
+    /// Whether the calling owner holds the lock. Asks no server.
     ///
     /// # Errors
     ///

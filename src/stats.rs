@@ -5,8 +5,7 @@ use std::sync::atomic::Ordering;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
-        /// What a client has done so far and what it has right now; see
-        /// [`LockClient::stats`](crate::LockClient::stats).
+        /// Counters and gauges of a client; see [`LockClient::stats`](crate::LockClient::stats).
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Stats { $($(#[$doc])* pub $field: u64,)* }
@@ -44,9 +43,9 @@ stats! {
     losses,
     /// Releases of dropped guards that could not be confirmed before the lease ended.
     failed_drop_releases,
-    /// Grants that nobody took, given back.
+    /// Grants that no caller took, and that were given back.
     undone_grants,
-    /// Gauge: holds of this client, those that are being attempted or released included.
+    /// Gauge: holds of this client, including those that are being attempted or released.
     holds,
     /// Gauge: callers that wait for a lock.
     waiters,

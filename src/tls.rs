@@ -2,15 +2,16 @@
 
 use std::fmt;
 
-/// How `rediss://` connections are secured: which authorities to trust, and which certificate to show.
+/// How `rediss://` connections are secured: which authorities to trust, and which certificate to
+/// show.
 ///
-/// Without any setting the authorities of the operating system are trusted and no certificate is shown, as
-/// `rediss://` alone does. The server's certificate must always be valid now, signed by a trusted authority, and
-/// made out to the host name or IP address that the connection goes to (as a subject alternative name); there is
-/// no way to turn that off.
+/// Without any setting, the authorities of the operating system are trusted and no certificate is
+/// shown; that is what `rediss://` alone means. The server's certificate must always be valid now,
+/// signed by a trusted authority, and issued for the host name or IP address that the connection
+/// goes to (as a subject alternative name). These checks cannot be turned off.
 ///
-/// Needs the feature `rustls` or `native-tls`; with both, rustls is used. Everything is checked by `connect` and
-/// `connect_lazy`, before anything is sent.
+/// This needs the feature `rustls` or `native-tls`; with both, rustls is used. `connect` and
+/// `connect_lazy` check everything before anything is sent.
 ///
 /// ```no_run
 /// use redis_reentrant_lock::{LockClient, Tls};
@@ -19,12 +20,13 @@ use std::fmt;
 /// let tls = Tls::new()
 ///     .ca_pem(std::fs::read("ca.crt")?)
 ///     .client_cert_pem(std::fs::read("client.crt")?, std::fs::read("client.key")?);
-/// let client = LockClient::builder().url("rediss://locks:secret@redis.internal").tls(tls).connect().await?;
+/// let builder = LockClient::builder().url("rediss://locks:secret@redis.internal");
+/// let client = builder.tls(tls).connect().await?;
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Default)]
-#[must_use = "it does nothing before it is given to `LockClientBuilder::tls`"]
+#[must_use = "it does nothing before it is passed to `LockClientBuilder::tls`"]
 pub struct Tls {
     pub(crate) authorities: Vec<Vec<u8>>,
     pub(crate) client: Option<ClientCertificate>,
@@ -54,9 +56,10 @@ impl Tls {
         self
     }
 
-    /// Shows this certificate to a server that asks for one (`tls-auth-clients yes`, the default of Redis). In PEM: the
-    /// certificate itself first, then those between it and the authority, if there are any; and its private key, not
-    /// encrypted, in PKCS#8 (`BEGIN PRIVATE KEY`; rustls also takes PKCS#1 and SEC1).
+    /// Shows this certificate to a server that asks for one (`tls-auth-clients yes`, the default of
+    /// Redis). In PEM: first the certificate itself, then any certificates between it and the
+    /// authority; and its private key, not encrypted, in PKCS#8 (`BEGIN PRIVATE KEY`; rustls also
+    /// takes PKCS#1 and SEC1).
     pub fn client_cert_pem(mut self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Self {
         self.client = Some(ClientCertificate { chain: chain.into(), key: key.into() });
         self

@@ -27,12 +27,13 @@ use crate::backend::memory::hub::Next;
 
 /// A lock server inside this process, for tests without Redis.
 ///
-/// It runs the same Lua scripts as Redis does, in an embedded interpreter. Clones are handles of one server: give
-/// every client that shall contend a clone, and every test a server of its own. Time comes from [`tokio::time`],
-/// so under a paused clock leases run out when the clock is advanced, and no test has to wait.
+/// It runs the same Lua scripts as Redis does, in an embedded interpreter. Clones are handles of
+/// one server: give a clone to every client that is to contend, and give every test a server of its
+/// own. Time comes from [`tokio::time`], so under a paused clock leases run out when the clock is
+/// advanced, and no test has to wait.
 ///
-/// It also takes the parts that are hard to play with a real server: lost data, cut connections, lost replies. How to
-/// test with it: [`docs::testing`](crate::docs::testing).
+/// It also simulates what is hard to do with a real server: lost data, cut connections, lost
+/// replies. The page on [testing](crate::docs::testing) shows how.
 ///
 /// # Examples
 ///
@@ -59,38 +60,42 @@ impl InMemoryServer {
         Self::default()
     }
 
-    /// Whether something is stored under a lock's name: whether somebody holds it.
+    /// Whether a key of that name exists, which means that the lock is held.
     pub fn contains(&self, name: &str) -> bool {
         self.with(|hub| hub.contains(name))
     }
 
-    /// Removes a lock's key, as an operator's `DEL` would; whether it was there. Nobody is told: its holder
-    /// notices at the next renewal or `verify`, one with a fixed lease, which nobody renews, only at the latter.
+    /// Removes a lock's key, as an operator's `DEL` would, and returns whether it was there. No
+    /// client is told. The holder notices at its next renewal or `verify`; a holder with a fixed
+    /// lease, which is not renewed, only at `verify`.
     pub fn remove(&self, name: &str) -> bool {
         self.with(|hub| hub.remove(name))
     }
 
-    /// Removes all data and tells nobody, like `FLUSHALL`. Connections stay.
+    /// Removes all data and tells no client, like `FLUSHALL`. Connections stay.
     pub fn flush(&self) {
         self.with(Hub::flush);
     }
 
-    /// Restarts without persistence: all data is gone, clients find another run of the server.
+    /// Restarts without persistence: all data is gone, and clients see that the server was
+    /// restarted.
     pub fn restart(&self) {
         self.with(Hub::restart);
     }
 
-    /// Cuts every connection. Calls in flight end as unknown; clients are back at once if the server is reachable.
+    /// Cuts every connection. Calls on their way end as unknown. Clients reconnect at once if the
+    /// server is reachable.
     pub fn disconnect_all(&self) {
         self.with(|hub| hub.disconnect_all("the in-memory server cut the connection"));
     }
 
-    /// `false` cuts every connection and refuses new ones, `true` lets clients in again. Data stays, leases go on.
+    /// `false` cuts every connection and refuses new ones; `true` accepts clients again. Data
+    /// stays, and leases go on.
     pub fn set_reachable(&self, reachable: bool) {
         self.with(|hub| hub.set_reachable(reachable));
     }
 
-    /// `false` lets commands in and executes them, but loses every reply and message: calls end as unknown after
+    /// `false` executes commands, but loses every reply and message: calls end as unknown after
     /// their timeout. `true` ends that with new connections.
     pub fn set_answering(&self, answering: bool) {
         self.with(|hub| hub.set_answering(answering));

@@ -36,7 +36,7 @@ const MIN_TIMEOUT: Duration = Duration::from_millis(10);
 const MAX_COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
 const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Makes a [`LockClient`]; see each method for its default.
+/// Builds a [`LockClient`]. Each method states its default.
 ///
 /// ```no_run
 /// use redis_reentrant_lock::{Keeper, LockClient};
@@ -114,21 +114,23 @@ impl LockClientBuilder {
         self
     }
 
-    /// Which authorities a `rediss://` connection trusts and which certificate it shows. Default: the authorities of
-    /// the operating system, and no client certificate. With an address without TLS it is [`Error::InvalidOption`].
+    /// Which authorities a `rediss://` connection trusts, and which certificate it shows. Default:
+    /// the authorities of the operating system, and no client certificate. With an address without
+    /// TLS this is [`Error::InvalidOption`].
     pub fn tls(mut self, tls: Tls) -> Self {
         self.access.tls = Some(tls);
         self
     }
 
-    /// The same for connections to sentinels, where it is not the same. Default: what [`tls`](Self::tls) says.
+    /// The same for connections to sentinels, if they differ. Default: as [`tls`](Self::tls).
     pub fn sentinel_tls(mut self, tls: Tls) -> Self {
         self.access.sentinel_tls = Some(tls);
         self
     }
 
-    /// Logs in with what this provider says, at each new connection and before it runs out. The address must then have
-    /// no user and no password: both together are [`Error::InvalidOption`]. Sentinels do not get these credentials.
+    /// Logs in with the credentials of this provider, at each new connection and before they
+    /// expire. The address must then have no user and no password: both together are
+    /// [`Error::InvalidOption`]. Sentinels do not get these credentials.
     pub fn credentials(mut self, provider: CredentialProvider) -> Self {
         self.access.provider = Some(provider);
         self
@@ -178,44 +180,50 @@ impl LockClientBuilder {
         self
     }
 
-    /// How wake-up channels are spelled; the same for all clients that contend. Default: [`WireProfile::Default`].
+    /// How wake-up channels are spelled. It must be the same for all clients that contend. Default:
+    /// [`WireProfile::Default`].
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
         self
     }
 
-    /// Whether wake-ups are published sharded; the same for all clients that contend. Default: [`Sharding::Auto`].
+    /// Whether wake-ups use sharded pub/sub. It must be the same for all clients that contend.
+    /// Default: [`Sharding::Auto`].
     pub fn sharding(mut self, sharding: Sharding) -> Self {
         self.sharding = sharding;
         self
     }
 
-    /// Whether a release may grant to a waiter of this client in the same script, up to 16 times in a row and for 50 ms at
-    /// most; then it is the others' turn. Default: yes. Without it a crowd in one process gets a fraction of the grants, and
-    /// waiters of other processes wait less.
+    /// Whether a release may grant to a waiter of this client in the same script, at most 16 times
+    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Without it, many
+    /// tasks of one process get a fraction of the grants, and waiters of other processes wait less.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self
     }
 
-    /// A server inside this process instead of a URL, for tests. The keeper then runs on the current runtime, whatever
-    /// [`keeper`](Self::keeper) says, and follows its clock, a paused one too; outside a runtime connecting is
-    /// [`Error::InvalidOption`]. TLS and credentials mean nothing to it.
+    /// A server inside this process instead of a URL, for tests. The keeper then runs on the
+    /// current runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a
+    /// paused one. Connecting outside a runtime is [`Error::InvalidOption`]. TLS and credentials
+    /// have no effect.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
         self
     }
 
-    /// Connects: waits for a usable connection, within the connect timeout.
+    /// Connects, and waits for a usable connection within the connect timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`] before anything is sent; [`Error::Auth`], [`Error::Denied`],
-    /// [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] as soon as the server says so; [`Error::Unavailable`]
-    /// with what was tried and the last error when the time is over; [`Error::Closed`] if the runtime of a
-    /// [`Keeper::Current`] has ended or has no timers (`enable_all`; without I/O the end is `Unavailable`). Nothing of the
-    /// client is left then.
+    /// * [`Error::InvalidUrl`] and [`Error::InvalidOption`], before anything is sent;
+    /// * [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and
+    ///   [`Error::Refused`], as soon as the server says so;
+    /// * [`Error::Unavailable`] when the time is over, with what was tried and the last error;
+    /// * [`Error::Closed`] if the runtime of a [`Keeper::Current`] has ended or has no timers
+    ///   (`enable_all`). Without I/O it is `Unavailable`.
+    ///
+    /// After an error nothing of the client is left.
     ///
     /// # Cancel safety
     ///
@@ -243,9 +251,9 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], a [`Keeper::Current`] or an in-memory server outside a Tokio
-    /// runtime included;
-    /// [`Error::Unavailable`] if the system has no thread left for the keeper.
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], also for a [`Keeper::Current`] or an
+    /// in-memory server outside a Tokio runtime; [`Error::Unavailable`] if the system has no thread
+    /// left for the keeper.
     pub fn connect_lazy(self) -> Result<LockClient> {
         let config = self.config()?;
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
