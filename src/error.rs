@@ -75,7 +75,7 @@ pub enum Error {
         needed: Duration,
     },
     /// The key or its fence counter holds something that is not a reentrant lock. It was left untouched.
-    #[error("a key of lock \"{name}\" is in other use: {found}; it was left untouched")]
+    #[error("a key of lock \"{name}\" is used for something else: {found}; it was left untouched")]
     KeyConflict {
         /// The lock name.
         name: String,

@@ -35,7 +35,7 @@ impl Mutex {
     /// # Errors
     ///
     /// * [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
-    /// * [`Error::KeyConflict`] if the key is in other use;
+    /// * [`Error::KeyConflict`] if the key is used for something else;
     /// * [`Error::TooManyWaiters`] at that limit;
     /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
     ///   [`Error::Unsupported`], [`Error::Refused`];
@@ -154,7 +154,7 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`,
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else, `Auth`,
     /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
     /// a shutdown.
     ///

@@ -121,19 +121,20 @@ impl Flight<'_> {
         }
         match &denied {
             Some(denied) if denied.is_empty() => {
-                self.report.ok("permissions", "the server says that the user may do all that a lock needs");
+                self.report
+                    .ok("permissions", "the server says that the user may do everything that a lock needs");
             }
             Some(_) => return Ok(()),
             None => {}
         }
         let Some(beside) = self.name.beside(random()) else {
-            self.report.note("scripts", "not run: the name is too long to have another one beside it", None);
+            self.report.note("scripts", "not run: the name is too long to form another name from it", None);
             return Ok(());
         };
         if self.denied(&beside).await?.is_none_or(|denied| denied.is_empty()) {
             return self.rehearse(&beside).await;
         }
-        let found = format!("not run: the user may use this name, and none beside it such as {beside}");
+        let found = format!("not run: the user may use this name, but not the other name {beside}");
         self.report.note("scripts", found, None);
         Ok(())
     }
@@ -194,9 +195,9 @@ impl Flight<'_> {
                 }
                 Ok(probed) if hears && !probed.heard => {
                     let found = format!(
-                        "what {label} publishes does not arrive: waiters find out by themselves only, after up to 5 s"
+                        "what {label} publishes does not arrive: waiters only find out by themselves, after up to 5 s"
                     );
-                    self.report.warn("channels", found, "look for a proxy that carries no pub/sub");
+                    self.report.warn("channels", found, "look for a proxy that does not support pub/sub");
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -212,8 +213,7 @@ impl Flight<'_> {
             let _ = self.ask(self.release(beside, field, 0), None).await?;
         }
         if went_well {
-            self.report
-                .ok("scripts", "every one was run on a name beside this one, and what it did taken back");
+            self.report.ok("scripts", "every script was run on another name, and its effects were undone");
             if self.report.about("channels").next().is_none() {
                 self.report.ok("channels", "messages come through");
             }
@@ -295,7 +295,7 @@ impl Flight<'_> {
     fn went_wrong(&mut self, label: &str, beside: &LockName, body: &Body) {
         if let Body::Acquire(Acquired::Conflict(found)) = body {
             let found = format!("the lock would be refused: {}", conflict_words(found, beside));
-            return self.report.error("key", found, Some("remove what is there by hand".to_owned()));
+            return self.report.error("key", found, Some("remove the key by hand".to_owned()));
         }
         self.report.error("scripts", format!("{label} answered {body:?} on {beside}"), None);
     }
@@ -329,11 +329,11 @@ impl Flight<'_> {
                 match (state.conflict(), state) {
                     (Some(found), _) => self.report.error(
                         "key",
-                        format!("it is in other use: {found}"),
-                        Some("another name, or remove what is there by hand".to_owned()),
+                        format!("it is used for something else: {found}"),
+                        Some("use another name, or remove the key by hand".to_owned()),
                     ),
                     (None, KeyState::Absent) => self.report.ok("key", "free"),
-                    (None, _) => self.report.ok("key", "held now; it was only looked at"),
+                    (None, _) => self.report.ok("key", "held at present; it was only read"),
                 }
             }
             Err(error) => self.failed("key", "inspect", &error),
@@ -376,7 +376,7 @@ fn fix_of(error: &Error) -> String {
     let known = [
         ("OOM", "raise maxmemory, or remove what fills it"),
         ("NOREPLICAS", "bring the replicas back"),
-        ("MISCONF", "look at the server's disk and log"),
+        ("MISCONF", "check the server's disk and log"),
         ("READONLY", "connect to the primary, or through the sentinels"),
         ("CLUSTERDOWN", "bring back the nodes that have the missing slots"),
     ];

@@ -38,7 +38,7 @@ impl ReentrantLock {
     ///
     /// * [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
     /// * [`Error::NoOwner`] outside Tokio without a scope;
-    /// * [`Error::KeyConflict`] if the key is in other use;
+    /// * [`Error::KeyConflict`] if the key is used for something else;
     /// * [`Error::Lost`] while guards of a lost hold of the same owner still exist;
     /// * [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits;
     /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
@@ -161,7 +161,7 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is in other use, `Auth`,
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else, `Auth`,
     /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
     /// a shutdown.
     ///

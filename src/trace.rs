@@ -73,7 +73,7 @@ fn report_course(report: Report) {
             event!(name: "release", target: TARGET, parent: None, Level::DEBUG, ?name, hold, "released");
         }
         Report::ReleasedAgain { name, hold } => {
-            event!(name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, "the server forgot this release: repeated");
+            event!(name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, "the server lost this release: it is sent again");
         }
         Report::ReleaseFailed { name, hold, cause } => {
             event!(
@@ -82,7 +82,7 @@ fn report_course(report: Report) {
             );
         }
         Report::Suspect { name, hold, holds } => {
-            event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, holds, "no renewal confirmed for a while");
+            event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, holds, "no renewal was confirmed for half of the lease");
         }
         Report::Lost { name, hold, reason } => {
             event!(name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
@@ -97,7 +97,7 @@ fn report_surroundings(report: Report) {
         Report::WaitingOnSelf { name, hold } => {
             event!(
                 name: "wait", target: TARGET, parent: None, Level::WARN, ?name, hold,
-                "waiting for 10 s for a hold of this same client: does a task wait for one that it blocks?"
+                "waiting for 10 s for a hold of this same client: does a task wait for another task that it blocks?"
             );
         }
         Report::WaitingLong { name, holder, waited } => {
@@ -113,7 +113,7 @@ fn report_surroundings(report: Report) {
         Report::PublishRefused { name } => {
             event!(
                 name: "release", target: TARGET, parent: None, Level::WARN, ?name,
-                "freed, but Redis refused to publish it: waiters learn of it late"
+                "released, but Redis refused to publish the release: waiters find out late"
             );
         }
         Report::ClockJump => {

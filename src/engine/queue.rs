@@ -81,7 +81,7 @@ pub(crate) enum Cause {
 }
 
 /// What they met whose answers said "late", or came when the validity was over.
-pub(crate) const TOO_LATE: &str = "every answer came too late for the lease";
+pub(crate) const TOO_LATE: &str = "every answer came after the lease or max_hold had ended";
 
 /// Attempts that fail, one after the other: since when, and what the last one met.
 #[derive(Debug, Clone)]

@@ -234,7 +234,7 @@ impl Engine {
         if receivers.is_none() {
             self.report(Report::PublishRefused { name: lock.clone() });
             let channel = lock.channel(self.config.profile);
-            let message = format!("PUBLISH to {channel} was refused, so that nobody was told");
+            let message = format!("PUBLISH to {channel} was refused, so its waiters were not told");
             let error = Error::NotAnnounced { name: lock.to_string(), message: message.clone() };
             return self.end_release(id, Some((error, message)));
         }

@@ -2,15 +2,15 @@
 
 use std::fmt;
 
-/// How bad a finding is.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Severity {
     /// As it should be.
     Ok,
-    /// Good to know: what this server does not give.
+    /// Worth knowing: something that this server does not provide.
     Note,
-    /// Locks work, and can be lost by it.
+    /// Locks work, but this can lose them.
     Warning,
     /// Locks do not work.
     Error,
@@ -34,26 +34,26 @@ impl fmt::Display for Severity {
     }
 }
 
-/// One thing that a preflight looked at.
+/// The result of one check of a preflight.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// How bad it is.
+    /// How severe it is.
     pub severity: Severity,
     /// What it is about: `server`, `role`, `replication`, `persistence`, `memory`, `cluster`, `clock`, `permissions`,
     /// `scripts`, `channels` or `key`.
     pub topic: &'static str,
     /// What was found.
     pub found: String,
-    /// What to do about it, where something can be done.
+    /// What to do about it, if something can be done.
     pub fix: Option<String>,
 }
 
-/// What [`LockClient::preflight`](crate::LockClient::preflight) found. Shown as text, one finding a line, the worst
-/// first.
+/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it has one finding
+/// per line, the most severe ones first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use = "whatever is wrong with the server is in the report: ask `is_usable`"]
+#[must_use = "problems of the server are in the report: ask `is_usable`"]
 pub struct PreflightReport {
     /// The lock name.
     pub name: String,
@@ -66,7 +66,7 @@ impl PreflightReport {
         Self { name: name.to_owned(), findings: Vec::new() }
     }
 
-    /// That of the worst finding.
+    /// The severity of the most severe finding.
     pub fn severity(&self) -> Severity {
         self.findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok)
     }

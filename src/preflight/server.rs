@@ -31,7 +31,7 @@ pub(super) fn judge(report: &mut PreflightReport, info: &str, topology: Topology
     if is_in_memory(info) {
         return report.note(
             "server",
-            "in memory, within this process: for tests, nobody else can reach it",
+            "in memory, within this process: for tests; other processes cannot reach it",
             None,
         );
     }
@@ -65,19 +65,23 @@ fn role(report: &mut PreflightReport, info: &Info<'_>) {
 
 fn persistence(report: &mut PreflightReport, info: &Info<'_>) {
     if info.text("loading") == "1" {
-        report.warn("persistence", "it is loading its data and answers nothing else", "wait until it has");
+        report.warn(
+            "persistence",
+            "it is loading its data and does not answer commands",
+            "wait until it has finished",
+        );
     }
     if info.text("aof_enabled") != "1" {
         report.note(
             "persistence",
-            "no append-only file: held locks are lost with a crash or restart of the server, and their holders are told",
-            Some("appendonly yes, if two holders at once would do damage; and check fencing tokens"),
+            "no append-only file: a restart of the server loses the held locks",
+            Some("set appendonly yes if two holders at once would do damage, and check fencing tokens"),
         );
     } else if info.text("aof_last_write_status") == "err" {
         report.error(
             "persistence",
             "it cannot write its append-only file",
-            Some("look at its disk".to_owned()),
+            Some("check its disk".to_owned()),
         );
     } else {
         report.ok("persistence", "append-only file");
@@ -86,7 +90,7 @@ fn persistence(report: &mut PreflightReport, info: &Info<'_>) {
         report.warn(
             "persistence",
             "its last snapshot failed; with stop-writes-on-bgsave-error it refuses every grant (MISCONF)",
-            "look at its disk and its log",
+            "check its disk and its log",
         );
     }
 }
@@ -100,10 +104,10 @@ fn memory(report: &mut PreflightReport, info: &Info<'_>) {
     }
     let used = info.number("used_memory").unwrap_or(0);
     if limit > 0 && used > limit / 10 * 9 {
-        let found = format!("{used} of {limit} bytes are used; from the limit on nothing is granted (OOM)");
+        let found = format!("{used} of {limit} bytes are used; at the limit, nothing is granted (OOM)");
         return report.warn("memory", found, "raise maxmemory, or remove what fills it");
     }
-    report.ok("memory", format!("maxmemory-policy {}", if policy.is_empty() { "not told" } else { policy }));
+    report.ok("memory", format!("maxmemory-policy {}", if policy.is_empty() { "unknown" } else { policy }));
 }
 
 fn replication(report: &mut PreflightReport, info: &Info<'_>, topology: Topology) {
@@ -113,7 +117,7 @@ fn replication(report: &mut PreflightReport, info: &Info<'_>, topology: Topology
     match (replicas, good) {
         (_, Some(0)) => report.error(
             "replication",
-            "min-replicas-to-write is set and no replica is well: every grant is refused (NOREPLICAS)",
+            "min-replicas-to-write is set and no replica is in good state: every grant is refused (NOREPLICAS)",
             Some("bring the replicas back".to_owned()),
         ),
         (0, _) if topology == Topology::Single => {
@@ -121,15 +125,15 @@ fn replication(report: &mut PreflightReport, info: &Info<'_>, topology: Topology
         }
         (0, _) => report.warn(
             "replication",
-            "no replica is connected: nobody can take over",
+            "no replica is connected: none can be promoted",
             "bring the replicas back",
         ),
         (_, Some(good)) => report
-            .ok("replication", format!("{replicas} replicas, {good} well, min-replicas-to-write is set")),
+            .ok("replication", format!("{replicas} replicas, {good} in good state, min-replicas-to-write is set")),
         (_, None) => report.note(
             "replication",
             format!("{replicas} replicas; a failover can lose the last grants"),
-            Some("min-replicas-to-write 1 narrows it; fencing tokens close it"),
+            Some("min-replicas-to-write 1 makes that rarer; fencing tokens prevent its damage"),
         ),
     }
 }
@@ -141,7 +145,7 @@ fn cluster(report: &mut PreflightReport, info: &Info<'_>, topology: Topology) {
         }
         (true, _) => report.error(
             "cluster",
-            "it is a node of a cluster, and has some of the slots only",
+            "it is a node of a cluster, and serves only some of the slots",
             Some("connect with redis-cluster://".to_owned()),
         ),
         (false, _) => {}
@@ -169,7 +173,7 @@ pub(super) fn judge_clock(
         report.warn("clock", found, "a command timeout of at least ten times the round trip");
     } else if apart > Duration::from_secs(2) {
         let fix =
-            "let NTP keep both clocks: a replica whose clock is ahead frees locks early when it is promoted";
+            "let NTP set both clocks: a replica whose clock is ahead frees locks early when it is promoted";
         report.note("clock", found, Some(fix));
     } else {
         report.ok("clock", found);
@@ -236,7 +240,7 @@ mod tests {
                 Topology::Sentinel,
                 "replication",
                 S::Warning,
-                "take over",
+                "promoted",
             ),
             ("min_slaves_good_slaves:x", Topology::Sentinel, "replication", S::Note, "failover"),
             ("cluster_enabled:1", Topology::Single, "cluster", S::Error, "redis-cluster://"),

@@ -275,7 +275,7 @@ async fn a_key_in_other_use() {
         assert_eq!(before.len(), 1);
         for (what, error) in everything(&lock).await {
             assert!(matches!(error, Error::KeyConflict { .. }), "{commands:?} {what}: {error:?}");
-            says(&error, &[NAME, &format!("in other use: {words};"), "left untouched"]);
+            says(&error, &[NAME, &format!("used for something else: {words};"), "left untouched"]);
         }
         assert_eq!(look::dump(&mut world.connection), before, "{commands:?}");
     }

@@ -116,6 +116,10 @@ async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
         .await;
     client.shutdown(Duration::from_secs(5)).await.unwrap();
     let said = log.0.lock().unwrap();
-    assert!(said.text.contains("disconnected (pub/sub): no wake-ups through it until"), "{}", said.text);
+    assert!(
+        said.text.contains("disconnected (pub/sub): no wake-ups from this server until"),
+        "{}",
+        said.text
+    );
     assert_eq!(said.text.matches("(pub/sub)").count(), 2, "{}", said.text);
 }

@@ -217,7 +217,7 @@ async fn every_missing_permission_is_found_at_once() {
     let all = client_of("all", "orders:*", &[]).await;
     let report = look_at(&all, NAME).await;
     assert_eq!(report.severity(), Severity::Note, "{report}");
-    finding(&report, "scripts", Severity::Ok, "every one was run");
+    finding(&report, "scripts", Severity::Ok, "every script was run");
     finding(&report, "channels", Severity::Ok, "messages");
     let report = look_at(&all, "invoices:1").await;
     finding(&report, "permissions", Severity::Error, "the key invoices:1");
@@ -252,7 +252,7 @@ async fn the_in_memory_server_says_what_it_is() {
     let report = look_at(&client, NAME).await;
     assert!(report.is_usable());
     finding(&report, "server", Severity::Note, "in memory");
-    finding(&report, "scripts", Severity::Ok, "every one was run");
+    finding(&report, "scripts", Severity::Ok, "every script was run");
     tokio::time::advance(Duration::from_secs(3_600)).await;
     let report = look_at(&client, NAME).await;
     finding(&report, "clock", Severity::Ok, "that of this process; an answer takes");

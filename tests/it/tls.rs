@@ -115,9 +115,9 @@ async fn certificates_that_are_not_accepted() {
             "not signed by a trusted authority",
         ),
         ("expired", expired.builder(trusting()), "has expired"),
-        ("other names", elsewhere.builder(trusting()), "not made out to the host"),
-        ("a name, but no address", named.builder(trusting()), "not made out to the host"),
-        ("no client certificate", mutual.builder(trusting()), "wants a client certificate"),
+        ("other names", elsewhere.builder(trusting()), "not issued for the host"),
+        ("a name, but no address", named.builder(trusting()), "not issued for the host"),
+        ("no client certificate", mutual.builder(trusting()), "requires a client certificate"),
         (
             "a stranger's client certificate",
             mutual.builder(trusting().client_cert_pem(stranger.cert, stranger.key)),

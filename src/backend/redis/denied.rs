@@ -6,7 +6,7 @@ use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Script;
 
-const ADVICE: &str = "`required_acl` tells what is needed";
+const ADVICE: &str = "`required_acl` gives the permissions";
 
 /// Adds to a denial what it was about.
 pub(crate) fn name_permission<T>(call: &Call, outcome: Outcome<T>) -> Outcome<T> {

@@ -98,7 +98,7 @@ async fn connect(addresses: Vec<SocketAddr>) -> Result<TcpStream, WireError> {
 fn set_up(socket: TcpStream) -> Result<TcpStream, WireError> {
     // Of a port that nobody listens on the kernel may make our end, too: all that is sent comes back, and is no answer.
     if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
-        return Err(WireError::new(ErrorKind::Io, "nobody listens there"));
+        return Err(WireError::new(ErrorKind::Io, "no server listens there"));
     }
     let options = SockRef::from(&socket);
     let keepalive = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(3);
@@ -168,7 +168,7 @@ mod tests {
         let own = socket.local_addr().expect("an address");
         let socket = socket.connect(own).await.expect("its other end is itself");
         let error = set_up(socket).expect_err("no server");
-        assert_eq!((error.kind(), error.details()), (ErrorKind::Io, "nobody listens there"));
+        assert_eq!((error.kind(), error.details()), (ErrorKind::Io, "no server listens there"));
     }
 
     #[test]

@@ -102,8 +102,9 @@ fn check_mode(server: &str, encrypted: bool) -> Result<(), Failure> {
         return Ok(());
     }
     let scheme = if encrypted { "rediss-cluster://" } else { "redis-cluster://" };
-    let words =
-        format!("it is a node of a cluster, which may have some of the locks only; give it as {scheme}");
+    let words = format!(
+        "it is a node of a cluster, which may serve only some of the locks; use {scheme} in the address"
+    );
     Err(Failure::new(FailureKind::Unsupported, words))
 }
 
@@ -129,7 +130,7 @@ fn check_version(version: &str) -> Result<(), Failure> {
     }
     Err(Failure::new(
         FailureKind::Unsupported,
-        format!("it is version {version}; needed is Redis 6.2 or Valkey 7.2 and later"),
+        format!("version {version} is too old; Redis 6.2 or Valkey 7.2 is required"),
     ))
 }
 
@@ -169,7 +170,7 @@ mod tests {
         {
             assert!(check_mode(other, false).is_ok(), "{other}");
         }
-        for (encrypted, scheme) in [(false, "as redis-cluster://"), (true, "as rediss-cluster://")] {
+        for (encrypted, scheme) in [(false, "use redis-cluster://"), (true, "use rediss-cluster://")] {
             for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
                 let failure = check_mode(mode, encrypted).expect_err(scheme);
                 assert_eq!(failure.kind, FailureKind::Unsupported);

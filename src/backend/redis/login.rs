@@ -126,7 +126,7 @@ fn refused(words: &str) -> String {
 
 /// The connection goes on with the login that it has.
 fn report(cause: &str) {
-    link::report(cause, "not logged in anew");
+    link::report(cause, "not logged in again");
 }
 
 #[cfg(test)]

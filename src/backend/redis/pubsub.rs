@@ -81,7 +81,7 @@ impl Connects for PubSub {
                         let cause = format!("{}: {}", config.address(), broken.cause);
                         link::report(
                             &cause,
-                            "disconnected (pub/sub): no wake-ups through it until there is another connection",
+                            "disconnected (pub/sub): no wake-ups from this server until it is connected again",
                         );
                         self.reported.store(true, Ordering::Relaxed);
                         Lived::broken(broken.served)

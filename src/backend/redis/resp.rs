@@ -46,7 +46,7 @@ impl Outline {
             let rest = bytes.get(self.at..).unwrap_or_default();
             let Some(line) = end_of_line(&rest[..rest.len().min(LONGEST_LINE)]) else {
                 return if rest.len() > LONGEST_LINE {
-                    Err(not_understood("a line without an end"))
+                    Err(not_understood("a line has no end"))
                 } else {
                     Ok(None)
                 };
@@ -58,7 +58,7 @@ impl Outline {
                     if let Some(length) = number(&rest[1..line])? {
                         let text =
                             usize::try_from(length).ok().and_then(|length| length.checked_add(end + 2));
-                        end = text.ok_or_else(|| not_understood("a text of no size"))?;
+                        end = text.ok_or_else(|| not_understood("the length of a text is too large"))?;
                         if bytes.len() < end {
                             return Ok(None);
                         }
@@ -69,13 +69,13 @@ impl Outline {
                 // Attributes stand before what they belong to, which is the last of these elements.
                 b'|' => elements = number(&rest[1..line])?.unwrap_or(0).saturating_mul(2).saturating_add(1),
                 b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
-                _ => return Err(not_understood("not an answer")),
+                _ => return Err(not_understood("its first byte is not one of a reply")),
             }
             self.at = end;
             if elements > 0 {
                 self.open.push(elements);
                 if self.open.len() > DEEPEST {
-                    return Err(not_understood("lists within lists"));
+                    return Err(not_understood("its lists are nested too deeply"));
                 }
             } else if self.complete() {
                 return Ok(Some(self.at));
@@ -120,8 +120,8 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 fn number(digits: &[u8]) -> Result<Option<u64>, WireError> {
     match integer(digits) {
         Some(-1) => Ok(None),
-        Some(number) => u64::try_from(number).map(Some).map_err(|_| not_understood("a length below nothing")),
-        None => Err(not_understood("a length that is no number")),
+        Some(number) => u64::try_from(number).map(Some).map_err(|_| not_understood("a length is negative")),
+        None => Err(not_understood("a length is not a number")),
     }
 }
 
@@ -213,7 +213,7 @@ impl<'a> Reader<'a> {
         self.pass_end()?;
         match (line[0], self.protocol) {
             (b'+' | b'-' | b':' | b'$' | b'*', _) | (_, Protocol::Resp3) => Ok((line[0], &line[1..])),
-            _ => Err(not_understood("not an answer of this protocol")),
+            _ => Err(not_understood("its type does not exist in this protocol")),
         }
     }
 
@@ -226,18 +226,18 @@ impl<'a> Reader<'a> {
     fn pass_end(&mut self) -> Result<(), WireError> {
         match self.take(2)? {
             b"\r\n" => Ok(()),
-            _ => Err(not_understood("a text of another length")),
+            _ => Err(not_understood("a text has another length than announced")),
         }
     }
 
     fn value(&mut self, kind: u8, line: &'a [u8]) -> Result<Value, WireError> {
         Ok(match kind {
-            b':' => Value::Int(integer(line).ok_or_else(|| not_understood("an integer that is none"))?),
+            b':' => Value::Int(integer(line).ok_or_else(|| not_understood("an integer is not a number"))?),
             b'$' | b'!' => self.text(line)?.map_or(Value::Nil, |bytes| Value::Text(text(bytes))),
             // Three letters and a colon say what kind of text it is.
             b'=' => {
                 let said = self.text(line)?.unwrap_or_default();
-                let said = said.get(4..).ok_or_else(|| not_understood("a text of no kind"))?;
+                let said = said.get(4..).ok_or_else(|| not_understood("a verbatim text has no type"))?;
                 Value::Text(text(said))
             }
             b'*' | b'~' | b'>' => self.list(line, 1)?,
@@ -247,13 +247,13 @@ impl<'a> Reader<'a> {
             b'#' => match line {
                 b"t" => Value::Int(1),
                 b"f" => Value::Int(0),
-                _ => return Err(not_understood("neither true nor false")),
+                _ => return Err(not_understood("a boolean is neither true nor false")),
             },
             b'|' => {
                 self.pass_attributes(line)?;
                 return self.next();
             }
-            _ => return Err(not_understood("not an answer")),
+            _ => return Err(not_understood("its first byte is not one of a reply")),
         })
     }
 

@@ -108,10 +108,12 @@ pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     }
     let closed = CLOSED.iter().any(|sign| details.contains(sign));
     let hint = match (encrypted, error.kind()) {
-        (true, ErrorKind::Timeout) => "this port may not speak TLS: then use redis:// or its TLS port",
-        (true, _) if closed => "the server may want a client certificate: `Tls::client_cert_pem`",
+        (true, ErrorKind::Timeout) => {
+            "this port may not speak TLS; if so, use redis:// or the TLS port of the server"
+        }
+        (true, _) if closed => "the server may require a client certificate: `Tls::client_cert_pem`",
         (false, kind) if closed || kind == ErrorKind::Protocol => {
-            "this port may speak TLS: then use rediss://"
+            "this port may speak TLS; if so, use rediss://"
         }
         _ => return None,
     };
@@ -133,7 +135,7 @@ const TEXTS: &[(&[&str], &str)] = &[
     // Before "UnknownIssuer", because an alert says what *the server* thinks.
     (
         &["CertificateRequired", "certificate required", "AlertReceived(HandshakeFailure)"],
-        "the server wants a client certificate: give one with `Tls::client_cert_pem`",
+        "the server requires a client certificate: give one with `Tls::client_cert_pem`",
     ),
     (
         &[
@@ -155,11 +157,11 @@ const TEXTS: &[(&[&str], &str)] = &[
             "PeerIncompatible",
             "unsupported protocol",
         ],
-        "the server and we have no version of TLS in common; needed is TLS 1.2 or 1.3",
+        "server and client have no TLS version in common; it must be TLS 1.2 or 1.3",
     ),
     (
         &["NotValidForName", "hostname mismatch", "Hostname mismatch", "IP address mismatch"],
-        "the server's certificate is not made out to the host in the address; its subject alternative names must have it",
+        "the server's certificate is not issued for the host in the address; its subject alternative names must contain that host",
     ),
     (
         &["InvalidCertificate(Expired", "certificate has expired"],
@@ -184,7 +186,7 @@ const TEXTS: &[(&[&str], &str)] = &[
     (&["certificate verify failed"], "the server's certificate is not valid"),
     (
         &["InvalidMessage", "wrong version number", "packet length too long", "http request"],
-        "the server does not speak TLS on this port: use redis:// for it, or its TLS port",
+        "the server does not speak TLS on this port: use redis://, or the TLS port of the server",
     ),
 ];
 

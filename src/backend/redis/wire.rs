@@ -393,7 +393,7 @@ fn closed() -> WireError {
 
 fn unasked(reply: Reply) -> WireError {
     // A server that turns a client away says why before it is asked anything.
-    reply.err().unwrap_or_else(|| WireError::new(ErrorKind::Protocol, "a reply to no command"))
+    reply.err().unwrap_or_else(|| WireError::new(ErrorKind::Protocol, "a reply without a command"))
 }
 
 #[cfg(test)]
@@ -586,7 +586,9 @@ mod tests {
 
     #[tokio::test]
     async fn what_cannot_be_understood_is_the_end() {
-        for (bytes, words) in [("what is this\r\n\r\n", "not understood"), (":1\r\n:2\r\n", "no command")] {
+        for (bytes, words) in
+            [("what is this\r\n\r\n", "not understood"), (":1\r\n:2\r\n", "without a command")]
+        {
             let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
             echo(&mut wire, 1, "");
             server.write_all(bytes.as_bytes()).await.expect("room");

@@ -123,7 +123,10 @@ async fn ask_one(
 
 fn explain(failure: Failure) -> Failure {
     if failure.message.contains("cluster support disabled") {
-        return Failure::new(FailureKind::Unsupported, "it is not a node of a cluster; give it as redis://");
+        return Failure::new(
+            FailureKind::Unsupported,
+            "it is not a node of a cluster; use redis:// in the address",
+        );
     }
     failure
 }
