@@ -342,7 +342,7 @@ async fn a_cluster_taken_for_one_server_is_said() {
         let address = format!("redis://{}", cluster.address(node));
         let error = LockClient::connect(&address).await.expect_err("a node of a cluster");
         assert!(matches!(error, Error::Unsupported { .. }) && error.is_config(), "{error}");
-        assert!(error.to_string().contains("give it as redis-cluster://"), "{error}");
+        assert!(error.to_string().contains("use redis-cluster://"), "{error}");
 
         let client = LockClient::builder().url(&address).connect_lazy().expect("a good address");
         let mutex = client.mutex(name_on(&cluster, 0, "here")).expect("a good name");
