@@ -231,7 +231,7 @@ impl From<Error> for Failure {
             Error::InvalidUrl { .. } => "invalid_url",
             Error::NoOwner => "no_owner",
             Error::Unavailable { .. } => "unavailable",
-            Error::Lost { .. } => "lost",
+            Error::Lost { .. } | Error::GuardOfLostHold { .. } => "lost",
             Error::KeyConflict { .. } => "key_conflict",
             Error::HoldCountLimit { .. } => "hold_count_limit",
             Error::TooManyWaiters { .. } => "too_many_waiters",

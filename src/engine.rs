@@ -501,8 +501,12 @@ impl Engine {
         Duration::from_millis((20_u64 << failures.min(5)).min(500))
     }
 
-    fn live_hold_in_the_way(&self, name: &Name) -> Option<u64> {
-        name.holds().find(|id| self.state_of(*id).is_in_the_way())
+    /// The hold of this client that keeps its waiters from asking the server.
+    fn hold_in_the_way(&self, name: &Name) -> Option<&Hold> {
+        name.holds()
+            .filter_map(|id| self.holds.get(&id))
+            .find(|hold| hold.state.is_in_the_way())
+            .map(|hold| &**hold)
     }
 
     fn state_of(&self, hold: u64) -> State {

@@ -63,6 +63,16 @@ pub enum Error {
         /// Why it ended.
         reason: LossReason,
     },
+    /// An earlier hold of this owner was lost, and a guard of it still exists. The owner gets no
+    /// other hold of this lock before that guard is dropped, so that work under the lost hold does
+    /// not go on unnoticed. A retry that does not drop it returns the same error at once.
+    #[error("lock \"{name}\" was lost: {reason}; drop the guard of the lost hold first, then lock again")]
+    GuardOfLostHold {
+        /// The lock name.
+        name: String,
+        /// Why the earlier hold ended.
+        reason: LossReason,
+    },
     /// The hold is valid for less time than was asked for. A watched hold may be valid for longer
     /// after its next renewal.
     #[error("lock \"{name}\" is valid for {} more, but {needed:?} were asked for", shown(.remaining))]
@@ -167,9 +177,11 @@ impl Error {
         matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
     }
 
-    /// Whether the hold is gone.
+    /// Whether the hold is gone: [`Lost`](Self::Lost), or, if the call wanted a new hold, the one
+    /// before ([`GuardOfLostHold`](Self::GuardOfLostHold)). The owner can lock again as soon as the
+    /// guards of the lost hold are dropped.
     pub fn is_lost(&self) -> bool {
-        matches!(self, Self::Lost { .. })
+        matches!(self, Self::Lost { .. } | Self::GuardOfLostHold { .. })
     }
 
     /// Whether the call, the settings or the server must be changed first.
@@ -179,6 +191,7 @@ impl Error {
             Self::Unavailable { .. }
                 | Self::TooManyWaiters { .. }
                 | Self::Lost { .. }
+                | Self::GuardOfLostHold { .. }
                 | Self::EndsSoon { .. }
                 | Self::Closed { .. }
                 | Self::HoldCountLimit { .. }
@@ -261,7 +274,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (17, 11));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (18, 11));
     }
 
     #[test]

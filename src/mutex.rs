@@ -71,6 +71,8 @@ impl Mutex {
     /// server that answers "not now" is asked again, within the command timeout. A release of this
     /// client that is still on its way counts as held: so directly after `drop(guard)` this is
     /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
+    /// While the server is known to give no answers, such a release does not count, and the call
+    /// ends in `Unavailable`.
     ///
     /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
     /// lock.try_lock().await?` goes on without the lock if another holder has it.

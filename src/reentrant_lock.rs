@@ -39,11 +39,35 @@ impl ReentrantLock {
     /// * [`Error::Unavailable`] if the server has given no answer for the client's `outage_limit`;
     /// * [`Error::NoOwner`] outside Tokio without a scope;
     /// * [`Error::KeyConflict`] if the key is used for something else;
-    /// * [`Error::Lost`] while guards of a lost hold of the same owner still exist;
+    /// * [`Error::GuardOfLostHold`], at once, while guards of a lost hold of the same owner still
+    ///   exist;
     /// * [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits;
     /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
     ///   [`Error::Unsupported`], [`Error::Refused`];
     /// * [`Error::Closed`] after a shutdown.
+    ///
+    /// # After a loss
+    ///
+    /// When a hold was lost, drop its guard before you lock again. `guard = lock.lock().await?`
+    /// does not do that: the old guard lives until the new one exists, so every such call returns
+    /// [`Error::GuardOfLostHold`], in a loop thousands of times a second.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::ReentrantLock) -> redis_reentrant_lock::Result<()> {
+    /// let mut guard = lock.lock().await?;
+    /// loop {
+    ///     # async fn step() {}
+    ///     match guard.run(step()).await {
+    ///         Ok(()) => {}
+    ///         Err(error) if error.is_lost() => {
+    ///             drop(guard);
+    ///             guard = lock.lock().await?;
+    ///         }
+    ///         Err(error) => return Err(error),
+    ///     }
+    /// }
+    /// # }
+    /// ```
     ///
     /// # Cancel safety
     ///
@@ -61,7 +85,7 @@ impl ReentrantLock {
     /// [`Error::Unavailable`]: crate::Error::Unavailable
     /// [`Error::NoOwner`]: crate::Error::NoOwner
     /// [`Error::KeyConflict`]: crate::Error::KeyConflict
-    /// [`Error::Lost`]: crate::Error::Lost
+    /// [`Error::GuardOfLostHold`]: crate::Error::GuardOfLostHold
     /// [`Error::TooManyWaiters`]: crate::Error::TooManyWaiters
     /// [`Error::HoldCountLimit`]: crate::Error::HoldCountLimit
     /// [`Error::Auth`]: crate::Error::Auth
@@ -78,6 +102,8 @@ impl ReentrantLock {
     /// server that answers "not now" is asked again, within the command timeout. A release of this
     /// client that is still on its way counts as held: so directly after `drop(guard)` this is
     /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
+    /// While the server is known to give no answers, such a release does not count, and the call
+    /// ends in `Unavailable`.
     ///
     /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
     /// lock.try_lock().await?` goes on without the lock if another holder has it.

@@ -188,7 +188,7 @@ impl Log {
 fn word(error: &Error) -> &'static str {
     match error {
         Error::Unavailable { .. } => "unavailable",
-        Error::Lost { .. } => "lost",
+        Error::Lost { .. } | Error::GuardOfLostHold { .. } => "lost",
         Error::Denied { .. } => "denied",
         Error::Auth { .. } => "auth",
         Error::KeyConflict { .. } => "key_conflict",

@@ -63,7 +63,7 @@ impl Engine {
     fn drive(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let Some(request) = name.contender() else { return self.settle(key) };
-        if let Some(hold) = self.live_hold_in_the_way(name) {
+        if let Some(hold) = self.hold_in_the_way(name).map(|hold| hold.id) {
             self.timers.clear(TimerKey::Try(key));
             return self.watch_self_wait(key, hold, request);
         }
@@ -394,7 +394,8 @@ impl Engine {
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
-        contest.answered_at = self.now;
+        // What the server said before is over. The hold is an answer for as long as it is there.
+        (contest.refused_at, contest.presumed_at) = (Moment::ZERO, self.now);
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
@@ -421,7 +422,7 @@ impl Engine {
         let Some(name) = self.names.get_mut(&key) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
-        contest.answered_at = self.now;
+        contest.refused_at = self.now;
         contest.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
         self.deny_try_locks(key);
         let Some(contender) = self.names.get(&key).and_then(|name| name.contender()) else { return };
@@ -535,6 +536,16 @@ impl Engine {
                 Error::Lost { name: hold.lock.to_string(), reason }
             }
             None => Error::closed(),
+        }
+    }
+
+    /// The same for who wanted a further level of it: as long as there are guards, its owner gets
+    /// no other hold.
+    pub(super) fn reentry_lost_error(&self, id: u64) -> Error {
+        let guarded = self.holds.get(&id).is_some_and(|hold| !hold.levels.is_empty());
+        match self.lost_error(id) {
+            Error::Lost { name, reason } if guarded => Error::GuardOfLostHold { name, reason },
+            error => error,
         }
     }
 

@@ -540,14 +540,14 @@ impl Engine {
 
     /// Answers what a lost hold had still to do.
     fn end_pending(&mut self, id: u64, todo: impl IntoIterator<Item = Todo>, verifying: Vec<RequestId>) {
-        let error = self.lost_error(id);
+        let (error, of_reentry) = (self.lost_error(id), self.reentry_lost_error(id));
         let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.sending.as_ref()) {
             Some(Sending::Reenter { request, abandoned: false }) => Some(Todo::Reenter(*request)),
             _ => None,
         };
         for todo in todo.into_iter().chain(on_the_wire) {
             match todo {
-                Todo::Reenter(request) => self.end_wait(request, Answer::Failed(error.clone())),
+                Todo::Reenter(request) => self.end_wait(request, Answer::Failed(of_reentry.clone())),
                 Todo::LowerCount(unlock) => {
                     self.answer_all(unlock.map(|unlock| unlock.request), |_| Answer::Failed(error.clone()));
                 }

@@ -227,9 +227,18 @@ impl Engine {
         }
     }
 
+    /// As long as a release is not confirmed, nothing is sent for those who wait behind it: what it
+    /// has met is what they wait for.
+    fn release_in_the_way_of(&self, waiter: &Waiter) -> Option<String> {
+        let name = self.names.get(&waiter.name).filter(|_| waiter.place == Place::Queued)?;
+        let words = self.release_trouble(name)?;
+        Some(format!("this client's release of the lock is not confirmed: {words}"))
+    }
+
     /// The error of a wait that is over, in the words of what it met last.
     pub(super) fn wait_failed(&self, waiter: &Waiter) -> Error {
         let own = self.trouble_of(waiter).map(|trouble| trouble.words.clone());
+        let own = own.or_else(|| self.release_in_the_way_of(waiter));
         let server = self.server_of_waiter(waiter).unwrap_or(ServerId::ONLY);
         let cause = own.unwrap_or_else(|| self.servers.last_trouble(server));
         Error::Unavailable { waited: self.now.since(waiter.since), cause }

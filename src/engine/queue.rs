@@ -140,8 +140,12 @@ pub(crate) struct Contest {
     unseen: Unseen,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
-    /// When an answer last said so, be it the server's or a hold of this client.
-    pub(crate) answered_at: Moment,
+    /// When the server last said so, unless this client has had the lock since.
+    pub(crate) refused_at: Moment,
+    /// When the lock was last taken for held without asking the server: a hold of this client was
+    /// in the way, or others had been told just before. That is no answer while the server gives
+    /// none.
+    pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
     /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
     pub(crate) trouble: Option<Box<Trouble>>,
@@ -212,7 +216,8 @@ impl Contest {
             turns: Turns::default(),
             unseen: Unseen::default(),
             known_held: false,
-            answered_at: Moment::ZERO,
+            refused_at: Moment::ZERO,
+            presumed_at: Moment::ZERO,
             failures: 0,
             trouble: None,
             long_wait_told: false,
@@ -224,6 +229,16 @@ impl Contest {
         let goes_on = self.turns.left > 0;
         let until = |length| if goes_on { now.plus(length) } else { Moment::ZERO };
         (self.others_turn, self.usual_turn) = (until(turn.whole), until(turn.usual));
+    }
+
+    /// Whether the server has said since then that the lock is held.
+    pub(crate) fn was_refused_since(&self, since: Moment) -> bool {
+        self.refused_at >= since
+    }
+
+    /// Whether the lock has been taken for held since then without asking the server.
+    pub(crate) fn was_presumed_since(&self, since: Moment) -> bool {
+        self.presumed_at >= since
     }
 
     /// Until here what is known of others matters to who comes next.

@@ -3,6 +3,7 @@
 
 mod allocations;
 mod alone;
+mod answers;
 mod corners;
 mod details;
 mod drops;

@@ -10,8 +10,10 @@ use crate::engine::event::Wait;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::Contest;
+use crate::engine::queue::Name;
 use crate::engine::queue::Place;
 use crate::engine::queue::Waiter;
+use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::owner::OwnerKey;
@@ -39,9 +41,8 @@ impl Engine {
             }
             Some(id) if matches!(self.state_of(id), State::Lost(_)) => self.join_hold(id, request, waiter),
             _ => {
-                let waits = !waiter.once;
                 self.enqueue(key, request, waiter);
-                if waits {
+                if self.waiters.get(&request).is_some() {
                     self.release_wanted(key);
                 }
             }
@@ -86,9 +87,9 @@ impl Engine {
     /// Becomes a further level of a hold of the same owner.
     pub(super) fn join_hold(&mut self, id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if let State::Lost(reason) = hold.state {
-            let name = hold.lock.to_string();
-            return self.fail(request, Error::Lost { name, reason });
+        if matches!(hold.state, State::Lost(_)) {
+            let error = self.reentry_lost_error(id);
+            return self.fail(request, error);
         }
         if hold.count_wanted() >= self.config.max_hold_count as usize {
             let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
@@ -102,9 +103,14 @@ impl Engine {
 
     fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.names.get(&key) else { return };
-        let blocked = self.live_hold_in_the_way(name).is_some();
+        let in_the_way = self.hold_in_the_way(name).map(|hold| hold.state.is_live());
+        let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
+        // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
+        // not give.
+        let well = !self.is_in_trouble(name);
         let known_held = name.contest().known_held && name.has_waiters();
-        if waiter.once && (blocked || known_held || name.has_owner(waiter.owner)) {
+        let own_is_waiting = name.has_owner(waiter.owner);
+        if waiter.once && (live || well && (blocked || known_held || own_is_waiting)) {
             return self.answer(request, Answer::NotGranted);
         }
         if name.len() >= self.config.max_waiters {
@@ -114,9 +120,9 @@ impl Engine {
         if let Some(name) = self.names.get_mut(&key) {
             let behind_others = name.has_waiters();
             let contest = name.contest_mut();
-            if blocked || (contest.known_held && behind_others) {
-                contest.answered_at = self.now;
-            } else if !behind_others {
+            if live || (well && known_held) {
+                contest.presumed_at = self.now;
+            } else if !blocked && !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
                 contest.trouble = None;
                 contest.known_held = false;
@@ -144,7 +150,8 @@ impl Engine {
     /// that the lock was held.
     pub(super) fn shorten_turn_for_new(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
-        let Contest { others_turn, answered_at, .. } = *name.contest();
+        let Contest { others_turn, refused_at, presumed_at, .. } = *name.contest();
+        let answered_at = refused_at.max(presumed_at);
         if others_turn == Moment::ZERO {
             // Most messages begin no turn, and the queue may be long.
             return;
@@ -202,20 +209,42 @@ impl Engine {
             return self.on_verification_over(request);
         }
         let Some(waiter) = self.waiters.get(&request) else { return };
-        let since = waiter.since;
-        let answer = match (waiter.place, self.names.get(&waiter.name)) {
-            (Place::Queued, Some(name)) => {
-                let blocked = self.live_hold_in_the_way(name).is_some();
-                let answered_at = name.contest().answered_at;
-                if blocked || answered_at >= since && answered_at > Moment::ZERO {
-                    Answer::NotGranted
-                } else {
-                    Answer::Failed(self.wait_failed(waiter))
-                }
-            }
-            _ => Answer::Failed(self.wait_failed(waiter)),
+        let answer = if self.was_answered(waiter) {
+            Answer::NotGranted
+        } else {
+            Answer::Failed(self.wait_failed(waiter))
         };
         self.end_wait(request, answer);
+    }
+
+    /// Whether a wait that is over has had an answer: the server said within it that the lock is
+    /// held, or a hold of this client was in the way. The latter counts for as long as that hold is
+    /// valid, and afterwards only if the server is well: else nobody may hold the lock, and nobody
+    /// was asked.
+    fn was_answered(&self, waiter: &Waiter) -> bool {
+        let Some(name) = self.names.get(&waiter.name).filter(|_| waiter.place == Place::Queued) else {
+            return false;
+        };
+        let presumed = || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
+        match self.hold_in_the_way(name) {
+            Some(hold) if hold.state.is_live() => true,
+            Some(_) => presumed(),
+            None => name.contest().was_refused_since(waiter.since) || presumed(),
+        }
+    }
+
+    /// Whether the server is known to be away, or to answer nothing of what was sent for this name.
+    fn is_in_trouble(&self, name: &Name) -> bool {
+        let well = |server: &Server| server.is_up() && server.outage_since().is_none();
+        let attempts_fail = name.has_waiters() && name.contest().trouble.is_some();
+        !self.servers.of(&name.lock).is_some_and(well)
+            || attempts_fail
+            || self.release_trouble(name).is_some()
+    }
+
+    /// What the release in the way has met.
+    pub(super) fn release_trouble(&self, name: &Name) -> Option<&str> {
+        self.hold_in_the_way(name)?.release().last_failure.as_deref()
     }
 
     /// Takes a waiter out and answers it.
@@ -308,7 +337,7 @@ impl Engine {
     pub(super) fn on_self_wait(&mut self, key: u64) {
         let Some(name) = self.names.get(&key) else { return };
         let Some(contender) = name.contender() else { return };
-        let Some(id) = self.live_hold_in_the_way(name) else { return };
+        let Some(id) = self.hold_in_the_way(name).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
         let since = self.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };

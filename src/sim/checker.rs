@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::OpId;
+use crate::backend::Outcome;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
 use crate::engine::event::Acquire;
@@ -177,6 +178,12 @@ pub(super) struct Checker {
     wishes: BTreeMap<(usize, RequestId), Wish>,
     /// When an answer last said that somebody has a name.
     held_said: BTreeMap<(usize, String), Moment>,
+    /// When the server last said so of another client's hold, and this one has not had it since.
+    refused: BTreeMap<(usize, String), Moment>,
+    /// Whether a client has had no answer since something failed.
+    troubled: Vec<bool>,
+    /// The same of what is being told to a client now: it looks at its timers first.
+    fails: bool,
     /// A server's clock was set, so that keys live longer or shorter than meant.
     pub(super) jumped: bool,
     pub(super) clock_went_back: bool,
@@ -197,6 +204,7 @@ impl Checker {
         Self {
             crashed: vec![false; ids.len()],
             plan: plan.clone(),
+            troubled: vec![false; ids.len()],
             ids,
             holds: BTreeMap::new(),
             live: BTreeSet::new(),
@@ -207,6 +215,8 @@ impl Checker {
             must_end: Vec::new(),
             wishes: BTreeMap::new(),
             held_said: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            fails: false,
             jumped: false,
             clock_went_back: false,
             fence_was_lost: false,
@@ -301,10 +311,16 @@ impl Checker {
     }
 
     pub(super) fn before(&mut self, now: Moment, client: usize, event: &Event) {
+        self.troubled[client] |= std::mem::take(&mut self.fails);
         match event {
             Event::Release { level, .. } => self.end_level(now, client, *level),
             Event::Cancel { request } | Event::Withdrawn { request } => self.end_level(now, client, *request),
-            Event::Replied { op, outcome, .. } => self.on_replied(now, client, *op, outcome),
+            Event::Replied { op, outcome, .. } => {
+                self.fails = matches!(outcome, Outcome::Unknown(_));
+                self.troubled[client] &= !matches!(outcome, Outcome::Done(_));
+                self.on_replied(now, client, *op, outcome);
+            }
+            Event::Down { .. } => self.fails = true,
             Event::Shutdown { .. } => {
                 for hold in self.holds_of(client) {
                     // Lost is also what was over before anybody looked.
@@ -356,7 +372,8 @@ impl Checker {
         }
     }
 
-    /// P11: somebody, or something, said that the lock is held.
+    /// P11: somebody, or something, said that the lock is held; and not only this client itself of
+    /// what it has given up, while the server gives no answer.
     fn on_not_granted(
         &self,
         now: Moment,
@@ -374,7 +391,19 @@ impl Checker {
         if others.any(|(_, other)| other.lock == ask.lock && other.owner == ask.owner) {
             return Ok(());
         }
-        let said = self.held_said.get(&(client, lock.to_string())).copied();
+        let key = (client, lock.to_string());
+        let said = self.held_said.get(&key).copied();
+        let refused = self.refused.get(&key).copied() >= wish.map(|wish| wish.since).or(Some(now));
+        // Of several servers it is not known here which of them gave the last answer.
+        if self.plan.primaries.is_none()
+            && self.troubled[client]
+            && !refused
+            && !self.has_live(now, client, lock.as_str())
+        {
+            return Err(format!(
+                "P11: client {client} {request:?} is told None of {lock} by nobody but itself"
+            ));
+        }
         if self.keeps_others_away(now, client, lock.as_str())
             || said >= wish.map(|wish| wish.since).or(Some(now))
         {
@@ -405,6 +434,7 @@ impl Checker {
             (
                 Error::HoldCountLimit { .. }
                 | Error::Lost { .. }
+                | Error::GuardOfLostHold { .. }
                 // The hold has already lasted longer.
                 | Error::InvalidOption { option: "max_hold", .. },
                 _,

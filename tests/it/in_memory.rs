@@ -263,7 +263,9 @@ async fn a_forced_unlock_is_noticed_by_the_holder() {
     assert_eq!(guard.loss(), Some(LossReason::ForceUnlocked));
     assert!(guard.ensure(Duration::ZERO).unwrap_err().is_lost());
     let error = lock.lock().await.unwrap_err();
+    assert!(matches!(error, Error::GuardOfLostHold { reason: LossReason::ForceUnlocked, .. }), "{error:?}");
     assert!(error.is_lost(), "an owner with guards of a lost hold must notice: {error}");
+    assert!(error.to_string().contains("drop the guard of the lost hold first"), "{error}");
     assert!(guard.unlock().await.unwrap_err().is_lost());
     lock.lock().await.unwrap().unlock().await.unwrap();
     assert!(!other.force_unlock().await.unwrap());

@@ -30,7 +30,13 @@ mod servers;
 
 use std::fs;
 use std::time::Duration;
+use std::time::Instant;
 use std::time::SystemTime;
+
+use futures::future::join_all;
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use tokio::time::timeout;
 
 use self::place::Place;
 use self::scene::BOUND;
@@ -104,6 +110,59 @@ async fn a_cluster_failover_loses_the_last_writes() {
     copied.unlock().await.expect("held");
     place.is_free_on(replica, &name);
     assert!(client.shutdown(BOUND).await.expect("in time").is_clean());
+}
+
+/// How a guard ends while the server is away.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Dropped,
+    UnlockedInVain,
+}
+
+/// Nobody has the lock, and the server that would know is away: nobody is told that somebody else
+/// has it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_given_up_while_the_server_is_away_is_nobodys() {
+    let cases = [true, false]
+        .into_iter()
+        .flat_map(|frozen| [End::Dropped, End::UnlockedInVain].map(|end| (frozen, end)));
+    join_all(cases.map(|(frozen, end)| given_up(frozen, end))).await;
+}
+
+async fn given_up(frozen: bool, end: End) {
+    let case = format!("frozen: {frozen}, {end:?}");
+    let wait = Duration::from_secs(2);
+    let mut server = RedisServer::start();
+    let limits = LockClient::builder().command_timeout(wait / 4).outage_limit(wait / 2);
+    let client = limits.url(&server.url()).connect().await.expect("connected");
+    let lock = client.mutex("orders:42").expect("a good name");
+    let guard = lock.lock().await.expect("free");
+    if frozen {
+        server.freeze()
+    } else {
+        server.stop()
+    }
+    match end {
+        End::Dropped => drop(guard),
+        End::UnlockedInVain => {
+            let error = guard.unlock().await.expect_err("nobody confirmed it");
+            assert!(matches!(error, Error::Unavailable { .. }), "{case}: {error}");
+        }
+    }
+    let before = Instant::now();
+    let error = lock.try_lock_for(wait).await.expect_err("nobody was asked");
+    assert!(matches!(error, Error::Unavailable { .. }), "{case}: {error}");
+    assert!(before.elapsed() >= wait, "{case}: {:?}", before.elapsed());
+    let error = lock.try_lock().await.expect_err("nobody was asked");
+    assert!(matches!(error, Error::Unavailable { .. }), "{case}: {error}");
+    if frozen {
+        server.thaw()
+    } else {
+        server.restart()
+    }
+    let guard = timeout(BOUND, lock.lock()).await.expect("in time").expect("the server is there again");
+    guard.unlock().await.expect("held");
+    assert!(client.shutdown(BOUND).await.expect("in time").is_clean(), "{case}");
 }
 
 /// A server moves, and its name with it: in a namespace where the names are ours.

@@ -13,6 +13,7 @@ use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Renewed;
 
 use super::Hand;
+use super::LEASE;
 use super::freed;
 use super::grant;
 use super::watched;
@@ -30,14 +31,41 @@ fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
         Answer::Failed(Error::Lost { reason: LossReason::TakenOver, .. })
     ));
     assert_eq!(cell.loss(), Some(LossReason::TakenOver));
-    let again = hand.ask(1, Wait::Forever);
-    assert!(matches!(hand.answer(again), Answer::Failed(Error::Lost { .. })));
+    for wait in [Wait::Forever, Wait::For(Duration::from_secs(5)), Wait::Once] {
+        let again = hand.ask(1, wait);
+        let Answer::Failed(error) = hand.answer(again) else { panic!("{wait:?}") };
+        assert!(matches!(error, Error::GuardOfLostHold { reason: LossReason::TakenOver, .. }), "{error:?}");
+        assert!(error.to_string().contains("drop the guard of the lost hold first"), "{error}");
+        assert!(error.is_lost() && !error.is_config() && !error.is_transient());
+    }
     let release = hand.release(&cell, level);
     assert!(matches!(hand.answer(release), Answer::Failed(Error::Lost { .. })));
     hand.nothing_sent();
     assert!(hand.directory.is_empty(), "nothing of it stays");
     hand.ask(1, Wait::Forever);
     hand.take("acquire");
+}
+
+/// Also to who wanted a further level when it was lost, on the wire or in line; without a guard
+/// there is none to drop.
+#[test]
+fn who_waits_for_a_further_level_of_a_lost_hold_hears_what_to_drop() {
+    for guarded in [true, false] {
+        let mut hand = Hand::new();
+        let (level, cell) = hand.hold(1);
+        let inner = [hand.ask(1, Wait::Forever), hand.ask(1, Wait::Forever)];
+        hand.take("acquire");
+        if !guarded {
+            hand.event(Event::Release { hold: cell.id, level, request: None });
+        }
+        hand.pass(2 * LEASE);
+        for request in inner {
+            let answer = hand.answer(request);
+            let Answer::Failed(error) = answer else { panic!("{answer:?}") };
+            assert!(error.is_lost(), "{error:?}");
+            assert_eq!(matches!(error, Error::GuardOfLostHold { .. }), guarded, "{error:?}");
+        }
+    }
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Checker {
                 ));
             }
         }
+        self.troubled[index] |= std::mem::take(&mut self.fails);
         self.dead.retain(|_, until| now < *until);
         let dead = self.dead.range((index, 0)..=(index, u64::MAX)).count();
         // What a clock that was set, or another server's, means for them is not known here.
@@ -274,6 +275,12 @@ impl Checker {
     pub(super) fn keeps_others_away(&self, now: Moment, client: usize, name: &str) -> bool {
         let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
         own.any(|hold| hold.is_for(name) && hold.is_in_the_way(now, 2 * self.plan.command_timeout + BACK_OFF))
+    }
+
+    /// A hold of the client is valid.
+    pub(super) fn has_live(&self, now: Moment, client: usize, name: &str) -> bool {
+        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+        own.any(|hold| hold.is_for(name) && hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
     }
 
     /// P11: a wait ends when its time is over.

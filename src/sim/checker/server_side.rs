@@ -107,11 +107,15 @@ impl Checker {
                 Acquired::Granted { .. } => {
                     self.allow(field, at, *lease);
                     self.note_held(client, name.as_str(), now);
+                    self.refused.remove(&(client, name.to_string()));
                     if let Some(hold) = self.hold_of(field) {
                         hold.answered_granted = true;
                     }
                 }
-                Acquired::Held { .. } => self.note_held(client, name.as_str(), now),
+                Acquired::Held { .. } => {
+                    self.note_held(client, name.as_str(), now);
+                    self.refused.insert((client, name.to_string()), now);
+                }
                 Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if *count > 1 => self.end(field),
                 _ => {}
             },
@@ -119,6 +123,7 @@ impl Checker {
                 if matches!(handed, HandedOff::Granted { .. }) {
                     self.allow(to, at, *lease);
                     self.note_held(client, name.as_str(), now);
+                    self.refused.remove(&(client, name.to_string()));
                     if let Some(hold) = self.hold_of(to) {
                         hold.answered_granted = true;
                     }
