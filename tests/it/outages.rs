@@ -30,12 +30,12 @@ mod servers;
 
 use std::fs;
 use std::time::Duration;
-use std::time::Instant;
 use std::time::SystemTime;
 
 use futures::future::join_all;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
+use tokio::time::Instant;
 use tokio::time::timeout;
 
 use self::place::Place;
