@@ -1,7 +1,8 @@
-//! The scenes of `cargo xtask demo` without a server: several clients in one process, on the in-memory backend.
+//! The scenes of `cargo xtask demo` without a server: several clients in one process, on the
+//! in-memory backend.
 //!
-//! A crash is a client whose runtime is frozen for good. Every line is marked `[in-memory]`; every claim is checked,
-//! and the process exits with 1 if one does not hold.
+//! Every line is marked `[in-memory]`; every claim is checked, and the process exits with 1 if one
+//! does not hold.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -16,7 +17,6 @@ use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
-use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 type Outcome = Result<(), Box<dyn Error + Send + Sync>>;
@@ -32,7 +32,8 @@ async fn main() -> ExitCode {
         stage.scene("one task locks twice: the hold count", nested(&stage)).await,
         stage.scene("waiters sleep until a release wakes them", wake_up(&stage)).await,
         stage.scene("the watchdog keeps a short lease alive", watchdog(&stage)).await,
-        stage.scene("the holder is frozen for good: somebody else takes over", take_over(&stage)).await,
+        stage.scene("the holder is killed: somebody else takes over", take_over(&stage)).await,
+        stage.scene("the holder is frozen and goes on: it knows that it is late", freeze(&stage)).await,
         stage.scene("a force-unlock is noticed by the holder", force_unlock(&stage)).await,
         stage.scene("two branches of a join!, kept apart by scopes", scopes(&stage)).await,
     ];
@@ -191,49 +192,44 @@ async fn watchdog(stage: &Stage) -> Outcome {
 
 async fn take_over(stage: &Stage) -> Outcome {
     let lease = Duration::from_millis(500);
-    let b = stage.client(lease).await?;
-    let old = frozen_holder(stage, "payments", lease).await?;
-    let frozen = Instant::now();
-    stage.say("A", &format!("granted payments: fencing token {old}; frozen for good"));
+    let (a, b) = (stage.client(lease).await?, stage.client(lease).await?);
+    let guard = a.reentrant_lock("payments")?.lock().await?;
+    stage.granted("A", &guard);
+    stage.server.client(&a).kill();
+    let killed = Instant::now();
+    stage.say("A", "killed: nothing of it is released or renewed any more");
     let lock = b.reentrant_lock("payments")?;
-    stage.show(&lock).await?;
-    let new = tokio::time::timeout(PATIENCE, lock.lock()).await??;
-    stage.granted("B", &new);
-    let waited = frozen.elapsed();
+    let left = stage.show(&lock).await?;
+    stage.check(left == 1, "its key is still there")?;
+    let taken = tokio::time::timeout(PATIENCE, lock.lock()).await??;
+    stage.granted("B", &taken);
+    let waited = killed.elapsed();
     stage.check(
         waited < 4 * lease,
         &format!("taken over {} ms later, with a lease of 500 ms", waited.as_millis()),
     )?;
-    let token = new.fencing_token();
-    stage.check(token > old, &format!("the new fencing token is larger: {token} > {old}"))?;
-    new.unlock().await?;
+    taken.unlock().await?;
     end(b).await
 }
 
-/// A client on a runtime of its own that stops forever once the lock is granted; gives its fencing token.
-async fn frozen_holder(
-    stage: &Stage,
-    name: &'static str,
-    lease: Duration,
-) -> Result<u64, Box<dyn Error + Send + Sync>> {
-    let server = stage.server.clone();
-    let (sender, granted) = oneshot::channel();
-    std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let Ok(runtime) = runtime else { return };
-        runtime.block_on(async move {
-            let connecting = LockClient::builder().in_memory(&server).lease(lease).connect();
-            let Ok(client) = connecting.await else { return };
-            let Ok(lock) = client.reentrant_lock(name) else { return };
-            let Ok(guard) = lock.lock().await else { return };
-            let _ = sender.send(guard.fencing_token());
-            // Blocks the only worker, so neither the watchdog nor anything else of this client runs again.
-            loop {
-                std::thread::park();
-            }
-        });
-    });
-    Ok(tokio::time::timeout(PATIENCE, granted).await??)
+async fn freeze(stage: &Stage) -> Outcome {
+    let lease = Duration::from_millis(500);
+    let (a, b) = (stage.client(lease).await?, stage.client(lease).await?);
+    let stale = a.reentrant_lock("invoices")?.lock().await?;
+    stage.granted("A", &stale);
+    stage.server.client(&a).set_frozen(true);
+    stage.say("A", "frozen, as by SIGSTOP");
+    let taken = tokio::time::timeout(PATIENCE, b.reentrant_lock("invoices")?.lock()).await??;
+    stage.granted("B", &taken);
+    stage.server.client(&a).set_frozen(false);
+    let reason = tokio::time::timeout(PATIENCE, stale.lost()).await?;
+    stage.say("A", &format!("goes on, and LOST invoices: {}", reason.as_str()));
+    let (old, new) = (stale.fencing_token(), taken.fencing_token());
+    stage.check(new > old, &format!("the fencing token of B is larger: {new} > {old}"))?;
+    stage.check(taken.is_held(), "B still holds it")?;
+    taken.unlock().await?;
+    end(a).await?;
+    end(b).await
 }
 
 async fn force_unlock(stage: &Stage) -> Outcome {

@@ -1,6 +1,8 @@
 //! The client: what connects, and makes locks.
 
 mod builder;
+#[cfg(feature = "in-memory")]
+mod in_memory;
 
 pub use builder::LockClientBuilder;
 

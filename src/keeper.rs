@@ -22,6 +22,7 @@ pub(crate) mod tests;
 mod watch;
 
 pub(crate) use shared::Shared;
+pub(crate) use start::Home;
 pub(crate) use start::MakeBackend;
 pub(crate) use start::Setup;
 pub(crate) use start::start;

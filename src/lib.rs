@@ -361,6 +361,8 @@ struct Readme;
 pub use acl::OptionalPermission;
 pub use acl::RequiredAcl;
 #[cfg(feature = "in-memory")]
+pub use backend::memory::InMemoryClient;
+#[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
 pub use client::LockClient;
 pub use client::LockClientBuilder;

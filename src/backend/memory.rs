@@ -1,29 +1,35 @@
-//! The same Lua in an embedded interpreter: a server inside the process, and the backend that reaches it.
+//! The same Lua in an embedded interpreter: a server inside the process, and the backend that
+//! reaches it.
+//!
+//! | file       | what is there                                                              |
+//! |------------|----------------------------------------------------------------------------|
+//! | `client`   | what a test does to one client                                             |
+//! | `backend`  | a client's side of its connections, for the keeper                         |
+//! | `process`  | the keeper of a client, which can be frozen and killed                     |
+//! | `hub`      | the server: its clock, and its clients                                     |
+//! | `link`     | the connections of one client, and what is on its way to it                |
+//! | `keyspace` | the interpreter                                                            |
+//! | `store`    | the keys, and Redis's commands on them, a file for each type of value      |
 
+mod backend;
+mod client;
 mod hub;
 pub(crate) mod keyspace;
+mod link;
+mod process;
 pub(crate) mod store;
 
+pub(crate) use backend::MemoryBackend;
+pub use client::InMemoryClient;
+pub(crate) use process::Process;
+
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::task::Context;
-use std::task::Poll;
 use std::task::Waker;
-use std::time::Duration;
 
-use tokio::time::Instant;
-use tokio::time::Sleep;
-
-use crate::backend::Backend;
-use crate::backend::BackendEvent;
-use crate::backend::Call;
-use crate::backend::OpId;
-use crate::backend::ServerId;
 use crate::backend::memory::hub::Hub;
-use crate::backend::memory::hub::Next;
 
 /// A lock server inside this process, for tests without Redis.
 ///
@@ -33,7 +39,18 @@ use crate::backend::memory::hub::Next;
 /// advanced, and no test has to wait.
 ///
 /// It also simulates what is hard to do with a real server: lost data, cut connections, lost
-/// replies. The page on [testing](crate::docs::testing) shows how.
+/// replies, and, for [one client](Self::client) alone, a killed or frozen process and a network
+/// that is slow or cut off. The page on [testing](crate::docs::testing) shows how.
+///
+/// # Time
+///
+/// A client that is connected inside a Tokio runtime runs there, and follows the clock of that
+/// runtime. With a paused clock, let all clients of a server live on one runtime, and ask guards
+/// and deadlines about time there: other threads do not see that a clock is paused. The server goes
+/// by the clock of the client that has been connected for longest.
+///
+/// A client that is connected outside Tokio, on whatever executor, runs on a thread of its own.
+/// Time cannot be paused there.
 ///
 /// # Examples
 ///
@@ -101,6 +118,18 @@ impl InMemoryServer {
         self.with(|hub| hub.set_answering(answering));
     }
 
+    /// A client that is about to connect, by the id of its `LockClient`: its number here, and its
+    /// process.
+    pub(crate) fn register(&self, id: &str) -> (u64, Arc<Process>) {
+        self.with(|hub| hub.register(id))
+    }
+
+    /// What can be done to the client with that id; `None` if it is not a client of this server.
+    pub(crate) fn client_with_id(&self, id: &str) -> Option<InMemoryClient> {
+        let number = self.with(|hub| hub.number_of(id))?;
+        Some(InMemoryClient::new(self, number))
+    }
+
     /// Tasks that the act has given something to do are woken after the lock is free again.
     fn with<R>(&self, act: impl FnOnce(&mut Hub) -> R) -> R {
         let (result, wakers) = {
@@ -110,74 +139,6 @@ impl InMemoryServer {
         };
         wakers.into_iter().for_each(Waker::wake);
         result
-    }
-}
-
-/// One client's connection to an [`InMemoryServer`].
-pub(crate) struct MemoryBackend {
-    server: InMemoryServer,
-    client: u64,
-    /// For calls whose replies are lost.
-    timer: Option<Pin<Box<Sleep>>>,
-}
-
-impl MemoryBackend {
-    pub(crate) fn new(server: &InMemoryServer) -> Self {
-        let client = server.with(Hub::connect);
-        Self { server: server.clone(), client, timer: None }
-    }
-
-    /// Whether the timer has run out; it is armed for `at` first.
-    fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
-        let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
-        if timer.deadline() != at {
-            timer.as_mut().reset(at);
-        }
-        timer.as_mut().poll(cx).is_ready()
-    }
-}
-
-impl fmt::Debug for MemoryBackend {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MemoryBackend").field("client", &self.client).finish_non_exhaustive()
-    }
-}
-
-impl Drop for MemoryBackend {
-    fn drop(&mut self) {
-        self.server.with(|hub| hub.disconnect(self.client));
-    }
-}
-
-impl Backend for MemoryBackend {
-    fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
-        self.server.with(|hub| hub.submit(self.client, op, &call, timeout));
-    }
-
-    fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
-        self.server.with(|hub| hub.subscribe(self.client, channel, sharded, generation));
-    }
-
-    fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool) {
-        self.server.with(|hub| hub.unsubscribe(self.client, &channel, sharded));
-    }
-
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        loop {
-            match self.server.with(|hub| hub.next(self.client, cx.waker())) {
-                Next::Event(event) => return Poll::Ready(event),
-                Next::At(instant) if self.poll_timer(instant, cx) => self.timer = None,
-                Next::At(_) | Next::Nothing => return Poll::Pending,
-            }
-        }
-    }
-
-    fn reconnect(&mut self, _server: ServerId) {
-        self.server.with(|hub| hub.reconnect(self.client));
-    }
-
-    fn close(&mut self) {
-        self.server.with(|hub| hub.close(self.client));
     }
 }
 

@@ -203,9 +203,9 @@ impl LockClientBuilder {
     }
 
     /// A server inside this process instead of a URL, for tests. The keeper then runs on the
-    /// current runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a
-    /// paused one. Connecting outside a runtime is [`Error::InvalidOption`]. TLS and credentials
-    /// have no effect.
+    /// current Tokio runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a
+    /// paused one. Outside Tokio, on whatever executor, it runs on a thread of its own, in real
+    /// time. TLS and credentials have no effect.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
@@ -251,17 +251,16 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], also for a [`Keeper::Current`] or an
-    /// in-memory server outside a Tokio runtime; [`Error::Unavailable`] if the system has no thread
-    /// left for the keeper.
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], also for a [`Keeper::Current`] outside a
+    /// Tokio runtime; [`Error::Unavailable`] if the system has no thread left for the keeper.
     pub fn connect_lazy(self) -> Result<LockClient> {
         let config = self.config()?;
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
-        let place = server.place(self.keeper, &self.access, self.sharding)?;
+        let place = server.place(self.keeper, &self.access, &config)?;
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
-        let shared = keeper::start(place.keeper, setup)?;
+        let shared = keeper::start(place.home, setup)?;
         Ok(LockClient { shared, topology: place.topology, other_database: place.other_database })
     }
 
@@ -298,7 +297,7 @@ fn within(option: &'static str, given: Duration, max: Duration, allowed: &str) -
 
 /// Where a keeper runs, by which clock, and with what.
 struct Place {
-    keeper: Keeper,
+    home: keeper::Home,
     clock: Clock,
     address: String,
     topology: Topology,
@@ -307,18 +306,13 @@ struct Place {
 }
 
 impl Server {
-    fn place(self, keeper: Keeper, access: &Access, sharding: Sharding) -> Result<Place> {
+    fn place(self, keeper: Keeper, access: &Access, config: &Config) -> Result<Place> {
         match self {
-            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, sharding),
+            Self::Url(url) => {
+                Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, config.sharding)
+            }
             #[cfg(feature = "in-memory")]
-            Self::Memory(server) => Ok(Place {
-                keeper: Keeper::Current,
-                clock: Clock::Tokio(tokio::time::Instant::now()),
-                address: "in-memory".to_owned(),
-                topology: Topology::Single,
-                other_database: false,
-                backend: Box::new(move || Box::new(MemoryBackend::new(&server)) as Box<dyn Backend>),
-            }),
+            Self::Memory(server) => Ok(Place::in_memory(server, &config.client_id)),
         }
     }
 }
@@ -329,7 +323,24 @@ impl Place {
         let (topology, other_database) = (config.kind(), config.has_other_database());
         let config = config.preload(ALL).run_together(several());
         let backend = Box::new(move || redis::backend(config, sharding));
-        Ok(Self { keeper, clock: Clock::Boot, address, topology, other_database, backend })
+        Ok(Self { home: keeper.into(), clock: Clock::Boot, address, topology, other_database, backend })
+    }
+
+    /// On the runtime around it, by its clock; without one on a thread, in real time.
+    #[cfg(feature = "in-memory")]
+    fn in_memory(server: InMemoryServer, client_id: &str) -> Self {
+        let (client, process) = server.register(client_id);
+        Self {
+            home: process.into(),
+            clock: match tokio::runtime::Handle::try_current() {
+                Ok(_) => Clock::Tokio(tokio::time::Instant::now()),
+                Err(_) => Clock::Boot,
+            },
+            address: "in-memory".to_owned(),
+            topology: Topology::Single,
+            other_database: false,
+            backend: Box::new(move || Box::new(MemoryBackend::new(&server, client)) as Box<dyn Backend>),
+        }
     }
 }
 
@@ -386,15 +397,6 @@ mod tests {
         let current = LockClient::builder().url("redis://127.0.0.1:1").keeper(Keeper::Current);
         let error = current.connect_lazy().unwrap_err();
         assert!(error.to_string().contains("Keeper::Current outside a Tokio runtime"), "{error}");
-    }
-
-    /// Which cannot be mended by another keeper: it has only this one.
-    #[cfg(feature = "in-memory")]
-    #[test]
-    fn outside_a_runtime_the_server_in_memory_is_named() {
-        let error = LockClient::builder().in_memory(&InMemoryServer::new()).connect_lazy().unwrap_err();
-        let text = error.to_string();
-        assert!(text.contains("in_memory outside a Tokio runtime") && !text.contains("Keeper"), "{text}");
     }
 
     #[test]

@@ -6,12 +6,16 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use tokio::runtime::Builder;
 use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
 
 use crate::backend::Backend;
+#[cfg(feature = "in-memory")]
+use crate::backend::memory::Process;
 use crate::cell::Directory;
 use crate::clock::Clock;
 use crate::config::Config;
@@ -54,8 +58,47 @@ impl fmt::Debug for Setup {
     }
 }
 
+/// Where a keeper runs.
+#[derive(Debug)]
+pub(crate) enum Home {
+    /// As the user chose.
+    Chosen(Keeper),
+    /// In a process that a test can freeze and kill: on the runtime around it, or, where there is
+    /// none, on a thread.
+    #[cfg(feature = "in-memory")]
+    Process(Arc<Process>),
+}
+
+impl From<Keeper> for Home {
+    fn from(keeper: Keeper) -> Self {
+        Self::Chosen(keeper)
+    }
+}
+
+#[cfg(feature = "in-memory")]
+impl From<Arc<Process>> for Home {
+    fn from(process: Arc<Process>) -> Self {
+        Self::Process(process)
+    }
+}
+
+impl Home {
+    /// What the keeper has to know of it: whether callers run on the same threads.
+    fn keeper(&self) -> Keeper {
+        match self {
+            Self::Chosen(keeper) => *keeper,
+            #[cfg(feature = "in-memory")]
+            Self::Process(_) if Handle::try_current().is_ok() => Keeper::Current,
+            #[cfg(feature = "in-memory")]
+            Self::Process(_) => Keeper::Thread,
+        }
+    }
+}
+
 /// Starts a keeper. It runs until it is shut down or its last handle is dropped.
-pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> {
+pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, Error> {
+    let home = home.into();
+    let keeper = home.keeper();
     let (mailbox, messages) = mailbox();
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
@@ -64,42 +107,51 @@ pub(crate) fn start(keeper: Keeper, setup: Setup) -> Result<Arc<Shared>, Error> 
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
     let make = move || Task::new(setup, messages, holds, numbers, unreleased, to_wake, keeper);
-    let (thread, at_once) = match keeper {
-        Keeper::Thread => {
+    let (thread, at_once) = match home {
+        Home::Chosen(Keeper::Thread) => {
             let (thread, at_once) = on_a_thread(make)?;
             (Some(thread), Some(at_once))
         }
-        Keeper::Current => (None, on_this_runtime(make, clock)?),
+        Home::Chosen(Keeper::Current) => (None, Some(on_this_runtime(make)?)),
+        #[cfg(feature = "in-memory")]
+        Home::Process(process) => (in_process(make, process)?, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
     Ok(Arc::new(shared.with(at_once, rest)))
 }
 
-fn on_this_runtime(
-    make: impl FnOnce() -> Task + Send + 'static,
-    clock: Clock,
-) -> Result<Option<AtOnce>, Error> {
-    let in_memory = !matches!(clock, Clock::Boot);
-    let runtime = Handle::try_current().map_err(|_| no_runtime(in_memory))?;
-    if in_memory {
-        // In memory nothing is gained, and the order in which tasks run stays the one that tests are used to.
-        runtime.spawn(async move { make().run().await.deliver() });
-        return Ok(None);
-    }
+fn on_this_runtime(make: impl FnOnce() -> Task + Send + 'static) -> Result<AtOnce, Error> {
+    let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
+        option: "keeper",
+        given: "Keeper::Current outside a Tokio runtime".to_owned(),
+        allowed: "Keeper::Thread there".to_owned(),
+    })?;
     let seat = Arc::new(Seat::new(false));
     let seated = Seated(Arc::clone(&seat)).run(make);
     runtime.spawn(async move { seated.await.into_iter().for_each(Farewell::deliver) });
-    Ok(Some(Box::new(move |message| poll_at_once(&seat, message))))
+    Ok(Box::new(move |message| poll_at_once(&seat, message)))
 }
 
-fn no_runtime(in_memory: bool) -> Error {
-    let (option, given, allowed) = if in_memory {
-        // Its keeper runs nowhere else, whatever the keeper that was asked for.
-        ("in_memory", "outside a Tokio runtime", "connected to inside one, which drives it")
-    } else {
-        ("keeper", "Keeper::Current outside a Tokio runtime", "Keeper::Thread there")
+/// The thread, if it needed one. Callers always use the mailbox: in memory nothing is gained if they
+/// poll the keeper themselves, and the order in which tasks run stays the one that tests are used
+/// to.
+#[cfg(feature = "in-memory")]
+fn in_process(
+    make: impl FnOnce() -> Task + Send + 'static,
+    process: Arc<Process>,
+) -> Result<Option<ThreadId>, Error> {
+    let keeper = async move {
+        let mut task = make();
+        poll_fn(|cx| task.poll(cx)).await;
+        task.end().await.deliver();
     };
-    Error::InvalidOption { option, given: given.to_owned(), allowed: allowed.to_owned() }
+    let keeper = async move { process.run(keeper).await };
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(keeper);
+        return Ok(None);
+    }
+    let thread = spawn_with_runtime(move |runtime| runtime.block_on(keeper))?;
+    Ok(Some(thread))
 }
 
 /// The future of a task that callers may poll, too.
@@ -138,35 +190,37 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
     }));
 }
 
-fn on_a_thread(
-    make: impl FnOnce() -> Task + Send + 'static,
-) -> Result<(std::thread::ThreadId, AtOnce), Error> {
-    let (started, result) = mpsc::sync_channel(1);
+fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
     let seat = Arc::new(Seat::new(true));
     let seated = Seated(Arc::clone(&seat));
-    let body = move || {
-        let runtime = match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
-            Ok(runtime) => runtime,
-            Err(error) => {
-                let _ = started.send(Err(error));
-                return;
-            }
-        };
-        let _ = started.send(Ok(()));
+    let thread = spawn_with_runtime(move |runtime| {
         // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
         // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
         // a look-up of a name or a credential provider's, goes when it is done.
         runtime.shutdown_timeout(BLOCKED);
         farewell.deliver();
+    })?;
+    let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
+    Ok((thread, at_once))
+}
+
+/// A thread that is there for a keeper alone, with a runtime.
+fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
+    let (started, result) = mpsc::sync_channel(1);
+    let body = move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
+        Ok(runtime) => {
+            let _ = started.send(Ok(()));
+            body(runtime);
+        }
+        Err(error) => {
+            let _ = started.send(Err(error));
+        }
     };
     let thread =
         std::thread::Builder::new().name("redis-lock-keeper".to_owned()).spawn(body).map_err(cannot_start)?;
     match result.recv() {
-        Ok(Ok(())) => {
-            let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
-            Ok((thread.thread().id(), at_once))
-        }
+        Ok(Ok(())) => Ok(thread.thread().id()),
         Ok(Err(error)) => Err(cannot_start(error)),
         Err(_) => Err(cannot_start("its thread ended at once")),
     }

@@ -258,11 +258,6 @@ impl Task {
         self.runtime.clone()
     }
 
-    pub(super) async fn run(mut self) -> Farewell {
-        poll_fn(|cx| self.poll(cx)).await;
-        self.end().await
-    }
-
     /// What is left to do after the last poll.
     pub(super) async fn end(mut self) -> Farewell {
         self.last_words = None;

@@ -484,3 +484,332 @@ fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
         taken.unlock().await.unwrap();
     });
 }
+
+/// Two clients of one server, and the lock that both want.
+async fn rivals(server: &InMemoryServer) -> [(LockClient, redis_reentrant_lock::Mutex); 2] {
+    let (a, b) = (client(server).await, client(server).await);
+    let mutex = |client: &LockClient| client.mutex("orders:42").unwrap();
+    let (ours, theirs) = (mutex(&a), mutex(&b));
+    [(a, ours), (b, theirs)]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_client_releases_nothing_and_renews_nothing() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (b, theirs)] = rivals(&server).await;
+    let guard = ours.lock().await.unwrap();
+    let fixed = LockOptions::new().lease(Duration::from_secs(60));
+    let other = a.mutex("others").unwrap().lock_with(fixed).await.unwrap().unwrap();
+    tokio::time::sleep(LEASE * 4).await;
+    server.client(&a).kill();
+    // At once, without anything that runs in between.
+    for guard in [&guard, &other] {
+        assert!(!guard.is_held() && guard.valid_until().is_past());
+        assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
+    }
+    let killed = tokio::time::Instant::now();
+    drop(other);
+    assert!(guard.unlock().await.unwrap_err().is_lost());
+    assert!(theirs.try_lock().await.unwrap().is_none(), "somebody released it");
+    let taken = theirs.lock().await.unwrap();
+    assert!(killed.elapsed() > LEASE / 2 && killed.elapsed() <= LEASE + Duration::from_millis(200));
+    assert!(server.contains("others"));
+    taken.unlock().await.unwrap();
+    assert!(b.shutdown(LEASE).await.unwrap().is_clean());
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_uses_a_killed_client_is_told_that_it_is_closed() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    let held = theirs.lock().await.unwrap();
+    let mine = a.mutex("mine").unwrap().lock().await.unwrap();
+    let waiting = ours.clone();
+    let waiting = tokio::spawn(async move { waiting.lock().await });
+    let work = tokio::spawn(async move { mine.run(std::future::pending::<()>()).await });
+    until("it waits", || a.stats().subscriptions == 1).await;
+    settle().await;
+    for _ in 0..2 {
+        server.client(&a).kill();
+        assert!(matches!(ours.lock().await, Err(Error::Closed { .. })));
+    }
+    assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(work.await.unwrap().unwrap_err().is_lost());
+    assert!(matches!(a.ping().await, Err(Error::Closed { .. })));
+    assert_eq!(a.shutdown(LEASE).await.unwrap().unreleased, ["mine"]);
+    // What had subscribed has gone with it: nobody is told of the release.
+    held.unlock().await.unwrap();
+    assert!(server.contains("mine"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_client_does_not_disturb_those_behind_it() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (b, theirs)] = rivals(&server).await;
+    let third = client(&server).await;
+    let held = third.mutex("orders:42").unwrap().lock().await.unwrap();
+    let waiters = [ours, theirs].map(|mutex| tokio::spawn(async move { mutex.lock().await }));
+    until("both wait", || a.stats().subscriptions + b.stats().subscriptions == 2).await;
+    settle().await;
+    server.client(&a).kill();
+    let released = tokio::time::Instant::now();
+    held.unlock().await.unwrap();
+    let [killed, alive] = waiters;
+    assert!(matches!(killed.await.unwrap(), Err(Error::Closed { .. })));
+    assert!(alive.await.unwrap().unwrap().is_held());
+    assert!(released.elapsed() < Duration::from_millis(100), "{:?}", released.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_can_be_killed_before_it_has_begun() {
+    let server = InMemoryServer::new();
+    let client = LockClient::builder().in_memory(&server).connect_lazy().unwrap();
+    server.client(&client).kill();
+    assert!(matches!(client.ping().await, Err(Error::Closed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_client_does_nothing_and_goes_on_later() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    let stale = ours.lock().await.unwrap();
+    server.client(&a).set_frozen(true);
+    let pinging = a.clone();
+    let asked = tokio::spawn(async move { pinging.ping().await });
+    // Nothing is renewed and nothing is released.
+    let taken = theirs.lock().await.unwrap();
+    assert!(taken.fencing_token() > stale.fencing_token());
+    tokio::time::sleep(LEASE * 4).await;
+    assert!(!asked.is_finished(), "it was answered");
+    assert!(!stale.is_held(), "a clock read");
+    server.client(&a).set_frozen(false);
+    asked.await.unwrap().unwrap();
+    assert_eq!(stale.lost().await, LossReason::Expired);
+    drop(stale);
+    settle().await;
+    assert!(taken.is_held() && server.contains("orders:42"), "a stale guard has released it");
+    taken.unlock().await.unwrap();
+    ours.lock().await.unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_frozen_for_a_moment_keeps_what_it_holds() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    let guard = ours.lock().await.unwrap();
+    for _ in 0..10 {
+        server.client(&a).set_frozen(true);
+        tokio::time::sleep(LEASE / 2).await;
+        server.client(&a).set_frozen(false);
+        tokio::time::sleep(LEASE / 10).await;
+        assert!(guard.is_held());
+        assert!(theirs.try_lock().await.unwrap().is_none());
+    }
+    guard.verify().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_to_a_frozen_client_waits_for_it() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    let held = theirs.lock().await.unwrap();
+    let waiting = tokio::spawn(async move { ours.lock().await });
+    until("it waits", || a.stats().subscriptions == 1).await;
+    settle().await;
+    server.client(&a).set_frozen(true);
+    held.unlock().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished() && !server.contains("orders:42"));
+    let thawed = tokio::time::Instant::now();
+    server.client(&a).set_frozen(false);
+    assert!(waiting.await.unwrap().unwrap().is_held());
+    assert!(thawed.elapsed() < Duration::from_millis(100), "it has missed the message");
+    assert_eq!(a.stats().fallback_grants, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_frozen_client_can_be_killed() {
+    let server = InMemoryServer::new();
+    let [(a, ours), _] = rivals(&server).await;
+    let guard = ours.lock().await.unwrap();
+    server.client(&a).set_frozen(true);
+    let pinging = a.clone();
+    let asked = tokio::spawn(async move { pinging.ping().await });
+    settle().await;
+    server.client(&a).kill();
+    assert!(matches!(asked.await.unwrap(), Err(Error::Closed { .. })));
+    assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
+    server.client(&a).set_frozen(false);
+    assert!(matches!(a.ping().await, Err(Error::Closed { .. })));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_is_cut_off_stops_before_anybody_else_begins() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    let guard = ours.lock().await.unwrap();
+    server.client(&a).set_partitioned(true);
+    let waiter = tokio::spawn(async move { theirs.lock().await });
+    assert_eq!(guard.lost().await, LossReason::Expired);
+    assert!(!waiter.is_finished(), "two holders at once");
+    let taken = waiter.await.unwrap().unwrap();
+    let error = ours.try_lock().await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    assert!(a.ping().await.unwrap_err().is_transient());
+
+    server.client(&a).set_partitioned(false);
+    drop(guard);
+    assert!(ours.try_lock().await.unwrap().is_none());
+    let waiter = tokio::spawn(async move { ours.lock().await });
+    until("it waits", || a.stats().subscriptions == 1).await;
+    taken.unlock().await.unwrap();
+    assert!(waiter.await.unwrap().unwrap().is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_partition_costs_no_lock() {
+    let server = InMemoryServer::new();
+    let [(a, ours), _] = rivals(&server).await;
+    let guard = ours.lock().await.unwrap();
+    server.client(&a).set_partitioned(true);
+    tokio::time::sleep(LEASE / 2).await;
+    server.client(&a).set_partitioned(false);
+    tokio::time::sleep(LEASE * 2).await;
+    assert!(guard.is_held());
+    guard.unlock().await.unwrap();
+    assert!(!server.contains("orders:42"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_network_makes_a_client_slow_and_not_wrong() {
+    const SLOW: Duration = Duration::from_millis(400);
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    server.client(&a).set_reply_delay(SLOW);
+    server.client(&a).set_message_delay(SLOW);
+    let asked = tokio::time::Instant::now();
+    let guard = ours.lock().await.unwrap();
+    assert!(asked.elapsed() >= SLOW);
+    tokio::time::sleep(LEASE * 4).await;
+    assert!(guard.is_held(), "renewals come through");
+    assert!(theirs.try_lock().await.unwrap().is_none());
+    guard.unlock().await.unwrap();
+
+    let held = theirs.lock().await.unwrap();
+    let waiter = tokio::spawn(async move { ours.lock().await });
+    tokio::time::sleep(SLOW * 5).await;
+    let released = tokio::time::Instant::now();
+    held.unlock().await.unwrap();
+    assert!(waiter.await.unwrap().unwrap().is_held());
+    assert!(released.elapsed() >= 2 * SLOW, "the message, then the reply: {:?}", released.elapsed());
+    assert_eq!(a.stats().fallback_grants, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn replies_that_come_too_late_are_an_outage() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (_b, theirs)] = rivals(&server).await;
+    server.client(&a).set_reply_delay(Duration::from_secs(2));
+    let error = ours.try_lock().await.unwrap_err();
+    assert!(error.is_transient(), "{error}");
+    server.client(&a).set_reply_delay(Duration::ZERO);
+    // What was granted without an answer is taken back.
+    assert!(theirs.lock().await.unwrap().is_held());
+    assert_eq!(a.stats().holds, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_client_alone_can_be_refused_left_unanswered_or_disconnected() {
+    let server = InMemoryServer::new();
+    let [(a, _), (b, _)] = rivals(&server).await;
+    server.client(&a).set_reachable(false);
+    assert!(a.ping().await.unwrap_err().is_transient());
+    b.ping().await.unwrap();
+    server.client(&a).set_reachable(true);
+    a.ping().await.unwrap();
+    server.client(&a).set_answering(false);
+    assert!(a.ping().await.unwrap_err().is_transient());
+    b.ping().await.unwrap();
+    server.client(&a).set_answering(true);
+    server.client(&a).disconnect();
+    a.ping().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "is not a client of this in-memory server")]
+async fn the_client_of_another_server_is_noticed() {
+    let client = client(&InMemoryServer::new()).await;
+    let _ = InMemoryServer::new().client(&client);
+}
+
+#[test]
+fn outside_tokio_clients_run_on_threads_of_their_own() {
+    let server = InMemoryServer::new();
+    let [(a, ours), (b, theirs)] = elsewhere(rivals(&server));
+    let guard = elsewhere(ours.lock()).unwrap();
+    assert!(elsewhere(theirs.try_lock()).unwrap().is_none());
+    let deadline = Duration::from_millis(50);
+    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_none(), "the keeper has its own timers");
+    // A waiter on another thread is woken.
+    let waiter = std::thread::spawn(move || elsewhere(theirs.lock()).unwrap().fencing_token());
+    while b.stats().subscriptions == 0 {
+        std::thread::yield_now();
+    }
+    let token = guard.fencing_token();
+    elsewhere(guard.unlock()).unwrap();
+    assert!(waiter.join().unwrap() > token);
+    assert!(matches!(elsewhere(a.reentrant_lock("n").unwrap().lock()), Err(Error::NoOwner)));
+    let scoped = elsewhere(Owner::new().scope(a.reentrant_lock("n").unwrap().lock())).unwrap();
+    // The last handle waits for the release.
+    drop((a, ours));
+    drop(scoped);
+    assert!(!server.contains("n"));
+    assert!(elsewhere(b.shutdown(LEASE)).unwrap().is_clean());
+}
+
+#[test]
+fn outside_tokio_leases_are_renewed_and_run_out_in_real_time() {
+    let server = InMemoryServer::new();
+    let lease = Duration::from_millis(300);
+    let connect = || elsewhere(LockClient::builder().in_memory(&server).lease(lease).connect()).unwrap();
+    let (a, b) = (connect(), connect());
+    let guard = elsewhere(a.mutex("orders:42").unwrap().lock()).unwrap();
+    let theirs = b.mutex("orders:42").unwrap();
+    assert!(elsewhere(theirs.try_lock_for(lease * 4)).unwrap().is_none() && guard.is_held());
+    server.client(&a).set_frozen(true);
+    let taken = elsewhere(theirs.try_lock_for(lease * 20)).unwrap().expect("nothing was renewed");
+    server.client(&a).set_frozen(false);
+    assert_eq!(elsewhere(guard.lost()), LossReason::Expired);
+    server.client(&b).kill();
+    assert_eq!(taken.loss(), Some(LossReason::ClientShutdown));
+    assert!(matches!(elsewhere(theirs.lock()), Err(Error::Closed { .. })));
+}
+
+#[test]
+fn many_futures_of_another_executor_take_turns() {
+    let server = InMemoryServer::new();
+    let (client, inside) = (elsewhere(client(&server)), Mutex::new(()));
+    let one_by_one = || async {
+        let guard = client.mutex("orders:42").unwrap().lock().await.unwrap();
+        drop(inside.try_lock().expect("nobody else is inside"));
+        guard.unlock().await.unwrap();
+    };
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| elsewhere(futures::future::join_all((0..20).map(|_| one_by_one()))));
+        }
+    });
+}
+
+#[test]
+fn a_client_that_was_connected_outside_tokio_works_inside_too() {
+    let server = InMemoryServer::new();
+    let client = elsewhere(client(&server));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    runtime.unwrap().block_on(async {
+        let guard = client.mutex("orders:42").unwrap().lock().await.unwrap();
+        tokio::time::advance(LEASE * 10).await;
+        assert!(guard.is_held(), "its time is the real one");
+        guard.unlock().await.unwrap();
+    });
+}

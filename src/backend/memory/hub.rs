@@ -1,8 +1,6 @@
-//! The server's side: the keys, the clock, and what each client has still to hear.
+//! The server's side: the keys, the clock, and the clients.
 
 use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -19,33 +17,37 @@ use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
+use crate::backend::memory::link::Link;
+use crate::backend::memory::link::Next;
+use crate::backend::memory::process::Process;
 
 /// The server's clock starts in 2024, so that fencing tokens have as many digits as real ones.
 const START_US: i64 = 1_704_067_200_000_000;
 const UNREACHABLE: &str = "the in-memory server is unreachable";
-const FOREVER: Duration = Duration::from_secs(86_400 * 365);
+const DOES_NOT_ANSWER: &str = "the in-memory server did not answer";
 
-/// What a client finds when it polls.
-pub(super) enum Next {
-    Event(BackendEvent),
-    /// Nothing yet; look again then.
-    At(Instant),
-    Nothing,
+/// What is known of one client, also after its end.
+#[derive(Debug)]
+struct Client {
+    /// The id of its `LockClient`.
+    id: String,
+    process: Arc<Process>,
+    network: Network,
+    /// From its keeper's beginning to its end.
+    link: Option<Link>,
 }
 
-/// One client's connection.
-#[derive(Debug, Default)]
-struct Link {
-    connected: bool,
-    closing: bool,
-    events: VecDeque<BackendEvent>,
-    /// Calls whose replies are lost, and when they time out.
-    unanswered: Vec<(OpId, Instant)>,
-    subscriptions: BTreeSet<(Arc<str>, bool)>,
-    waker: Option<Waker>,
-    /// Events came in since the last poll. They are held back for one turn of the runtime, so that a client that
-    /// finds every answer ready does not keep the other tasks from running.
-    fresh: bool,
+/// What is wrong between the server and one client.
+#[derive(Debug, Clone, Copy, Default)]
+struct Network {
+    /// The server refuses its connections.
+    refused: bool,
+    /// What the server sends to it is lost.
+    unanswered: bool,
+    /// So is what it sends to the server.
+    partitioned: bool,
+    reply_delay: Duration,
+    message_delay: Duration,
 }
 
 #[derive(Debug)]
@@ -56,8 +58,7 @@ pub(super) struct Hub {
     runs: u64,
     reachable: bool,
     answering: bool,
-    links: BTreeMap<u64, Link>,
-    clients: u64,
+    clients: BTreeMap<u64, Client>,
 }
 
 impl Default for Hub {
@@ -69,30 +70,38 @@ impl Default for Hub {
             runs: 1,
             reachable: true,
             answering: true,
-            links: BTreeMap::new(),
-            clients: 0,
+            clients: BTreeMap::new(),
         }
     }
 }
 
 /// What a client asks for.
 impl Hub {
-    pub(super) fn connect(&mut self) -> u64 {
-        self.clients += 1;
-        self.links.insert(self.clients, Link::default());
-        self.come_up(self.clients);
-        self.clients
+    /// A client that will connect. Its number, and its process.
+    pub(super) fn register(&mut self, id: &str) -> (u64, Arc<Process>) {
+        let number = self.clients.last_key_value().map_or(1, |(last, _)| last + 1);
+        let (process, network) = <(Arc<Process>, Network)>::default();
+        let client = Client { id: id.to_owned(), process: Arc::clone(&process), network, link: None };
+        self.clients.insert(number, client);
+        (number, process)
     }
 
+    pub(super) fn connect(&mut self, client: u64) {
+        if let Some(Client { link, network, .. }) = self.clients.get_mut(&client) {
+            *link = Some(Link::new(network.partitioned));
+        }
+        self.come_up(client);
+    }
+
+    /// Its keeper has ended.
     pub(super) fn disconnect(&mut self, client: u64) {
-        let link = self.links.remove(&client);
+        let link = self.clients.get_mut(&client).and_then(|client| client.link.take());
         self.count_subscribers(link.into_iter().flat_map(|link| link.subscriptions));
     }
 
     pub(super) fn submit(&mut self, client: u64, op: OpId, call: &Call, timeout: Duration) {
-        let sent = Instant::now();
         let now_us = self.tick();
-        let Some(link) = self.links.get_mut(&client) else { return };
+        let Some(link) = self.link(client) else { return };
         if !link.connected {
             let failure = Failure::new(FailureKind::Link, UNREACHABLE);
             return link.push(BackendEvent::Replied {
@@ -101,58 +110,51 @@ impl Hub {
                 outcome: Outcome::NotExecuted(failure),
             });
         }
+        if link.partitioned {
+            return link.lose_reply(op, timeout);
+        }
         let outcome = self.execute(now_us, call);
         self.deliver();
-        let Some(link) = self.links.get_mut(&client) else { return };
-        if self.answering {
-            link.push(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
+        let (answers, delay) = (self.answers(client), self.network(client).reply_delay);
+        let Some(link) = self.link(client) else { return };
+        if answers {
+            link.reply(op, outcome, delay, timeout);
         } else {
-            link.unanswered.push((op, sent + timeout.min(FOREVER)));
-            link.fresh = true;
+            link.lose_reply(op, timeout);
         }
     }
 
     pub(super) fn subscribe(&mut self, client: u64, channel: Arc<str>, sharded: bool, generation: u64) {
-        let Some(link) = self.links.get_mut(&client).filter(|link| link.connected) else { return };
+        let (answers, delay) = (self.answers(client), self.network(client).message_delay);
+        let link = self.link(client).filter(|link| link.connected && !link.partitioned);
+        let Some(link) = link else { return };
         link.subscriptions.insert((Arc::clone(&channel), sharded));
-        if self.answering {
+        if answers {
             let channel = Arc::clone(&channel);
-            link.push(BackendEvent::Subscribed { channel, generation, result: Ok(()) });
+            link.tell(BackendEvent::Subscribed { channel, generation, result: Ok(()) }, delay);
         }
         self.count_subscribers([(channel, sharded)]);
     }
 
     pub(super) fn unsubscribe(&mut self, client: u64, channel: &Arc<str>, sharded: bool) {
         let subscription = (Arc::clone(channel), sharded);
-        if let Some(link) = self.links.get_mut(&client) {
+        if let Some(link) = self.link(client).filter(|link| !link.partitioned) {
             link.subscriptions.remove(&subscription);
         }
         self.count_subscribers([subscription]);
     }
 
     pub(super) fn next(&mut self, client: u64, waker: &Waker) -> Next {
-        let Some(link) = self.links.get_mut(&client) else { return Next::Nothing };
-        if link.fresh {
-            link.fresh = false;
-            waker.wake_by_ref();
-            return Next::Nothing;
-        }
-        link.time_out();
-        if let Some(event) = link.events.pop_front() {
-            return Next::Event(event);
-        }
-        link.waker = Some(waker.clone());
-        link.unanswered.iter().map(|(_, at)| *at).min().map_or(Next::Nothing, Next::At)
+        self.link(client).map_or(Next::Nothing, |link| link.next(waker))
     }
 
     pub(super) fn reconnect(&mut self, client: u64) {
-        self.cut(client, "the client reconnects");
-        self.come_up(client);
+        self.connect_anew(client, "the client reconnects");
     }
 
     pub(super) fn close(&mut self, client: u64) {
         self.cut(client, "the client closes");
-        let Some(link) = self.links.get_mut(&client) else { return };
+        let Some(link) = self.link(client) else { return };
         if !link.closing {
             link.closing = true;
             link.push(BackendEvent::Closed);
@@ -183,9 +185,8 @@ impl Hub {
     }
 
     pub(super) fn disconnect_all(&mut self, cause: &str) {
-        for client in self.links.keys().copied().collect::<Vec<_>>() {
-            self.cut(client, cause);
-            self.come_up(client);
+        for client in self.clients.keys().copied().collect::<Vec<_>>() {
+            self.connect_anew(client, cause);
         }
     }
 
@@ -200,21 +201,90 @@ impl Hub {
         let resumes = answering && !self.answering;
         self.answering = answering;
         if resumes {
-            self.disconnect_all("the in-memory server did not answer");
+            self.disconnect_all(DOES_NOT_ANSWER);
+        }
+    }
+}
+
+/// What the owner of the server does to one client.
+impl Hub {
+    /// The number of the client with that id.
+    pub(super) fn number_of(&self, id: &str) -> Option<u64> {
+        self.clients.iter().find(|(_, client)| client.id == id).map(|(number, _)| *number)
+    }
+
+    pub(super) fn process(&self, client: u64) -> Option<Arc<Process>> {
+        self.clients.get(&client).map(|client| Arc::clone(&client.process))
+    }
+
+    /// Its connections end at once.
+    pub(super) fn connect_anew(&mut self, client: u64, cause: &str) {
+        self.cut(client, cause);
+        self.come_up(client);
+    }
+
+    pub(super) fn set_reachable_to(&mut self, client: u64, reachable: bool) {
+        let before = self.change(client, |network| std::mem::replace(&mut network.refused, !reachable));
+        if before == Some(reachable) {
+            self.connect_anew(client, UNREACHABLE);
         }
     }
 
-    /// The wakers of all clients that have something to look at.
-    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
-        let stirred = self.links.values_mut().filter(|link| link.fresh || !link.events.is_empty());
-        stirred.filter_map(|link| link.waker.take()).collect()
+    pub(super) fn set_answering_to(&mut self, client: u64, answering: bool) {
+        let before = self.change(client, |network| std::mem::replace(&mut network.unanswered, !answering));
+        if answering && before == Some(true) {
+            self.connect_anew(client, DOES_NOT_ANSWER);
+        }
+    }
+
+    pub(super) fn set_partitioned(&mut self, client: u64, partitioned: bool) {
+        let before = self.change(client, |network| std::mem::replace(&mut network.partitioned, partitioned));
+        let Some(link) = self.link(client).filter(|_| before == Some(!partitioned)) else { return };
+        if partitioned {
+            return link.partition();
+        }
+        link.partitioned = false;
+        self.connect_anew(client, "the network was partitioned");
+    }
+
+    pub(super) fn set_reply_delay(&mut self, client: u64, delay: Duration) {
+        self.change(client, |network| network.reply_delay = delay);
+    }
+
+    pub(super) fn set_message_delay(&mut self, client: u64, delay: Duration) {
+        self.change(client, |network| network.message_delay = delay);
+    }
+
+    fn change<R>(&mut self, client: u64, change: impl FnOnce(&mut Network) -> R) -> Option<R> {
+        self.clients.get_mut(&client).map(|client| change(&mut client.network))
     }
 }
 
 impl Hub {
-    /// The server's time. A clock that went back, as a new runtime with a paused clock brings it, stops it only once.
+    /// The wakers of all clients that have something to look at.
+    pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
+        let links = self.clients.values_mut().filter_map(|client| client.link.as_mut());
+        links.filter_map(Link::take_waker).collect()
+    }
+
+    fn link(&mut self, client: u64) -> Option<&mut Link> {
+        self.clients.get_mut(&client).and_then(|client| client.link.as_mut())
+    }
+
+    fn network(&self, client: u64) -> Network {
+        self.clients.get(&client).map(|client| client.network).unwrap_or_default()
+    }
+
+    fn answers(&self, client: u64) -> bool {
+        self.answering && !self.network(client).unanswered
+    }
+
+    /// The server's time. It goes by the clock of the client that has been connected for longest,
+    /// whoever looks: a paused clock is that of one runtime. A clock that went back, as another
+    /// runtime with a paused clock brings it, stops it only once.
     fn tick(&mut self) -> i64 {
-        let now = Instant::now();
+        let link = self.clients.values().find_map(|client| client.link.as_ref());
+        let now = link.map_or_else(Instant::now, Link::now);
         let passed = self.last_look.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         // Whole microseconds only: what is left over is counted next time.
         let micros = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
@@ -244,38 +314,43 @@ impl Hub {
         }
         for message in published {
             let subscription = (Arc::<str>::from(message.channel), message.sharded);
-            for link in self.links.values_mut().filter(|link| link.subscriptions.contains(&subscription)) {
+            for Client { network, link, .. } in self.clients.values_mut() {
+                let hears =
+                    |link: &&mut Link| !link.partitioned && link.subscriptions.contains(&subscription);
+                let Some(link) = link.as_mut().filter(|_| !network.unanswered).filter(hears) else {
+                    continue;
+                };
                 let channel = Arc::clone(&subscription.0);
-                link.push(BackendEvent::Message { channel, payload: message.payload.clone() });
+                let payload = message.payload.clone();
+                link.tell(BackendEvent::Message { channel, payload }, network.message_delay);
             }
         }
     }
 
     fn count_subscribers(&mut self, changed: impl IntoIterator<Item = (Arc<str>, bool)>) {
         for subscription in changed {
-            let subscribed = self.links.values().filter(|link| link.subscriptions.contains(&subscription));
+            let links = self.clients.values().filter_map(|client| client.link.as_ref());
+            let subscribed = links.filter(|link| link.subscriptions.contains(&subscription));
             let number = i64::try_from(subscribed.count()).unwrap_or(i64::MAX);
             self.keyspace.set_subscribers(&subscription.0, subscription.1, number);
         }
     }
 
     fn come_up(&mut self, client: u64) {
-        let (reachable, info) = (self.reachable, self.info());
-        let Some(link) = self.links.get_mut(&client).filter(|link| !link.closing) else { return };
-        link.connected = reachable;
-        if reachable {
+        let (info, reachable) = (self.info(), self.reachable && !self.network(client).refused);
+        let Some(link) = self.link(client).filter(|link| !link.closing) else { return };
+        link.connected = reachable && !link.partitioned;
+        if link.connected {
             link.push(BackendEvent::Up(ServerId::ONLY, info));
             link.push(BackendEvent::PubSubUp);
         } else {
-            let failure = Failure::new(FailureKind::Link, UNREACHABLE);
-            link.push(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
+            link.refuse(if reachable { "no answer" } else { UNREACHABLE });
         }
     }
 
     fn cut(&mut self, client: u64, cause: &str) {
-        let Some(link) = self.links.get_mut(&client).filter(|link| link.connected) else { return };
-        let ended = link.cut(cause);
-        self.count_subscribers(ended);
+        let ended = self.link(client).map(|link| link.cut(cause));
+        self.count_subscribers(ended.into_iter().flatten());
     }
 
     fn info(&self) -> ServerInfo {
@@ -285,40 +360,4 @@ impl Hub {
             address: "in-memory".to_owned(),
         }
     }
-}
-
-impl Link {
-    fn push(&mut self, event: BackendEvent) {
-        self.events.push_back(event);
-        self.fresh = true;
-    }
-
-    fn time_out(&mut self) {
-        let now = Instant::now();
-        let due = self.unanswered.iter().filter(|(_, at)| *at <= now);
-        self.events.extend(due.map(|(op, _)| unknown(*op, "no reply within the timeout")));
-        self.unanswered.retain(|(_, at)| *at > now);
-    }
-
-    /// What was on its way to the client is lost. The subscriptions that ended.
-    fn cut(&mut self, cause: &str) -> BTreeSet<(Arc<str>, bool)> {
-        let on_their_way = std::mem::take(&mut self.events);
-        self.events.extend(on_their_way.into_iter().filter_map(|event| match event {
-            BackendEvent::Replied { op, outcome: Outcome::Done(_), .. } => Some(unknown(op, cause)),
-            BackendEvent::Message { .. } | BackendEvent::Subscribed { .. } => None,
-            other => Some(other),
-        }));
-        for (op, _) in std::mem::take(&mut self.unanswered) {
-            self.push(unknown(op, cause));
-        }
-        self.push(BackendEvent::Down { server: ServerId::ONLY, cause: cause.to_owned() });
-        self.push(BackendEvent::PubSubDown);
-        self.connected = false;
-        std::mem::take(&mut self.subscriptions)
-    }
-}
-
-fn unknown(op: OpId, cause: &str) -> BackendEvent {
-    let failure = Failure::new(FailureKind::Link, cause);
-    BackendEvent::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) }
 }

@@ -1,4 +1,5 @@
-//! A server without clock or network: keys, and a Lua 5.1 with Redis's rules that runs the scripts on them.
+//! A server without clock or network: keys, and a Lua 5.1 with Redis's rules that runs the scripts
+//! on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -180,8 +181,8 @@ impl Keyspace {
         store.plant(key, value, pttl);
     }
 
-    /// The `at_call`-th command of the next script, counted from 1, is refused with this error; 0 refuses the
-    /// script itself. Forgotten when that script ends.
+    /// The `at_call`-th command of the next script, counted from 1, is refused with this error; 0
+    /// refuses the script itself. Forgotten when that script ends.
     pub(crate) fn fail_next(&mut self, at_call: u32, error: impl Into<String>) {
         self.store().fail_next(at_call, error.into());
     }
@@ -308,7 +309,8 @@ fn scalar(value: &mlua::Value) -> Value {
     }
 }
 
-/// Redis's words for a script that ended in an error. Redis has the script's SHA-1 where the name stands here.
+/// Redis's words for a script that ended in an error. Redis has the script's SHA-1 where the name
+/// stands here.
 fn error_text(error: &mlua::Error, script: &Script) -> String {
     let text = message(error);
     let prefix = if matches!(error, mlua::Error::CallbackError { .. }) { "" } else { "ERR " };

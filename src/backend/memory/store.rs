@@ -1,6 +1,7 @@
 //! What the server holds, and the commands that scripts may use on it, with Redis's replies.
 //!
-//! The commands on each type of value are in a file of their own, which lists them in its `COMMANDS`:
+//! The commands on each type of value are in a file of their own, which lists them in its
+//! `COMMANDS`:
 //!
 //! | file          | commands on                                                        |
 //! |---------------|--------------------------------------------------------------------|
@@ -12,8 +13,9 @@
 //! | `sorted_sets` | sorted sets                                                        |
 //! | `pubsub`      | channels                                                           |
 //!
-//! Where Redis promises no order, or chooses at random, the order here is a fixed one: a script that runs again on the same
-//! keys has the same replies. `differential` compares every command with a real server.
+//! Where Redis promises no order, or chooses at random, the order here is a fixed one: a script
+//! that runs again on the same keys has the same replies. `differential` compares every command
+//! with a real server.
 
 #[cfg(test)]
 mod differential;

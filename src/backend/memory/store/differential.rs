@@ -1,7 +1,9 @@
-//! Random commands, given to the store and to a real server: every reply and every key is to be the same.
+//! Random commands, given to the store and to a real server: every reply and every key is to be the
+//! same.
 //!
-//! The store is given this machine's clock, which is the server's as well, so times may differ by what a call takes. No
-//! time to live is so short that it ends meanwhile: `pass` takes time away from all of them instead.
+//! The store is given this machine's clock, which is the server's as well, so times may differ by
+//! what a call takes. No time to live is so short that it ends meanwhile: `pass` takes time away
+//! from all of them instead.
 //!
 //! `SEED` and `CALLS` ask for other sequences than today's.
 
@@ -34,8 +36,8 @@ const TOLERANCE_MS: i64 = 5_000;
 const PASS_MS: i64 = UNIT_S * 1_000 + 500_000;
 const UNIT_S: i64 = 1_000_000;
 
-/// All keys. What a key is usually used for is in its name, so that commands mostly find a value of their type. `lex` is
-/// only used where all scores are to be equal.
+/// All keys. What a key is usually used for is in its name, so that commands mostly find a value of
+/// their type. `lex` is only used where all scores are to be equal.
 const KEYS: [&str; 12] = ["s1", "s2", "h1", "h2", "l1", "l2", "t1", "t2", "z1", "z2", "z3", "lex"];
 
 /// Words in braces are chosen from [`POOLS`], and may be several or none.
@@ -123,7 +125,8 @@ const CALLS_TO: &[&str] = &[
     "ZRANGE lex {text-end} {text-end} BYLEX REV {range}",
 ];
 
-/// What may stand for a word in braces: `~` is the empty word, `_` a space in a word, `-` no word at all.
+/// What may stand for a word in braces: `~` is the empty word, `_` a space in a word, `-` no word
+/// at all.
 const POOLS: &[(&str, &str)] = &[
     ("key", "s1 s2 h1 h2 l1 l2 t1 t2 z1 z2 z3"),
     ("s", "s1 s1 s1 s2 s2 s2 h1 z1"),

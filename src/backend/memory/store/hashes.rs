@@ -113,8 +113,8 @@ impl Store {
         Ok(Answer::Int(sum))
     }
 
-    /// `HRANDFIELD key [count [WITHVALUES]]`. Here chance always chooses the fields that were added first; with a negative
-    /// count, one after the other, and then from the beginning.
+    /// `HRANDFIELD key [count [WITHVALUES]]`. Here chance always chooses the fields that were added
+    /// first; with a negative count, one after the other, and then from the beginning.
     fn hrandfield(&mut self, words: &[String]) -> Reply {
         let Some(number) = words.get(2) else {
             let first = self.hash(&words[1])?.first();

@@ -129,7 +129,8 @@ impl Store {
         Ok(Answer::Status(self.live(&words[1]).map_or("none", |entry| entry.value.kind())))
     }
 
-    /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`. COUNT is a hint, and every call gives all there is.
+    /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`. COUNT is a hint, and every call
+    /// gives all there is.
     fn scan(&mut self, words: &[String]) -> Reply {
         words[1].parse::<u64>().map_err(|_| Refusal::new("ERR invalid cursor"))?;
         let (mut pattern, mut kind) = ("*", None);

@@ -99,7 +99,8 @@ impl Store {
         Ok(Answer::count(list.map_or(0, Vec::len)))
     }
 
-    /// `LREM key count item`: the first `count` from the head, from the tail if it is negative, all if it is 0.
+    /// `LREM key count item`: the first `count` from the head, from the tail if it is negative, all
+    /// if it is 0.
     fn lrem(&mut self, words: &[String]) -> Reply {
         let number = integer(&words[2])?;
         let most = match usize::try_from(number.unsigned_abs()) {

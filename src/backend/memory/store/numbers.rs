@@ -26,7 +26,8 @@ pub(super) fn score(text: &str) -> Result<f64, Refusal> {
     number.ok_or(Refusal::new("ERR value is not a valid float"))
 }
 
-/// Whether a number was read as infinite or as zero only because it is too large or too small for its type.
+/// Whether a number was read as infinite or as zero only because it is too large or too small for
+/// its type.
 fn is_out_of_range(number: f64, text: &str) -> bool {
     let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
     let has_digits = |digits: &[char]| mantissa.contains(digits);
@@ -52,8 +53,8 @@ pub(super) fn positions(start: i64, stop: i64, length: usize) -> Range<usize> {
     usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0)
 }
 
-/// A number as Redis writes it in a reply, and as an argument of `redis.call`: C's `%.17g`, so that a fencing token keeps
-/// its digits.
+/// A number as Redis writes it in a reply, and as an argument of `redis.call`: C's `%.17g`, so that
+/// a fencing token keeps its digits.
 pub(in crate::backend::memory) fn text_of(number: f64) -> String {
     const DIGITS: i32 = 17;
     if number.fract() == 0.0 && number.abs() < 1e15 && !(number == 0.0 && number.is_sign_negative()) {

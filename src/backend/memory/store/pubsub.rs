@@ -24,7 +24,8 @@ impl Store {
         Ok(Answer::Int(receivers))
     }
 
-    /// `PUBSUB NUMSUB channel…` and `PUBSUB SHARDNUMSUB channel…`: each channel, and how many have subscribed to it.
+    /// `PUBSUB NUMSUB channel…` and `PUBSUB SHARDNUMSUB channel…`: each channel, and how many have
+    /// subscribed to it.
     fn pubsub(&mut self, words: &[String]) -> Reply {
         let sharded = match words[1].to_ascii_uppercase().as_str() {
             "NUMSUB" => false,

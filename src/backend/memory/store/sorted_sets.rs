@@ -63,7 +63,8 @@ impl SortedSet {
         self.rank(member).map(|rank| self.0[rank].0)
     }
 
-    /// Adds a member, or moves it. The score is a number; -0 becomes 0, as in a small sorted set of Redis.
+    /// Adds a member, or moves it. The score is a number; -0 becomes 0, as in a small sorted set of
+    /// Redis.
     fn put(&mut self, member: &str, score: f64) {
         self.remove(member);
         let score = score + 0.0;

@@ -1,0 +1,237 @@
+//! The process that one client stands for, as far as a test can stop it.
+
+use std::fmt;
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::sync::Condvar;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::thread;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+/// Whoever kills a process waits no longer than this for a poll on another thread: the poll may
+/// need what it has locked.
+const POLL: Duration = Duration::from_secs(1);
+
+type Keeper = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Runs a client's keeper, unless the process is frozen, and until it is killed.
+#[derive(Default)]
+pub(crate) struct Process {
+    state: Mutex<State>,
+    polled: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Not here while it is polled, and gone once it has ended.
+    keeper: Option<Keeper>,
+    polled_by: Option<ThreadId>,
+    waker: Option<Waker>,
+    frozen: bool,
+    killed: bool,
+}
+
+impl Process {
+    /// Runs a keeper. Returns when it has ended or was killed. Dropping the future drops the
+    /// keeper.
+    pub(crate) async fn run(&self, keeper: impl Future<Output = ()> + Send + 'static) {
+        self.lock().keeper = Some(Box::pin(keeper));
+        let _ended = Ended(self);
+        poll_fn(|cx| self.poll(cx)).await;
+    }
+
+    /// Nothing of the keeper is left when this returns, unless this thread polls it, further up.
+    pub(super) fn kill(&self) {
+        let mut state = self.lock();
+        state.killed = true;
+        let (keeper, waker) = (state.keeper.take(), state.waker.take());
+        let here = thread::current().id();
+        let elsewhere = |state: &mut State| state.polled_by.is_some_and(|thread| thread != here);
+        drop(self.polled.wait_timeout_while(state, POLL, elsewhere));
+        drop(keeper);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) fn set_frozen(&self, frozen: bool) {
+        let mut state = self.lock();
+        state.frozen = frozen;
+        let waker = state.waker.take_if(|_| !frozen);
+        drop(state);
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        state.waker = Some(cx.waker().clone());
+        if state.frozen && !state.killed {
+            return Poll::Pending;
+        }
+        let Some(mut keeper) = state.keeper.take() else { return Poll::Ready(()) };
+        state.polled_by = Some(thread::current().id());
+        // What the keeper wakes, drops or logs to is other people's code: no lock is held.
+        drop(state);
+        let polling = Polling(self);
+        let polled = keeper.as_mut().poll(cx);
+        let mut state = self.lock();
+        if polled.is_pending() && !state.killed {
+            state.keeper = Some(keeper);
+            drop(state);
+            drop(polling);
+            return Poll::Pending;
+        }
+        drop(state);
+        // Before anybody hears that the poll is over.
+        drop(keeper);
+        drop(polling);
+        Poll::Ready(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let State { frozen, killed, .. } = *self.lock();
+        f.debug_struct("Process").field("frozen", &frozen).field("killed", &killed).finish_non_exhaustive()
+    }
+}
+
+/// A poll that goes on. It ends with a panic of the keeper's, too.
+struct Polling<'a>(&'a Process);
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        self.0.lock().polled_by = None;
+        self.0.polled.notify_all();
+    }
+}
+
+/// Drops the keeper with the future that runs it, for example when the runtime ends.
+struct Ended<'a>(&'a Process);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        let keeper = self.0.lock().keeper.take();
+        drop(keeper);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+
+    use crate::backend::woken::Woken;
+
+    /// A keeper that counts its polls, and ends in this one.
+    async fn keeper(polls: Arc<AtomicUsize>, last: usize) {
+        poll_fn(|_| match polls.fetch_add(1, Ordering::SeqCst) + 1 {
+            poll if poll == last => Poll::Ready(()),
+            _ => Poll::Pending,
+        })
+        .await;
+    }
+
+    fn poll(run: Pin<&mut impl Future<Output = ()>>, woken: &Arc<Woken>) -> Poll<()> {
+        run.poll(&mut Context::from_waker(&Arc::clone(woken).into()))
+    }
+
+    #[test]
+    fn it_runs_until_its_end() {
+        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let mut run = pin!(process.run(keeper(Arc::clone(&polls), 2)));
+        assert!(poll(run.as_mut(), &woken).is_pending());
+        assert!(poll(run.as_mut(), &woken).is_ready());
+        assert_eq!(Arc::strong_count(&polls), 1);
+    }
+
+    #[test]
+    fn a_frozen_one_is_not_polled_and_goes_on_later() {
+        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let mut run = pin!(process.run(keeper(Arc::clone(&polls), 2)));
+        assert!(poll(run.as_mut(), &woken).is_pending());
+        process.set_frozen(true);
+        assert!(poll(run.as_mut(), &woken).is_pending());
+        assert_eq!((polls.load(Ordering::SeqCst), woken.times()), (1, 0));
+        process.set_frozen(false);
+        assert_eq!(woken.times(), 1);
+        assert!(poll(run.as_mut(), &woken).is_ready());
+    }
+
+    #[test]
+    fn a_killed_one_is_gone_at_once_also_when_it_is_frozen() {
+        for frozen in [false, true] {
+            let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+            let mut run = pin!(process.run(keeper(Arc::clone(&polls), 9)));
+            assert!(poll(run.as_mut(), &woken).is_pending());
+            process.set_frozen(frozen);
+            process.kill();
+            assert_eq!((Arc::strong_count(&polls), woken.times()), (1, 1));
+            assert!(poll(run.as_mut(), &woken).is_ready());
+            assert_eq!(polls.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    #[test]
+    fn one_that_is_killed_while_it_is_polled_is_gone_afterwards() {
+        let process = Arc::<Process>::default();
+        let (killed, alive) = (Arc::clone(&process), Arc::new(()));
+        let inside = Arc::clone(&alive);
+        let mut run = pin!(process.run(async move {
+            let _inside = inside;
+            killed.kill();
+            std::future::pending().await
+        }));
+        assert!(poll(run.as_mut(), &Arc::default()).is_ready());
+        assert_eq!(Arc::strong_count(&alive), 1);
+    }
+
+    #[test]
+    fn one_that_is_killed_while_another_thread_polls_it_is_gone_when_that_is_told() {
+        let process = Arc::<Process>::default();
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let alive = Arc::new(());
+        let inside = Arc::clone(&alive);
+        let polled = Arc::clone(&process);
+        let thread = thread::spawn(move || {
+            let mut run = pin!(polled.run(async move {
+                let _inside = inside;
+                begun.send(()).unwrap();
+                let _ = end.recv();
+                std::future::pending().await
+            }));
+            poll(run.as_mut(), &Arc::default())
+        });
+        begins.recv().unwrap();
+        let killer = thread::spawn(move || {
+            process.kill();
+            Arc::strong_count(&alive)
+        });
+        drop(ends);
+        assert_eq!(killer.join().unwrap(), 1);
+        assert!(thread.join().unwrap().is_ready());
+    }
+
+    #[test]
+    fn it_goes_with_the_future_that_runs_it() {
+        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let mut run = Box::pin(process.run(keeper(Arc::clone(&polls), 9)));
+        assert!(poll(run.as_mut(), &woken).is_pending());
+        drop(run);
+        assert_eq!(Arc::strong_count(&polls), 1);
+    }
+}
