@@ -233,6 +233,7 @@ impl From<Error> for Failure {
             Error::Unavailable { .. } => "unavailable",
             Error::Lost { .. } | Error::GuardOfLostHold { .. } => "lost",
             Error::KeyConflict { .. } => "key_conflict",
+            Error::KeyStillInUse { .. } => "key_still_in_use",
             Error::HoldCountLimit { .. } => "hold_count_limit",
             Error::TooManyWaiters { .. } => "too_many_waiters",
             Error::Auth { .. } => "auth",

@@ -92,6 +92,16 @@ pub enum Error {
         /// What is there.
         found: String,
     },
+    /// The lock is released, but its key is in other use: while the lock was held, another program
+    /// has put fields of its own into the hash. They were kept. From now on an acquisition of this
+    /// lock returns [`KeyConflict`](Self::KeyConflict).
+    #[error("lock \"{name}\" is released, but its key is in other use: {found}")]
+    KeyStillInUse {
+        /// The lock name.
+        name: String,
+        /// What is there.
+        found: String,
+    },
     /// The hold is nested too deeply.
     #[error("lock \"{name}\" is already nested {limit} times, the limit")]
     HoldCountLimit {

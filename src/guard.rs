@@ -254,6 +254,8 @@ impl Guard {
     ///   at the latest.
     /// * [`Error::NotAnnounced`]: the lock is free, but its waiters were not told and find out by
     ///   themselves.
+    /// * [`Error::KeyStillInUse`]: the lock is free, but data of somebody else is left under its
+    ///   key.
     /// * [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and
     ///   [`Error::Refused`] if the server refuses. The lock is then free when its lease ends;
     ///   earlier only if a task of this client waits for it, which releases it again.

@@ -30,6 +30,7 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::KeyState;
+use crate::scripts::reentrant::Permission;
 use crate::scripts::reentrant::ReleaseItem;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::RenewItem;
@@ -37,11 +38,17 @@ use crate::scripts::reentrant::Renewed;
 use crate::scripts::reentrant::ServerTime;
 use crate::scripts::reentrant::conflict_words;
 
+const ALLOW: &str = "run the line that `LockClient::required_acl` prints on every server";
+const RENAMED: &str =
+    "undo the `rename-command` of its configuration: scripts call a command by its own name";
+
 /// What is left behind by a preflight that was cut off is gone after this time.
 const LEASE: Duration = Duration::from_secs(5);
 
-const ON_LOCK: [&str; 11] =
-    ["pttl", "exists", "type", "del", "pexpire", "hget", "hset", "hlen", "hexists", "hkeys", "hgetall"];
+const ON_LOCK: [&str; 12] = [
+    "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists", "hkeys",
+    "hgetall",
+];
 
 /// Looks at everything and tells what it found. The error is the end of the client.
 pub(crate) async fn preflight(
@@ -75,6 +82,23 @@ struct Step {
     command: Command,
     hears: Option<Arc<str>>,
     is_right: fn(&Body) -> bool,
+}
+
+/// Something that a lock needs and does not get.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Lack {
+    found: String,
+    fix: &'static str,
+}
+
+impl Lack {
+    fn of_permission(what: String) -> Self {
+        Self { found: format!("the user may not use {what}"), fix: ALLOW }
+    }
+
+    fn of_command(command: &str) -> Self {
+        Self { found: format!("the server does not know the command {command}"), fix: RENAMED }
+    }
 }
 
 impl Flight<'_> {
@@ -115,9 +139,8 @@ impl Flight<'_> {
     /// By the server's own word where it gives it, and by doing everything on a name beside this one.
     async fn permissions(&mut self) -> Result<()> {
         let denied = self.denied(self.name).await?;
-        for what in denied.iter().flatten() {
-            let fix = "run the line that `LockClient::required_acl` prints on every server".to_owned();
-            self.report.error("permissions", format!("the user may not use {what}"), Some(fix));
+        for Lack { found, fix } in denied.iter().flatten() {
+            self.report.error("permissions", found.clone(), Some((*fix).to_owned()));
         }
         match &denied {
             Some(denied) if denied.is_empty() => {
@@ -140,7 +163,7 @@ impl Flight<'_> {
     }
 
     /// What the user may not do with a name. `None`: the server cannot tell.
-    async fn denied(&self, name: &LockName) -> Result<Option<Vec<String>>> {
+    async fn denied(&self, name: &LockName) -> Result<Option<Vec<Lack>>> {
         let needed = self.needed(name);
         let pairs = needed
             .iter()
@@ -149,15 +172,17 @@ impl Flight<'_> {
         let Ok(Probed { reply, .. }) = answer else { return Ok(None) };
         let Body::Permissions(Some(allowed)) = reply.body else { return Ok(None) };
         let mut allowed = allowed.into_iter();
-        let mut denied: Vec<String> = Vec::new();
+        let mut denied: Vec<Lack> = Vec::new();
         for (kind, target, commands) in needed {
-            let here: Vec<(&str, bool)> = commands.iter().copied().zip(&mut allowed).collect();
-            if here.iter().all(|(_, allowed)| !allowed) {
-                denied.push(format!("the {kind} {target}"));
+            let here: Vec<(&str, Permission)> = commands.iter().copied().zip(&mut allowed).collect();
+            if here.iter().all(|(_, permission)| *permission == Permission::Missing) {
+                denied.push(Lack::of_permission(format!("the {kind} {target}")));
             } else {
-                denied.extend(
-                    here.iter().filter(|(_, yes)| !yes).map(|(command, _)| format!("the command {command}")),
-                );
+                denied.extend(here.into_iter().filter_map(|(command, permission)| match permission {
+                    Permission::Given => None,
+                    Permission::Missing => Some(Lack::of_permission(format!("the command {command}"))),
+                    Permission::Unknown => Some(Lack::of_command(command)),
+                }));
             }
         }
         denied.sort();
@@ -374,6 +399,7 @@ impl Flight<'_> {
 fn fix_of(error: &Error) -> String {
     let words = error.to_string();
     let known = [
+        ("renamed or switched off", RENAMED),
         ("OOM", "raise maxmemory, or remove what fills it"),
         ("NOREPLICAS", "bring the replicas back"),
         ("MISCONF", "check the server's disk and log"),
@@ -381,7 +407,7 @@ fn fix_of(error: &Error) -> String {
         ("CLUSTERDOWN", "bring back the nodes that have the missing slots"),
     ];
     if matches!(error, Error::Denied { .. }) {
-        return "run the line that `LockClient::required_acl` prints on every server".to_owned();
+        return ALLOW.to_owned();
     }
     let fix = known.iter().find(|(word, _)| words.contains(word));
     fix.map_or("see the page on errors in the documentation", |(_, fix)| fix).to_owned()

@@ -265,7 +265,8 @@ impl ReentrantLock {
     ///
     /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away
     /// all the same. [`NotAnnounced`](crate::Error::NotAnnounced): the lock is free, but its
-    /// waiters or its holder were not told.
+    /// waiters or its holder were not told. [`KeyStillInUse`](crate::Error::KeyStillInUse): the
+    /// lock is free, but data of somebody else is left under its key.
     ///
     /// # Cancel safety
     ///

@@ -41,7 +41,8 @@ stats! {
     renewal_failures,
     /// Holds that were lost.
     losses,
-    /// Releases of dropped guards that could not be confirmed before the lease ended.
+    /// Releases of dropped guards that ended in an error: refused, not announced, not confirmed
+    /// before the lease ended, or with data of another program left under the key.
     failed_drop_releases,
     /// Grants that no caller took, and that were given back.
     undone_grants,

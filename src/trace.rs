@@ -78,7 +78,7 @@ fn report_course(report: Report) {
         Report::ReleaseFailed { name, hold, cause } => {
             event!(
                 name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, %cause,
-                "a dropped guard's release could not be confirmed before its lease ended"
+                "the release of a dropped guard ended in an error"
             );
         }
         Report::Suspect { name, hold, holds } => {

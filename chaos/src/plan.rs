@@ -221,7 +221,7 @@ impl Making {
             }
             8 => {
                 let (_, at, end) = self.span(10, 2 * lease_ms);
-                let rights = ["evalsha", "pexpire", "hset", "del", "publish", "subscribe", "set", "pttl"];
+                let rights = ["evalsha", "pexpire", "hset", "hdel", "publish", "subscribe", "set", "pttl"];
                 let right = *self.chance.pick(&rights);
                 self.add(at, Act::Forbid(Some(right)));
                 self.add(end, Act::Forbid(None));

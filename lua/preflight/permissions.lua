@@ -5,7 +5,8 @@
   ARGV[2i]    target   key or channel that it would be used with
 
   Returns {code, time in us, ...}
-    {1, time, yes1, yes2, ...}  1 for each pair that is allowed, else 0
+    {1, time, yes1, yes2, ...}  for each pair: 1 allowed, 0 not allowed, -1 the server does not have
+                                this command
     {0, time}                   this server cannot tell
 ]]
 local clock = redis.call("TIME")
@@ -13,6 +14,9 @@ local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if not redis.acl_check_cmd then return {0, now} end
 local answer = {1, now}
 for i = 1, #ARGV / 2 do
-  if redis.acl_check_cmd(ARGV[2 * i - 1], ARGV[2 * i]) then answer[#answer + 1] = 1 else answer[#answer + 1] = 0 end
+  local known, allowed = pcall(redis.acl_check_cmd, ARGV[2 * i - 1], ARGV[2 * i])
+  local yes = 0
+  if not known then yes = -1 elseif allowed then yes = 1 end
+  answer[#answer + 1] = yes
 end
 return answer

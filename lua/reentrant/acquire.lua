@@ -10,24 +10,23 @@
 
   Returns {code, time in us, ...}
     {1, time, token}         granted or counted; token 0 when count is not 1
-    {0, time, pttl, holder}  held by another
+    {0, time, pttl, holder}  held by another; pttl -1: without a time to live
     {-1, time}               late: nothing done
     {-2, time}               count >= 2 and the key is gone
     {-3, time}               count >= 2 and another hold has the key
-    {-4, time, what}         conflict: 1 not a hash, 2 several fields, 3 no time to live,
-                             4 read-write lock, 5 fence counter not a number
+    {-4, time, what}         conflict: 1 not a hash, 2 several fields, 4 read-write lock,
+                             5 fence counter not a number
     {-9, time, n}            ARGV[n] not allowed
 ]]
 local lock, fence = KEYS[1], KEYS[2]
-local field, count, lease, not_after = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local field, lease_text = ARGV[1], ARGV[3]
+local count, lease, not_after = tonumber(ARGV[2]), tonumber(lease_text), tonumber(ARGV[4])
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 -- Redis 7.0 takes long to write a number out; several calls share one text.
 local now_text = now
 -- From here on several do the same.
-local lease_text = lease
-count, lease, not_after = tonumber(count), tonumber(lease), tonumber(not_after)
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 1 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
 if not lease or lease < 1 or lease > 86400000 or lease % 1 ~= 0 then return {-9, now, 3} end
@@ -49,7 +48,6 @@ end
 if pttl ~= -2 and not mine then
   if redis.call("HEXISTS", lock, "mode") == 1 then return {-4, now, 4} end
   if redis.call("HLEN", lock) ~= 1 then return {-4, now, 2} end
-  if pttl == -1 then return {-4, now, 3} end
   if count > 1 then return {-3, now} end
   return {0, now, pttl, redis.call("HKEYS", lock)[1]}
 end
@@ -75,12 +73,11 @@ end
 
 -- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
 redis.call("SET", fence, token == now and now_text or token)
-if not mine then redis.call("HSET", lock, field, "1") end
-if pttl < lease then
-  local done = redis.pcall("PEXPIRE", lock, lease_text)
-  if type(done) == "table" then
-    if not mine then redis.call("DEL", lock) end
-    return {err = string.format("%s (PEXPIRE)", done.err)}
-  end
+if not mine then
+  -- The key is absent, so this changes nothing. It shows that PEXPIRE is not refused below: a key
+  -- without a time to live could not be taken back if HDEL is refused as well.
+  redis.call("PEXPIRE", lock, lease_text)
+  redis.call("HSET", lock, field, "1")
 end
+if pttl < lease then redis.call("PEXPIRE", lock, lease_text) end
 return {1, now, token}

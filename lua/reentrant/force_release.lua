@@ -1,5 +1,6 @@
 --[[
-  Takes the lock away from one particular hold, and tells its client.
+  Takes the lock away from one particular hold, and tells its client. Removes
+  nothing but the field of the hold.
 
   KEYS[1]  lock            hash: hold field -> hold count
   ARGV[1]  expected        field that must have the key, so that a late call cannot hit a stranger
@@ -10,9 +11,12 @@
 
   Returns {code, time in us, ...}
     {1, time, receivers}  freed and published; receivers -1 when publishing was refused
+    {3, time, receivers}  freed and published, but the hash has other fields: they stay, without a
+                          time to live
+    {4, time, receivers}  the same, but they keep the time to live: Redis refused PERSIST
     {0, time}             the key is gone
     {-1, time}            late: nothing done
-    {-3, time}            another hold or value has the key
+    {-3, time}            another hold or value has the key, or it is a read-write lock
     {-9, time, n}         ARGV[n] not allowed
 ]]
 local lock = KEYS[1]
@@ -30,19 +34,22 @@ if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 4} end
 if not client_channel or #client_channel == 0 then return {-9, now, 5} end
 if now > not_after then return {-1, now} end
 
-local count = redis.pcall("HGET", lock, expected)
-if type(count) == "table" then
-  if redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", count.err)} end
+local fields = redis.pcall("HLEN", lock)
+if type(fields) == "table" then
+  local kind = redis.call("TYPE", lock).ok
+  if kind == "hash" or kind == "none" then return {err = string.format("%s (HLEN)", fields.err)} end
   return {-3, now}
 end
-if not count then
-  if redis.call("EXISTS", lock) == 0 then return {0, now} end
-  return {-3, now}
-end
-if redis.call("HLEN", lock) ~= 1 then return {-3, now} end
+if fields == 0 then return {0, now} end
+if redis.call("HEXISTS", lock, "mode") == 1 then return {-3, now} end
 
-redis.call("DEL", lock)
+if redis.call("HDEL", lock, expected) == 0 then return {-3, now} end
 local receivers = redis.pcall(verb, channel, "0")
 local told = redis.pcall("PUBLISH", client_channel, lock)
 if type(receivers) == "table" or type(told) == "table" then receivers = -1 end
+if fields > 1 then
+  -- The rest is data of another program, which must not end with the lease.
+  if type(redis.pcall("PERSIST", lock)) == "table" then return {4, now, receivers} end
+  return {3, now, receivers}
+end
 return {1, now, receivers}

@@ -14,6 +14,10 @@
     {1, time, token}       granted to `to`; nothing published
     {0, time}              the key is gone; nothing created
     {2, time, receivers}   Redis refused the grant: `from` is released and published
+    {3, time, receivers}   the hash has other fields: `from` is released and published, nothing
+                           granted; the others stay, without a time to live
+    {4, time, receivers}   the same, but they keep the time to live: they are a read-write lock, or
+                           Redis refused HEXISTS or PERSIST
     {-1, time, receivers}  late: `from` is released and published; 0 if `to` has the key already
     {-3, time}             another hold has the key
     {-9, time, n}          ARGV[n] not allowed
@@ -32,25 +36,35 @@ if not channel or #channel == 0 then return {-9, now, 5} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 6} end
 
 local function release()
-  redis.call("DEL", lock)
+  redis.call("HDEL", lock, from)
   local receivers = redis.pcall(verb, channel, "0")
   if type(receivers) == "table" then return -1 end
   return receivers
 end
 
-local late = now > not_after
-local count_to = redis.pcall("HGET", lock, to)
-if type(count_to) == "table" then
-  if redis.call("TYPE", lock).ok == "hash" then return {err = string.format("%s (HGET)", count_to.err)} end
+local fields = redis.pcall("HLEN", lock)
+if type(fields) == "table" then
+  local kind = redis.call("TYPE", lock).ok
+  if kind == "hash" or kind == "none" then return {err = string.format("%s (HLEN)", fields.err)} end
   return {-3, now}
 end
+if fields == 0 then return {0, now} end
+
 local count_from = redis.call("HGET", lock, from)
-if late and count_from then return {-1, now, release()} end
-if late and count_to then return {-1, now, 0} end
-if not count_to and not count_from then
-  if redis.call("EXISTS", lock) == 0 then return {0, now} end
-  return {-3, now}
+local count_to = (fields > 1 or not count_from) and redis.call("HGET", lock, to)
+if not count_from and not count_to then return {-3, now} end
+if fields > 1 and not count_to then
+  -- The rest is data of another program, which must not end with our lease. A read-write lock has a
+  -- time to live of its own.
+  local receivers = release()
+  if redis.pcall("HEXISTS", lock, "mode") ~= 0 or type(redis.pcall("PERSIST", lock)) == "table" then
+    return {4, now, receivers}
+  end
+  return {3, now, receivers}
 end
+local late = now > not_after
+if late and count_from then return {-1, now, release()} end
+if late then return {-1, now, 0} end
 
 local token = now
 local last = redis.pcall("GET", fence)
@@ -73,8 +87,10 @@ if count_to then
   if redis.call("PTTL", lock) < lease then redis.call("PEXPIRE", lock, lease) end
   return {1, now, token}
 end
-redis.call("DEL", lock)
-local set = redis.pcall("HSET", lock, to, "1")
-if type(set) ~= "table" then set = redis.pcall("PEXPIRE", lock, ARGV[3]) end
-if type(set) == "table" then return {2, now, release()} end
+redis.call("HDEL", lock, from)
+-- The key is absent, so this changes nothing. It shows that PEXPIRE is not refused below, where it
+-- would leave a key without a time to live.
+if type(redis.pcall("PEXPIRE", lock, ARGV[3])) == "table" then return {2, now, release()} end
+if type(redis.pcall("HSET", lock, to, "1")) == "table" then return {2, now, release()} end
+redis.call("PEXPIRE", lock, ARGV[3])
 return {1, now, token}

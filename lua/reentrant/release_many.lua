@@ -7,8 +7,9 @@
   ARGV[2i+1]   channel  where the freed KEYS[i] is announced
 
   Returns {code, time in us, ...}
-    {1, time, r1, r2, ...}  for each key: receivers when it was freed and published, -1 freed but publishing was
-                            refused, -5 nothing done: not this hold's, or Redis refused to touch it
+    {1, time, r1, r2, ...}  for each key: receivers when it was freed and published, -1 freed but
+                            publishing was refused, -5 nothing done: the key is not this hold's, its
+                            hash has other fields, or Redis refused to touch it
     {-9, time, n}           ARGV[n] not allowed
 ]]
 local verb = ARGV[1]
@@ -24,8 +25,8 @@ end
 
 -- No error ends the script: other holds may have been given up before.
 local function release(lock, field, channel)
-  if type(redis.pcall("HGET", lock, field)) ~= "string" then return -5 end
-  if type(redis.pcall("DEL", lock)) == "table" then return -5 end
+  if redis.pcall("HLEN", lock) ~= 1 then return -5 end
+  if redis.pcall("HDEL", lock, field) ~= 1 then return -5 end
   local receivers = redis.pcall(verb, channel, "0")
   if type(receivers) == "table" then return -1 end
   return receivers

@@ -31,7 +31,8 @@ if now > not_after then return {-1, now} end
 local function renew(lock, field, lease)
   local mine = redis.pcall("HGET", lock, field)
   if type(mine) == "table" then
-    if redis.call("TYPE", lock).ok == "hash" then return -5, {err = string.format("%s (HGET)", mine.err)} end
+    local kind = redis.call("TYPE", lock).ok
+    if kind == "hash" or kind == "none" then return -5, {err = string.format("%s (HGET)", mine.err)} end
     return -3
   end
   if not mine then

@@ -26,7 +26,7 @@ local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now_text = string.format("%.0f", now)
 
-local function acquire(lock, fence, field, count, lease, not_after)
+local function acquire(lock, fence, field, count, lease, lease_text, not_after)
   -- acquire.lua
 end
 
@@ -35,9 +35,9 @@ local function release(lock, field, count, channel, verb)
 end
 
 -- Reading a number takes longer than passing it on.
-local marks, lease, verb = ARGV[1], ARGV[3], ARGV[6]
-local acquires, releases = tonumber(ARGV[2]) or ARGV[2], tonumber(ARGV[5]) or ARGV[5]
-local not_after = tonumber(ARGV[4]) or ARGV[4]
+local marks, lease_text, verb = ARGV[1], ARGV[3], ARGV[6]
+local acquires, lease, not_after = tonumber(ARGV[2]), tonumber(lease_text), tonumber(ARGV[4])
+local releases = tonumber(ARGV[5])
 
 -- Redis takes about as long to put a table into its reply as to run a command: there is one for all.
 local answer, last, key, arg = {now}, 1, 1, 7
@@ -45,17 +45,20 @@ for at = 1, #marks do
   local mark = string.byte(marks, at)
   local done, code, _, third, fourth
   if mark == 97 then -- a
-    done, code, _, third, fourth = pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, not_after)
+    done, code, _, third, fourth =
+      pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, lease_text, not_after)
     key, arg = key + 2, arg + 1
   elseif mark == 114 then -- r
     done, code, _, third, fourth = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
     key, arg = key + 1, arg + 2
   elseif mark == 65 then -- A
     done, code, _, third, fourth =
-      pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+      pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]),
+        ARGV[arg + 2], tonumber(ARGV[arg + 3]))
     key, arg = key + 2, arg + 4
   else
-    done, code, _, third, fourth = pcall(release, KEYS[key], ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], ARGV[arg + 3])
+    done, code, _, third, fourth =
+      pcall(release, KEYS[key], ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2], ARGV[arg + 3])
     key, arg = key + 1, arg + 4
   end
   if not done or type(code) == "table" then

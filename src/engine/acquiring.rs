@@ -33,11 +33,10 @@ use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::NOT_A_HOLDER;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::conflict_of_holder;
 use crate::scripts::reentrant::conflict_words;
-use crate::scripts::reentrant::is_holder_field;
 use crate::stats::add;
 
 /// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
@@ -214,10 +213,9 @@ impl Engine {
                 if let Some(waiter) = taker.and_then(|request| self.waiters.get_mut(&request)) {
                     waiter.late = None;
                 }
-                if is_holder_field(&holder) {
-                    self.on_refused(id, pttl, holder);
-                } else {
-                    self.on_conflict(id, NOT_A_HOLDER);
+                match conflict_of_holder(pttl, &holder) {
+                    Some(found) => self.on_conflict(id, found),
+                    None => self.on_refused(id, pttl, holder),
                 }
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Conflict(found)), .. }) => {

@@ -249,7 +249,7 @@ pub(crate) enum Report {
         name: LockName,
         hold: u64,
     },
-    /// A release for which nobody waits could not be confirmed before the lease ended.
+    /// A release for which nobody waits ended in an error.
     ReleaseFailed {
         name: LockName,
         hold: u64,

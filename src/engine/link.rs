@@ -650,5 +650,6 @@ impl Engine {
 }
 
 fn was_freed(outcome: &Outcome<Reply>) -> bool {
-    matches!(outcome, Outcome::Done(Reply { body: Body::Release(Released::Freed { .. }), .. }))
+    let Outcome::Done(Reply { body: Body::Release(released), .. }) = outcome else { return false };
+    matches!(released, Released::Freed { .. } | Released::InOtherUse(_))
 }

@@ -30,6 +30,7 @@ use crate::name::WireProfile;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
+use crate::scripts::reentrant::Leftover;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
@@ -197,6 +198,9 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
                 self.on_freed(id, receivers);
             }
+            Outcome::Done(Reply { body: Body::Release(Released::InOtherUse(leftover)), .. }) => {
+                self.on_freed_in_other_use(id, leftover);
+            }
             Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => self.on_not_ours(id, true),
             Outcome::Done(_) => self.on_not_ours(id, false),
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
@@ -227,18 +231,34 @@ impl Engine {
 
     /// The lock is free and the others were told.
     fn on_freed(&mut self, id: u64, receivers: Option<u64>) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        let (key, lock) = (hold.name, hold.lock.clone());
-        self.note_published(key, receivers);
-        self.report(Report::Released { name: lock.clone(), hold: id });
+        let Some(lock) = self.note_freed(id, receivers) else { return };
         if receivers.is_none() {
-            self.report(Report::PublishRefused { name: lock.clone() });
             let channel = lock.channel(self.config.profile);
             let message = format!("PUBLISH to {channel} was refused, so its waiters were not told");
             let error = Error::NotAnnounced { name: lock.to_string(), message: message.clone() };
             return self.end_release(id, Some((error, message)));
         }
         self.end_release(id, None);
+    }
+
+    /// The lock is free and the others were told. They will find data of another program.
+    fn on_freed_in_other_use(&mut self, id: u64, leftover: Leftover) {
+        let Some(lock) = self.note_freed(id, leftover.receivers) else { return };
+        let (name, found) = (lock.to_string(), leftover.found().to_owned());
+        let error = Error::KeyStillInUse { name, found };
+        let cause = error.to_string();
+        self.end_release(id, Some((error, cause)));
+    }
+
+    fn note_freed(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
+        let hold = self.holds.get(&id)?;
+        let (key, lock) = (hold.name, hold.lock.clone());
+        self.note_published(key, receivers);
+        self.report(Report::Released { name: lock.clone(), hold: id });
+        if receivers.is_none() {
+            self.report(Report::PublishRefused { name: lock.clone() });
+        }
+        Some(lock)
     }
 
     /// Others were told: they get their turn before our contender tries.
@@ -410,6 +430,10 @@ impl Engine {
                     self.drop_hold(to)
                 }
                 self.on_freed(from, receivers);
+            }
+            Outcome::Done(Reply { body: Body::HandOff(HandedOff::InOtherUse(leftover)), .. }) => {
+                self.drop_hold(to);
+                self.on_freed_in_other_use(from, leftover);
             }
             Outcome::Done(reply) => {
                 self.drop_hold(to);

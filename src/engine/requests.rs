@@ -26,6 +26,7 @@ use crate::scripts::reentrant::Forced;
 use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
+use crate::scripts::reentrant::WITHOUT_END;
 use crate::stats::add;
 
 /// A question to the server that belongs to no hold.
@@ -265,6 +266,10 @@ impl Engine {
                 Answer::Failed(Error::NotAnnounced { name: name.to_string(), message })
             }
             (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
+            (Asking::Force { name, .. }, Body::Force(Forced::InOtherUse(leftover))) => {
+                let (name, found) = (name.to_string(), leftover.found().to_owned());
+                Answer::Failed(Error::KeyStillInUse { name, found })
+            }
             // Whoever has it now came later and is not to be hit.
             (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if may_be_done => {
                 Answer::Forced(true)
@@ -304,7 +309,8 @@ impl Engine {
 
     /// Who is to lose the lock. `None`: the second half is on its way.
     fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
-        if let Some(found) = state.conflict() {
+        // One without a time to live can be taken away like any other.
+        if let Some(found) = state.conflict().filter(|found| *found != WITHOUT_END) {
             let (name, found) = (name.to_string(), found.to_owned());
             return Some(Answer::Failed(Error::KeyConflict { name, found }));
         }

@@ -12,6 +12,7 @@ mod hand_off;
 mod limits;
 mod loss;
 mod memory;
+mod other_use;
 mod outages;
 mod questions;
 mod reports;

@@ -207,7 +207,7 @@ pub(crate) enum Body {
     Pong,
     Info(String),
     /// An entry for each pair, or `None`: the server cannot tell.
-    Permissions(Option<Vec<bool>>),
+    Permissions(Option<Vec<Permission>>),
     Acquire(Acquired),
     Release(Released),
     /// One entry for each hold. `None`: not done.
@@ -225,7 +225,7 @@ pub(crate) enum Acquired {
     Granted {
         token: u64,
     },
-    /// Time to live in ms and the holder's field.
+    /// Time to live in ms, negative without one, and the holder's field.
     Held {
         pttl: i64,
         holder: String,
@@ -236,12 +236,43 @@ pub(crate) enum Acquired {
     Conflict(&'static str),
 }
 
+/// What a user may do with a command and a key or channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Given,
+    Missing,
+    /// The server has no such command.
+    Unknown,
+}
+
+/// A hold was given up, and the hash still has fields of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    /// `None`: Redis refused to publish it.
+    pub(crate) receivers: Option<u64>,
+    /// They keep the time to live that the lock had.
+    pub(crate) ends: bool,
+}
+
+impl Leftover {
+    /// What is under the key now.
+    pub(crate) fn found(self) -> &'static str {
+        if self.ends {
+            "other fields of its hash were kept; they end with the time to live that the lock had, \
+             unless somebody takes it off (PERSIST)"
+        } else {
+            "other fields of its hash were kept, without a time to live"
+        }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Released {
     /// `None`: freed, but Redis refused to publish it.
     Freed {
         receivers: Option<u64>,
     },
+    InOtherUse(Leftover),
     CountSet,
     Gone,
     Foreign,
@@ -267,6 +298,8 @@ pub(crate) enum HandedOff {
         late: bool,
         receivers: Option<u64>,
     },
+    /// The same, whether late or not.
+    InOtherUse(Leftover),
 }
 
 /// What a lock's key holds.
@@ -286,8 +319,7 @@ impl KeyState {
             Self::Other => conflict(1),
             Self::ReadWriteLock => conflict(4),
             Self::Hash { fields, .. } if *fields != 1 => conflict(2),
-            Self::Hash { pttl: ..0, .. } => conflict(3),
-            Self::Hash { field, .. } => (!is_holder_field(field)).then_some(NOT_A_HOLDER),
+            Self::Hash { pttl, field, .. } => conflict_of_holder(*pttl, field),
         }
     }
 }
@@ -295,6 +327,7 @@ impl KeyState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forced {
     Freed { receivers: Option<u64> },
+    InOtherUse(Leftover),
     Gone,
     Late,
     Foreign,
@@ -407,6 +440,7 @@ impl Command {
             Self::Release { .. } => Body::Release(match code {
                 1 => Released::Freed { receivers: fields.receivers()? },
                 2 => Released::CountSet,
+                3 | 4 => Released::InOtherUse(fields.leftover(code)?),
                 0 => Released::Gone,
                 -3 => Released::Foreign,
                 _ => return None,
@@ -424,6 +458,7 @@ impl Command {
                 1 => HandedOff::Granted { token: fields.uint()? },
                 0 => HandedOff::Gone,
                 2 => HandedOff::ReleasedOnly { late: false, receivers: fields.receivers()? },
+                3 | 4 => HandedOff::InOtherUse(fields.leftover(code)?),
                 -1 => HandedOff::ReleasedOnly { late: true, receivers: fields.receivers()? },
                 -3 => HandedOff::Foreign,
                 _ => return None,
@@ -442,13 +477,14 @@ impl Command {
             }),
             Self::ForceRelease { .. } => Body::Force(match code {
                 1 => Forced::Freed { receivers: fields.receivers()? },
+                3 | 4 => Forced::InOtherUse(fields.leftover(code)?),
                 0 => Forced::Gone,
                 -1 => Forced::Late,
                 -3 => Forced::Foreign,
                 _ => return None,
             }),
             Self::Permissions(pairs) => Body::Permissions(match code {
-                1 => Some(pairs.iter().map(|_| Some(fields.int()? == 1)).collect::<Option<_>>()?),
+                1 => Some(pairs.iter().map(|_| permission(fields.int()?)).collect::<Option<_>>()?),
                 0 => None,
                 _ => return None,
             }),
@@ -458,8 +494,11 @@ impl Command {
     }
 }
 
-/// The conflict that only the client can see.
-pub(crate) const NOT_A_HOLDER: &str = "a hash whose field is not a lock holder";
+/// The conflicts that only the client can see.
+const NOT_A_HOLDER: &str = "a hash whose field is not a lock holder";
+pub(crate) const WITHOUT_END: &str = "a lock without a time to live, which never ends by itself: \
+     somebody took its time to live off (PERSIST), or its client could not set one; \
+     `force_unlock` removes it";
 
 /// The conflict that is not in the lock's own key.
 const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^53 - 2";
@@ -473,9 +512,25 @@ fn conflict(what: i64) -> Option<&'static str> {
     Some(match what {
         1 => "a value that is not a hash",
         2 => "a hash with several fields",
-        3 => "a hash without time to live",
         4 => "a read-write lock",
         5 => BROKEN_FENCE,
+        _ => return None,
+    })
+}
+
+/// What is wrong with the only field of a hash, taken for a holder with this time to live in ms.
+pub(crate) fn conflict_of_holder(pttl: i64, field: &str) -> Option<&'static str> {
+    match is_holder_field(field) {
+        false => Some(NOT_A_HOLDER),
+        true => (pttl < 0).then_some(WITHOUT_END),
+    }
+}
+
+fn permission(answer: i64) -> Option<Permission> {
+    Some(match answer {
+        1 => Permission::Given,
+        0 => Permission::Missing,
+        -1 => Permission::Unknown,
         _ => return None,
     })
 }
@@ -523,6 +578,11 @@ impl<'a> Fields<'a> {
     /// A count of receivers; -1 says that publishing was refused.
     fn receivers(&mut self) -> Option<Option<u64>> {
         Some(self.int()?.try_into().ok())
+    }
+
+    /// Of a reply with the code 3 or 4.
+    fn leftover(&mut self, code: i64) -> Option<Leftover> {
+        Some(Leftover { receivers: self.receivers()?, ends: code == 4 })
     }
 
     fn text(&mut self) -> Option<String> {

@@ -21,6 +21,7 @@ use crate::sim::client::Request;
 use crate::sim::client::server_id;
 use crate::sim::places::Where;
 use crate::sim::places::name_of;
+use crate::sim::server::CALLED;
 use crate::sim::server::IN_SCRIPT;
 use crate::sim::server::PASSING;
 use crate::sim::server::REFUSALS;
@@ -179,10 +180,10 @@ impl World {
     fn run(&mut self, request: &Rc<Request>, ghost: bool) -> Result<(), String> {
         request.fate.set(Fate::Executed);
         if !ghost && self.fault(self.plan.faults.in_script) {
-            let (call, text) = (self.chance.range(1, 12), *self.chance.pick(&IN_SCRIPT));
-            let keys = &mut self.processes[request.process].keys;
-            keys.fail_next(u32::try_from(call).unwrap_or(1), text);
-            self.say(|| format!("its command {call} will be refused: {text}"));
+            let refused = [*self.chance.pick(&CALLED), *self.chance.pick(&CALLED)];
+            let text = *self.chance.pick(&IN_SCRIPT);
+            self.processes[request.process].keys.refuse_commands(&refused, text);
+            self.say(|| format!("it will be refused {refused:?}: {text}"));
         }
         let outcome = self.execute(request)?;
         if matches!(outcome, Outcome::Done(_)) && self.fault(self.plan.faults.duplicate) {

@@ -178,8 +178,15 @@ pub(super) const REFUSALS: [&str; 20] = [
 /// How many of them, from the first on, are over before long.
 pub(super) const PASSING: usize = 14;
 
+/// What the scripts call.
+pub(super) const CALLED: [&str; 15] = [
+    "TIME", "PTTL", "PEXPIRE", "PERSIST", "EXISTS", "TYPE", "HGET", "HSET", "HDEL", "HLEN", "HEXISTS",
+    "HKEYS", "GET", "SET", "PUBLISH",
+];
+
 /// What a command within a script is refused with.
-pub(super) const IN_SCRIPT: [&str; 3] = [
+pub(super) const IN_SCRIPT: [&str; 4] = [
+    "ERR Unknown Redis command called from script",
     "OOM command not allowed when used memory > 'maxmemory'.",
     "ERR The user executing the script can't run this command or subcommand",
     "ERR The user executing the script can't publish to the channel mentioned in the command",

@@ -66,6 +66,7 @@ impl Life {
         self.nest(name).await?;
         self.contend(name).await?;
         self.hand_off(name).await?;
+        self.share(name, connection).await?;
         self.lose(name, connection).await?;
         self.take_away(name).await
     }
@@ -123,6 +124,20 @@ impl Life {
         released
     }
 
+    /// Somebody puts data into the hash of the lock: it is left there, without our time to live.
+    async fn share(&self, name: &str, connection: &mut Connection) -> Result<()> {
+        let guard = self.ours.mutex(name)?.lock().await?;
+        redis::cmd("HSET").arg(name).arg("status").arg("paid").exec(connection).unwrap();
+        let released = guard.unlock().await;
+        let pttl: i64 = redis::cmd("PTTL").arg(name).query(connection).unwrap();
+        redis::cmd("DEL").arg(name).exec(connection).unwrap();
+        match released {
+            Err(Error::KeyStillInUse { .. }) if pttl == -1 => Ok(()),
+            Err(error) => Err(error),
+            Ok(()) => panic!("the key is in other use"),
+        }
+    }
+
     /// The key goes, or is given to somebody else, behind the holder's back.
     async fn lose(&self, name: &str, connection: &mut Connection) -> Result<()> {
         let guard = self.ours.mutex(name)?.lock().await?;
@@ -178,7 +193,7 @@ async fn the_line_allows_all_that_a_lock_does() {
 }
 
 fn is_denial(error: &Error) -> bool {
-    matches!(error, Error::Denied { .. } | Error::NotAnnounced { .. })
+    matches!(error, Error::Denied { .. } | Error::NotAnnounced { .. } | Error::KeyStillInUse { .. })
 }
 
 /// What has to be in the error when this rule is taken away.

@@ -235,10 +235,9 @@ fn strangers() -> Vec<(&'static [&'static [&'static str]], &'static str)> {
             &[&["HSET", NAME, "colour", "red"], &["PEXPIRE", NAME, "60000"]],
             "a hash whose field is not a lock holder",
         ),
-        (&[&["HSET", NAME, "colour", "red"]], "a hash without time to live"),
+        (&[&["HSET", NAME, "colour", "red"]], "a hash whose field is not a lock holder"),
         (&[&["HSET", NAME, "a", "1", "b", "2"], &["PEXPIRE", NAME, "60000"]], "a hash with several fields"),
         (&[&["HSET", NAME, FIELD, "1", "x", "2"], &["PEXPIRE", NAME, "60000"]], "a hash with several fields"),
-        (&[&["HSET", NAME, FIELD, "1"]], "a hash without time to live"),
         (&[&["HSET", NAME, "mode", "read"]], "a read-write lock"),
         (&[&["HSET", NAME, "mode", "read", FIELD, "1"], &["PEXPIRE", NAME, "60000"]], "a read-write lock"),
     ]

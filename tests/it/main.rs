@@ -21,6 +21,7 @@ mod outages;
 mod preflight;
 mod processes;
 mod reentrant;
+mod refusals;
 mod scripts;
 mod sentinel;
 mod server_errors;

@@ -622,8 +622,8 @@ async fn no_missing_permission_leaves_anything_half_done() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let commands = [
-        "time", "pttl", "hget", "hset", "pexpire", "get", "set", "del", "publish", "hexists", "hlen",
-        "hkeys", "exists", "type", "hgetall",
+        "time", "pttl", "hget", "hset", "pexpire", "get", "set", "hdel", "persist", "publish", "hexists",
+        "hlen", "hkeys", "exists", "type", "hgetall",
     ];
     for command in commands {
         let user = format!("no-{command}");

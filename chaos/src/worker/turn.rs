@@ -166,7 +166,7 @@ impl<'a> Task<'a> {
         let op = self.worker.log.call(self.number, What::Unlock, name, &hold, left);
         let how = match guard.unlock().await {
             // Released, only not announced: whoever gets the lock next is held against it.
-            Ok(()) | Err(Error::NotAnnounced { .. }) => How::Released,
+            Ok(()) | Err(Error::NotAnnounced { .. } | Error::KeyStillInUse { .. }) => How::Released,
             Err(error) => self.failed(&error),
         };
         self.worker.log.end(op, how);

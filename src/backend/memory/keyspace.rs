@@ -31,7 +31,7 @@ use crate::backend::memory::store::numbers::text_of;
 use crate::backend::words::Words;
 
 /// What scripts find beside `redis`, `KEYS` and `ARGV`.
-const GLOBALS: [&str; 2] = ["tonumber", "type"];
+const GLOBALS: [&str; 3] = ["pcall", "tonumber", "type"];
 const LIBRARIES: [(&str, &[&str]); 2] = [("math", &["floor"]), ("string", &["format"])];
 
 /// Redis's protection of the globals.
@@ -181,16 +181,33 @@ impl Keyspace {
         store.plant(key, value, pttl);
     }
 
-    /// The `at_call`-th command of the next script, counted from 1, is refused with this error; 0
-    /// refuses the script itself. Forgotten when that script ends.
-    pub(crate) fn fail_next(&mut self, at_call: u32, error: impl Into<String>) {
-        self.store().fail_next(at_call, error.into());
+    /// The next script is refused with this error.
+    pub(crate) fn refuse_script(&mut self, error: impl Into<String>) {
+        self.store().refuse_script(error.into());
+    }
+
+    /// The next script is refused these commands with this error, each time that it calls one:
+    /// `HGET`, or `HGET lock` for one key or channel alone.
+    pub(crate) fn refuse_commands(&mut self, commands: &[&str], error: impl Into<String>) {
+        let commands = commands.iter().map(|command| (*command).to_owned()).collect();
+        self.store().refuse_commands(commands, error.into());
+    }
+
+    /// The names of all commands that scripts may use.
+    pub(crate) fn command_names() -> impl Iterator<Item = &'static str> {
+        Store::command_names()
     }
 
     /// Gives scripts Redis 7's `redis.acl_check_cmd`.
     pub(crate) fn answer_permissions(&mut self, allowed: impl Fn(&str, &str) -> bool + Send + 'static) {
-        let answer =
-            self.lua.create_function(move |_, words: (String, String)| Ok(allowed(&words.0, &words.1)));
+        let answer = self.lua.create_function(move |_, (command, target): (String, String)| {
+            if Self::command_names().any(|name| name.eq_ignore_ascii_case(&command)) {
+                Ok(allowed(&command, &target))
+            } else {
+                let words = "ERR Invalid command passed to redis.acl_check_cmd()";
+                Err(mlua::Error::RuntimeError(words.to_owned()))
+            }
+        });
         let redis = self.environment.raw_get::<Table>("redis");
         redis.and_then(|redis| redis.raw_set("acl_check_cmd", answer?)).expect("a table takes a function");
     }

@@ -154,11 +154,31 @@ impl Refusal {
 
 pub(super) type Reply = Result<Answer, Refusal>;
 
-/// An error to be answered instead of what a command of the next script would answer.
+/// What the next script is refused, and in which words: as by a user's permissions, each time that
+/// it calls it.
 #[derive(Debug, Clone)]
 struct Fault {
-    at_call: u32,
+    refused: Refused,
     error: String,
+}
+
+#[derive(Debug, Clone)]
+#[cfg_attr(not(test), expect(dead_code))]
+enum Refused {
+    Script,
+    /// `HGET`, or `HGET lock` for one key or channel alone.
+    Commands(Vec<String>),
+}
+
+impl Fault {
+    fn refuses(&self, words: &[String]) -> bool {
+        let Refused::Commands(commands) = &self.refused else { return false };
+        let (command, target) = (words.first(), words.get(1));
+        commands.iter().any(|refused| {
+            let mut refused = refused.split(' ').map(str::to_owned);
+            refused.next().as_ref() == command && refused.next().is_none_or(|only| Some(&only) == target)
+        })
+    }
 }
 
 /// The keys, and the state of the script that runs.
@@ -172,7 +192,6 @@ pub(super) struct Store {
     /// Time stands still within a script.
     now_us: i64,
     declared: Words,
-    calls: u32,
     /// Once a script has written, Redis lets it go on however short memory is.
     wrote: bool,
 }
@@ -226,10 +245,9 @@ impl Store {
     /// Begins a run; the error of a fault that was planted in front of it.
     pub(super) fn begin(&mut self, now_us: i64, keys: &Words) -> Result<(), String> {
         self.now_us = now_us;
-        self.calls = 0;
         self.wrote = false;
         self.declared.clone_from(keys);
-        match self.fault.take_if(|fault| fault.at_call == 0) {
+        match self.fault.take_if(|fault| matches!(fault.refused, Refused::Script)) {
             Some(fault) => Err(fault.error),
             None => Ok(()),
         }
@@ -242,10 +260,8 @@ impl Store {
 
     /// One `redis.call`.
     pub(super) fn call(&mut self, words: &[String]) -> Reply {
-        self.calls += 1;
-        let calls = self.calls;
-        if let Some(fault) = self.fault.take_if(|fault| fault.at_call == calls) {
-            return Err(Refusal(fault.error.into()));
+        if let Some(fault) = self.fault.as_ref().filter(|fault| fault.refuses(words)) {
+            return Err(Refusal(fault.error.clone().into()));
         }
         let command = self.allowed(words)?;
         self.wrote |= matches!(command.effect, Effect::Writes | Effect::Grows);
@@ -392,8 +408,17 @@ impl Store {
         self.entries = snapshot.0;
     }
 
-    pub(super) fn fail_next(&mut self, at_call: u32, error: String) {
-        self.fault = Some(Fault { at_call, error });
+    pub(super) fn refuse_script(&mut self, error: String) {
+        self.fault = Some(Fault { refused: Refused::Script, error });
+    }
+
+    pub(super) fn refuse_commands(&mut self, commands: Vec<String>, error: String) {
+        self.fault = Some(Fault { refused: Refused::Commands(commands), error });
+    }
+
+    /// The names of all commands that scripts may use.
+    pub(super) fn command_names() -> impl Iterator<Item = &'static str> {
+        COMMANDS.into_iter().flatten().map(|command| command.name)
     }
 
     pub(super) fn set_out_of_memory(&mut self, on: bool) {

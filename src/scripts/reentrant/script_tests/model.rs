@@ -88,6 +88,12 @@ impl Model {
         self.keys.remove(key);
     }
 
+    /// What is under a key, if it is a hash.
+    pub(super) fn hash(&self, key: &str) -> Option<Dumped> {
+        let is_it = |dumped: &Dumped| dumped.key == key && matches!(dumped.value, Stored::Hash(_));
+        self.dump().into_iter().find(is_it)
+    }
+
     fn dump(&self) -> Vec<Dumped> {
         let now_ms = self.now_ms();
         let dumped = |(key, stored): (&String, &Key)| {
@@ -177,7 +183,10 @@ impl Model {
         match self.find(lock, field) {
             Found::Nothing => answer(0, &[]),
             Found::Other | Found::NotAHash => answer(-3, &[]),
-            Found::Own if count == 0 => answer(1, &[self.free(lock, channel, sharded)]),
+            Found::Own if count == 0 => {
+                let code = self.take_off(lock, field);
+                answer(code, &[self.publish(channel, sharded, "0")])
+            }
             Found::Own => {
                 self.set_count(lock, field, count);
                 answer(2, &[])
@@ -188,8 +197,8 @@ impl Model {
     /// One of many releases: done, or as if it had not been asked for.
     fn give_up(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
         match self.find(lock, field) {
-            Found::Own => self.free(lock, channel, sharded),
-            Found::Nothing | Found::Other | Found::NotAHash => -5,
+            Found::Own if self.fields(lock) == 1 => self.free(lock, field, channel, sharded),
+            _ => -5,
         }
     }
 
@@ -215,13 +224,17 @@ impl Model {
             (Found::Other, Found::Other) | (Found::NotAHash, _) => return Ok(answer(-3, &[])),
             (from, to) => (matches!(from, Found::Own), matches!(to, Found::Own)),
         };
+        if self.fields(lock) > 1 && !has_to {
+            let code = self.take_off(lock, from);
+            return Ok(answer(code, &[self.publish(channel, sharded, "0")]));
+        }
         if late {
-            let receivers = if has_from { self.free(lock, channel, sharded) } else { 0 };
+            let receivers = if has_from { self.free(lock, from, channel, sharded) } else { 0 };
             return Ok(answer(-1, &[receivers]));
         }
         let token = match (self.mint(fence), has_to) {
             (Minted::Token(token), _) => token,
-            (_, false) => return Ok(answer(2, &[self.free(lock, channel, sharded)])),
+            (_, false) => return Ok(answer(2, &[self.free(lock, from, channel, sharded)])),
             // Beyond the page: a repeat that meets a spoilt fence counter. The lock is left to `to`.
             (Minted::NotANumber, true) => return Ok(answer(-3, &[])),
             (Minted::NotAString, true) => return Err(format!("{WRONG_TYPE} (GET)")),
@@ -265,10 +278,12 @@ impl Model {
     ) -> Answer {
         match self.find(lock, expected) {
             Found::Nothing => answer(0, &[]),
-            Found::Own if self.fields(lock) == 1 => {
-                let receivers = self.free(lock, channel, sharded);
+            Found::Own if self.is_read_write_lock(lock) => answer(-3, &[]),
+            Found::Own => {
+                let code = self.take_off(lock, expected);
+                let receivers = self.publish(channel, sharded, "0");
                 self.publish(client_channel, false, lock);
-                answer(1, &[receivers])
+                answer(code, &[receivers])
             }
             _ => answer(-3, &[]),
         }
@@ -309,7 +324,6 @@ impl Model {
         let what = match &key.value {
             Stored::Hash(fields) if has(fields, "mode") => 4,
             Stored::Hash(fields) if fields.len() > 1 => 2,
-            Stored::Hash(_) if key.ends_ms.is_none() => 3,
             Stored::Hash(_) => return None,
             _ => 1,
         };
@@ -353,8 +367,35 @@ impl Model {
         }
     }
 
-    fn free(&mut self, lock: &str, channel: &str, sharded: bool) -> i64 {
-        self.keys.remove(lock);
+    fn is_read_write_lock(&self, lock: &str) -> bool {
+        matches!(self.keys.get(lock).map(|key| &key.value), Some(Stored::Hash(fields)) if has(fields, "mode"))
+    }
+
+    /// Removes the field of a hold; the key goes with its last field. Other fields lose the time to
+    /// live, unless they are a read-write lock, which has one of its own. Gives the code of the reply.
+    fn take_off(&mut self, lock: &str, field: &str) -> i64 {
+        if self.fields(lock) == 1 {
+            self.keys.remove(lock);
+            return 1;
+        }
+        if let Some(Key { value: Stored::Hash(fields), .. }) = self.keys.get_mut(lock) {
+            fields.retain(|(name, _)| name != field);
+        }
+        if self.is_read_write_lock(lock) {
+            return 4;
+        }
+        if let Some(key) = self.keys.get_mut(lock) {
+            key.ends_ms = None;
+        }
+        3
+    }
+
+    /// Removes the field and publishes; other fields keep the time to live.
+    fn free(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
+        match self.keys.get_mut(lock).map(|key| &mut key.value) {
+            Some(Stored::Hash(fields)) if fields.len() > 1 => fields.retain(|(name, _)| name != field),
+            _ => drop(self.keys.remove(lock)),
+        }
         self.publish(channel, sharded, "0")
     }
 

@@ -76,6 +76,9 @@ pub(super) const ACQUIRE: &[Row] = &[
     ("fence=7 lock={b:4}@5", "acquire a 1 3M soon", "0 T @5 b", "=", ""),
     ("fence=word lock={b:4}@5", "acquire a 1 9M soon", "0 T @5 b", "=", ""),
     ("lock={b:4}@5", "acquire a 2 9M soon", "-3 T", "=", ""),
+    // One without a time to live is for the client to judge.
+    ("lock={b:1}", "acquire a 1 3M soon", "0 T -1 b", "=", ""),
+    ("lock={b:1}", "acquire a 2 3M soon", "-3 T", "=", ""),
     // Conflicts.
     ("lock=text@5", "acquire a 1 3M soon", "-4 T 1", "=", ""),
     ("lock=text", "acquire a 2 3M soon", "-4 T 1", "=", ""),
@@ -83,8 +86,6 @@ pub(super) const ACQUIRE: &[Row] = &[
     ("lock=[x,y]@5", "acquire a 2 3M soon", "-4 T 1", "=", ""),
     ("lock={b:1,c:1}@5", "acquire a 1 3M soon", "-4 T 2", "=", ""),
     ("lock={b:1,c:1}@5", "acquire a 2 3M soon", "-4 T 2", "=", ""),
-    ("lock={b:1}", "acquire a 1 3M soon", "-4 T 3", "=", ""),
-    ("lock={b:1}", "acquire a 2 3M soon", "-4 T 3", "=", ""),
     ("lock={mode:read}", "acquire a 1 3M soon", "-4 T 4", "=", ""),
     ("lock={mode:write,b:1}@5", "acquire a 1 3M soon", "-4 T 4", "=", ""),
     ("lock={mode:write,b:1}@5", "acquire a 2 3M soon", "-4 T 4", "=", ""),
@@ -98,7 +99,13 @@ pub(super) const RELEASE: &[Row] = &[
     ("lock={a:1}@5", "release a 0 nobody PUBLISH", "1 T 0", "", ""),
     ("lock={a:3}@5", "release a 0 ch PUBLISH", "1 T 1", "", "ch=0"),
     ("lock={a:1}", "release a 0 ch PUBLISH", "1 T 1", "", "ch=0"),
-    ("lock={a:1,b:1}@5", "release a 0 ch PUBLISH", "1 T 1", "", "ch=0"),
+    // Data of another program beside it stays, and does not end with our lease.
+    ("lock={a:1,b:1}@5", "release a 0 ch PUBLISH", "3 T 1", "lock={b:1}", "ch=0"),
+    ("lock={data:x,a:3,more:y}@5", "release a 0 nobody SPUBLISH", "3 T 0", "lock={data:x,more:y}", ""),
+    ("lock={a:1,data:x}", "release a 0 ch PUBLISH", "3 T 1", "lock={data:x}", "ch=0"),
+    ("lock={a:1,mode:read,b:1}@5", "release a 0 ch PUBLISH", "4 T 1", "lock={mode:read,b:1}@5", "ch=0"),
+    ("lock={a:3,data:x}@5", "release a 1 ch PUBLISH", "2 T", "lock={a:1,data:x}@5", ""),
+    ("lock={b:1,data:x}@5", "release a 0 ch PUBLISH", "-3 T", "=", ""),
     // The number wanted, whatever it was; the time to live stays.
     ("lock={a:3}@5", "release a 2 ch PUBLISH", "2 T", "lock={a:2}@5", ""),
     ("lock={a:3}@5", "release a 3 ch PUBLISH", "2 T", "lock={a:3}@5", ""),
@@ -110,7 +117,9 @@ pub(super) const RELEASE_MANY: &[Row] = &[
     ("", "release_many PUBLISH a ch", "1 T -5", "=", ""),
     ("fence=7 lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "fence=7", "ch=0"),
     ("lock={a:1}", "release_many SPUBLISH a ch", "1 T 1", "", "ch=0 sharded"),
-    ("lock={a:1,b:1}@5", "release_many PUBLISH a nobody", "1 T 0", "", ""),
+    ("lock={a:1}@5", "release_many PUBLISH a nobody", "1 T 0", "", ""),
+    // A hold with data beside it is left to `release`, which reports the data.
+    ("lock={a:1,b:1}@5", "release_many PUBLISH a ch", "1 T -5", "=", ""),
     ("lock={b:1}@5", "release_many PUBLISH a ch", "1 T -5", "=", ""),
     // Each key by itself, announced on its own channel.
     (
@@ -170,6 +179,14 @@ pub(super) const HAND_OFF: &[Row] = &[
         "ch=0",
     ),
     ("fence=word lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "-3 T", "=", ""),
+    // Data of another program in the same hash: only `from` goes, late or not, and nothing is granted.
+    ("fence=7 lock={a:1,x:1}@5", "hand_off a b 3M soon ch PUBLISH", "3 T 1", "fence=7 lock={x:1}", "ch=0"),
+    ("lock={x:1,a:1}@5", "hand_off a b 3M late ch SPUBLISH", "3 T 1", "lock={x:1}", "ch=0 sharded"),
+    ("lock={a:1,mode:read}@5", "hand_off a b 3M soon ch PUBLISH", "4 T 1", "lock={mode:read}@5", "ch=0"),
+    ("fence=7 lock={b:1,x:1}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1,x:1}@9", ""),
+    ("lock={x:1,y:1}@5", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
+    ("fence=7 lock={a:1,b:2}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={a:1,b:2}@9", ""),
+    ("lock={a:1,b:2}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 1", "lock={b:2}@5", "ch=0"),
     // Late.
     ("", "hand_off a b 3M late ch PUBLISH", "0 T", "=", ""),
     ("fence=7 lock={a:2}@5", "hand_off a b 3M late ch PUBLISH", "-1 T 1", "fence=7", "ch=0"),
@@ -202,8 +219,12 @@ pub(super) const FORCE_RELEASE: &[Row] = &[
     ("lock={a:3}", "force_release a soon ch SPUBLISH client", "1 T 1", "", "ch=0 sharded client=lock"),
     ("lock={a:3}@5", "force_release a soon nobody PUBLISH client", "1 T 0", "", "client=lock"),
     ("lock={a:3}@5", "force_release a late ch PUBLISH client", "-1 T", "=", ""),
-    ("lock={a:1,b:1}@5", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
+    // Data of another program beside it stays.
+    ("lock={a:1,b:1}@5", "force_release a soon ch PUBLISH client", "3 T 1", "lock={b:1}", "ch=0 client=lock"),
+    ("lock={a:1,data:x}@5", "force_release a late ch PUBLISH client", "-1 T", "=", ""),
+    ("lock={x:1,data:x}@5", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
     ("lock={mode:write,a:1}@5", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
+    ("lock={mode:1}@5", "force_release mode soon ch PUBLISH client", "-3 T", "=", ""),
 ];
 
 /// A good call, and for each of its arguments what is not allowed.
@@ -394,6 +415,7 @@ fn check_permissions(server: &mut dyn Server) {
         (&["get", "y"], "1 T 0"),
         (&["hset", "x"], "1 T 0"),
         (&["get", "x", "hset", "x"], "1 T 1 0"),
+        (&["nonsense", "x", "get", "x"], "1 T -1 1"),
         (&["hset", "x", "get", "x", "get", "y", "del", "x1"], "1 T 0 1 0 1"),
     ] {
         let seen = observe(server, &call(pairs), &mut Times::default());

@@ -8,6 +8,7 @@ use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Stored;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::Step;
 use crate::scripts::reentrant::script_tests::memory::Memory;
@@ -77,6 +78,18 @@ impl Together {
             self.memory.plant(&key, &value, pttl);
             on(&mut self.redis, |redis| redis.plant(&key, &value, pttl));
         }
+    }
+
+    /// Another program puts a field into the hash, if there is one.
+    pub(super) fn put_beside(&mut self, key: &str, field: &str) {
+        let Some(Dumped { value: Stored::Hash(mut fields), pttl, .. }) = self.model.hash(key) else { return };
+        self.story.push(format!("HSET {key} {field} 1"));
+        fields.retain(|(known, _)| known != field);
+        fields.push((field.to_owned(), "1".to_owned()));
+        let value = Stored::Hash(fields);
+        self.model.plant(key, &value, pttl);
+        self.memory.plant(key, &value, pttl);
+        on(&mut self.redis, |redis| redis.plant(key, &value, pttl));
     }
 
     pub(super) fn remove(&mut self, key: &str) {

@@ -11,10 +11,12 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::HandedOff;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::script_tests::protocol::CLIENTS;
+use crate::scripts::reentrant::script_tests::protocol::DATA;
 use crate::scripts::reentrant::script_tests::together::Together;
 
 /// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has one field
-/// and an end; every grant has a higher token than all before.
+/// of ours and an end; no command takes away data that another program has put beside it; every grant
+/// has a higher token than all before.
 #[derive(Debug, Default)]
 pub(super) struct Promises {
     pub(super) grants: u64,
@@ -57,13 +59,14 @@ impl Promises {
             for (field, _) in fields.iter().filter(ours) {
                 let gone = !self.cleaned_up.contains(field);
                 assert!(gone, "{field} came back: {}", together.story());
-                let whole = fields.len() == 1 && ttl.is_some();
-                assert!(whole, "{name} has no end or several fields: {}", together.story());
+                let alone = fields.iter().all(|(other, _)| other == field || other == DATA);
+                assert!(alone && ttl.is_some(), "{name} has no end or several holders: {}", together.story());
             }
         }
         self.keep_order(command, reply, together);
         if let Some(before) = &self.before {
             only_the_owner(command, before, dump, together);
+            data_stays(command, before, dump, together);
         }
         self.before = Some(dump.to_vec());
     }
@@ -79,6 +82,16 @@ impl Promises {
         self.grants += 1;
         let last = self.tokens.insert(name.fence_key(), token);
         assert!(last.is_none_or(|last| last < token), "token {token} after {last:?}: {}", together.story());
+    }
+}
+
+/// What somebody has put into the hash of a lock is there as long as no time passes.
+fn data_stays(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    let with_data =
+        |dump| hashes(dump).filter(|(_, fields, _)| fields.iter().any(|(field, _)| field == DATA));
+    for (name, ..) in with_data(before) {
+        let stays = with_data(after).any(|(key, ..)| key == name);
+        assert!(stays, "{command:?} took away what is under {name}: {}", together.story());
     }
 }
 
