@@ -192,6 +192,7 @@ fn code(reason: LossReason) -> u8 {
         LossReason::Removed => 5,
         LossReason::MaxHold => 6,
         LossReason::ClientShutdown => 7,
+        LossReason::Forked => 8,
     }
 }
 
@@ -204,6 +205,7 @@ fn reason_of(code: u8) -> Option<LossReason> {
         5 => LossReason::Removed,
         6 => LossReason::MaxHold,
         7 => LossReason::ClientShutdown,
+        8 => LossReason::Forked,
         _ => return None,
     })
 }

@@ -31,6 +31,9 @@ use crate::stats::Stats;
 ///
 /// One client is enough for a process; clones are the same client. Two clients never share owners.
 ///
+/// A client belongs to the process that has made it. In a child made by `fork`, every call is
+/// [`Error::Closed`] at once, and dropping the client does nothing.
+///
 /// Dropping the last handle (clients, locks, guards and `lock()` futures count) ends the client and
 /// sends the releases that are still to be sent. With [`Keeper::Thread`](crate::Keeper::Thread)
 /// this blocks the thread, usually for a round trip and for at most 200 ms.
@@ -93,7 +96,7 @@ impl LockClient {
     ///
     /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
     /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the key of a fence
-    /// counter, `redisson_lock_fence:{…}`.
+    /// counter, `redisson_lock_fence:{…}`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
     }
@@ -118,7 +121,7 @@ impl LockClient {
     ///
     /// [`Error::Unavailable`] if no answer comes within the command timeout; [`Error::Auth`],
     /// [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] if the
-    /// server refuses; [`Error::Closed`] after a shutdown.
+    /// server refuses; [`Error::Closed`] after a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -136,7 +139,7 @@ impl LockClient {
         }
     }
 
-    /// Counters and gauges of this client. No I/O.
+    /// Counters and gauges of this client. No I/O. In a forked child: as they were at the fork.
     pub fn stats(&self) -> Stats {
         self.shared.counters().snapshot()
     }
@@ -159,8 +162,8 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidName`], and [`Error::Closed`] after a shutdown. Everything that is wrong
-    /// with the server is a finding in the report.
+    /// [`Error::InvalidName`], and [`Error::Closed`] after a shutdown or in a forked child.
+    /// Everything that is wrong with the server is a finding in the report.
     ///
     /// # Cancel safety
     ///
@@ -216,7 +219,7 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// None at present.
+    /// [`Error::Closed`] in a forked child, where nothing is done: the parent's client goes on.
     ///
     /// # Cancel safety
     ///
@@ -232,6 +235,7 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn shutdown(&self, within: Duration) -> Result<ShutdownReport> {
+        self.shared.check_process()?;
         match self.shared.ask_shutdown(within).await {
             Answer::ShutDown { unreleased } => Ok(ShutdownReport::of(&unreleased)),
             Answer::Failed(Error::Closed { .. }) => Ok(ShutdownReport::of(self.shared.left())),

@@ -227,6 +227,8 @@ pub enum LossReason {
     MaxHold,
     /// The client was shut down.
     ClientShutdown,
+    /// This process is a child, by `fork`, of the one that holds the lock. There the hold goes on.
+    Forked,
 }
 
 impl LossReason {
@@ -240,6 +242,7 @@ impl LossReason {
             Self::Removed => "removed",
             Self::MaxHold => "max_hold",
             Self::ClientShutdown => "client_shutdown",
+            Self::Forked => "forked",
         }
     }
 }
@@ -254,6 +257,7 @@ impl fmt::Display for LossReason {
             Self::Removed => "its key is gone",
             Self::MaxHold => "the time of its max_hold is over",
             Self::ClientShutdown => "the client was shut down",
+            Self::Forked => "it belongs to the process that this one was forked from",
         })
     }
 }

@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use crate::cell::HoldCell;
 use crate::clock::Deadline;
+use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -29,6 +30,9 @@ use crate::trace;
 /// returns its outcome. With [`Keeper::Current`](crate::Keeper::Current), "in the background" means
 /// on the runtime that built the client: once that runtime has ended, nothing is released any more,
 /// and the lock stays taken until its lease ends.
+///
+/// In a child made by `fork`, a guard of the parent is not held, calls on it are
+/// [`Error::Closed`], and dropping it leaves the parent's lock alone.
 ///
 /// At its end, a process waits for pending releases only where the last handle of the client is
 /// dropped. With a client in a `static`, or before `std::process::exit`, call `unlock` or
@@ -83,9 +87,10 @@ impl Guard {
         self.cell.count()
     }
 
-    /// Whether the lock is still held, as far as this process can know. Reads a clock; no I/O.
+    /// Whether the lock is still held, as far as this process can know. Reads a clock and the number
+    /// of this process; no I/O. False in a forked child.
     pub fn is_held(&self) -> bool {
-        self.cell.is_still_held(self.shared.now())
+        !self.shared.is_in_child() && self.cell.is_still_held(self.shared.now())
     }
 
     /// Whether a loss is likely: no renewal was confirmed for half a lease, or the connection is
@@ -97,11 +102,15 @@ impl Guard {
     /// The instant up to which the lock is held without another renewal. It is in the past once the
     /// lock was lost.
     pub fn valid_until(&self) -> Deadline {
-        self.shared.deadline(self.cell.valid_until())
+        let until = if self.shared.is_in_child() { Moment::ZERO } else { self.cell.valid_until() };
+        self.shared.deadline(until)
     }
 
     /// Why the lock was lost, if it was.
     pub fn loss(&self) -> Option<LossReason> {
+        if self.shared.is_in_child() {
+            return Some(LossReason::Forked);
+        }
         self.cell.lose_if_past(self.shared.now());
         self.cell.loss()
     }
@@ -113,7 +122,7 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// None. A shutdown of the client is a loss like the others.
+    /// None. A shutdown of the client is a loss like the others, and so is a fork, in the child.
     ///
     /// # Cancel safety
     ///
@@ -128,6 +137,10 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> LossReason {
+        if self.shared.is_in_child() {
+            // What tells of the end may have been locked by the keeper at the fork.
+            return LossReason::Forked;
+        }
         loop {
             let ended = self.cell.ended();
             let mut ended = pin!(ended.notified());
@@ -149,7 +162,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost before `future` was done.
+    /// [`Error::Lost`] if the lock was lost before `future` was done; [`Error::Closed`] in a forked
+    /// child.
     ///
     /// # Cancel safety
     ///
@@ -166,7 +180,8 @@ impl Guard {
         let mut lost = pin!(self.lost());
         let mut future = pin!(Some(future));
         let done = poll_fn(|cx| {
-            if lost.as_mut().poll(cx).is_ready() || !self.is_held() {
+            // The first of them sees a fork too.
+            if lost.as_mut().poll(cx).is_ready() || !self.cell.is_still_held(self.shared.now()) {
                 return Poll::Ready(None);
             }
             match future.as_mut().as_pin_mut() {
@@ -177,7 +192,7 @@ impl Guard {
         .await;
         // What ran under the lock ends before anybody hears that the lock is gone.
         future.set(None);
-        done.ok_or_else(|| self.lost_error(self.loss().unwrap_or(LossReason::Expired)))
+        done.ok_or_else(|| self.why_lost())
     }
 
     /// Checks that the lock is held for at least `min_remaining` more. Reads a clock; no I/O.
@@ -189,7 +204,8 @@ impl Guard {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lock was lost, [`Error::EndsSoon`] if it is valid for less time.
+    /// [`Error::Lost`] if the lock was lost, [`Error::EndsSoon`] if it is valid for less time,
+    /// [`Error::Closed`] in a forked child.
     ///
     /// ```no_run
     /// # fn write_batch() {}
@@ -200,8 +216,8 @@ impl Guard {
     /// # }
     /// ```
     pub fn ensure(&self, min_remaining: Duration) -> Result<()> {
-        if let Some(reason) = self.loss() {
-            return Err(self.lost_error(reason));
+        if self.loss().is_some() {
+            return Err(self.why_lost());
         }
         let remaining = self.valid_until().remaining();
         if remaining.is_zero() || remaining < min_remaining {
@@ -220,7 +236,7 @@ impl Guard {
     /// answer comes. [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] or
     /// [`Error::Refused`] if the server refuses to answer. In all but the first case it is unknown
     /// whether the hold is there, and it stays valid until [`valid_until`](Self::valid_until), as
-    /// before.
+    /// before. [`Error::Closed`] in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -233,8 +249,8 @@ impl Guard {
     /// # }
     /// ```
     pub async fn verify(&self) -> Result<()> {
-        if let Some(reason) = self.loss() {
-            return Err(self.lost_error(reason));
+        if self.loss().is_some() {
+            return Err(self.why_lost());
         }
         let hold = self.cell.id;
         match self.shared.ask(|request| Event::Verify { hold, request }).await {
@@ -260,7 +276,7 @@ impl Guard {
     ///   [`Error::Refused`] if the server refuses. The lock is then free when its lease ends;
     ///   earlier only if a task of this client waits for it, which releases it again.
     /// * [`Error::Closed`] if the client is shut down meanwhile. A guard that outlives its client
-    ///   is lost.
+    ///   is lost. Also in a forked child, where nothing is released.
     ///
     /// # Cancel safety
     ///
@@ -285,15 +301,18 @@ impl Guard {
         result
     }
 
-    fn lost_error(&self, reason: LossReason) -> Error {
-        Error::Lost { name: self.name().to_owned(), reason }
+    /// In a child of the process that holds the lock, the client is closed, and the hold is the parent's.
+    fn why_lost(&self) -> Error {
+        let reason = self.loss().unwrap_or(LossReason::Expired);
+        let lost = Error::Lost { name: self.name().to_owned(), reason };
+        self.shared.check_process().err().unwrap_or(lost)
     }
 
     /// A closed client has lost its holds; the reason for the loss says more than "closed".
     fn explain(&self, error: Error) -> Error {
-        match (error, self.loss()) {
-            (Error::Closed { .. }, Some(reason)) => self.lost_error(reason),
-            (error, _) => error,
+        match error {
+            Error::Closed { .. } if self.loss().is_some() => self.why_lost(),
+            error => error,
         }
     }
 }
@@ -324,7 +343,6 @@ mod tests {
     use super::*;
 
     use crate::clock::Clock;
-    use crate::clock::Moment;
     use crate::keeper::tests::handle;
     use crate::name::LockName;
 

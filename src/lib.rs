@@ -88,7 +88,10 @@
 //!   guard. An example is the task of a connection whose handler answers before the job is done.
 //!   Use a [`Mutex`] for such jobs. A guard can be moved and dropped anywhere, and then releases
 //!   its level; that does not move the ownership.
-//! * **`fork`**: the keeper's thread does not exist in the child, and nothing of a client works there. Connect after it.
+//! * **`fork`.** A client belongs to the process that has made it. In a forked child every call is
+//!   [`Error::Closed`] at once, guards are lost ([`LossReason::Forked`]), and drops do nothing. The
+//!   parent keeps its locks. The child makes a client of its own: see [the page on
+//!   deployment](docs::deployment#processes-that-fork).
 //! * **Two clients** never share owners.
 //!
 //! Locks, guards and clients are `Send`, `Sync` and `'static`; all futures are `Send`.
@@ -298,6 +301,7 @@ mod mutex;
 mod name;
 mod owner;
 mod preflight;
+mod process;
 #[cfg(test)]
 mod random;
 mod reentrant_lock;

@@ -124,11 +124,17 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn new(name: &str, shared: &Arc<Shared>) -> Result<Self> {
+        shared.check_process()?;
         Ok(Self { name: LockName::new(name)?, shared: Arc::clone(shared) })
     }
 
     pub(crate) fn name(&self) -> &str {
         self.name.as_str()
+    }
+
+    /// The owner of the code that runs now. Where there is none, a client that is closed in this process says that first.
+    pub(crate) fn owner(&self) -> Result<OwnerKey> {
+        OwnerKey::current().map_err(|no_owner| self.shared.check_process().err().unwrap_or(no_owner))
     }
 
     pub(crate) async fn lock(&self, owner: OwnerKey) -> Result<Guard> {
@@ -206,7 +212,7 @@ impl Lock {
         let mut left = wait;
         loop {
             let name = self.name.clone();
-            let asked = self.shared.ask_cancellable(|request| {
+            let mut asked = self.shared.ask_cancellable(|request| {
                 Event::Acquire(Acquire { request, name, owner, lease, wait: left, max_hold })
             });
             match asked.or_withdrawn().await {
@@ -266,9 +272,12 @@ impl Lock {
     }
 
     /// The hold count of an owner, from what this process knows; 0 when it does not hold the lock.
-    pub(crate) fn hold_count(&self, owner: OwnerKey) -> u32 {
+    pub(crate) fn hold_count(&self) -> Result<u32> {
+        let owner = self.owner()?;
+        // A shard of the directory may have been locked by the keeper at a fork.
+        self.shared.check_process()?;
         let cell = self.shared.directory().get(&(self.name.clone(), owner)).map(|entry| Arc::clone(&entry));
-        cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count())
+        Ok(cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count()))
     }
 }
 

@@ -39,7 +39,7 @@ impl Mutex {
     /// * [`Error::TooManyWaiters`] at that limit;
     /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
     ///   [`Error::Unsupported`], [`Error::Refused`];
-    /// * [`Error::Closed`] after a shutdown.
+    /// * [`Error::Closed`] after a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -158,7 +158,7 @@ impl Mutex {
     ///
     /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else, `Auth`,
     /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
-    /// a shutdown.
+    /// a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///

@@ -7,7 +7,6 @@ use crate::guard::Guard;
 use crate::lock::Holder;
 use crate::lock::Lock;
 use crate::lock::LockOptions;
-use crate::owner::OwnerKey;
 
 /// A lock that its owner may take again while holding it.
 ///
@@ -44,7 +43,7 @@ impl ReentrantLock {
     /// * [`Error::TooManyWaiters`] and [`Error::HoldCountLimit`] at these limits;
     /// * what the server refuses: [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
     ///   [`Error::Unsupported`], [`Error::Refused`];
-    /// * [`Error::Closed`] after a shutdown.
+    /// * [`Error::Closed`] after a shutdown or in a forked child.
     ///
     /// # After a loss
     ///
@@ -95,7 +94,7 @@ impl ReentrantLock {
     /// [`Error::Refused`]: crate::Error::Refused
     /// [`Error::Closed`]: crate::Error::Closed
     pub async fn lock(&self) -> Result<Guard> {
-        self.0.lock(OwnerKey::current()?).await
+        self.0.lock(self.0.owner()?).await
     }
 
     /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A
@@ -125,7 +124,7 @@ impl ReentrantLock {
     /// # }
     /// ```
     pub async fn try_lock(&self) -> Result<Option<Guard>> {
-        self.0.try_lock(OwnerKey::current()?).await
+        self.0.try_lock(self.0.owner()?).await
     }
 
     /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that
@@ -151,7 +150,7 @@ impl ReentrantLock {
     /// # }
     /// ```
     pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
-        self.0.try_lock_for(OwnerKey::current()?, wait).await
+        self.0.try_lock_for(self.0.owner()?, wait).await
     }
 
     /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None` is
@@ -179,7 +178,7 @@ impl ReentrantLock {
     /// # }
     /// ```
     pub async fn lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
-        self.0.lock_with(OwnerKey::current()?, options).await
+        self.0.lock_with(self.0.owner()?, options).await
     }
 
     /// Whether anybody holds the lock, including this client. Asks the server; the answer may be
@@ -189,7 +188,7 @@ impl ReentrantLock {
     ///
     /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else, `Auth`,
     /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
-    /// a shutdown.
+    /// a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -314,16 +313,18 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope.
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope; [`Error::Closed`](crate::Error::Closed) in a
+    /// forked child.
     pub fn hold_count(&self) -> Result<u32> {
-        Ok(self.0.hold_count(OwnerKey::current()?))
+        self.0.hold_count()
     }
 
     /// Whether the calling owner holds the lock. Asks no server.
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope.
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope; [`Error::Closed`](crate::Error::Closed) in a
+    /// forked child.
     pub fn is_held(&self) -> Result<bool> {
         Ok(self.hold_count()? > 0)
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 /// Modules, lowest layer first. A module may name those of earlier rows only.
 const LAYERS: &[&[&str]] = &[
     &["clock", "credentials", "error", "log", "map", "random", "stats", "tls"],
-    &["lease", "name", "owner"],
+    &["lease", "name", "owner", "process"],
     &["cell", "config"],
     &["acl"],
     &["backend"],

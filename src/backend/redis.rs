@@ -68,6 +68,7 @@ use crate::backend::redis::subscriber::Request;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::whereabouts::keep_connected;
 use crate::config::Sharding;
+use crate::process::spawn;
 
 /// The backend for a deployment. Called within the runtime that shall own the connections.
 pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backend> {
@@ -124,12 +125,8 @@ impl RedisBackend {
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
         let calls = Calls::new(config.several());
         let (whereabouts, mut links) = look(config, &stopped);
-        links.push(tokio::spawn(keep_connected(
-            whereabouts.clone(),
-            Commands(command_sender),
-            stopped.clone(),
-        )));
-        links.push(tokio::spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));
+        links.push(spawn(keep_connected(whereabouts.clone(), Commands(command_sender), stopped.clone())));
+        links.push(spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));
         Self {
             calls,
             command_events,
@@ -371,7 +368,7 @@ fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) 
     let listen = |(number, (host, port)): (usize, (String, u16))| {
         let (config, primary_name) = (config.at_sentinel(&host, port), primary_name.clone());
         let listener = Listener { config, primary_name, sentinels: sentinels.clone(), number };
-        tokio::spawn(sentinel::listen(listener, stop.clone()))
+        spawn(sentinel::listen(listener, stop.clone()))
     };
     (whereabouts, addresses.into_iter().enumerate().map(listen).collect())
 }

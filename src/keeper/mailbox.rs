@@ -45,6 +45,11 @@ impl Mailbox {
         let _ = self.sender.send(message);
         self.hush.came();
     }
+
+    /// For a child of the process: dropped there, the last sender would wake a keeper that is not in it.
+    pub(super) fn leak(&self) {
+        std::mem::forget(self.sender.clone());
+    }
 }
 
 /// Where the keeper takes them out.

@@ -28,11 +28,13 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::name::LockName;
+use crate::process::Process;
 use crate::slot::Slot;
 use crate::slot::Ticket;
 use crate::slot::slot;
 use crate::stats::Counters;
 use crate::wakes::Rest;
+use crate::wakes::Wakes;
 
 use super::Message;
 use super::mailbox::Mailbox;
@@ -62,6 +64,8 @@ pub(crate) struct Shared {
     /// Those whom callers help to wake.
     pub(super) rest: Arc<Rest>,
     next_request: AtomicU64,
+    /// The one that the keeper is in.
+    pub(super) process: Process,
 }
 
 impl Shared {
@@ -76,12 +80,34 @@ impl Shared {
     ) -> Self {
         let next_request = AtomicU64::new(1);
         let rest = Arc::default();
-        Self { mailbox, clock, config, directory, counters, left, thread, at_once: None, rest, next_request }
+        let (at_once, process) = (None, Process::current());
+        Self {
+            mailbox,
+            clock,
+            config,
+            directory,
+            counters,
+            left,
+            thread,
+            at_once,
+            rest,
+            next_request,
+            process,
+        }
     }
 
     pub(super) fn with(mut self, at_once: Option<AtOnce>, rest: Arc<Rest>) -> Self {
         (self.at_once, self.rest) = (at_once, rest);
         self
+    }
+
+    /// An error in a child of the client's process. Costs a system call.
+    pub(crate) fn check_process(&self) -> Result<(), Error> {
+        self.process.check()
+    }
+
+    pub(crate) fn is_in_child(&self) -> bool {
+        !self.process.is_current()
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -136,9 +162,12 @@ impl Shared {
         self.send(false, |request, ticket| Message::Release { hold, level, waiting: Some((request, ticket)) })
     }
 
-    /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long.
+    /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long. In a child
+    /// nothing is done: the hold is the parent's.
     pub(crate) fn release(&self, hold: u64, level: RequestId) {
-        self.mailbox.send(Message::Release { hold, level, waiting: None });
+        if !self.is_in_child() {
+            self.mailbox.send(Message::Release { hold, level, waiting: None });
+        }
     }
 
     fn send(
@@ -148,14 +177,23 @@ impl Shared {
     ) -> Asked {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();
-        let mut message = Some(message(request, ticket));
+        match self.check_process() {
+            Ok(()) => self.hand_over(message(request, ticket)),
+            Err(error) => {
+                ticket.put(Answer::Failed(error), &mut Wakes::default());
+            }
+        }
+        Asked { request, slot, cancellable, stage: Stage::Sent, shared: Arc::clone(self) }
+    }
+
+    fn hand_over(&self, message: Message) {
+        let mut message = Some(message);
         if let Some(at_once) = self.at_once.as_ref().filter(|_| !self.mailbox.is_busy()) {
             at_once(&mut message);
         }
         if let Some(message) = message {
             self.mailbox.send(message);
         }
-        Asked { request, slot, cancellable, shared: Arc::clone(self) }
     }
 }
 
@@ -163,6 +201,9 @@ impl Drop for Shared {
     /// The last handle is gone: the keeper finishes. Waits a moment for releases that are queued, so that those of
     /// guards dropped at the end of `main` are not lost with the process.
     fn drop(&mut self) {
+        if self.is_in_child() {
+            return self.mailbox.leak();
+        }
         let waits = self.thread.is_some_and(|keeper| keeper != std::thread::current().id());
         let (done, finished) = mpsc::channel();
         self.mailbox.send(Message::LastHandle { done: waits.then_some(done) });
@@ -184,7 +225,18 @@ pub(crate) struct Asked {
     request: RequestId,
     slot: Slot,
     cancellable: bool,
+    stage: Stage,
     shared: Arc<Shared>,
+}
+
+/// How far a request has come, as its future knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// In this process, by the code that polls it now. → Waiting, Answered
+    Sent,
+    /// It was polled before. The process may have forked since. → Answered
+    Waiting,
+    Answered,
 }
 
 impl Asked {
@@ -193,18 +245,30 @@ impl Asked {
     }
 
     /// Waits for an answer that may be withdrawn (`None`) before the caller's task gets to run.
-    pub(crate) async fn or_withdrawn(&self) -> Option<Answer> {
+    pub(crate) async fn or_withdrawn(&mut self) -> Option<Answer> {
         poll_fn(|cx| self.poll_slot(cx)).await
     }
 
-    fn poll_slot(&self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+    fn poll_slot(&mut self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
+        if let Some(error) = self.process_error() {
+            // The slot is the parent's, and may have been locked by its keeper at the fork.
+            self.stage = Stage::Answered;
+            return Poll::Ready(Some(Answer::Failed(error)));
+        }
+        self.stage = Stage::Waiting;
         // A task that is answered at once, again and again, has to let others run: Tokio's budget says when.
         ready!(pin!(consume_budget()).poll(cx));
         let answer = self.slot.poll_take(cx);
         if answer.is_ready() {
+            self.stage = Stage::Answered;
             self.shared.rest.help();
         }
         answer
+    }
+
+    /// Of a request that the parent of this process has sent. Others are spared the system call.
+    fn process_error(&self) -> Option<Error> {
+        if self.stage == Stage::Waiting { self.shared.check_process().err() } else { None }
     }
 }
 
@@ -212,15 +276,63 @@ impl Asked {
 impl Future for Asked {
     type Output = Answer;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
         self.poll_slot(cx).map(|answer| answer.unwrap_or(Answer::Failed(Error::closed())))
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
+        if self.stage == Stage::Answered || self.shared.is_in_child() {
+            return;
+        }
         if self.slot.close() && self.cancellable {
             self.shared.mailbox.send(Message::Cancel { request: self.request });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::task::Waker;
+
+    use crate::keeper::tests::handle_of;
+
+    /// A request that the parent has sent, and polled or not.
+    fn sent_by_parent(shared: &Arc<Shared>, stage: Stage) -> (Asked, Ticket) {
+        let (slot, ticket) = slot();
+        let request = RequestId(7);
+        (Asked { request, slot, cancellable: true, stage, shared: Arc::clone(shared) }, ticket)
+    }
+
+    #[test]
+    fn in_a_child_calls_are_closed_and_nothing_is_sent_whatever_is_dropped() {
+        let (shared, mut messages) = handle_of(Process::parent());
+        let poll = |asked: &mut Asked| Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()));
+        let mut asked = shared.ask_cancellable(|request| Event::Ping { request });
+        assert!(matches!(poll(&mut asked), Poll::Ready(Answer::Failed(Error::Closed { .. }))));
+        drop(asked);
+        drop(shared.ask_release(1, RequestId(1)));
+        shared.release(1, RequestId(1));
+        for answered in [false, true] {
+            let (mut asked, ticket) = sent_by_parent(&shared, Stage::Waiting);
+            if answered {
+                ticket.put(Answer::Done, &mut Wakes::default());
+            }
+            assert!(
+                matches!(poll(&mut asked), Poll::Ready(Answer::Failed(Error::Closed { .. }))),
+                "{answered}"
+            );
+        }
+        for stage in [Stage::Sent, Stage::Waiting] {
+            let (asked, ticket) = sent_by_parent(&shared, stage);
+            drop(asked);
+            let put = ticket.put(Answer::Done, &mut Wakes::default());
+            assert_eq!(put, crate::slot::Put::Waiting, "the parent's future is still there");
+        }
+        drop(shared);
+        assert!(messages.is_silent(), "neither a message nor the end of all senders");
     }
 }

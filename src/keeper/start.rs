@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
 use crate::error::Error;
+use crate::process::OnlyHere;
 use crate::stats::Counters;
 use crate::wakes::Rest;
 use crate::wakes::Wakes;
@@ -128,7 +129,7 @@ fn on_this_runtime(make: impl FnOnce() -> Task + Send + 'static) -> Result<AtOnc
     })?;
     let seat = Arc::new(Seat::new(false));
     let seated = Seated(Arc::clone(&seat)).run(make);
-    runtime.spawn(async move { seated.await.into_iter().for_each(Farewell::deliver) });
+    runtime.spawn(OnlyHere::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
     Ok(Box::new(move |message| poll_at_once(&seat, message)))
 }
 
@@ -147,7 +148,7 @@ fn in_process(
     };
     let keeper = async move { process.run(keeper).await };
     if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(keeper);
+        runtime.spawn(OnlyHere::new(keeper));
         return Ok(None);
     }
     let thread = spawn_with_runtime(move |runtime| runtime.block_on(keeper))?;

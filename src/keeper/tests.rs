@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::backend::BUSY;
@@ -46,6 +47,7 @@ use crate::log::tests::broken_log;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
+use crate::process::Process;
 use crate::scripts::reentrant::RELEASE;
 use crate::wakes::Wakes;
 use crate::wakes::tests::runs;
@@ -536,14 +538,33 @@ impl Unread {
             other => panic!("{other:?}"),
         }
     }
+
+    /// Nothing was sent, and something may still be.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        matches!(self.0.try_recv(), Err(TryRecvError::Empty))
+    }
 }
 
 /// A client's handle without a keeper behind it.
 pub(crate) fn handle(clock: Clock, thread: Option<ThreadId>) -> (Arc<Shared>, Unread) {
+    let (shared, messages) = not_shared(clock, thread);
+    (Arc::new(shared), messages)
+}
+
+/// The same of a client that this process has made.
+pub(crate) fn handle_of(process: Process) -> (Arc<Shared>, Unread) {
+    // Some other thread's.
+    let keeper = std::thread::spawn(|| ()).thread().id();
+    let (mut shared, messages) = not_shared(Clock::Boot, Some(keeper));
+    shared.process = process;
+    (Arc::new(shared), messages)
+}
+
+fn not_shared(clock: Clock, thread: Option<ThreadId>) -> (Shared, Unread) {
     let (mailbox, messages) = super::mailbox::mailbox();
     let shared =
         Shared::new(mailbox, clock, config(), Arc::default(), Arc::default(), Arc::default(), thread);
-    (Arc::new(shared), Unread(messages.receiver))
+    (shared, Unread(messages.receiver))
 }
 
 #[test]

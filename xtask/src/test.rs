@@ -45,6 +45,9 @@ pub(crate) struct Counts {
 /// The checks of histories. Built together with the crate, or its dependencies are built once more.
 const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
 
+/// What processes do that a process of tests cannot do itself. Built together with the crate for the same reason.
+const PROCESSES: &[&str] = &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
+
 struct Kind {
     name: String,
     took: Duration,
@@ -71,6 +74,7 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     kinds.push(cargo_test("doc", &["--doc"], &redis, &server)?);
     kinds.push(xtask_tests()?);
     kinds.push(cargo_test("chaos", CHAOS, &redis, &server)?);
+    kinds.push(cargo_test("processes", PROCESSES, &redis, &server)?);
     kinds.push(examples(&server)?);
     drop(server);
     kinds.extend(all_endpoints(with_compose, &redis)?);

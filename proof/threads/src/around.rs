@@ -51,12 +51,35 @@ pub(crate) mod error {
         Removed,
         MaxHold,
         ClientShutdown,
+        Forked,
     }
 }
 
 pub(crate) mod name {
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     pub(crate) struct LockName;
+}
+
+pub(crate) mod process {
+    use crate::error::Error;
+
+    #[derive(Debug, Clone, Copy)]
+    pub(crate) struct Process;
+
+    /// No model forks.
+    impl Process {
+        pub(crate) fn current() -> Self {
+            Self
+        }
+
+        pub(crate) fn is_current(self) -> bool {
+            true
+        }
+
+        pub(crate) fn check(self) -> Result<(), Error> {
+            Ok(())
+        }
+    }
 }
 
 pub(crate) mod owner {

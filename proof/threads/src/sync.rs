@@ -104,6 +104,13 @@ impl<T> UnboundedSender<T> {
     }
 }
 
+/// Only to be leaked: a sender is the last one whatever was cloned.
+impl<T> Clone for UnboundedSender<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
 impl<T> Drop for UnboundedSender<T> {
     fn drop(&mut self) {
         self.0.lock().senders = false;

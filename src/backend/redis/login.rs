@@ -13,6 +13,7 @@ use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
 use crate::credentials::CredentialProvider;
 use crate::credentials::Credentials;
+use crate::process::spawn;
 
 /// A provider that takes longer is taken to hang. Less than the time that `connect` has, so that it can say so.
 const PROVIDER_TIMEOUT: Duration = Duration::from_secs(3);
@@ -100,7 +101,7 @@ fn renew_after(valid_for: Duration) -> Duration {
 /// In a task of its own: it may panic, and its first poll belongs to the time that it has.
 async fn ask(provider: &CredentialProvider) -> Result<Credentials, Failure> {
     let provider = provider.clone();
-    let mut task = Ends(tokio::spawn(async move { provider.ask().await }));
+    let mut task = Ends(spawn(async move { provider.ask().await }));
     let failed =
         |words: String| Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")));
     match tokio::time::timeout(PROVIDER_TIMEOUT, &mut task.0).await {

@@ -24,6 +24,7 @@ use crate::backend::Value;
 use crate::backend::redis::calls::Request;
 use crate::backend::redis::link::Pause;
 use crate::config::Sharding;
+use crate::process::spawn;
 
 /// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
 const CALM: Duration = Duration::from_secs(1);
@@ -126,7 +127,7 @@ impl ClusterBackend {
         self.refresh.scout_again = Some(again);
         self.refresh.at = self.refresh.at.map(|at| at.max(again));
         let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
-        let task = tokio::spawn(scout::explore(self.config.clone(), known, probe));
+        let task = spawn(scout::explore(self.config.clone(), known, probe));
         self.refresh.scout = Some(Scout(task));
     }
 

@@ -1,0 +1,64 @@
+//! Runs the program of this package, each time with a server of its own.
+
+#![expect(clippy::disallowed_methods, reason = "tests: they hold no leases that a clock would matter to")]
+
+#[path = "../../it/support/redis_server.rs"]
+#[allow(dead_code, reason = "shared with other tests, which use all of it")]
+mod redis_server;
+
+use std::process::Command;
+use std::process::Output;
+
+use redis_server::RedisServer;
+
+fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_processes")).args(words).output().expect("the program starts")
+}
+
+#[track_caller]
+fn assert_success(done: &Output) {
+    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(done.status.success(), "{}\n{}\n{}", done.status, said(&done.stdout), said(&done.stderr));
+}
+
+fn fork(scenario: &str) {
+    let server = RedisServer::start();
+    assert_success(&run(&["fork", scenario, &server.url()]));
+}
+
+#[test]
+fn in_a_child_a_client_with_a_thread_is_closed() {
+    fork("thread");
+    fork("thread-on-threads");
+}
+
+#[test]
+fn in_a_child_a_client_on_the_current_runtime_is_closed() {
+    fork("current");
+    fork("current-on-threads");
+}
+
+#[test]
+fn in_a_child_that_goes_on_in_the_same_future_a_client_is_closed() {
+    fork("inside");
+}
+
+#[test]
+fn a_child_that_drops_the_runtime_leaves_the_parents_connections_alone() {
+    fork("runtime");
+}
+
+#[test]
+fn a_child_that_drives_the_runtime_renews_nothing() {
+    fork("renewals");
+}
+
+#[test]
+fn a_child_is_not_caught_in_what_other_threads_were_doing() {
+    fork("busy");
+}
+
+#[test]
+fn in_a_child_a_client_in_memory_is_closed() {
+    fork("memory");
+}
