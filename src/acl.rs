@@ -42,11 +42,6 @@ const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
 const TO_DECIDE: &str = "pubsub|shardnumsub";
 const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
-const OPTIONAL: &[OptionalPermission] = &[OptionalPermission {
-    rule: "+script|load",
-    without: "each new connection sends each script in full once, and ACL LOG records a denial for every connection",
-}];
-
 /// The exact permissions that a client needs for the locks that match some name patterns.
 ///
 /// [`LockClient::required_acl`](crate::LockClient::required_acl) makes one with a client's
@@ -77,17 +72,6 @@ pub struct RequiredAcl {
     topology: Topology,
     sharding: Sharding,
     database: bool,
-    optional: bool,
-}
-
-/// A permission that is not required.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct OptionalPermission {
-    /// The rule, as `ACL SETUSER` takes it.
-    pub rule: &'static str,
-    /// What is lost without it.
-    pub without: &'static str,
 }
 
 impl RequiredAcl {
@@ -118,7 +102,6 @@ impl RequiredAcl {
             topology: Topology::default(),
             sharding: Sharding::default(),
             database: false,
-            optional: false,
         })
     }
 
@@ -161,26 +144,12 @@ impl RequiredAcl {
         self
     }
 
-    /// Adds the [`optional`](Self::optional) permissions to the line. Default: no.
-    pub fn with_optional(mut self, with: bool) -> Self {
-        self.optional = with;
-        self
-    }
-
-    /// Permissions that are not required, and what is lost without each.
-    pub fn optional(&self) -> &'static [OptionalPermission] {
-        OPTIONAL
-    }
-
     /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`, `+evalsha` and so on.
     pub fn rules(&self) -> Vec<String> {
         let mut rules = vec!["resetchannels".to_owned()];
         rules.extend(self.keys().into_iter().map(|key| format!("~{key}")));
         rules.extend(self.channels().into_iter().map(|channel| format!("&{channel}")));
         rules.extend(self.commands().into_iter().map(|command| format!("+{command}")));
-        if self.optional {
-            rules.extend(OPTIONAL.iter().map(|optional| optional.rule.to_owned()));
-        }
         rules
     }
 

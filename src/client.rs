@@ -3,6 +3,7 @@
 mod builder;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod times;
 
 pub use builder::LockClientBuilder;
 

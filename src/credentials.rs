@@ -53,7 +53,9 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 ///
 /// With a provider, a refused login is not a lasting error: the provider is asked again, after a
 /// pause of 20 ms at first and 1 s at most. The same is true if the provider fails, panics or does
-/// not answer within 3 s. When their time is over, operations end in
+/// not answer within 3 s, or within three
+/// [command timeouts](crate::LockClientBuilder::command_timeout) if that is more. When their time is
+/// over, operations end in
 /// [`Error::Unavailable`](crate::Error::Unavailable), whose text has that of the provider's error.
 ///
 /// The provider runs where the client's connections run: on the keeper's thread, or with

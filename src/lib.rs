@@ -199,11 +199,11 @@
 //!
 //! | setting | default | allowed |
 //! |---|---|---|
-//! | [watched lease](LockClientBuilder::lease) | 30 s, renewed every third | 10 ms to 24 h |
+//! | [watched lease](LockClientBuilder::lease) | 30 s, at least two command timeouts; renewed every third | 10 ms to 24 h |
 //! | [fixed lease](LockOptions::lease), [`max_hold`](LockOptions::max_hold) | none | 10 ms to 24 h |
-//! | [command timeout](LockClientBuilder::command_timeout) | 1 s | 10 ms to 1 min |
-//! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s | 10 ms to 24 h |
-//! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s | 10 ms to 24 h |
+//! | [command timeout](LockClientBuilder::command_timeout) | 1 s, at most half of the lease | 10 ms to 1 min, not longer than the lease |
+//! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s | 10 ms to 24 h, not shorter than the command timeout |
+//! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s, or five command timeouts | 10 ms to 24 h |
 //! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
 //! | [wire profile](LockClientBuilder::profile) | `Default` | `Default`, `Redisson` |
 //! | [sharding](LockClientBuilder::sharding) | `Auto` | `Auto`, `On`, `Off` |
@@ -362,7 +362,6 @@ pub mod docs {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use acl::OptionalPermission;
 pub use acl::RequiredAcl;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryClient;

@@ -55,7 +55,9 @@ impl LockOptions {
     /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of
     /// them is watched. So a fixed lease inside a watched level ends nothing, and a watched level
     /// inside a fixed one does not shorten the time that it set. For a limit that always applies,
-    /// use [`max_hold`](Self::max_hold).
+    /// use [`max_hold`](Self::max_hold); a lease longer than that is refused
+    /// ([`Error::InvalidOption`]). A lease shorter than the command timeout is allowed: an answer
+    /// that comes after its end brings no grant.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = Some(lease);
         self
@@ -82,6 +84,21 @@ impl LockOptions {
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
+    }
+
+    /// The lease, if it is a fixed one. Refuses what is outside its limits, and a lease that
+    /// `max_hold` would always cut short.
+    fn check(&self) -> Result<Option<LeaseMs>> {
+        let lease = self.lease.map(|lease| LeaseMs::checked("lease", lease)).transpose()?;
+        self.max_hold.map(|limit| LeaseMs::checked("max_hold", limit)).transpose()?;
+        match (self.lease, self.max_hold) {
+            (Some(lease), Some(max_hold)) if lease > max_hold => Err(Error::InvalidOption {
+                option: "lease",
+                given: format!("{lease:?}"),
+                allowed: format!("no longer than max_hold, {max_hold:?}"),
+            }),
+            _ => Ok(lease),
+        }
     }
 }
 
@@ -150,13 +167,7 @@ impl Lock {
     }
 
     pub(crate) async fn lock_with(&self, owner: OwnerKey, options: LockOptions) -> Result<Option<Guard>> {
-        let lease = match options.lease {
-            Some(lease) => Lease::Fixed(LeaseMs::checked("lease", lease)?),
-            None => self.watched(),
-        };
-        if let Some(max_hold) = options.max_hold {
-            LeaseMs::checked("max_hold", max_hold)?;
-        }
+        let lease = options.check()?.map_or_else(|| self.watched(), Lease::Fixed);
         match options.wait {
             Some(wait) => self.acquire(owner, lease, Wait::For(wait), options.max_hold).await,
             None => self.acquire_or_wait(owner, lease, options.max_hold).await.map(Some),
@@ -299,5 +310,38 @@ pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(error) => error,
         other => Error::Refused { message: format!("unexpected answer {other:?}") },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pair of options: refused where one would always make the other meaningless. A short
+    /// wait, and a lease shorter than the command timeout, only end an attempt earlier.
+    #[test]
+    fn options_that_contradict_each_other_are_refused() {
+        let (short, long) = (Duration::from_millis(10), Duration::from_secs(20));
+        let options = LockOptions::new;
+        let table = [
+            (options(), None),
+            (options().lease(long).max_hold(long), None),
+            (options().lease(short).max_hold(long), None),
+            (
+                options().lease(long).max_hold(short),
+                Some("lease 20s is not allowed: it must be no longer than max_hold, 10ms"),
+            ),
+            (options().max_hold(short), None),
+            (options().lease(short), None),
+            (options().lease(long).wait(short), None),
+            (options().lease(short).wait(long), None),
+            (options().lease(long).wait(Duration::ZERO), None),
+            (options().max_hold(long).wait(short), None),
+            (options().max_hold(short).wait(long), None),
+        ];
+        for (options, refusal) in table {
+            let checked = options.check().map(|_| ()).map_err(|error| error.to_string());
+            assert_eq!(checked.err().as_deref(), refusal, "{options:?}");
+        }
     }
 }

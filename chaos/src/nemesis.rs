@@ -175,6 +175,11 @@ impl<'a> Nemesis<'a> {
                 let what = format!("is {time:?} late, {way:?}");
                 self.network(worker, &what, |proxy| proxy.delay(way, time));
             }
+            Act::Limit(worker, way, Some(rate)) => {
+                let what = format!("has {rate} bytes a second, {way:?}");
+                self.network(worker, &what, |proxy| proxy.limit(way, Some(rate)));
+            }
+            Act::Limit(worker, way, None) => self.mend(worker, |proxy| proxy.limit(way, None)),
             Act::KillClients { listeners } => {
                 let kind = if listeners { "pubsub" } else { "normal" };
                 self.server(&["CLIENT", "KILL", "TYPE", kind]);

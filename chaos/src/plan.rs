@@ -36,6 +36,8 @@ pub(crate) enum Act {
     Refuse(usize, bool),
     Stall(usize, Direction, bool),
     Delay(usize, Direction, Duration),
+    /// So many bytes a second go this way, if it has a limit.
+    Limit(usize, Direction, Option<u32>),
     /// CLIENT KILL, of ordinary connections or of those that listen.
     KillClients {
         listeners: bool,
@@ -178,7 +180,7 @@ impl Making {
         // What may happen to servers that watch each other: nothing that makes one of them look dead, nor a server
         // too full to be moved to, nor a silence between sentinels.
         let choice = match kind {
-            Kind::Single | Kind::Aof => self.chance.below(11),
+            Kind::Single | Kind::Aof => self.chance.below(12),
             Kind::Sentinel => *self.chance.pick(&[4, 5, 6, 7, 8]),
             Kind::Cluster => *self.chance.pick(&[4, 6, 8, 9]),
         };
@@ -230,6 +232,13 @@ impl Making {
                 let (_, at, end) = self.span(10, 2 * lease_ms);
                 self.add(at, Act::SmallBuffers(true));
                 self.add(end, Act::SmallBuffers(false));
+            }
+            10 => {
+                // From what a modem carries to what is hardly felt.
+                let (worker, at, end) = self.span(lease_ms / 10, 3 * lease_ms);
+                let rate = *self.chance.pick(&[3_000, 7_500, 20_000, 100_000]);
+                self.add(at, Act::Limit(worker, way, Some(rate)));
+                self.add(end, Act::Limit(worker, way, None));
             }
             _ => {
                 let (_, at, end) = self.span(lease_ms / 10, 3 * lease_ms);

@@ -95,7 +95,7 @@ async fn work(settings: Settings) -> Result<(), String> {
         told.store(true, Ordering::Relaxed);
     });
     let builder = LockClient::builder().url(&settings.url).lease(settings.lease).keeper(settings.keeper);
-    let client = builder.command_timeout(Duration::from_millis(500)).connect_lazy();
+    let client = builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
     let client = client.map_err(|error| error.to_string())?;
     let log = Log::open(&settings.log).map_err(|error| error.to_string())?;
     let worker = Arc::new(Worker { settings, client, log, stop });

@@ -4,7 +4,9 @@
 //! wake-ups. Each is kept by a task of its own (`commands`, `pubsub`), and written and read right here, in `poll_event`, so
 //! that neither a lock nor a wake-up costs a hop between tasks.
 
+mod addresses;
 mod bell;
+mod budget;
 mod calls;
 pub(crate) mod classify;
 mod cluster;
@@ -123,7 +125,7 @@ impl RedisBackend {
         let (stop, stopped) = Stop::pair();
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
-        let calls = Calls::new(config.several());
+        let calls = Calls::new(config.several(), config.budgets());
         let (whereabouts, mut links) = look(config, &stopped);
         links.push(spawn(keep_connected(whereabouts.clone(), Commands(command_sender), stopped.clone())));
         links.push(spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));

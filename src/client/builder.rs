@@ -23,18 +23,15 @@ use crate::error::Error;
 use crate::error::Result;
 use crate::keeper;
 use crate::keeper::Setup;
-use crate::lease::LeaseMs;
 use crate::lock::unexpected;
+use crate::log::TARGET;
+use crate::log::tell;
 use crate::name::WireProfile;
-use crate::scripts::reentrant::ALL;
 use crate::scripts::reentrant::several;
 use crate::tls::Tls;
 
 use super::LockClient;
-
-const MIN_TIMEOUT: Duration = Duration::from_millis(10);
-const MAX_COMMAND_TIMEOUT: Duration = Duration::from_secs(60);
-const MAX_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
+use super::times::Times;
 
 /// Builds a [`LockClient`]. Each method states its default.
 ///
@@ -58,10 +55,7 @@ pub struct LockClientBuilder {
     server: Option<Server>,
     access: Access,
     keeper: Keeper,
-    lease: Duration,
-    command_timeout: Duration,
-    outage_limit: Duration,
-    connect_timeout: Duration,
+    times: Times,
     profile: WireProfile,
     sharding: Sharding,
     hand_off: bool,
@@ -81,10 +75,7 @@ impl LockClientBuilder {
             server: None,
             access: Access::default(),
             keeper: Keeper::default(),
-            lease: Config::DEFAULT_LEASE,
-            command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
-            outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
-            connect_timeout: Config::DEFAULT_CONNECT_TIMEOUT,
+            times: Times::new(),
             profile: WireProfile::default(),
             sharding: Sharding::default(),
             hand_off: true,
@@ -104,7 +95,8 @@ impl LockClientBuilder {
     /// `redis`, and `valkeys` instead of `rediss`; `unix` is short for `redis+unix`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
     /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server without
     /// a password, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any password (its `default` user is `nopass`).
-    /// Databases are numbers from 0, the default, to 255; a cluster has no other than 0.
+    /// Databases are numbers from 0, the default, to 255; a cluster has no other than 0. White space around the address and
+    /// around each host is ignored; around a user or password it is refused, unless it is written as `%20` or `%0A`.
     ///
     /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
     /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
@@ -143,40 +135,50 @@ impl LockClientBuilder {
     }
 
     /// The watched lease, renewed every third of it. After a crash the lock is free at the latest after this time.
-    /// 10 ms to 24 h, default 30 s.
+    /// 10 ms to 24 h. Default: 30 s, or twice the [command timeout](Self::command_timeout) where that
+    /// is more.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.times.lease = Some(lease);
         self
     }
 
-    /// How long one command on a lock may take. 10 ms to 1 min, default 1 s. Of a lease that is not several times as long, a
-    /// slow answer leaves little. SUBSCRIBE, and the PING that finds out about a silent connection, have 2 s whatever this
-    /// says.
+    /// How long one command on a lock may take. 10 ms to 1 min. Default: 1 s, or half of the lease
+    /// or the [outage limit](Self::outage_limit) where that is less.
+    ///
+    /// It must not be longer than the [lease](Self::lease): [`Error::InvalidOption`]. With more than
+    /// half of the lease a warning is logged, since a renewal whose answer is lost could not be
+    /// repeated in time.
+    ///
+    /// Everything else that waits for a server's answer has its time from this one: see
+    /// [`docs::connections`](crate::docs::connections). So on a slow link, or to a distant server,
+    /// this is the one setting to raise: to several times the round trip.
     pub fn command_timeout(mut self, timeout: Duration) -> Self {
-        self.command_timeout = timeout;
+        self.times.command_timeout = Some(timeout);
         self
     }
 
     /// How long `lock()` goes on without any good answer of the server before it is `Unavailable`. 10 ms to 24 h,
-    /// default 30 s.
+    /// and not less than the [command timeout](Self::command_timeout), after which it is known that a
+    /// command has no answer. Default: 30 s, or the command timeout where that is more.
     ///
     /// It is counted from the sending of the first command that had no answer, from the loss of the connection, or from the
     /// first failed attempt to connect, whichever is first; a time in which nothing was asked does not count. A wait that
-    /// begins during an outage has the full limit from its own start. That a command has no answer is known only after the
-    /// [command timeout](Self::command_timeout): with a shorter limit than that, `lock()` still makes one full attempt.
+    /// begins during an outage has the full limit from its own start.
     ///
     /// A `lock_with` whose lease or `max_hold` is over each time before the grant is here meets the same end. From its second
     /// such attempt on it lets those behind it go first.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
-        self.outage_limit = limit;
+        self.times.outage_limit = Some(limit);
         self
     }
 
-    /// How long [`connect`](Self::connect) tries. 10 ms to 24 h, default 5 s. When it gives up, connections get up to
-    /// a second more to close. Each attempt has 12 s to look a host name up, 2 s to connect, TLS included, and
-    /// 2 s each to log in and to greet.
+    /// How long [`connect`](Self::connect) tries. 10 ms to 24 h. Default: 5 s, or five times the
+    /// [command timeout](Self::command_timeout) where that is more: as many round trips as it takes
+    /// with TLS and a login. When it gives up, connections get one more second, or one more command
+    /// timeout, to close. With less than a command timeout a warning is logged: `connect` then gives
+    /// up on a server that answers commands in time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
-        self.connect_timeout = timeout;
+        self.times.connect_timeout = Some(timeout);
         self
     }
 
@@ -236,7 +238,7 @@ impl LockClientBuilder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<LockClient> {
-        let connect_timeout = self.connect_timeout;
+        let connect_timeout = self.times.check()?.connect_timeout;
         let client = self.connect_lazy()?;
         match client.shared.ask_ready(connect_timeout).await {
             Answer::Done => Ok(client),
@@ -265,15 +267,15 @@ impl LockClientBuilder {
     }
 
     fn config(&self) -> Result<Config> {
-        let lease = LeaseMs::checked("lease", self.lease)?;
-        within("command_timeout", self.command_timeout, MAX_COMMAND_TIMEOUT, "10 ms to 1 min")?;
-        within("outage_limit", self.outage_limit, MAX_WAIT, "10 ms to 24 h")?;
-        within("connect_timeout", self.connect_timeout, MAX_WAIT, "10 ms to 24 h")?;
+        let times = self.times.check()?;
+        for warning in times.warnings() {
+            tell(|| tracing::warn!(target: TARGET, "{warning}"));
+        }
         Ok(Config {
             client_id: uuid::Uuid::new_v4().to_string(),
-            lease,
-            command_timeout: self.command_timeout,
-            outage_limit: self.outage_limit,
+            lease: times.lease,
+            command_timeout: times.command_timeout,
+            outage_limit: times.outage_limit,
             fallback: Config::FALLBACK,
             profile: self.profile,
             sharding: self.sharding,
@@ -282,17 +284,6 @@ impl LockClientBuilder {
             max_hold_count: Config::MAX_HOLD_COUNT,
         })
     }
-}
-
-fn within(option: &'static str, given: Duration, max: Duration, allowed: &str) -> Result<()> {
-    if given < MIN_TIMEOUT || given > max {
-        return Err(Error::InvalidOption {
-            option,
-            given: format!("{given:?}"),
-            allowed: allowed.to_owned(),
-        });
-    }
-    Ok(())
 }
 
 /// Where a keeper runs, by which clock, and with what.
@@ -308,9 +299,7 @@ struct Place {
 impl Server {
     fn place(self, keeper: Keeper, access: &Access, config: &Config) -> Result<Place> {
         match self {
-            Self::Url(url) => {
-                Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, config.sharding)
-            }
+            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, config),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place::in_memory(server, &config.client_id)),
         }
@@ -318,11 +307,12 @@ impl Server {
 }
 
 impl Place {
-    fn on_redis(keeper: Keeper, config: RedisConfig, sharding: Sharding) -> Result<Self> {
-        let address = config.address();
-        let (topology, other_database) = (config.kind(), config.has_other_database());
-        let config = config.preload(ALL).run_together(several());
-        let backend = Box::new(move || redis::backend(config, sharding));
+    fn on_redis(keeper: Keeper, redis: RedisConfig, config: &Config) -> Result<Self> {
+        let address = redis.address();
+        let (topology, other_database) = (redis.kind(), redis.has_other_database());
+        let redis = redis.timed(config.command_timeout).run_together(several());
+        let sharding = config.sharding;
+        let backend = Box::new(move || redis::backend(redis, sharding));
         Ok(Self { home: keeper.into(), clock: Clock::Boot, address, topology, other_database, backend })
     }
 
@@ -351,10 +341,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("sentinel_tls", &self.access.sentinel_tls)
             .field("credentials", &self.access.provider)
             .field("keeper", &self.keeper)
-            .field("lease", &self.lease)
-            .field("command_timeout", &self.command_timeout)
-            .field("outage_limit", &self.outage_limit)
-            .field("connect_timeout", &self.connect_timeout)
+            .field("times", &self.times)
             .field("profile", &self.profile)
             .field("sharding", &self.sharding)
             .field("hand_off", &self.hand_off)

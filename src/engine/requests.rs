@@ -119,6 +119,17 @@ impl Engine {
         }
     }
 
+    /// What `connect` still waits for, in words for an error.
+    pub(crate) fn missing_to_be_ready(&self) -> &'static str {
+        if self.servers.up().is_empty() {
+            "no connection and no error so far: no server has answered, perhaps not even the resolver"
+        } else if !self.servers.are_ready() {
+            "connected, but TIME has not been answered yet by each server that has locks"
+        } else {
+            "connected, but SUBSCRIBE has not been answered yet"
+        }
+    }
+
     // ---- queries
 
     pub(super) fn on_query(&mut self, request: RequestId, asking: Asking) {

@@ -82,12 +82,14 @@ const WATCHES: usize = 8;
 const REREAD: Duration = Duration::from_millis(250);
 /// How long messages may lie there that wake nobody: Tokio's shortest time, which it rounds up.
 const HUSHED: Duration = Duration::from_millis(1);
-/// How long the releases that are left may take once the last handle is gone.
-const LAST_HANDLE: Duration = Duration::from_secs(3);
+/// The shortest command timeout that the next two are derived from.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many command timeouts the releases that are left may take once the last handle is gone.
+const LAST_HANDLE: u32 = 3;
 /// What the engine gets beyond its deadline to say that it has finished.
 const GRACE: Duration = Duration::from_millis(250);
-/// How long connections may take to close in an orderly way.
-const CLOSING: Duration = Duration::from_secs(1);
+/// How many command timeouts connections may take to close in an orderly way.
+const CLOSING: u32 = 1;
 
 /// A keeper: the engine, its backend and the callers' tickets.
 pub(super) struct Task {
@@ -98,6 +100,8 @@ pub(super) struct Task {
     runtime: Handle,
     clock: Clock,
     address: String,
+    /// Or `LEAST_TIMEOUT`.
+    command_timeout: Duration,
     left: Arc<Left>,
     /// Those whom callers help to wake.
     rest: Arc<Rest>,
@@ -212,6 +216,7 @@ impl Task {
         // On callers' own threads others have had their turn by then.
         let watch = Watch::new(!here);
         let backend = (setup.backend)();
+        let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
         Self {
             engine: Engine::new(setup.config, directory, counters),
             behind: Last::new(here && backend.has_sockets()),
@@ -220,6 +225,7 @@ impl Task {
             runtime: Handle::current(),
             clock: setup.clock,
             address: setup.address,
+            command_timeout,
             left,
             rest,
             desk: Desk::default(),
@@ -652,7 +658,7 @@ impl Task {
             }
             Message::LastHandle { done } => {
                 self.last_words = done;
-                self.shut_down(now, now.plus(LAST_HANDLE), None);
+                self.shut_down(now, now.plus(LAST_HANDLE * self.command_timeout), None);
             }
         }
     }
@@ -667,6 +673,7 @@ impl Task {
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
                 self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
+                self.note_trouble(&outcome);
                 let near = passed_on_by(&command).filter(|_| self.distance.is_near());
                 self.passed_on = near.is_some();
                 passed_on = near.filter(|_| self.here && has_passed_on(&outcome)).cloned();
@@ -700,6 +707,14 @@ impl Task {
         // Without others who wait for it, the next holder could pass it on to nobody else.
         if passed_on.is_some_and(|name| self.engine.waiters_for(&name) > 0) {
             self.let_next_holder_go_first(now);
+        }
+    }
+
+    /// Why `connect` has no answer yet.
+    fn note_trouble(&mut self, outcome: &Outcome<Reply>) {
+        let (Outcome::NotExecuted(failure) | Outcome::Unknown(failure)) = outcome else { return };
+        if self.connecting.is_some() {
+            self.trouble = Some(failure.message.clone());
         }
     }
 
@@ -774,7 +789,7 @@ impl Task {
 
     fn give_up_connecting(&mut self, now: Moment) {
         let Some(connecting) = self.connecting.take() else { return };
-        let last = self.trouble.as_deref().unwrap_or("no answer at all, perhaps not even of the resolver");
+        let last = self.trouble.as_deref().unwrap_or_else(|| self.engine.missing_to_be_ready());
         let error = Error::Unavailable {
             waited: now.since(connecting.since),
             cause: if last.starts_with(&self.address) {
@@ -811,6 +826,7 @@ impl Task {
 
     async fn close_backend(&mut self) {
         self.backend.close();
+        let time = CLOSING * self.command_timeout;
         let backend = &mut self.backend;
         let closed = poll_fn(|cx| {
             loop {
@@ -821,7 +837,7 @@ impl Task {
                 }
             }
         });
-        if tokio::time::timeout(CLOSING, closed).await.is_err() {
+        if tokio::time::timeout(time, closed).await.is_err() {
             tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
         }
     }

@@ -202,6 +202,22 @@ fn connecting_ends_in_time_with_what_was_tried() {
     assert!(error.to_string().contains("tried redis://nowhere:1: Connection refused"), "{error}");
 }
 
+#[test]
+fn connecting_ends_with_what_was_not_answered() {
+    for (first, words) in [
+        (None, "no connection and no error so far: no server has answered, perhaps not even the resolver"),
+        (
+            Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default())),
+            "connected, but TIME has not been answered",
+        ),
+    ] {
+        let shared = keeper(Keeper::Thread, Nowhere { first, ..closing() });
+        let answer = futures::executor::block_on(shared.ask_ready(Duration::from_millis(20)));
+        let Answer::Failed(error) = answer else { panic!("{answer:?}") };
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
 /// Nothing wakes the keeper but its own alarm.
 #[tokio::test]
 async fn connecting_ends_in_time_although_nothing_is_heard() {

@@ -84,10 +84,11 @@ pub(crate) fn several() -> Several {
     Several { script: &SEVERAL, of: &OF }
 }
 
-/// Of a preflight; runs too seldom to be loaded beforehand.
+/// Of a preflight.
 pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");
 
-/// Every script, for preloading and for tests.
+/// Every script, for tests.
+#[cfg(any(test, fuzzing))]
 pub(crate) static ALL: [&Script; 7] =
     [&ACQUIRE, &RELEASE, &RELEASE_MANY, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
 

@@ -181,10 +181,9 @@ async fn the_line_allows_all_that_a_lock_does() {
         assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("invoices:1"), "{error}");
         life.end().await;
     }
-    // With what is optional nothing at all is denied.
+    // Nothing beyond the line is even tried.
     redis::cmd("ACL").arg("LOG").arg("RESET").exec(&mut connection).unwrap();
-    let all = RequiredAcl::new(&["orders:*"]).unwrap().with_optional(true).rules();
-    set_user(&mut connection, "locks", &all);
+    set_user(&mut connection, "locks", &rules(WireProfile::Default));
     let life = Life::begin(&url(&server, "locks"), WireProfile::Default).await.unwrap();
     life.live(NAME, &mut connection).await.unwrap();
     life.end().await;
@@ -394,7 +393,7 @@ fn redis_takes_every_line() {
     for topology in [Kind::Single, Kind::Sentinel, Kind::Cluster] {
         for patterns in [&["*"][..], &["orders:*", "a\\[b", "x[^{]?"], &["ü:*🔒", "\"'#"], &["{a}b", "a{b}*"]]
         {
-            let acl = RequiredAcl::new(patterns).unwrap().topology(topology).with_optional(true);
+            let acl = RequiredAcl::new(patterns).unwrap().topology(topology);
             let acl = acl.other_database(true).user("some-user").unwrap();
             // What a server does not know it does not take.
             let acl = if version() < (7, 0) { acl.sharding(Sharding::Off) } else { acl };

@@ -13,6 +13,7 @@ mod every_poll;
 mod faults;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+mod links;
 mod many_names;
 #[cfg(feature = "in-memory")]
 mod observability;

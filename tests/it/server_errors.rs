@@ -225,8 +225,9 @@ impl World {
         // Errors that stop within moments must not end a wait, however busy this machine is.
         let builder =
             LockClient::builder().url(&proxy.url()).lease(Duration::from_secs(5)).outage_limit(BOUND);
+        let mut connection = server.connection();
+        look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
-        let connection = server.connection();
         Self { server, proxy, client, connection, line, when }
     }
 
@@ -237,9 +238,14 @@ impl World {
     /// The next `times` runs of this script get the error instead.
     fn arm(&mut self, of: Use, times: u64) {
         let digest = look::digest(&mut self.connection, of.script());
+        self.answer(&digest, times);
+    }
+
+    /// The next `times` requests with this in them get the error instead.
+    fn answer(&mut self, pattern: &str, times: u64) {
         let reply = format!("{}\r\n", self.line).into_bytes();
         let fault = if self.when == When::Before { Fault::Answer(reply) } else { Fault::Forge(reply) };
-        self.proxy.nth(&digest, 0, times, fault);
+        self.proxy.nth(pattern, 0, times, fault);
     }
 
     /// Redis's words in an error: the first of its line, where it has words. Arguments that it repeats may be passwords.
@@ -392,6 +398,8 @@ impl World {
         for wait in [false, true] {
             let lock = client.mutex("stuck").unwrap();
             self.arm(Use::Acquire, u64::MAX);
+            // Much that is to be undone goes in a script that the server lacks; then this one comes in full.
+            self.answer("Takes the lock, or sets", u64::MAX);
             let end = timeout(BOUND, async {
                 if wait { lock.lock().await.map(Some) } else { lock.try_lock().await }
             });

@@ -27,14 +27,13 @@ use crate::backend::Outcome;
 use crate::backend::Script;
 use crate::backend::Several;
 use crate::backend::Value;
+use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::calls::several::Command;
 use crate::backend::redis::calls::several::Gathering;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::denied::name_permission;
-use crate::backend::redis::dial::COMMAND_TIMEOUT;
-use crate::backend::redis::dial::LATE;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
@@ -51,10 +50,9 @@ use crate::credentials::Credentials;
 use crate::map::Hasher;
 use crate::map::Map;
 
-/// So many timeouts in a row, over at least this time without any reply, and the connection is replaced: a
-/// frozen server or a network that swallows everything does not close it.
+/// So many timeouts in a row, over some time without any reply, and the connection is replaced: a frozen server or a
+/// network that swallows everything does not close it.
 const SILENT_TIMEOUTS: u32 = 2;
-const SILENCE: Duration = Duration::from_secs(1);
 const DEPOSED: &str = "the server is no longer the primary";
 const UNWRITTEN: &str = "timed out before it was sent";
 /// For ever, and no overflow.
@@ -67,8 +65,8 @@ pub(crate) struct Connection {
     pub(crate) ended: oneshot::Sender<Broken>,
     /// Makes it end.
     pub(crate) end: Arc<Notify>,
-    /// Scripts that the server knows.
-    pub(crate) loaded: Vec<&'static str>,
+    /// How long its first answers took.
+    pub(crate) round_trip: Duration,
     /// Whether the server is still the primary.
     pub(crate) mandate: Mandate,
     /// Whether another login may be had where this one is refused.
@@ -113,6 +111,8 @@ struct Ticket {
     op: OpId,
     request: Request,
     deadline: Instant,
+    /// The time that it was given.
+    timeout: Duration,
 }
 
 impl Ticket {
@@ -167,11 +167,24 @@ pub(crate) struct Calls {
     last_given_up: Option<u64>,
     answers: VecDeque<(OpId, Outcome<Value>)>,
     reload: Option<Reload>,
-    known: HashSet<&'static str, Hasher>,
+    /// Scripts that the server knows; `None` as long as it has not said that it lacks one. On a new connection it may
+    /// know them all from the one before, and nothing is sent that need not be.
+    known: Option<HashSet<&'static str, Hasher>>,
     digests: Map<&'static str, String>,
     silence: Option<Silence>,
     timer: Timer,
     login: Option<NewLogin>,
+    budgets: Budgets,
+    lateness: Lateness,
+}
+
+/// What tells a link that is slow from one that is dead.
+#[derive(Default)]
+struct Lateness {
+    /// When what was given up was sent.
+    given_up: BTreeMap<u64, Instant>,
+    /// How long the last answer took, if nobody waited for it any more.
+    last: Option<Duration>,
 }
 
 /// Since when calls are in flight and nothing has come back.
@@ -197,7 +210,7 @@ struct NewLogin {
 
 impl Calls {
     /// Must be called within the runtime that owns the connections.
-    pub(crate) fn new(several: Option<Several>) -> Self {
+    pub(crate) fn new(several: Option<Several>, budgets: Budgets) -> Self {
         Self {
             connection: None,
             mandate: Mandate::default(),
@@ -209,17 +222,21 @@ impl Calls {
             last_given_up: None,
             answers: VecDeque::new(),
             reload: None,
-            known: HashSet::default(),
+            known: None,
             digests: Map::default(),
             silence: None,
             timer: Timer::new(),
             login: None,
+            budgets,
+            lateness: Lateness::default(),
         }
     }
 
     /// Uses this connection from now on.
     pub(crate) fn connected(&mut self, connection: Connection) {
-        self.known = connection.loaded.iter().copied().collect();
+        self.known = None;
+        let late = Some(connection.round_trip).filter(|took| *took > self.budgets.command_timeout());
+        self.lateness = Lateness { last: late, ..Lateness::default() };
         self.gathering.connected();
         self.silence = None;
         self.last_given_up = None;
@@ -290,12 +307,13 @@ impl Calls {
             _ => return self.refuse(op, FailureKind::Link, "not connected"),
         }
         let now = Instant::now();
-        let ticket = Ticket { op, request, deadline: now + timeout.min(LONGEST) };
+        let timeout = timeout.min(LONGEST);
+        let ticket = Ticket { op, request, deadline: now + timeout, timeout };
         // Here, and not when it is written: the timer is polled before.
         self.timer.not_after(ticket.deadline);
         if let Err(ticket) = self.gathering.add(ticket) {
             self.send_gathered();
-            self.send(Command::of(ticket), now);
+            self.send(Command::of(ticket, now), now);
         }
         if self.gathering.is_full(self.in_flight.len()) {
             self.send_gathered();
@@ -311,9 +329,9 @@ impl Calls {
         let mut gathered = self.gathering.take();
         let now = Instant::now();
         if together {
-            self.send(Command::of_several(gathered.drain(..)), now);
+            self.send(Command::of_several(gathered.drain(..), now), now);
         } else {
-            gathered.drain(..).for_each(|ticket| self.send(Command::of(ticket), now));
+            gathered.drain(..).for_each(|ticket| self.send(Command::of(ticket, now), now));
         }
         self.gathering.reuse(gathered);
     }
@@ -342,7 +360,7 @@ impl Calls {
         self.send_gathered();
         let Some(connection) = &mut self.connection else { return };
         self.last_number += 1;
-        let (number, deadline) = (self.last_number, Instant::now() + COMMAND_TIMEOUT);
+        let (number, deadline) = (self.last_number, Instant::now() + self.budgets.answer());
         let command = auth(credentials.user.as_deref(), &credentials.password);
         connection.wire.send(number, None, command.into_iter());
         self.timer.not_after(deadline);
@@ -428,7 +446,7 @@ impl Calls {
             self.give_up_command(number, now);
         }
         if let Some(login) = self.login.take_if(|login| login.deadline <= now) {
-            let _ = login.answer.send(Err(LATE.to_owned()));
+            let _ = login.answer.send(Err(format!("no answer within {:?}", self.budgets.answer())));
         }
         let held = self.reload.iter_mut().flat_map(|reload| reload.take_late(now));
         for ticket in held.chain(self.gathering.take_late(now)).collect::<Vec<_>>() {
@@ -443,6 +461,7 @@ impl Calls {
         let late = command.take_late(now);
         let is_over = command.first().is_none();
         let wire = self.connection.as_mut().map(|connection| &mut connection.wire);
+        let sent = command.sent;
         if is_over {
             self.in_flight.remove(&number);
         }
@@ -450,13 +469,29 @@ impl Calls {
             self.note_timeout();
             return late.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
         }
+        if is_over {
+            self.lateness.given_up.insert(number, sent);
+        }
         if is_script {
             self.last_given_up = self.last_given_up.max(Some(number));
             self.note_executed(number);
         }
         self.note_timeout();
         for ticket in late {
-            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, LATE))));
+            let words = self.words_for_late(ticket.timeout);
+            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, words))));
+        }
+    }
+
+    /// Why there was no answer in this time, as far as is known.
+    fn words_for_late(&self, timeout: Duration) -> String {
+        let what = if timeout == self.budgets.command_timeout() { "the command timeout" } else { "its time" };
+        match self.lateness.last {
+            Some(took) => format!(
+                "answers come, but too late: the last one took {:?}, {what} is {timeout:?}",
+                whole_millis(took)
+            ),
+            None => format!("no answer within {timeout:?}"),
         }
     }
 
@@ -487,7 +522,7 @@ impl Calls {
                 let several = self.gathering.several.filter(|_| command.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
-                let whole = self.known.insert(script.name);
+                let whole = self.known.as_mut().is_some_and(|known| known.insert(script.name));
                 command.whole = whole;
                 let head = if whole {
                     ["EVAL", script.source]
@@ -502,15 +537,17 @@ impl Calls {
                 wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
             }
         }
+        command.sent = now;
         self.in_flight.insert(number, command);
         self.silence.get_or_insert_with(Silence::begin);
     }
 
     fn settle(&mut self, number: u64, reply: Reply) {
         let Some(command) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
+        self.lateness.last = None;
         match reply {
             Err(error) if is_no_script(&error) && command.is_script() && !command.whole => {
-                self.known.clear();
+                self.known = Some(HashSet::default());
                 self.heard();
                 let last_executed = self.last_given_up;
                 let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
@@ -564,7 +601,7 @@ impl Calls {
             }
         }
         let now = Instant::now();
-        again.into_iter().for_each(|ticket| self.send(Command::of(ticket), now));
+        again.into_iter().for_each(|ticket| self.send(Command::of(ticket, now), now));
     }
 
     /// The locks of those that were refused for which another call was submitted after them, or with them.
@@ -594,6 +631,12 @@ impl Calls {
     /// The reply to a new login, or to a call that was given up.
     fn settle_other(&mut self, number: u64, reply: &Reply) {
         self.heard();
+        if let Some(sent) = self.lateness.given_up.remove(&number) {
+            self.lateness.last = Some(sent.elapsed());
+        }
+        if reply.as_ref().is_err_and(is_no_script) {
+            self.known.get_or_insert_default();
+        }
         if let Some(login) = self.login.take_if(|login| login.number == number) {
             let answer = reply.as_ref().map(|_| ()).map_err(|error| error.details().to_owned());
             let _ = login.answer.send(answer);
@@ -667,7 +710,7 @@ impl Calls {
     fn note_timeout(&mut self) {
         let silence = self.silence.get_or_insert_with(Silence::begin);
         silence.timeouts += 1;
-        if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= SILENCE {
+        if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= self.budgets.silence() {
             silence.believed_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
         }
     }
@@ -678,6 +721,11 @@ impl Calls {
             self.replace_connection();
         }
     }
+}
+
+/// For people.
+fn whole_millis(time: Duration) -> Duration {
+    Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 /// The words of a refusal, for one among several. About the whole script they may be another's fault: trying again helps.

@@ -9,6 +9,7 @@ use tokio::sync::oneshot;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
+use crate::backend::redis::addresses::Target;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
@@ -21,6 +22,7 @@ use crate::backend::redis::login::LogsIn;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Lived;
+use crate::backend::redis::whereabouts::Reached;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::wire::Wire;
 use crate::credentials::Credentials;
@@ -50,11 +52,11 @@ impl Connects for Commands {
             whereabouts.tried(greeting.as_ref().map(|_| ()));
         }
         match greeting {
-            Some(Ok((wire, Greeting { server, loaded }))) => {
+            Some(Ok((wire, Greeting { server, round_trip }))) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let asks_again = config.provider().is_some();
                 let connection =
-                    Connection { wire, ended, end: Arc::clone(&end), loaded, mandate, asks_again };
+                    Connection { wire, ended, end: Arc::clone(&end), round_trip, mandate, asks_again };
                 let _ = self.0.send(CommandEvent::Up(Box::new(connection), server));
                 let well = |cause: &str| (cause.to_owned(), Lived::Well);
                 let (cause, lived) = tokio::select! {
@@ -69,6 +71,7 @@ impl Connects for Commands {
                     () = stop.wait() => well("closed"),
                     never = renewal.keep_logged_in(self) => match never {},
                 };
+                whereabouts.reached.disconnected();
                 let _ = self.0.send(CommandEvent::Down { cause });
                 lived
             }
@@ -95,13 +98,36 @@ impl LogsIn for Commands {
 }
 
 async fn greet(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<(Wire, Greeting), Failure> {
-    let greeting = async {
-        let mut wire = dial(config).await.map_err(|error| handshake::explain(&error, config))?;
-        let greeting = handshake::greet(&mut wire, config).await?;
-        Ok((wire, greeting))
-    };
+    let reached = whereabouts.reached.clone();
     tokio::select! {
-        greeting = greeting => greeting,
+        greeting = greet_any(config, &reached) => greeting,
         moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
     }
+}
+
+/// At the first of the server's addresses where a primary answers.
+async fn greet_any(config: &RedisConfig, reached: &Reached) -> Result<(Wire, Greeting), Failure> {
+    let tries = reached.tries(config).await;
+    let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
+    while let Some(target) = tries.next() {
+        match greet_at(config, &target, tries.count()).await {
+            Ok(greeted) => {
+                reached.connected(target);
+                return Ok(greeted);
+            }
+            Err(failure) => tries.failed(target, failure),
+        }
+    }
+    Err(tries.failure())
+}
+
+async fn greet_at(
+    config: &RedisConfig,
+    target: &Target,
+    addresses: usize,
+) -> Result<(Wire, Greeting), Failure> {
+    let dialled = dial(config, target, addresses).await;
+    let mut wire = dialled.map_err(|error| handshake::explain(&error, config))?;
+    let greeting = handshake::greet(&mut wire, config).await?;
+    Ok((wire, greeting))
 }

@@ -5,9 +5,11 @@ mod url;
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use crate::backend::Script;
 use crate::backend::Several;
+use crate::backend::redis::addresses::Resolver;
+use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
@@ -26,8 +28,9 @@ pub(crate) struct RedisConfig {
     tls: Option<Connector>,
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
-    scripts: Vec<&'static Script>,
     several: Option<Several>,
+    budgets: Budgets,
+    resolver: Resolver,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
     had_primary: bool,
     /// It was given as one server; otherwise a cluster or sentinels lead to it.
@@ -144,22 +147,38 @@ impl RedisConfig {
             tls: None,
             sentinel_tls: None,
             provider: None,
-            scripts: Vec::new(),
             several: None,
+            budgets: Budgets::of(config::Config::DEFAULT_COMMAND_TIMEOUT),
+            resolver: Resolver::default(),
             had_primary: false,
         }
     }
 
-    /// Has these scripts loaded on every new connection, so that none is unknown in the middle of traffic.
-    pub(crate) fn preload(mut self, scripts: impl IntoIterator<Item = &'static Script>) -> Self {
-        self.scripts.extend(scripts);
+    /// Has connections made and watched as befits this command timeout.
+    pub(crate) fn timed(mut self, command_timeout: Duration) -> Self {
+        self.budgets = Budgets::of(command_timeout);
         self
+    }
+
+    pub(crate) fn budgets(&self) -> Budgets {
+        self.budgets
+    }
+
+    /// Has names resolved by this.
+    #[cfg(test)]
+    pub(crate) fn resolved_by(mut self, resolver: Resolver) -> Self {
+        self.resolver = resolver;
+        self
+    }
+
+    pub(crate) fn resolver(&self) -> &Resolver {
+        &self.resolver
     }
 
     /// Has calls that come at once go in this script, where one server has all keys.
     pub(crate) fn run_together(mut self, several: Several) -> Self {
         self.several = Some(several);
-        self.preload([several.script])
+        self
     }
 
     pub(crate) fn several(&self) -> Option<Several> {
@@ -178,11 +197,6 @@ impl RedisConfig {
     /// Whether all locks are to be on this one server.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
-    }
-
-    /// The scripts to load.
-    pub(crate) fn scripts(&self) -> &[&'static Script] {
-        &self.scripts
     }
 
     /// Which servers there are.

@@ -1,5 +1,9 @@
 //! What a new connection is asked before it is used: is this a primary, is it new enough, which process is it.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerInfo;
@@ -7,8 +11,8 @@ use crate::backend::Value;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::classify::without_arguments;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::within;
+use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::login;
 use crate::backend::redis::tls;
@@ -17,23 +21,29 @@ use crate::backend::redis::wire::Wire;
 /// Older servers lack what the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
+/// What a proxy lacks that answers commands and nothing else.
+pub(crate) const WITHOUT_PUBSUB: &str = "[pub/sub is missing: locks need SUBSCRIBE, UNSUBSCRIBE and PING on a \
+                                         connection of their own, which a proxy must pass through]";
+
 /// What the handshake found.
 pub(crate) struct Greeting {
     pub(crate) server: ServerInfo,
-    /// Names of the scripts that the server has loaded.
-    pub(crate) loaded: Vec<&'static str>,
+    /// How long the answers took.
+    pub(crate) round_trip: Duration,
 }
 
 /// Asks everything in one round trip.
 ///
 /// INFO has to be answered: it says whether this is the primary, and which start of the server (`run_id`), without
-/// which lost data looks like a deleted key. A user who may not load scripts sends each in full once.
+/// which lost data looks like a deleted key. Scripts are not loaded here: the server may know them, and a slow
+/// link is of use before all of them have gone over it.
 pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greeting, Failure> {
-    let mut questions = vec![vec!["PING"], vec!["INFO", "server"], vec!["INFO", "replication"]];
-    // Loaded now, a script is rarely unknown later, when a call would have to be sent a second time.
-    questions.extend(config.scripts().iter().map(|script| vec!["SCRIPT", "LOAD", script.source]));
-    let answers = within(COMMAND_TIMEOUT, wire.ask(&questions)).await;
-    let mut answers = answers.map_err(|error| explain(&error, config))?.into_iter();
+    let sent = Instant::now();
+    let questions = [vec!["PING"], vec!["INFO", "server"], vec!["INFO", "replication"]];
+    let asked = within("no answer to PING and INFO", config.budgets().answer(), wire.ask(&questions)).await;
+    let answers = asked.map_err(|error| explain(&error, config))?;
+    let round_trip = sent.elapsed();
+    let mut answers = answers.into_iter();
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| failure(&error));
 
     next()?;
@@ -46,20 +56,8 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     }
     let version = version(&server);
     check_version(&version)?;
-    let mut loaded = Vec::new();
-    for script in config.scripts() {
-        match next() {
-            Ok(_) => loaded.push(script.name),
-            Err(error) if is_tolerated(&error) => {}
-            Err(error) => return Err(error),
-        }
-    }
     let run_id = field(&server, "run_id").unwrap_or_default();
-    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, loaded })
-}
-
-fn is_tolerated(failure: &Failure) -> bool {
-    matches!(failure.kind, FailureKind::Denied | FailureKind::Unsupported | FailureKind::Refused)
+    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, round_trip })
 }
 
 fn text(value: Value) -> Result<String, Failure> {
@@ -143,6 +141,23 @@ pub(crate) fn explain(error: &WireError, config: &RedisConfig) -> Failure {
     failure.message.truncate(without_arguments(&failure.message).len());
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
         failure.message = format!("the database in the address does not exist there: {}", failure.message);
+    }
+    failure
+}
+
+/// The same where a connection for subscriptions was made and is not served. While commands are answered, nothing is
+/// wrong with the port itself.
+pub(crate) fn explain_pubsub(error: &WireError, config: &RedisConfig, commands_answered: bool) -> Failure {
+    if commands_answered && error.kind() != ErrorKind::Reply {
+        return Failure::new(FailureKind::Link, format!("{} {WITHOUT_PUBSUB}", error.details()));
+    }
+    name_pubsub(explain(error, config))
+}
+
+/// Adds to the refusal of a command that pub/sub needs what is missing.
+pub(crate) fn name_pubsub(mut failure: Failure) -> Failure {
+    if failure.kind == FailureKind::Unsupported {
+        failure.message = format!("{} {WITHOUT_PUBSUB}", failure.message);
     }
     failure
 }

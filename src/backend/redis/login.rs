@@ -15,8 +15,6 @@ use crate::credentials::CredentialProvider;
 use crate::credentials::Credentials;
 use crate::process::spawn;
 
-/// A provider that takes longer is taken to hang. Less than the time that `connect` has, so that it can say so.
-const PROVIDER_TIMEOUT: Duration = Duration::from_secs(3);
 /// What is valid for no time at all is not asked for more often.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -25,7 +23,8 @@ pub(crate) async fn log_in(config: RedisConfig) -> Result<(RedisConfig, Renewal)
     let Some(provider) = config.provider().cloned() else {
         return Ok((config, Renewal { provider: None, valid_for: None }));
     };
-    let credentials = ask(&provider).await?;
+    let provider = Patient { provider, patience: config.budgets().provider() };
+    let credentials = provider.ask().await?;
     let renewal = Renewal { provider: Some(provider), valid_for: credentials.valid_for };
     let login = Login { user: credentials.user, password: Some(credentials.password) };
     Ok((config.with_login(login), renewal))
@@ -33,10 +32,29 @@ pub(crate) async fn log_in(config: RedisConfig) -> Result<(RedisConfig, Renewal)
 
 /// With a provider a refused login is not the last word: the next attempt asks it again.
 pub(crate) fn judge(failure: Failure, config: &RedisConfig) -> Failure {
-    if config.provider().is_none() || failure.kind != FailureKind::Auth {
+    if failure.kind != FailureKind::Auth {
         return failure;
     }
-    Failure::new(FailureKind::Busy, refused(&failure.message))
+    let login = config.login();
+    let message = with_hint(&failure.message, login.user.as_deref(), login.password.as_deref());
+    match config.provider() {
+        None => Failure { message, ..failure },
+        Some(_) => Failure::new(FailureKind::Busy, refused(&message)),
+    }
+}
+
+/// A login is sent as it is: only where it was refused white space around it is told of.
+fn with_hint(words: &str, user: Option<&str>, password: Option<&str>) -> String {
+    let around = |text: Option<&str>| text.is_some_and(|text| text.trim() != text);
+    let what = match (around(user), around(password)) {
+        (false, false) => return words.to_owned(),
+        (true, false) => "user",
+        (false, true) => "password",
+        (true, true) => "user and password",
+    };
+    format!(
+        "{words} (white space around the {what}: perhaps the line break of the file that it was read from)"
+    )
 }
 
 /// A live connection.
@@ -47,7 +65,7 @@ pub(crate) trait LogsIn: Sync {
 
 /// What a connection's login was asked from, and for how long it is valid.
 pub(crate) struct Renewal {
-    provider: Option<CredentialProvider>,
+    provider: Option<Patient>,
     valid_for: Option<Duration>,
 }
 
@@ -58,6 +76,7 @@ impl Renewal {
             let mut pause = Pause::default();
             let mut credentials = self.newer().await;
             while let Err(words) = connection.log_in(&credentials).await {
+                let words = with_hint(&words, credentials.user.as_deref(), Some(&credentials.password));
                 report(&refused(&words));
                 tokio::time::sleep(pause.next()).await;
                 credentials = self.ask_until_answered().await;
@@ -84,7 +103,7 @@ impl Renewal {
         let Some(provider) = &self.provider else { return std::future::pending().await };
         let mut pause = Pause::default();
         loop {
-            match ask(provider).await {
+            match provider.ask().await {
                 Ok(credentials) => return credentials,
                 Err(failure) => report(&failure.message),
             }
@@ -98,17 +117,25 @@ fn renew_after(valid_for: Duration) -> Duration {
     (valid_for / 4 * 3).max(SHORTEST)
 }
 
-/// In a task of its own: it may panic, and its first poll belongs to the time that it has.
-async fn ask(provider: &CredentialProvider) -> Result<Credentials, Failure> {
-    let provider = provider.clone();
-    let mut task = Ends(spawn(async move { provider.ask().await }));
-    let failed =
-        |words: String| Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")));
-    match tokio::time::timeout(PROVIDER_TIMEOUT, &mut task.0).await {
-        Ok(Ok(Ok(credentials))) => Ok(credentials),
-        Ok(Ok(Err(error))) => failed(format!("failed: {error}")),
-        Ok(Err(_)) => failed("panicked".to_owned()),
-        Err(_) => failed(format!("did not answer within {PROVIDER_TIMEOUT:?}")),
+/// A provider, and how long it may take before it is taken to hang.
+struct Patient {
+    provider: CredentialProvider,
+    patience: Duration,
+}
+
+impl Patient {
+    /// In a task of its own: it may panic, and its first poll belongs to the time that it has.
+    async fn ask(&self) -> Result<Credentials, Failure> {
+        let provider = self.provider.clone();
+        let mut task = Ends(spawn(async move { provider.ask().await }));
+        let failed =
+            |words: String| Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")));
+        match tokio::time::timeout(self.patience, &mut task.0).await {
+            Ok(Ok(Ok(credentials))) => Ok(credentials),
+            Ok(Ok(Err(error))) => failed(format!("failed: {error}")),
+            Ok(Err(_)) => failed("panicked".to_owned()),
+            Err(_) => failed(format!("did not answer within {:?}", self.patience)),
+        }
     }
 }
 
@@ -133,6 +160,30 @@ fn report(cause: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn white_space_around_a_refused_login_is_told_of() {
+        let table = [
+            ((Some("ann"), Some("pw")), None),
+            ((None, Some("p w")), None),
+            ((None, None), None),
+            ((None, Some("pw\n")), Some("around the password: perhaps the line break")),
+            ((Some(" ann"), Some("pw")), Some("around the user: ")),
+            ((Some("ann\r\n"), Some("\tpw")), Some("around the user and password: ")),
+        ];
+        for ((user, password), hint) in table {
+            let config = RedisConfig::parse("redis://h").unwrap();
+            let login = Login { user: user.map(str::to_owned), password: password.map(str::to_owned) };
+            let refused = Failure::new(FailureKind::Auth, "WRONGPASS");
+            let judged = judge(refused, &config.with_login(login));
+            assert_eq!(judged.kind, FailureKind::Auth);
+            match hint {
+                None => assert_eq!(judged.message, "WRONGPASS"),
+                Some(hint) => assert!(judged.message.contains(hint), "{judged}"),
+            }
+            assert!(!judged.message.contains("pw"), "{judged}");
+        }
+    }
 
     #[test]
     fn a_login_is_renewed_before_it_runs_out() {

@@ -11,11 +11,12 @@ use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::addresses::Target;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::dial::COMMAND_TIMEOUT;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::handshake;
+use crate::backend::redis::handshake::WITHOUT_PUBSUB;
 use crate::backend::redis::link;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
@@ -24,6 +25,7 @@ use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Lived;
+use crate::backend::redis::whereabouts::Reached;
 use crate::backend::redis::whereabouts::Whereabouts;
 
 /// What happened to the pub/sub connection. All in one channel: their order matters.
@@ -57,6 +59,14 @@ impl PubSub {
     pub(crate) fn new(events: mpsc::UnboundedSender<PubSubEvent>) -> Self {
         Self { events, reported: AtomicBool::new(false) }
     }
+
+    /// Whoever waits for the confirmation of a subscription is to hear why there is none.
+    fn note_mute(&self, broken: &Broken, cause: &str, reached: &Reached) {
+        if !broken.served && reached.is_connected() {
+            let failure = Failure::new(FailureKind::Link, format!("{cause} {WITHOUT_PUBSUB}"));
+            let _ = self.events.send(PubSubEvent::Failed(failure));
+        }
+    }
 }
 
 impl Connects for PubSub {
@@ -84,6 +94,7 @@ impl Connects for PubSub {
                             "disconnected (pub/sub): no wake-ups from this server until it is connected again",
                         );
                         self.reported.store(true, Ordering::Relaxed);
+                        self.note_mute(&broken, &cause, &whereabouts.reached);
                         Lived::broken(broken.served)
                     }),
                     () = end.notified() => Lived::Well,
@@ -109,13 +120,41 @@ impl Connects for PubSub {
 }
 
 async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Subscriber, Failure> {
-    let opened = async {
-        let mut subscriber = Subscriber::new(dial(config).await?);
-        let checked = within(COMMAND_TIMEOUT, subscriber.check()).await?;
-        Ok(checked.map(|()| subscriber))
-    };
+    let reached = whereabouts.reached.clone();
     tokio::select! {
-        opened = opened => opened.unwrap_or_else(|error| Err(handshake::explain(&error, config))),
+        opened = open_any(config, &reached) => opened,
         moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
+    }
+}
+
+/// At the address that answers commands, if any does, or else at the first that will do.
+async fn open_any(config: &RedisConfig, reached: &Reached) -> Result<Subscriber, Failure> {
+    let mut tries = reached.tries(config).await.map_err(|error| handshake::explain(&error, config))?;
+    while let Some(target) = tries.next() {
+        match open_at(config, &target, tries.count(), reached).await {
+            Ok(subscriber) => return Ok(subscriber),
+            Err(failure) => tries.failed(target, failure),
+        }
+    }
+    Err(tries.failure())
+}
+
+async fn open_at(
+    config: &RedisConfig,
+    target: &Target,
+    addresses: usize,
+    reached: &Reached,
+) -> Result<Subscriber, Failure> {
+    let dialled = dial(config, target, addresses).await;
+    let mut wire = dialled.map_err(|error| handshake::explain(&error, config))?;
+    if addresses > 1 {
+        // What a primary publishes is not heard at any other server that the name stands for.
+        handshake::greet(&mut wire, config).await?;
+    }
+    let mut subscriber = Subscriber::new(wire, config.budgets());
+    let late = "no answer to UNSUBSCRIBE and PING";
+    match within(late, config.budgets().answer(), subscriber.check()).await {
+        Ok(checked) => checked.map(|()| subscriber),
+        Err(error) => Err(handshake::explain_pubsub(&error, config, reached.is_connected())),
     }
 }

@@ -15,6 +15,8 @@ use tokio::sync::watch;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Value;
+use crate::backend::redis::addresses::Target;
+use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
@@ -34,7 +36,6 @@ use crate::backend::redis::subscriber::Subscriber;
 const CHANGES: &str = "+switch-master";
 /// A sentinel is asked again this often, in case that it, or its message, was lost.
 const HEARTBEAT: Duration = Duration::from_secs(2);
-const ANSWER: Duration = Duration::from_secs(1);
 
 /// What all sentinels have said, and a way to have them asked again.
 #[derive(Clone)]
@@ -84,15 +85,32 @@ pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
     }
 }
 
-/// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`.
+/// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`. Of the
+/// addresses of the sentinel's name the first is used where a sentinel answers.
 async fn live(listener: &Listener, answered: &mut bool) -> Failure {
+    let mut tries = match Tries::begin(&listener.config, None).await {
+        Ok(tries) => tries,
+        Err(error) => return handshake::explain(&error, &listener.config),
+    };
+    while let Some(target) = tries.next() {
+        let failure = live_at(listener, &target, tries.count(), answered).await;
+        if *answered {
+            return failure;
+        }
+        tries.failed(target, failure);
+    }
+    tries.failure()
+}
+
+async fn live_at(listener: &Listener, target: &Target, addresses: usize, answered: &mut bool) -> Failure {
+    let config = &listener.config;
     let lived = async {
-        let subscriber = Subscriber::new(dial(&listener.config).await?);
+        let subscriber = Subscriber::new(dial(config, target, addresses).await?, config.budgets());
         Connection { listener, subscriber, announced: false }.serve(answered).await
     };
     match lived.await {
         Err(error) if *answered => failure(&error),
-        Err(error) => handshake::explain(&error, &listener.config),
+        Err(error) => handshake::explain(&error, config),
         Ok(never) => match never {},
     }
 }
@@ -135,8 +153,9 @@ impl Connection<'_> {
         // In this order: at a failover between the two the address is newer than the epoch, and not the reverse.
         let words = ["MASTER", "GET-MASTER-ADDR-BY-NAME"];
         words.iter().for_each(|word| self.subscriber.ask(&["SENTINEL", word, &self.listener.primary_name]));
+        let budget = self.listener.config.budgets().one_of_several();
         let answers = async { Ok((self.told().await?, self.told().await?)) };
-        let (details, address) = within(ANSWER, answers).await?;
+        let (details, address) = within("no answer to SENTINEL", budget, answers).await?;
         let said = match address {
             Ok(value) => address_in(&value).ok_or_else(|| unknown(&self.listener.primary_name)),
             Err(refusal) => Err(failure(&refusal)),

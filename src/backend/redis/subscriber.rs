@@ -10,26 +10,22 @@ use std::sync::Arc;
 use std::task::Context;
 use std::task::Poll;
 use std::task::ready;
-use std::time::Duration;
 
 use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::Value;
+use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::denied::name_channel;
-use crate::backend::redis::dial::COMMAND_TIMEOUT;
-use crate::backend::redis::dial::LATE;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
+use crate::backend::redis::handshake::name_pubsub;
 use crate::backend::redis::resp::Found;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::wire::Wire;
-
-/// The server is asked this often whether it is there, if it has nothing to answer anyway.
-const HEARTBEAT: Duration = Duration::from_millis(1_500);
 
 /// What to do with a channel.
 #[derive(Debug)]
@@ -88,6 +84,7 @@ pub(crate) struct Subscriber {
     /// When the last answer came, or what has waited longest was sent.
     waits_since: Instant,
     beat_at: Instant,
+    budgets: Budgets,
     pings: u64,
     timer: Timer,
     /// An answer is late, as far as was read then.
@@ -96,15 +93,17 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     /// Must be called within a runtime.
-    pub(crate) fn new(wire: Wire) -> Self {
+    pub(crate) fn new(wire: Wire, budgets: Budgets) -> Self {
         let now = Instant::now();
+        let beat_at = now + budgets.heartbeat();
         let mut timer = Timer::new();
-        timer.not_after(now + HEARTBEAT);
+        timer.not_after(beat_at);
         Self {
             wire,
             awaited: VecDeque::new(),
             waits_since: now,
-            beat_at: now + HEARTBEAT,
+            beat_at,
+            budgets,
             pings: 0,
             timer,
             late: false,
@@ -148,7 +147,7 @@ impl Subscriber {
     fn send(&mut self, words: &[&str], awaited: Awaited) {
         if self.awaited.is_empty() {
             self.waits_since = Instant::now();
-            self.timer.not_after(self.waits_since + COMMAND_TIMEOUT);
+            self.timer.not_after(self.waits_since + self.budgets.answer());
         }
         self.awaited.push_back(awaited);
         self.wire.send(0, None, words.iter().copied());
@@ -170,24 +169,34 @@ impl Subscriber {
     }
 
     fn look_at_the_clock(&mut self, now: Instant) -> Result<(), WireError> {
-        let late_at = self.waits_since + COMMAND_TIMEOUT;
+        let late_at = self.waits_since + self.budgets.answer();
         if !self.awaited.is_empty() && late_at <= now {
             if self.late {
-                return Err(WireError::new(ErrorKind::Timeout, LATE));
+                return Err(self.given_up());
             }
             self.late = true;
             self.timer.not_after(now + SECOND_LOOK);
             return Ok(());
         }
         if self.beat_at <= now {
-            self.beat_at = now + HEARTBEAT;
+            self.beat_at = now + self.budgets.heartbeat();
             if self.awaited.is_empty() {
                 self.ping();
             }
         }
-        let late_at = self.waits_since + COMMAND_TIMEOUT;
+        let late_at = self.waits_since + self.budgets.answer();
         self.timer.not_after(if self.awaited.is_empty() { self.beat_at } else { self.beat_at.min(late_at) });
         Ok(())
+    }
+
+    fn given_up(&self) -> WireError {
+        let what = match self.awaited.front() {
+            Some(Awaited::Request(request)) => request.command(),
+            Some(Awaited::Ping(_)) => "PING",
+            Some(Awaited::Question) | None => "a question",
+        };
+        let words = format!("no answer to {what} within {:?}", self.budgets.answer());
+        WireError::new(ErrorKind::Timeout, words)
     }
 
     /// None: somebody else's business.
@@ -244,7 +253,7 @@ impl Subscriber {
                 self.request_answered(Ok(())).map(Some)
             }
             Some(Awaited::Request(request)) => {
-                let failure = name_channel(&request.channel, failure(&error));
+                let failure = name_pubsub(name_channel(&request.channel, failure(&error)));
                 self.request_answered(Err(failure)).map(Some)
             }
             // The end of a subscription that the server had ended by itself, which was taken for the answer.
@@ -321,6 +330,7 @@ mod tests {
     use super::*;
 
     use std::task::Waker;
+    use std::time::Duration;
 
     use tokio::io::AsyncReadExt;
     use tokio::io::AsyncWriteExt;
@@ -331,7 +341,7 @@ mod tests {
 
     fn connected(protocol: Protocol) -> (Subscriber, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(10_000);
-        (Subscriber::new(Wire::new(Box::new(ours), protocol)), theirs)
+        (Subscriber::new(Wire::new(Box::new(ours), protocol), Budgets::of(Duration::from_secs(1))), theirs)
     }
 
     fn request(channel: &str, sharded: bool, generation: Option<u64>) -> Request {

@@ -2,6 +2,7 @@
 //! tests fails when the rule is dropped.
 
 pub(crate) mod driver;
+mod names;
 mod order;
 mod replies;
 mod rules;

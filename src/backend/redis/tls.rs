@@ -108,7 +108,7 @@ pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     }
     let closed = CLOSED.iter().any(|sign| details.contains(sign));
     let hint = match (encrypted, error.kind()) {
-        (true, ErrorKind::Timeout) => {
+        (true, ErrorKind::Timeout) if details.starts_with(NO_HANDSHAKE) => {
             "this port may not speak TLS; if so, use redis:// or the TLS port of the server"
         }
         (true, _) if closed => "the server may require a client certificate: `Tls::client_cert_pem`",
@@ -119,6 +119,9 @@ pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     };
     Some(Failure::new(FailureKind::Link, format!("{details} ({hint})")))
 }
+
+/// The beginning of the words about a handshake that did not come about in time.
+pub(crate) const NO_HANDSHAKE: &str = "no TLS handshake";
 
 /// The server has hung up in the middle of the greeting.
 const CLOSED: &[&str] = &[

@@ -1,6 +1,9 @@
 //! Where a connection goes: to a server whose address is known, or to the one that the sentinels name.
 
 use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,7 +12,10 @@ use tokio::sync::watch;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::addresses::Target;
+use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::error::WireError;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
@@ -20,13 +26,47 @@ use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
 use crate::backend::redis::sentinel::knowledge::shown;
 
-/// So long the sentinels may take to say something, all together.
-const SEARCH: Duration = Duration::from_secs(3);
-
 #[derive(Clone)]
 pub(crate) struct Whereabouts {
     config: RedisConfig,
     search: Option<Search>,
+    pub(crate) reached: Reached,
+}
+
+/// Which of the server's addresses answers commands: for all connections to it.
+#[derive(Clone, Default)]
+pub(crate) struct Reached(Arc<Mutex<At>>);
+
+#[derive(Default)]
+struct At {
+    /// The last one that did.
+    target: Option<Target>,
+    /// It does now.
+    connected: bool,
+}
+
+impl Reached {
+    /// The server's addresses, beginning with the one that answered commands last.
+    pub(crate) async fn tries(&self, config: &RedisConfig) -> Result<Tries, WireError> {
+        let last = self.at().target.clone();
+        Tries::begin(config, last.as_ref()).await
+    }
+
+    pub(crate) fn connected(&self, target: Target) {
+        *self.at() = At { target: Some(target), connected: true };
+    }
+
+    pub(crate) fn disconnected(&self) {
+        self.at().connected = false;
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.at().connected
+    }
+
+    fn at(&self) -> MutexGuard<'_, At> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Clone)]
@@ -37,6 +77,8 @@ struct Search {
     found: Option<Address>,
     /// The count of changes by then.
     seen: u64,
+    /// What all sentinels together have to say something.
+    time: Duration,
 }
 
 /// Where the server is, with the login of the moment.
@@ -65,14 +107,21 @@ impl Mandate {
 impl Whereabouts {
     /// The address is known.
     pub(crate) fn known(config: RedisConfig) -> Self {
-        Self { config, search: None }
+        Self { config, search: None, reached: Reached::default() }
     }
 
     pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig) -> Self {
         let knowledge = sentinels.knowledge.subscribe();
         Self {
+            search: Some(Search {
+                sentinels: sentinels.clone(),
+                knowledge,
+                found: None,
+                seen: 0,
+                time: config.budgets().search(),
+            }),
             config,
-            search: Some(Search { sentinels: sentinels.clone(), knowledge, found: None, seen: 0 }),
+            reached: Reached::default(),
         }
     }
 
@@ -193,7 +242,7 @@ impl Search {
         if !decided_already {
             self.sentinels.ask_again();
             let decided = async { self.knowledge.wait_for(is_decided).await.is_ok() };
-            let _ = tokio::time::timeout(SEARCH, decided).await;
+            let _ = tokio::time::timeout(self.time, decided).await;
         }
         let known = self.knowledge.borrow();
         self.seen = known.changes().load(Ordering::Acquire);
@@ -225,8 +274,6 @@ impl Search {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    use std::sync::Mutex;
 
     use tokio::time::Instant;
 

@@ -69,6 +69,15 @@ pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bo
     keys.into_iter().map(&mut one).collect()
 }
 
+/// Has the server know every script of `lua/reentrant/`, so that clients call them all by their digests.
+pub(crate) fn load_scripts(connection: &mut Connection) {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/reentrant")).expect("scripts");
+    for file in files {
+        let path = file.expect("a script").path();
+        digest(connection, path.file_stem().and_then(|name| name.to_str()).expect("its name"));
+    }
+}
+
 /// The digest under which EVALSHA knows a script of `lua/reentrant/`.
 pub(crate) fn digest(connection: &mut Connection, script: &str) -> String {
     let path = format!("{}/lua/reentrant/{script}.lua", env!("CARGO_MANIFEST_DIR"));

@@ -15,6 +15,7 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +96,10 @@ struct Way {
     stalled: bool,
     /// The connection that carries this byte is cut after it.
     bytes_left: Option<usize>,
+    /// What all connections together may carry in a second.
+    bytes_per_second: Option<u32>,
+    /// When the last byte that was given to the link has gone over it.
+    free_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -181,6 +186,14 @@ impl FaultProxy {
     /// Every chunk of bytes waits so long.
     pub(crate) fn delay(&self, direction: Direction, delay: Duration) {
         self.change(|state| state.way(direction).delay = delay);
+    }
+
+    /// From now on all connections together carry so many bytes a second this way.
+    pub(crate) fn limit(&self, direction: Direction, bytes_per_second: Option<u32>) {
+        self.change(|state| {
+            let way = state.way(direction);
+            (way.bytes_per_second, way.free_at) = (bytes_per_second, None);
+        });
     }
 
     /// Throws away whole frames in this direction, and keeps the connections open.
@@ -454,6 +467,7 @@ impl Shared {
             let Ok(count @ 1..) = from.read(&mut chunk) else { break };
             pending.extend_from_slice(&chunk[..count]);
             let Some((out, last)) = self.pass(id, direction, &mut pending) else { break };
+            self.travel(direction, out.len());
             // Within a stall whatever was read before it waits too.
             if !self.may_read(direction) || to.write_all(&out).is_err() || last {
                 break;
@@ -470,6 +484,23 @@ impl Shared {
         let state =
             self.changed.wait_while(self.lock(), stalled).unwrap_or_else(std::sync::PoisonError::into_inner);
         !state.ended
+    }
+
+    /// Waits for as long as a link of limited bandwidth takes, behind what was given to it before.
+    fn travel(&self, direction: Direction, bytes: usize) {
+        let mut state = self.lock();
+        let way = state.way(direction);
+        let Some(rate) = way.bytes_per_second else { return };
+        let now = Instant::now();
+        let end =
+            way.free_at.unwrap_or(now).max(now) + Duration::from_secs_f64(bytes as f64 / f64::from(rate));
+        way.free_at = Some(end);
+        let limited = |state: &mut State| !state.ended && state.way(direction).bytes_per_second == Some(rate);
+        drop(
+            self.changed
+                .wait_timeout_while(state, end - now, limited)
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
     }
 
     /// Takes the complete frames out of `pending`; gives what to forward and whether that is the last, or `None` to cut

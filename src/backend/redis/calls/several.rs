@@ -131,15 +131,16 @@ pub(super) struct Command {
     pub(super) together: bool,
     /// Sent with the script's text.
     pub(super) whole: bool,
+    pub(super) sent: Instant,
 }
 
 impl Command {
-    pub(super) fn of(ticket: Ticket) -> Self {
-        Self { tickets: smallvec![Some(ticket)], together: false, whole: false }
+    pub(super) fn of(ticket: Ticket, now: Instant) -> Self {
+        Self { tickets: smallvec![Some(ticket)], together: false, whole: false, sent: now }
     }
 
-    pub(super) fn of_several(tickets: impl Iterator<Item = Ticket>) -> Self {
-        Self { tickets: tickets.map(Some).collect(), together: true, whole: false }
+    pub(super) fn of_several(tickets: impl Iterator<Item = Ticket>, now: Instant) -> Self {
+        Self { tickets: tickets.map(Some).collect(), together: true, whole: false, sent: now }
     }
 
     /// Those still to be answered.

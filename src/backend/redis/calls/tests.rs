@@ -18,11 +18,13 @@ use crate::backend::redis::tests::driver::connection;
 use crate::backend::redis::tests::driver::script;
 use crate::backend::woken::Woken;
 
+const SECOND: Duration = Duration::from_secs(1);
+const BUDGETS: Budgets = Budgets::of(SECOND);
+
 /// With a connection of so much room in each direction to a server that has the script, and the server's end of it.
 fn connected(room: usize) -> (Calls, DuplexStream) {
-    let (mut connection, server) = connection(room);
-    connection.loaded.push(ECHO.name);
-    let mut calls = Calls::new(None);
+    let (connection, server) = connection(room);
+    let mut calls = Calls::new(None, BUDGETS);
     calls.connected(connection);
     (calls, server)
 }
@@ -159,7 +161,7 @@ fn connected_until_replaced() -> (Calls, DuplexStream, Arc<Notify>) {
 
 /// Submits a call that times out.
 async fn in_vain(calls: &mut Calls, op: u64) {
-    calls.submit(OpId(op), echo("x"), SILENCE);
+    calls.submit(OpId(op), echo("x"), BUDGETS.silence());
     assert!(matches!(answer(calls).await, (other, Outcome::Unknown(_)) if other == op));
 }
 
@@ -190,11 +192,11 @@ async fn the_silence_of_one_connection_is_not_held_against_the_next() {
 async fn what_came_while_nobody_looked_is_no_silence() {
     let (mut calls, mut server, end) = connected_until_replaced();
     for op in 1..3 {
-        calls.submit(OpId(op), echo("x"), SILENCE);
+        calls.submit(OpId(op), echo("x"), BUDGETS.silence());
     }
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
     server.write_all(b"$1\r\nx\r\n$1\r\nx\r\n").await.expect("room");
-    tokio::time::advance(5 * SILENCE).await;
+    tokio::time::advance(5 * BUDGETS.silence()).await;
     for op in 1..3 {
         let told = answer(&mut calls).await;
         assert!(matches!(told, (given_up, Outcome::Unknown(_)) if given_up == op), "{told:?}");
@@ -214,21 +216,70 @@ async fn a_server_whose_replies_are_late_is_not_silent() {
     }
 }
 
+/// Submits a call that times out, and gives the words for it.
+async fn words_in_vain(calls: &mut Calls, op: u64, timeout: Duration) -> String {
+    calls.submit(OpId(op), echo("x"), timeout);
+    match answer(calls).await {
+        (other, Outcome::Unknown(failure)) if other == op => failure.message,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_link_that_is_too_slow_is_told_from_one_that_is_dead_with_both_figures() {
+    let (mut calls, mut server) = connected(1_000);
+    assert_eq!(words_in_vain(&mut calls, 1, SECOND).await, "no answer within 1s");
+    tokio::time::advance(SECOND / 2).await;
+    server.write_all(b"$1\r\nx\r\n").await.expect("room");
+    let slow = "answers come, but too late: the last one took 1.5s, the command timeout is 1s";
+    assert_eq!(words_in_vain(&mut calls, 2, SECOND).await, slow);
+    let impatient = "answers come, but too late: the last one took 1.5s, its time is 100ms";
+    assert_eq!(words_in_vain(&mut calls, 3, SECOND / 10).await, impatient);
+    server.write_all(b"$1\r\nx\r\n$1\r\nx\r\n$1\r\nx\r\n").await.expect("room");
+    calls.submit(OpId(4), echo("x"), SECOND);
+    assert!(matches!(answer(&mut calls).await, (4, Outcome::Done(_))));
+    assert_eq!(words_in_vain(&mut calls, 5, SECOND).await, "no answer within 1s", "the last came in time");
+    // Another connection knows nothing of that.
+    calls.disconnected("cut");
+    while calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_ready() {}
+    for (round_trip, words) in [(3 * SECOND / 2, slow), (SECOND, "no answer within 1s")] {
+        let (next, _open) = connection(1_000);
+        calls.connected(Connection { round_trip, ..next });
+        assert_eq!(words_in_vain(&mut calls, 6, SECOND).await, words, "greeted in {round_trip:?}");
+    }
+}
+
+/// Or a link on which an answer takes more than half of the time would never see a script run.
+#[tokio::test(start_paused = true)]
+async fn a_script_that_was_said_to_be_unknown_too_late_is_sent_in_full_next_time() {
+    let (mut calls, mut server) = connected(1_000);
+    words_in_vain(&mut calls, 1, SECOND).await;
+    server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
+    words_in_vain(&mut calls, 2, SECOND).await;
+    calls.submit(OpId(3), echo("x"), SECOND);
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
+    let mut sent = Vec::new();
+    while let Some(Ok(1..)) = server.read_buf(&mut sent).now_or_never() {}
+    let sent = String::from_utf8(sent).expect("text");
+    let commands: Vec<&str> = sent.split("\r\n").filter(|word| word.starts_with("EVAL")).collect();
+    assert_eq!(commands, ["EVALSHA", "EVALSHA", "EVAL"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_login_without_an_answer_ends_in_time() {
     let (mut calls, _server) = connected(1_000);
-    calls.submit(OpId(1), echo("x"), SILENCE);
+    calls.submit(OpId(1), echo("x"), BUDGETS.silence());
     let (told, login) = oneshot::channel();
     calls.log_in(&Credentials::new("", "secret"), told);
     // The timer rings for the call first.
     assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
-    let ended = tokio::time::timeout(2 * COMMAND_TIMEOUT, async {
+    let ended = tokio::time::timeout(2 * BUDGETS.answer(), async {
         tokio::select! {
             result = login => result,
             early = answer(&mut calls) => panic!("{early:?}"),
         }
     });
-    assert_eq!(ended.await.expect("in time").expect("told"), Err(LATE.to_owned()));
+    assert_eq!(ended.await.expect("in time").expect("told"), Err("no answer within 2s".to_owned()));
 }
 
 #[tokio::test]

@@ -32,8 +32,6 @@ const CALM: Duration = Duration::from_secs(1);
 const TROUBLED: Duration = Duration::from_millis(250);
 /// Hints come in bursts; the map is not asked for more often than this.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
-/// How long a node may take to answer for the map.
-const PATIENCE: Duration = Duration::from_secs(1);
 /// So many primaries are asked.
 const ASKED: usize = 5;
 /// How long nodes may take to hear that a slot has moved.
@@ -102,12 +100,13 @@ impl ClusterBackend {
             return self.send_scout();
         }
         self.refresh.expected = up.len();
+        let budget = self.config.budgets().one_of_several();
         for id in up {
             self.last_own += 1;
             let op = OpId(OURS | self.last_own);
             if let Some(node) = self.nodes.get_mut(&id) {
                 self.refresh.asked.insert(op, node.address.clone());
-                node.backend.send(op, Request::Slots, PATIENCE);
+                node.backend.send(op, Request::Slots, budget);
             }
         }
     }

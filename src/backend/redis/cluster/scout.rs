@@ -1,7 +1,6 @@
 //! Finds the nodes of a cluster when no primary of it is connected: each known node is asked over a connection of its
 //! own, replicas too.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -12,19 +11,16 @@ use super::slots::SlotMap;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Value;
+use crate::backend::redis::addresses::Target;
+use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::dial::dial_at;
-use crate::backend::redis::dial::look_up;
+use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
 
-/// One node may take this long to answer, once it is connected to.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// After the first answer the others get this long.
-const OTHERS: Duration = Duration::from_millis(100);
 /// Nodes asked at the same time.
 const AT_ONCE: usize = 8;
 
@@ -41,7 +37,8 @@ pub(super) async fn explore(config: RedisConfig, nodes: Vec<Address>, probe: boo
     let mut failures = Vec::new();
     for some in nodes.chunks(AT_ONCE) {
         let mut asked: FuturesUnordered<_> = some.iter().map(|node| ask(&config, node, probe)).collect();
-        while let Some(answer) = next(&mut asked, !found.maps.is_empty()).await {
+        let hurry = config.budgets().others();
+        while let Some(answer) = next(&mut asked, (!found.maps.is_empty()).then_some(hurry)).await {
             match answer {
                 Ok((map, sharded)) => {
                     found.maps.push(map);
@@ -61,11 +58,14 @@ pub(super) async fn explore(config: RedisConfig, nodes: Vec<Address>, probe: boo
     Err(sum_up(&failures))
 }
 
-async fn next<T>(asked: &mut FuturesUnordered<impl Future<Output = T>>, hurry: bool) -> Option<T> {
-    if !hurry {
-        return asked.next().await;
+async fn next<T>(
+    asked: &mut FuturesUnordered<impl Future<Output = T>>,
+    hurry: Option<Duration>,
+) -> Option<T> {
+    match hurry {
+        None => asked.next().await,
+        Some(time) => tokio::time::timeout(time, asked.next()).await.ok().flatten(),
     }
-    tokio::time::timeout(OTHERS, asked.next()).await.ok().flatten()
 }
 
 /// The failure of all. One that trying again does not mend counts only if every node says so.
@@ -81,28 +81,47 @@ async fn ask(config: &RedisConfig, node: &Address, probe: bool) -> Result<(SlotM
     let answer = async {
         // A credential provider and a resolver have their own time, as has the connection.
         let (config, _) = log_in(config.clone()).await?;
-        let addresses = look_up(&config).await.map_err(|error| handshake::explain(&error, &config))?;
-        ask_one(&config, addresses, node, probe).await
+        ask_any(&config, node, probe).await
     };
     answer
         .await
         .map_err(|failure| Failure::new(failure.kind, format!("{}: {}", config.address(), failure.message)))
 }
 
-async fn ask_one(
+/// At the first address of the node's name where it answers.
+async fn ask_any(
     config: &RedisConfig,
-    addresses: Vec<SocketAddr>,
+    node: &Address,
+    probe: bool,
+) -> Result<(SlotMap, Option<bool>), Failure> {
+    let tries = Tries::begin(config, None).await;
+    let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
+    while let Some(target) = tries.next() {
+        match ask_at(config, &target, tries.count(), node, probe).await {
+            Ok(answer) => return Ok(answer),
+            Err(failure) => tries.failed(target, failure),
+        }
+    }
+    Err(tries.failure())
+}
+
+async fn ask_at(
+    config: &RedisConfig,
+    target: &Target,
+    addresses: usize,
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
     let broken = |error: WireError| handshake::explain(&error, config);
-    let mut wire = dial_at(config, addresses).await.map_err(broken)?;
+    let mut wire = dial(config, target, addresses).await.map_err(broken)?;
     let mut questions = vec![vec!["CLUSTER", "SLOTS"]];
     if probe {
         // Redisson's probe: both must decide alike to wake each other.
         questions.push(vec!["PUBSUB", "SHARDNUMSUB"]);
     }
-    let mut replies = within(PATIENCE, wire.ask(&questions)).await.map_err(broken)?.into_iter();
+    let budget = config.budgets().one_of_several();
+    let asked = within("no answer to CLUSTER SLOTS", budget, wire.ask(&questions)).await;
+    let mut replies = asked.map_err(broken)?.into_iter();
     let mut next = || replies.next().unwrap_or(Ok(Value::Nil));
     let slots = next().map_err(|error| explain(failure(&error)))?;
     let map = SlotMap::read(&slots, node).ok_or_else(|| {
@@ -136,6 +155,7 @@ mod tests {
     use super::*;
 
     use std::net::Ipv4Addr;
+    use std::net::SocketAddr;
 
     use socket2::Domain;
     use socket2::Socket;
@@ -144,6 +164,8 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::net::TcpListener;
     use tokio::net::TcpStream;
+
+    use crate::backend::redis::addresses::tests::named;
 
     /// Where a connection neither comes about nor fails: the queue of those that nobody accepts is full.
     async fn hole() -> (Socket, TcpStream) {
@@ -165,17 +187,24 @@ mod tests {
         client.read_buf(&mut Vec::new()).await.expect("the end");
     }
 
-    /// A name of two addresses, as of an IPv6 that leads nowhere.
+    /// A name of several addresses: one, as of an IPv6, that leads nowhere, and one where nobody speaks.
     #[tokio::test]
-    async fn an_address_that_swallows_everything_leaves_the_next_its_time() {
+    async fn an_address_that_is_of_no_use_leaves_the_next_its_time() {
         let (hole, _first) = hole().await;
         let silent = hole.local_addr().expect("an address").as_socket().expect("of TCP");
+        let mute = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let speaks = listener.local_addr().expect("an address");
         let node = ("127.0.0.1".to_owned(), speaks.port());
-        let config = RedisConfig::parse("redis-cluster://127.0.0.1").expect("an address").at(&node.0, node.1);
+        let addresses = [silent, mute.local_addr().expect("an address"), speaks];
+        let config = named("redis-cluster://node", &addresses).at("node", speaks.port());
         tokio::spawn(serve(listener));
-        let (map, _) = ask_one(&config, vec![silent, speaks], &node, false).await.expect("slots");
+        let (map, _) = ask_any(&config, &node, false).await.expect("slots");
         assert!(map.primaries().contains(&node), "{node:?}");
+        let config = named("redis-cluster://node", &addresses[..2]).at("node", speaks.port());
+        let failure = ask_any(&config, &node, false).await.expect_err("nobody answers");
+        for address in &addresses[..2] {
+            assert!(failure.message.contains(&format!("at {address}: no ")), "{failure}");
+        }
     }
 }

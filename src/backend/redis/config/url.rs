@@ -23,6 +23,8 @@ const FORMS: &str = "redis://[user:password@]host[:port][/database][?protocol=re
 type Parsed = (RedisConfig, Encrypted);
 
 pub(super) fn parse(url: &str) -> Result<Parsed, Error> {
+    // An address from a file ends with a line break. White space around it never means anything.
+    let url = url.trim();
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(invalid(format!("it has no \"scheme://\"; allowed are {FORMS}")));
     };
@@ -162,7 +164,7 @@ fn split_login(authority: &str) -> Result<(Login, &str), Error> {
 fn hosts_and_ports(places: &str, default_port: u16) -> Result<Vec<(String, u16)>, Error> {
     let mut all = Vec::new();
     for place in places.split(',') {
-        let place = host_and_port(place, default_port)?;
+        let place = host_and_port(place.trim(), default_port)?;
         if all.contains(&place) {
             return Err(invalid("it names a host and port twice"));
         }
@@ -291,6 +293,12 @@ fn on_or_off(value: &str) -> Result<bool, Error> {
 }
 
 fn decode(text: &str, what: &str) -> Result<String, Error> {
+    if text.trim() != text || text.contains(char::is_control) {
+        return Err(invalid(format!(
+            "{what} in it begins or ends with white space, or has a line break or another control character; \
+             if that belongs to it, write a space as %20 and a line break as %0A"
+        )));
+    }
     let wrong =
         || invalid(format!("{what} in it is not valid: \"%\" must be followed by two hex digits (UTF-8)"));
     let mut bytes = Vec::with_capacity(text.len());
@@ -335,6 +343,18 @@ mod tests {
     }
 
     #[test]
+    fn white_space_around_an_address_and_around_hosts_means_nothing() {
+        for around in [" ", "\n", "\r\n", "\t \u{a0}"] {
+            let one = parsed(&format!("{around}redis://u:a b@h:7/3?protocol=3{around}"));
+            assert_eq!((one.address().as_str(), one.database), ("h:7", Some(3)));
+            assert_eq!(one.login.password.as_deref(), Some("a b"), "within a password it belongs to it");
+            let several = parsed(&format!("redis-cluster://h1,{around}h2:7 , [::1]{around}"));
+            assert_eq!(several.address(), "cluster of h1:6379, h2:7, [::1]:6379");
+        }
+        assert_eq!(parsed("redis://:pw%0A@h").login.password.as_deref(), Some("pw\n"));
+    }
+
+    #[test]
     fn unix_sockets_are_understood() {
         for scheme in ["redis+unix", "valkey+unix", "unix"] {
             let config = parsed(&format!("{scheme}:///run/red%20is.sock?db=4&protocol=resp2"));
@@ -373,6 +393,17 @@ mod tests {
             ("redis://:hunter2@", "host is empty"),
             ("redis://:6379", "host is empty"),
             ("redis://h h", "host may have"),
+            ("redis://h\n:6379", "host may have"),
+            ("redis://h: 6379", "port"),
+            ("redis://u:hunter2\n@h", "the password in it begins or ends with white space"),
+            ("redis://u: hunter2@h", "the password in it begins or ends with white space"),
+            ("redis://u\r\n:hunter2@h", "the user in it begins or ends with white space"),
+            ("redis://u:hun\nter2@h", "line break"),
+            (
+                "redis-sentinel://h/main?sentinel_password=hunter2 &db=1",
+                "the sentinels' password in it begins",
+            ),
+            ("unix:///run/x\t?db=1", "the path in it"),
             ("redis://h:0", "port"),
             ("redis://h:65536", "port"),
             ("redis://h:+1", "port"),

@@ -56,7 +56,7 @@ pub(crate) fn connection(room: usize) -> (Connection, DuplexStream) {
         wire: Wire::new(Box::new(ours), Protocol::Resp2),
         ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
-        loaded: vec![],
+        round_trip: Duration::ZERO,
         mandate: Mandate::default(),
         asks_again: false,
     };
@@ -80,12 +80,7 @@ impl Driver {
         Self::with(parsed(url))
     }
 
-    /// Has the script of `count` loaded on every connection.
-    pub(super) fn preloading(url: &str) -> Self {
-        Self::with(parsed(url).preload([&COUNT]))
-    }
-
-    fn with(config: RedisConfig) -> Self {
+    pub(super) fn with(config: RedisConfig) -> Self {
         let (events, answers) = (VecDeque::new(), HashMap::new());
         Self { backend: RedisBackend::new(config), events, answers, last: 0 }
     }

@@ -19,6 +19,7 @@ use crate::backend::OpId;
 use crate::backend::ServerInfo;
 use crate::backend::redis::Life;
 use crate::backend::redis::RedisBackend;
+use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::commands::CommandEvent;
@@ -38,7 +39,7 @@ fn backend(
     let (stop, _) = Stop::pair();
     let life = Life::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
-        calls: Calls::new(None),
+        calls: Calls::new(None, Budgets::of(super::driver::SECOND)),
         command_events,
         pubsub_events,
         subscriptions: None,
@@ -78,7 +79,7 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
 }
 
 fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> Subscriptions {
-    let subscriber = Subscriber::new(connection.wire);
+    let subscriber = Subscriber::new(connection.wire, Budgets::of(super::driver::SECOND));
     Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, dialled: Instant::now() }
 }
 

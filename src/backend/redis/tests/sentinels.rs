@@ -28,6 +28,7 @@ use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::redis::RedisConfig;
+use crate::backend::redis::addresses::Target;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::calls::Request;
@@ -38,8 +39,8 @@ use crate::backend::redis::whereabouts::Mandate;
 const OF_REDIS_6: u64 = 62;
 
 /// Names what it is told to name; ends with the test's runtime.
-struct Sentinel {
-    port: u16,
+pub(super) struct Sentinel {
+    pub(super) port: u16,
     names: Arc<Mutex<(u16, u64)>>,
     announcements: broadcast::Sender<String>,
     asked: Arc<AtomicU64>,
@@ -47,7 +48,7 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    async fn start(primary: u16, epoch: u64) -> Self {
+    pub(super) async fn start(primary: u16, epoch: u64) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
         let (names, asked) = (Arc::new(Mutex::new((primary, epoch))), Arc::<AtomicU64>::default());
@@ -237,12 +238,12 @@ async fn what_a_deposed_primary_answers_is_no_answer() {
     let server = RedisServer::start();
     let config = RedisConfig::parse(&server.url()).unwrap();
     let changes = Arc::new(AtomicU64::new(1));
-    let mut calls = Calls::new(None);
+    let mut calls = Calls::new(None, config.budgets());
     calls.connected(Connection {
-        wire: dial(&config).await.unwrap(),
+        wire: dial(&config, &Target::Tcp(server.address().parse().unwrap()), 1).await.unwrap(),
         ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
-        loaded: vec![],
+        round_trip: Duration::ZERO,
         mandate: Mandate::now(&changes),
         asks_again: false,
     });

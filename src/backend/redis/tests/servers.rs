@@ -193,15 +193,26 @@ async fn a_user_needs_info_and_no_more_than_that_to_be_greeted() {
 }
 
 #[tokio::test]
-async fn preloaded_scripts_are_known_from_the_first_call_on() {
+async fn a_script_is_sent_in_full_once_to_a_server_that_lacks_it() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.address());
-    let mut driver = Driver::preloading(&proxy.url());
-    driver.both_up().await;
+    let mut driver = Driver::connected(&proxy.url()).await;
+    let sent = || (proxy.seen("EVAL"), proxy.seen("EVALSHA"), proxy.seen("SCRIPT"));
+    assert_eq!(sent(), (0, 0, 0), "nothing before it is needed");
     for turn in 1..=3 {
         assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(turn)));
     }
-    assert_eq!((proxy.seen("EVAL"), proxy.seen("EVALSHA"), proxy.seen("SCRIPT")), (0, 3, 1));
+    assert_eq!(sent(), (1, 3, 0), "NOSCRIPT is the answer to the first");
+    proxy.cut();
+    driver.down().await;
+    driver.up().await;
+    for turn in 4..=5 {
+        assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(turn)));
+    }
+    assert_eq!(sent(), (1, 5, 0), "the server knows it from the connection before");
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).expect("flushed");
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(6)));
+    assert_eq!(sent(), (2, 6, 0));
 }
 
 #[tokio::test]

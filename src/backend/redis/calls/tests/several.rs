@@ -18,9 +18,8 @@ fn count(key: u64) -> Request {
 
 /// With so many calls of another kind on their way, the numbers 1 to 16; the server knows all scripts.
 async fn busy(calls_on_their_way: usize) -> (Calls, DuplexStream) {
-    let (mut connection, mut server) = connection(100_000);
-    connection.loaded.extend([ECHO.name, COUNT.name, TOGETHER.name]);
-    let mut calls = Calls::new(Some(Several { script: &TOGETHER, of: &OF }));
+    let (connection, mut server) = connection(100_000);
+    let mut calls = Calls::new(Some(Several { script: &TOGETHER, of: &OF }), BUDGETS);
     calls.connected(connection);
     (1..=calls_on_their_way as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
     let sent = sent(&mut calls, &mut server).await;

@@ -1,0 +1,201 @@
+//! The addresses that a server's name stands for: tried one after the other, until one of them is what is wanted.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[cfg(test)]
+use std::collections::HashMap;
+#[cfg(test)]
+use std::sync::Arc;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::redis::budget::LOOK_UP;
+use crate::backend::redis::config::Place;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::dial::within;
+use crate::backend::redis::error::WireError;
+use crate::backend::redis::wire::told;
+
+/// Where a socket leads to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Target {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// What turns names into addresses.
+#[derive(Clone, Default)]
+pub(crate) enum Resolver {
+    #[default]
+    System,
+    /// For tests: names, and what they stand for.
+    #[cfg(test)]
+    Told(Arc<HashMap<String, Vec<SocketAddr>>>),
+}
+
+impl Resolver {
+    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WireError> {
+        match self {
+            Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()),
+            #[cfg(test)]
+            Self::Told(names) => Ok(match (names.get(host), host.parse()) {
+                (Some(addresses), _) => addresses.clone(),
+                (None, Ok(address)) => vec![SocketAddr::new(address, port)],
+                (None, Err(_)) => Vec::new(),
+            }),
+        }
+    }
+}
+
+/// What is left to try, and why what was tried would not do.
+pub(crate) struct Tries {
+    left: std::vec::IntoIter<Target>,
+    /// How many there were to begin with.
+    count: usize,
+    /// An address says by itself where it leads; a name does not.
+    named: bool,
+    failures: Vec<(Target, Failure)>,
+}
+
+impl Tries {
+    /// Resolves the name of the server. `first` is tried before the others, if it is still one of them.
+    pub(crate) async fn begin(config: &RedisConfig, first: Option<&Target>) -> Result<Self, WireError> {
+        let (mut targets, named) = match config.place() {
+            Place::Unix(path) => (vec![Target::Unix(path)], false),
+            Place::Tcp { host, port, .. } => {
+                let found = config.resolver().resolve(&host, port);
+                let found = within("its name was not resolved", LOOK_UP, found).await?;
+                (found.into_iter().map(Target::Tcp).collect::<Vec<_>>(), host.parse::<IpAddr>().is_err())
+            }
+        };
+        // The order of the others stays: the resolver has its reasons for it.
+        targets.sort_by_key(|target| Some(target) != first);
+        Ok(Self { count: targets.len(), left: targets.into_iter(), named, failures: Vec::new() })
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Target> {
+        self.left.next()
+    }
+
+    /// How many addresses there are, tried or not.
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn failed(&mut self, target: Target, failure: Failure) {
+        self.failures.push((target, failure));
+    }
+
+    /// Why none of them would do. What trying again does not mend is no less lasting for an address beside it that is
+    /// out of reach.
+    pub(crate) fn failure(mut self) -> Failure {
+        let lasting = |failure: &Failure| !failure.kind.is_transient();
+        let worst = self.failures.iter().find(|(_, failure)| lasting(failure)).or(self.failures.last());
+        let Some(kind) = worst.map(|(_, failure)| failure.kind) else {
+            return Failure::new(FailureKind::Link, "the host has no address");
+        };
+        if !self.named && self.failures.len() == 1 {
+            return self.failures.remove(0).1;
+        }
+        let said = self.failures.iter().map(|(target, failure)| format!("at {target}: {failure}"));
+        Failure::new(kind, said.collect::<Vec<_>>().join("; "))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A server under a name that stands for these addresses.
+    pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> RedisConfig {
+        let config = RedisConfig::parse(url).expect("an address");
+        let Place::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
+        config.resolved_by(Resolver::Told(Arc::new([(host, addresses.to_vec())].into())))
+    }
+
+    fn address(last: u8) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, last], 6379))
+    }
+
+    async fn tries(first: Option<u8>) -> Vec<Target> {
+        let config = named("redis://db", &[address(1), address(2), address(3)]);
+        let first = first.map(|last| Target::Tcp(address(last)));
+        let mut tries = Tries::begin(&config, first.as_ref()).await.expect("known");
+        std::iter::from_fn(|| tries.next()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_was_good_last_is_tried_first_and_the_others_in_their_order() {
+        let order = |all: [u8; 3]| all.map(|last| Target::Tcp(address(last))).to_vec();
+        assert_eq!(tries(None).await, order([1, 2, 3]));
+        assert_eq!(tries(Some(1)).await, order([1, 2, 3]));
+        assert_eq!(tries(Some(3)).await, order([3, 1, 2]));
+        assert_eq!(tries(Some(9)).await, order([1, 2, 3]), "it is not one of them any more");
+    }
+
+    async fn summed_up(url: &str, addresses: &[SocketAddr], failures: &[(FailureKind, &str)]) -> Failure {
+        let config = named(url, addresses);
+        let mut tries = Tries::begin(&config, None).await.expect("known");
+        for (kind, words) in failures {
+            let target = tries.next().expect("an address for each");
+            tries.failed(target, Failure::new(*kind, *words));
+        }
+        tries.failure()
+    }
+
+    #[tokio::test]
+    async fn a_failure_names_every_address_that_was_tried() {
+        use FailureKind as F;
+        let (one, two) = (address(1), address(2));
+        let table: [(&str, &[SocketAddr], &[(F, &str)], F, &str); 6] = [
+            ("redis://10.0.0.1", &[one], &[(F::Link, "refused")], F::Link, "refused"),
+            ("redis://db", &[one], &[(F::Link, "refused")], F::Link, "at 10.0.0.1:6379: refused"),
+            (
+                "redis://db",
+                &[one, two],
+                &[(F::Link, "mute"), (F::Unsupported, "a replica")],
+                F::Unsupported,
+                "at 10.0.0.1:6379: mute; at 10.0.0.2:6379: a replica",
+            ),
+            (
+                "redis://db",
+                &[one, two],
+                &[(F::Auth, "WRONGPASS"), (F::Link, "mute")],
+                F::Auth,
+                "at 10.0.0.1:6379: WRONGPASS; at 10.0.0.2:6379: mute",
+            ),
+            (
+                "redis://db",
+                &[one, two],
+                &[(F::ReadOnly, "a replica"), (F::Busy, "loading")],
+                F::Busy,
+                "at 10.0.0.1:6379: a replica; at 10.0.0.2:6379: loading",
+            ),
+            ("redis://db", &[], &[], F::Link, "the host has no address"),
+        ];
+        for (url, addresses, failures, kind, words) in table {
+            assert_eq!(summed_up(url, addresses, failures).await, Failure::new(kind, words));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_socket_in_the_file_system_has_one_address() {
+        let config = RedisConfig::parse("unix:///run/redis.sock").expect("an address");
+        let mut tries = Tries::begin(&config, None).await.expect("nothing to resolve");
+        assert_eq!((tries.count(), tries.next()), (1, Some(Target::Unix("/run/redis.sock".into()))));
+        tries.failed(Target::Unix("/run/redis.sock".into()), Failure::new(FailureKind::Link, "refused"));
+        assert_eq!(tries.failure().message, "refused");
+    }
+}

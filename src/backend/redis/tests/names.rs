@@ -1,0 +1,117 @@
+//! Names that stand for several addresses, of which the first are of no use.
+
+use std::net::SocketAddr;
+use std::net::TcpListener;
+
+use super::driver::Driver;
+use super::driver::count;
+use super::redis_server::RedisServer;
+use super::sentinels::Sentinel;
+use crate::backend::BackendEvent;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::Value;
+use crate::backend::redis::addresses::tests::named;
+
+/// Connections are made, and nothing is ever said.
+fn mute() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    (listener, address)
+}
+
+/// How many connections were made since this was asked last.
+fn connections(mute: &TcpListener) -> usize {
+    mute.set_nonblocking(true).expect("an option");
+    std::iter::from_fn(|| mute.accept().ok()).count()
+}
+
+fn address_of(server: &RedisServer) -> SocketAddr {
+    server.address().parse().expect("an address")
+}
+
+fn replica() -> RedisServer {
+    RedisServer::with(&["--replicaof", "127.0.0.1", "1"])
+}
+
+async fn locks_and_hears(driver: &mut Driver, server: &RedisServer) {
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
+    driver.subscribe("news", 1);
+    assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+    let heard: Result<u32, _> =
+        redis::cmd("PUBLISH").arg("news").arg("hello").query(&mut server.connection());
+    assert_eq!(heard, Ok(1), "subscribed at the server that has the locks");
+    assert_eq!(driver.message().await, ("news".to_owned(), "hello".to_owned()));
+}
+
+#[tokio::test]
+async fn an_address_that_is_mute_and_one_of_a_replica_leave_it_to_the_next() {
+    let (listener, mute) = mute();
+    let (replica, server) = (replica(), RedisServer::start());
+    for protocol in ["resp2", "resp3"] {
+        let addresses = [mute, address_of(&replica), address_of(&server)];
+        let config = named(&format!("redis://db?protocol={protocol}"), &addresses);
+        let mut driver = Driver::with(config);
+        driver.both_up().await;
+        assert!(connections(&listener) >= 1, "the first is tried first");
+        locks_and_hears(&mut driver, &server).await;
+        assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. })));
+        driver.close().await;
+        let () = redis::cmd("FLUSHALL").query(&mut server.connection()).expect("flushed");
+    }
+}
+
+#[tokio::test]
+async fn the_address_that_was_good_is_tried_first_when_the_connection_is_lost() {
+    let (listener, mute) = mute();
+    let mut server = RedisServer::start();
+    let mut driver = Driver::with(named("redis://db", &[mute, address_of(&server)]));
+    driver.both_up().await;
+    connections(&listener);
+    server.restart();
+    driver.down().await;
+    driver.up().await;
+    let again = connections(&listener);
+    // While the server was away the others were tried again, one after the other.
+    let () = redis::cmd("CLIENT")
+        .arg(&["KILL", "TYPE", "normal"])
+        .query(&mut server.connection())
+        .expect("killed");
+    driver.down().await;
+    driver.up().await;
+    assert_eq!(connections(&listener), 0, "{again} before");
+}
+
+#[tokio::test]
+async fn when_no_address_will_do_the_error_names_them_all() {
+    let (_listener, mute) = mute();
+    let replica = replica();
+    let closed = SocketAddr::from(([127, 0, 0, 1], 1));
+    let mut driver = Driver::with(named("redis://db:7", &[mute, closed, address_of(&replica)]));
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Unsupported, "{failure}");
+    for words in [
+        "db:7: at ".to_owned(),
+        format!("at {mute}: no answer to PING and INFO within 2s"),
+        format!("at {closed}: "),
+        format!("at {}: it is a replica", replica.address()),
+    ] {
+        assert!(failure.message.contains(&words), "{words} in {failure}");
+    }
+    // Alone, a mute address is no reason to give up.
+    let mut driver = Driver::with(named("redis://db", &[mute, closed]));
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Link, "{failure}");
+}
+
+#[tokio::test]
+async fn a_sentinel_is_found_behind_an_address_that_is_mute() {
+    let (_listener, mute) = mute();
+    let server = RedisServer::start();
+    let sentinel = Sentinel::start(server.port(), 1).await;
+    let there = SocketAddr::from(([127, 0, 0, 1], sentinel.port));
+    let mut driver = Driver::with(named("redis-sentinel://watcher/main", &[mute, there]));
+    driver.both_up().await;
+    locks_and_hears(&mut driver, &server).await;
+    driver.close().await;
+}
