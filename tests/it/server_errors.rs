@@ -92,7 +92,7 @@ use End::Unsupported as U;
 
 /// A column for each of `USES`. A holder keeps its hold whatever a few renewals meet; a hand-off that fails is done as
 /// a plain release, and what cannot be released together is released one by one.
-const TABLE: [(&str, [End; 9]); 34] = [
+const TABLE: [(&str, [End; 9]); 38] = [
     ("-NOSCRIPT No matching script. Please use EVAL.", [G; 9]),
     ("-LOADING Redis is loading the dataset in memory", [G; 9]),
     ("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", [G; 9]),
@@ -149,10 +149,21 @@ const TABLE: [(&str, [End; 9]); 34] = [
         [G; 9],
     ),
     ("-@user_script: 57: The user executing the script can't run this command", [D, D, D, D, G, G, D, D, G]),
+    // A command that is renamed or switched off, in the words of Redis 7, of Valkey 8 and of Redis 6.2.
+    (
+        "-ERR Unknown Redis command called from script script: 6e7b, on @user_script:1.",
+        [U, U, U, U, G, G, U, U, G],
+    ),
+    ("-ERR Unknown command called from script script: 6e7b, on @user_script:1.", [U, U, U, U, G, G, U, U, G]),
+    (
+        "-ERR Error running script (call to f_6e7b): @user_script:8: @user_script: 8: Unknown Redis command called from Lua script",
+        [U, U, U, U, G, G, U, U, G],
+    ),
+    ("-@user_script: 57: Unknown Redis command called from Lua script (HGET)", [U, U, U, U, G, G, U, U, G]),
 ];
 
 /// What must be in the table.
-const ERRORS: [&str; 22] = [
+const ERRORS: [&str; 23] = [
     "NOSCRIPT",
     "LOADING",
     "BUSY",
@@ -172,6 +183,7 @@ const ERRORS: [&str; 22] = [
     "CROSSSLOT",
     "ERR Error compiling",
     "ERR unknown command",
+    "ERR Unknown Redis command called from script",
     "MOVED",
     "ASK",
     "UNKILLABLE",

@@ -32,6 +32,15 @@ pub(crate) fn without_arguments(words: &str) -> &str {
     words.split_once(", with args beginning with").map_or(words, |(before, _)| before)
 }
 
+/// Whether a script was refused because it called a command that the server does not offer to scripts: renamed, switched
+/// off by a hosting provider, or with other arguments than usual. Redis 6.2, Redis 7, Valkey 8 and Valkey 9 word it
+/// differently.
+pub(crate) fn is_missing_in_scripts(words: &str) -> bool {
+    let from_a_script = words.contains("rom script") || words.contains("rom Lua script");
+    let missing = ["command called", "command is not allowed", "Wrong number of args calling"];
+    from_a_script && missing.iter().any(|part| words.contains(part))
+}
+
 /// Whether a NOSCRIPT was answered.
 pub(crate) fn is_no_script(error: &WireError) -> bool {
     error.details().starts_with("NOSCRIPT")
@@ -93,7 +102,10 @@ fn judge_err<T>(text: &str) -> Outcome<T> {
     if says("max number of clients") {
         return Outcome::NotExecuted(Failure::new(F::Busy, text));
     }
-    if text.starts_with("ERR unknown command") || text.starts_with("ERR unknown subcommand") {
+    if text.starts_with("ERR unknown command")
+        || text.starts_with("ERR unknown subcommand")
+        || is_missing_in_scripts(text)
+    {
         return Outcome::NotExecuted(Failure::new(F::Unsupported, text));
     }
     if text.starts_with("ERR Client sent AUTH") || text.starts_with("ERR AUTH ") || says("invalid password") {
@@ -227,6 +239,53 @@ mod tests {
                 F::Refused,
             ),
             ("ERR unknown command 'EVALSHA', with args beginning with: ", "not executed", F::Unsupported),
+            // Redis 7, Valkey 8, Redis 6.2 in its two shapes, and a server that hides a command from scripts only.
+            (
+                "ERR Unknown Redis command called from script script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Unsupported,
+            ),
+            ("ERR Unknown Redis command called from script (HGET)", "not executed", F::Unsupported),
+            (
+                "ERR Unknown command called from script script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "ERR Error running script (call to f_6e7b): @user_script:2: @user_script: 2: Unknown Redis command called from Lua script",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "@user_script: 57: Unknown Redis command called from Lua script (HGET)",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "ERR This Redis command is not allowed from script script: 6e7b, on @user_script:1.",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "ERR This Valkey command is not allowed from script script: 6e7b",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "@user_script: 7: This Redis command is not allowed from scripts",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "ERR Wrong number of args calling Redis command from script script: 6e7b",
+                "not executed",
+                F::Unsupported,
+            ),
+            (
+                "@user_script: 7: Wrong number of args calling Redis command From Lua script",
+                "not executed",
+                F::Unsupported,
+            ),
             ("ERR DB index is out of range", "not executed", F::Refused),
             ("ERR Number of keys can't be greater than number of args", "not executed", F::Refused),
             ("SOMETHING new", "unknown", F::Refused),

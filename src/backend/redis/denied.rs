@@ -1,28 +1,38 @@
-//! Which permission is missing. Redis's own words seldom say: within a script not even the command is named.
+//! Which permission or command is missing. Redis's own words seldom say: within a script not even the command is named.
 
 use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::redis::classify::is_missing_in_scripts;
 
 const ADVICE: &str = "`required_acl` gives the permissions";
+/// For a command that is not there, whoever asks.
+const RENAMED: &str = "the server has it renamed or switched off";
 
-/// Adds to a denial what it was about.
+/// Adds to the refusal of a script which key or command it was about.
 pub(crate) fn name_permission<T>(call: &Call, outcome: Outcome<T>) -> Outcome<T> {
     match (call, outcome) {
-        (Call::Script(call), Outcome::NotExecuted(failure)) if failure.kind == FailureKind::Denied => {
-            let about = if is_about_keys(&failure.message) {
-                format!("the key {}", any_of(call.keys.iter().map(|key| format!("{key:?}"))))
-            } else {
-                format!("the command {}", any_of(commands(call.script, &failure.message)))
-            };
-            let message =
-                format!("{} [{about}, in the script {}; {ADVICE}]", failure.message.trim(), call.script.name);
-            Outcome::NotExecuted(Failure::new(failure.kind, message))
-        }
+        (Call::Script(call), Outcome::NotExecuted(failure)) => Outcome::NotExecuted(named(call, failure)),
         (_, outcome) => outcome,
     }
+}
+
+fn named(call: &ScriptCall, failure: Failure) -> Failure {
+    let words = failure.message.trim();
+    let command = || format!("the command {}", any_of(commands(call.script, words)));
+    let (about, advice) = match failure.kind {
+        FailureKind::Denied if is_about_keys(words) => {
+            (format!("the key {}", any_of(call.keys.iter().map(|key| format!("{key:?}")))), ADVICE)
+        }
+        FailureKind::Denied => (command(), ADVICE),
+        FailureKind::Unsupported if is_missing_in_scripts(words) => (command(), RENAMED),
+        _ => return failure,
+    };
+    let message = format!("{words} [{about}, in the script {}; {advice}]", call.script.name);
+    Failure::new(failure.kind, message)
 }
 
 /// The same for a subscription.
@@ -94,17 +104,43 @@ mod tests {
         source: "local x = redis.call(\"TIME\")\nlocal y = redis.pcall(\"HGET\", k)\nreturn 1",
     };
 
-    fn named(words: &str) -> String {
+    fn told(kind: FailureKind, words: &str) -> String {
         let keys = ["lock", "fence"].into();
         let call = Call::Script(ScriptCall::new(&SCRIPT, keys, Words::default()).into());
-        let denied = Outcome::<()>::NotExecuted(Failure::new(FailureKind::Denied, words));
-        match name_permission(&call, denied) {
+        match name_permission(&call, Outcome::<()>::NotExecuted(Failure::new(kind, words))) {
             Outcome::NotExecuted(failure) => {
                 assert!(failure.message.starts_with(words.trim()), "{failure}");
-                failure.message.split_once(" [").unwrap().1.split(", in").next().unwrap().to_owned()
+                failure.message
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    fn named(words: &str) -> String {
+        let told = told(FailureKind::Denied, words);
+        told.split_once(" [").unwrap().1.split(", in").next().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_command_that_scripts_may_not_call() {
+        let renamed = |command| format!("[the command {command}, in the script a/b; {RENAMED}]");
+        let unknown = "ERR Unknown Redis command called from script";
+        for (words, about) in [
+            (format!("{unknown} script: 6e7b, on @user_script:2."), renamed("hget")),
+            (format!("{unknown} (HGET)"), renamed("hget")),
+            ("@user_script: 1: Unknown Redis command called from Lua script".to_owned(), renamed("time")),
+            (
+                "ERR Unknown command called from script script: 6e7b, on @user_script:1.".to_owned(),
+                renamed("time"),
+            ),
+            // Where Redis tells no place it may be any.
+            (unknown.to_owned(), renamed("time or hget")),
+        ] {
+            assert_eq!(told(FailureKind::Unsupported, &words), format!("{words} {about}"));
+        }
+        // This one was not called by a script.
+        let evalsha = "ERR unknown command 'EVALSHA', with args beginning with: ";
+        assert_eq!(told(FailureKind::Unsupported, evalsha), evalsha);
     }
 
     #[test]
