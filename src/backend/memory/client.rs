@@ -39,10 +39,10 @@ impl InMemoryClient {
     /// uses them. They see what they see when the runtime of a client has ended:
     ///
     /// * guards are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)), from now on, and
-    /// dropping them does nothing;
+    ///   dropping them does nothing;
     /// * calls that wait, and every later call, are [`Error::Closed`](crate::Error::Closed);
     /// * [`LockClient::shutdown`](crate::LockClient::shutdown) reports what was held as not
-    /// released.
+    ///   released.
     ///
     /// In a process that is really killed, your own code does not see that either. If what it does
     /// next would disturb the test, abort its tasks before you kill the client.
