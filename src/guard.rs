@@ -301,7 +301,7 @@ impl Guard {
         result
     }
 
-    /// In a child of the process that holds the lock, the client is closed, and the hold is the parent's.
+    /// In a forked child the client is closed, and the hold is the parent's.
     fn why_lost(&self) -> Error {
         let reason = self.loss().unwrap_or(LossReason::Expired);
         let lost = Error::Lost { name: self.name().to_owned(), reason };

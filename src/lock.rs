@@ -149,7 +149,8 @@ impl Lock {
         self.name.as_str()
     }
 
-    /// The owner of the code that runs now. Where there is none, a client that is closed in this process says that first.
+    /// The owner of the code that runs now. If there is none and the client is closed in this
+    /// process, the error is that it is closed: an owner would not help.
     pub(crate) fn owner(&self) -> Result<OwnerKey> {
         OwnerKey::current().map_err(|no_owner| self.shared.check_process().err().unwrap_or(no_owner))
     }

@@ -1,9 +1,13 @@
 //! The process that a client belongs to.
 //!
-//! A child made by `fork` has copies of all that its parent had in memory, of one of its threads, and of none of the others;
-//! and it shares the parent's sockets. So in a child nothing of a client that the parent made may be used: what is written
-//! goes out on the parent's connections, a lock of another thread that was held at that moment is held for ever, and dropping
-//! what a Tokio runtime has registered takes the parent's sockets out of the event queue that both share.
+//! A child made by `fork` has a copy of its parent's memory and of the thread that forked. It has
+//! none of the other threads, and it shares the parent's sockets. So nothing of a client that the
+//! parent has made may be used in the child:
+//!
+//! * what is written there goes out on the parent's connections;
+//! * a mutex that another thread held at the fork stays locked for ever;
+//! * dropping a socket that is registered with a Tokio runtime takes the parent's socket out of the
+//!   queue of events that both processes share.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,8 +20,8 @@ use crate::error::Error;
 
 /// The process in which something was made.
 ///
-/// Asking whether it is still this one is a system call (about 100 ns), since only the kernel knows: memory looks the same in a
-/// child as in its parent.
+/// To ask whether it is the current one is a system call, which takes about 100 ns: memory looks the
+/// same in a child as in its parent, so only the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
@@ -42,7 +46,8 @@ impl Process {
     }
 }
 
-/// As `tokio::spawn`. In a child the task stands still, and is leaked when the runtime is dropped there.
+/// As `tokio::spawn`. In a forked child the task stands still, and it is leaked if the runtime is
+/// dropped there.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,

@@ -313,8 +313,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope; [`Error::Closed`](crate::Error::Closed) in a
-    /// forked child.
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope;
+    /// [`Error::Closed`](crate::Error::Closed) in a forked child.
     pub fn hold_count(&self) -> Result<u32> {
         self.0.hold_count()
     }
@@ -323,8 +323,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope; [`Error::Closed`](crate::Error::Closed) in a
-    /// forked child.
+    /// [`Error::NoOwner`](crate::Error::NoOwner) outside Tokio without a scope;
+    /// [`Error::Closed`](crate::Error::Closed) in a forked child.
     pub fn is_held(&self) -> Result<bool> {
         Ok(self.hold_count()? > 0)
     }

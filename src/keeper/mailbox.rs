@@ -46,7 +46,7 @@ impl Mailbox {
         self.hush.came();
     }
 
-    /// For a child of the process: dropped there, the last sender would wake a keeper that is not in it.
+    /// For a forked child: the drop of the last sender would wake a keeper that is not in it.
     pub(super) fn leak(&self) {
         std::mem::forget(self.sender.clone());
     }

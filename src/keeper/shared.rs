@@ -162,8 +162,8 @@ impl Shared {
         self.send(false, |request, ticket| Message::Release { hold, level, waiting: Some((request, ticket)) })
     }
 
-    /// Releases without waiting. With the keeper gone there is nobody to release, and nothing is held for long. In a child
-    /// nothing is done: the hold is the parent's.
+    /// Releases without waiting. With the keeper gone nobody releases, and the lease ends the hold.
+    /// In a forked child nothing is done: the hold is the parent's.
     pub(crate) fn release(&self, hold: u64, level: RequestId) {
         if !self.is_in_child() {
             self.mailbox.send(Message::Release { hold, level, waiting: None });

@@ -57,7 +57,7 @@ async fn at_7_5_kb_a_second_a_client_with_holds_comes_back_after_a_cut() {
         timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").expect("connected");
     let mut guards = Vec::new();
     for number in 0..5 {
-        let lock = client.mutex(&format!("slow:{number}")).unwrap();
+        let lock = client.mutex(format!("slow:{number}")).unwrap();
         guards.push(timeout(BOUND, lock.lock()).await.expect("in time").expect("locked"));
     }
     for _ in 0..3 {

@@ -45,7 +45,8 @@ pub(crate) struct Counts {
 /// The checks of histories. Built together with the crate, or its dependencies are built once more.
 const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
 
-/// What processes do that a process of tests cannot do itself. Built together with the crate for the same reason.
+/// What processes do that a process of tests cannot do itself. Built together with the crate, as
+/// above.
 const PROCESSES: &[&str] = &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
 
 struct Kind {

@@ -19,6 +19,7 @@ use around::error;
 use around::map;
 use around::name;
 use around::owner;
+use around::process;
 use around::stats;
 use loom::model::Builder;
 

@@ -159,7 +159,8 @@ pub(crate) mod tests {
     async fn a_failure_names_every_address_that_was_tried() {
         use FailureKind as F;
         let (one, two) = (address(1), address(2));
-        let table: [(&str, &[SocketAddr], &[(F, &str)], F, &str); 6] = [
+        type Row<'a> = (&'a str, &'a [SocketAddr], &'a [(F, &'a str)], F, &'a str);
+        let table: [Row<'_>; 6] = [
             ("redis://10.0.0.1", &[one], &[(F::Link, "refused")], F::Link, "refused"),
             ("redis://db", &[one], &[(F::Link, "refused")], F::Link, "at 10.0.0.1:6379: refused"),
             (

@@ -15,7 +15,6 @@ use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 /// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +98,7 @@ struct Way {
     /// What all connections together may carry in a second.
     bytes_per_second: Option<u32>,
     /// When the last byte that was given to the link has gone over it.
-    free_at: Option<Instant>,
+    free_at: Option<tokio::time::Instant>,
 }
 
 #[derive(Debug)]
@@ -491,7 +490,7 @@ impl Shared {
         let mut state = self.lock();
         let way = state.way(direction);
         let Some(rate) = way.bytes_per_second else { return };
-        let now = Instant::now();
+        let now = tokio::time::Instant::now();
         let end =
             way.free_at.unwrap_or(now).max(now) + Duration::from_secs_f64(bytes as f64 / f64::from(rate));
         way.free_at = Some(end);

@@ -8,8 +8,8 @@ use std::time::Instant;
 /// What does not end within this time hangs.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Runs this in a child, to its end. Panics if it panics there, or hangs. The child ends without any of this process's
-/// destructors.
+/// Runs this in a child, to its end. Panics if it panics there, or hangs. The child ends without
+/// any of this process's destructors.
 pub(crate) fn in_child(what: &str, work: impl FnOnce()) {
     // SAFETY: the child has this thread only. What it calls is what this program is there to try.
     match unsafe { libc::fork() } {

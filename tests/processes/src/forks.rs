@@ -1,5 +1,5 @@
-//! A process with a client forks. In the child every call is an error at once, drops do nothing, and the parent's locks
-//! are as they were.
+//! A process with a client forks. In the child every call is an error at once, drops do nothing, and
+//! the parent's locks are as they were.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +51,9 @@ fn threads() -> Runtime {
     Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime")
 }
 
+/// A future of the parent's that has been polled.
+type Begun = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
+
 /// What a parent has when it forks.
 struct Handles {
     client: LockClient,
@@ -58,7 +61,7 @@ struct Handles {
     mutex: Mutex,
     /// Of the same hold.
     guards: [Guard; 3],
-    waiting: Vec<Pin<Box<dyn Future<Output = Result<(), Error>>>>>,
+    waiting: Vec<Begun>,
 }
 
 impl Handles {
@@ -81,7 +84,7 @@ impl Handles {
 
     /// Polled once before the fork.
     fn begin(&mut self, future: impl Future<Output = Result<(), Error>> + 'static) {
-        let mut future: Pin<Box<dyn Future<Output = _>>> = Box::pin(future);
+        let mut future: Begun = Box::pin(future);
         assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
         self.waiting.push(future);
     }
@@ -229,7 +232,8 @@ fn inside(url: &str) {
     }
 }
 
-/// The sockets of a runtime that is dropped in the child are in the queue of events that it shares with its parent.
+/// The sockets of a runtime that is dropped in the child are in the queue of events that it shares
+/// with its parent.
 fn runtime_dropped_in_child(url: &str) {
     let server = Look::new(url);
     let mut runtime = Some(current_thread());

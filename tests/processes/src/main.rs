@@ -1,4 +1,4 @@
-//! What a process does with its locks that the process of a test cannot do: it forks, ends, or runs jobs in a pool.
+//! Does with locks what the process of a test cannot do: it forks, ends, or runs jobs in a pool.
 //! `tests/all.rs` starts it, with the address of a server of its own.
 
 #![expect(clippy::disallowed_methods, reason = "it holds no leases that a clock would matter to")]

@@ -1,7 +1,5 @@
 //! Runs the program of this package, each time with a server of its own.
 
-#![expect(clippy::disallowed_methods, reason = "tests: they hold no leases that a clock would matter to")]
-
 #[path = "../../it/support/redis_server.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod redis_server;
