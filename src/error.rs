@@ -288,7 +288,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (18, 11));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (19, 11));
     }
 
     #[test]

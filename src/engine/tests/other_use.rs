@@ -44,7 +44,7 @@ fn is_refused(hand: &mut Hand, waiter: RequestId) {
 fn a_release_beside_data_is_done_and_says_what_is_left() {
     for (leftover, words) in [
         (KEPT, "without a time to live"),
-        (Leftover { ends: true, ..KEPT }, "they run out"),
+        (Leftover { ends: true, ..KEPT }, "they end with the time to live"),
         (Leftover { receivers: None, ..KEPT }, "without a time to live"),
     ] {
         let mut hand = Hand::new();
