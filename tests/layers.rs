@@ -81,7 +81,7 @@ fn walk(src: &Path, dir: &Path, found: &mut Vec<String>) -> usize {
         let below = path.strip_prefix(src).unwrap().to_str().unwrap().to_owned();
         if path.is_dir() {
             files += walk(src, &path, found);
-        } else if below != "lib.rs" {
+        } else if below.ends_with(".rs") && below != "lib.rs" {
             found.extend(violations(&below, &fs::read_to_string(&path).unwrap()));
             files += 1;
         }
