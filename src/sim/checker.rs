@@ -316,7 +316,8 @@ impl Checker {
             Event::Release { level, .. } => self.end_level(now, client, *level),
             Event::Cancel { request } | Event::Withdrawn { request } => self.end_level(now, client, *request),
             Event::Replied { op, outcome, .. } => {
-                self.fails = matches!(outcome, Outcome::Unknown(_));
+                // A server that answers with an error of its own is there, and the link works.
+                self.fails = matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient());
                 self.troubled[client] &= !matches!(outcome, Outcome::Done(_));
                 self.on_replied(now, client, *op, outcome);
             }
