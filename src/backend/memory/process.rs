@@ -200,30 +200,31 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_killed_while_another_thread_polls_it_is_gone_when_that_is_told() {
-        let process = Arc::<Process>::default();
-        let (begun, begins) = std::sync::mpsc::channel();
+    fn one_that_is_killed_while_another_thread_polls_it_is_gone_when_the_kill_returns() {
+        let (process, alive) = (Process::default(), Arc::new(()));
+        let (begins, begun) = std::sync::mpsc::channel();
+        let (goes_on, kept) = std::sync::mpsc::channel::<()>();
         let (ends, end) = std::sync::mpsc::channel::<()>();
-        let alive = Arc::new(());
-        let inside = Arc::clone(&alive);
-        let polled = Arc::clone(&process);
-        let thread = thread::spawn(move || {
-            let mut run = pin!(polled.run(async move {
-                let _inside = inside;
-                begun.send(()).unwrap();
+        thread::scope(|threads| {
+            let (process, inside) = (&process, Arc::clone(&alive));
+            threads.spawn(move || {
+                let mut run = pin!(process.run(async move {
+                    let _inside = inside;
+                    begins.send(()).unwrap();
+                    let _ = kept.recv();
+                    std::future::pending().await
+                }));
+                let _ = poll(run.as_mut(), &Arc::default());
+                // What goes with the future is not what is looked for.
                 let _ = end.recv();
-                std::future::pending().await
-            }));
-            poll(run.as_mut(), &Arc::default())
+            });
+            begun.recv().unwrap();
+            let killer = threads.spawn(|| process.kill());
+            drop(goes_on);
+            killer.join().unwrap();
+            assert_eq!(Arc::strong_count(&alive), 1);
+            drop(ends);
         });
-        begins.recv().unwrap();
-        let killer = thread::spawn(move || {
-            process.kill();
-            Arc::strong_count(&alive)
-        });
-        drop(ends);
-        assert_eq!(killer.join().unwrap(), 1);
-        assert!(thread.join().unwrap().is_ready());
     }
 
     #[test]
