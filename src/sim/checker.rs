@@ -395,17 +395,16 @@ impl Checker {
         let key = (client, lock.to_string());
         let said = self.held_said.get(&key).copied();
         let refused = self.refused.get(&key).copied() >= wish.as_ref().map(|wish| wish.since).or(Some(now));
-        // A client that was frozen notices the end of a wait late: what counted then is not known here.
-        let in_time = match (ask.wait, wish.as_ref()) {
-            (Some(Wait::For(limit)), Some(wish)) => now <= wish.since.plus(limit + Duration::from_millis(1)),
-            _ => true,
+        let end = match (ask.wait, ask.told) {
+            (Some(Wait::For(limit)), Some(told)) => now.min(told.plus(limit)),
+            _ => now,
         };
         // Of several servers it is not known here which of them gave the last answer.
-        if in_time
-            && self.plan.primaries.is_none()
+        if self.plan.primaries.is_none()
             && self.troubled[client]
             && !refused
             && !self.has_live(now, client, lock.as_str())
+            && !self.had_guards_until(end, client, lock.as_str())
         {
             return Err(format!(
                 "P11: client {client} {request:?} is told None of {lock} by nobody but itself"

@@ -283,6 +283,13 @@ impl Checker {
         own.any(|hold| hold.is_for(name) && hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
     }
 
+    /// The client had guards of a hold up to this moment or longer. A client that was frozen notices
+    /// the ends of its waits and of its leases together, and a wait may have ended first.
+    pub(super) fn had_guards_until(&self, moment: Moment, client: usize, name: &str) -> bool {
+        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+        own.any(|hold| hold.is_for(name) && hold.cell.is_some() && hold.guard_end >= moment)
+    }
+
     /// P11: a wait ends when its time is over.
     fn look_at_waits(&self, now: Moment, clients: &[Client]) -> Result<(), String> {
         for (index, client) in clients.iter().enumerate() {
