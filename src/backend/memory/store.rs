@@ -18,7 +18,7 @@
 //! with a real server.
 
 #[cfg(test)]
-mod differential;
+pub(crate) mod differential;
 mod glob;
 mod hashes;
 mod keys;

@@ -238,7 +238,8 @@ struct Redis {
     _server: RedisServer,
 }
 
-const DUMP: &str = r#"
+/// Every key with its type, its time to live and its content.
+pub(crate) const DUMP: &str = r#"
     local all = {}
     local read = {
       string = {"GET"}, hash = {"HGETALL"}, list = {"LRANGE", 0, -1}, set = {"SMEMBERS"}, zset = {"ZRANGE", 0, -1, "WITHSCORES"},
@@ -255,7 +256,8 @@ const DUMP: &str = r#"
     return all
 "#;
 
-const PASS: &str = r#"
+/// Lets as many milliseconds pass for each key as ARGV[1] says.
+pub(crate) const PASS: &str = r#"
     for _, key in ipairs(redis.call("KEYS", "*")) do
       local left = redis.call("PTTL", key)
       if left >= 0 then redis.call("PEXPIRE", key, string.format("%.0f", left - ARGV[1])) end

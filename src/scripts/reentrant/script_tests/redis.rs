@@ -10,32 +10,14 @@ use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
+use crate::backend::memory::store::differential::DUMP;
+use crate::backend::memory::store::differential::PASS;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::has_redis_7;
 use crate::scripts::reentrant::ALL;
 use crate::scripts::reentrant::script_tests::LISTENED;
 use crate::scripts::reentrant::script_tests::Server;
 use crate::scripts::reentrant::script_tests::Step;
-
-const DUMP: &str = r#"
-    local all = {}
-    for _, key in ipairs(redis.call("KEYS", "*")) do
-      local kind = redis.call("TYPE", key).ok
-      local read = {
-        string = {"GET", key}, hash = {"HGETALL", key}, list = {"LRANGE", key, 0, -1}, set = {"SMEMBERS", key},
-        zset = {"ZRANGE", key, 0, -1, "WITHSCORES"},
-      }
-      all[#all + 1] = {key, kind, redis.call("PTTL", key), redis.call(unpack(read[kind]))}
-    end
-    return all
-"#;
-
-const PASS: &str = r#"
-    for _, key in ipairs(redis.call("KEYS", "*")) do
-      local left = redis.call("PTTL", key)
-      if left >= 0 then redis.call("PEXPIRE", key, left - ARGV[1]) end
-    end
-"#;
 
 pub(super) struct Redis {
     _server: RedisServer,
