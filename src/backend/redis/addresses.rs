@@ -9,6 +9,8 @@ use std::path::PathBuf;
 use std::collections::HashMap;
 #[cfg(test)]
 use std::sync::Arc;
+#[cfg(test)]
+use std::sync::Mutex;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -42,7 +44,7 @@ pub(crate) enum Resolver {
     System,
     /// For tests: names, and what they stand for.
     #[cfg(test)]
-    Told(Arc<HashMap<String, Vec<SocketAddr>>>),
+    Told(Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>),
 }
 
 impl Resolver {
@@ -50,7 +52,7 @@ impl Resolver {
         match self {
             Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()),
             #[cfg(test)]
-            Self::Told(names) => Ok(match (names.get(host), host.parse()) {
+            Self::Told(names) => Ok(match (names.lock().expect("no panic").get(host), host.parse()) {
                 (Some(addresses), _) => addresses.clone(),
                 (None, Ok(address)) => vec![SocketAddr::new(address, port)],
                 (None, Err(_)) => Vec::new(),
@@ -122,7 +124,14 @@ pub(crate) mod tests {
     pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> RedisConfig {
         let config = RedisConfig::parse(url).expect("an address");
         let Place::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
-        config.resolved_by(Resolver::Told(Arc::new([(host, addresses.to_vec())].into())))
+        let names = HashMap::from([(host, addresses.to_vec())]);
+        config.resolved_by(Resolver::Told(Arc::new(Mutex::new(names))))
+    }
+
+    /// From now on the name stands for these.
+    pub(crate) fn rename(config: &RedisConfig, host: &str, addresses: &[SocketAddr]) {
+        let Resolver::Told(names) = config.resolver() else { panic!("not told") };
+        names.lock().expect("no panic").insert(host.to_owned(), addresses.to_vec());
     }
 
     fn address(last: u8) -> SocketAddr {

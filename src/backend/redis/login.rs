@@ -161,6 +161,14 @@ fn report(cause: &str) {
 mod tests {
     use super::*;
 
+    use std::sync::Mutex;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering;
+
+    use tokio::time::Instant;
+
+    use crate::backend::redis::config::Access;
+
     #[test]
     fn white_space_around_a_refused_login_is_told_of() {
         let table = [
@@ -182,6 +190,134 @@ mod tests {
                 Some(hint) => assert!(judged.message.contains(hint), "{judged}"),
             }
             assert!(!judged.message.contains("pw"), "{judged}");
+        }
+    }
+
+    /// A connection that logs in, and refuses the passwords that it is told to refuse.
+    struct Connection {
+        begun: Instant,
+        refuses: &'static str,
+        /// In which of all milliseconds, and with what.
+        logins: Mutex<Vec<(u128, String)>>,
+    }
+
+    impl LogsIn for Connection {
+        async fn log_in(&self, credentials: &Credentials) -> Result<(), String> {
+            let login = (self.begun.elapsed().as_millis(), credentials.password.clone());
+            self.logins.lock().unwrap().push(login);
+            if credentials.password == self.refuses { Err("WRONGPASS".to_owned()) } else { Ok(()) }
+        }
+    }
+
+    /// What a provider does when it is asked: gives a password that is valid for so many milliseconds, fails or hangs.
+    #[derive(Clone, Copy)]
+    enum Says {
+        Valid(&'static str, Option<u64>),
+        Fails,
+        Hangs,
+    }
+
+    fn provider(says: &'static [Says]) -> CredentialProvider {
+        let asked = AtomicUsize::new(0);
+        CredentialProvider::new(move || {
+            let says = says.get(asked.fetch_add(1, Ordering::Relaxed)).copied();
+            async move {
+                match says {
+                    Some(Says::Valid(password, None)) => Ok(Credentials::new("", password)),
+                    Some(Says::Valid(password, Some(ms))) => {
+                        Ok(Credentials::new("", password).valid_for(Duration::from_millis(ms)))
+                    }
+                    Some(Says::Fails) => Err(std::io::Error::other("the vault is sealed")),
+                    Some(Says::Hangs) | None => std::future::pending().await,
+                }
+            }
+        })
+    }
+
+    /// How a connection is logged in within so much time.
+    async fn logins(says: &'static [Says], refuses: &'static str, time: Duration) -> Vec<(u128, String)> {
+        let access = Access { provider: Some(provider(says)), ..Access::default() };
+        let config = RedisConfig::with_access("redis://h", &access).unwrap();
+        let (config, renewal) = log_in(config).await.unwrap();
+        let connection = Connection { begun: Instant::now(), refuses, logins: Mutex::default() };
+        assert_eq!(config.login().password.as_deref(), Some("first"));
+        let kept = tokio::time::timeout(time, renewal.keep_logged_in(&connection)).await;
+        assert!(kept.is_err());
+        connection.logins.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_login_is_renewed_by_its_own_lifetime() {
+        use Says::Valid;
+        let lifetimes = &[
+            Valid("first", Some(100_000)),
+            Valid("shorter", Some(8_000)),
+            Valid("over at once", Some(0)),
+            Valid("longer", Some(40_000)),
+            Valid("for ever", None),
+        ];
+        let expected =
+            [(75_000, "shorter"), (81_000, "over at once"), (81_100, "longer"), (111_100, "for ever")];
+        let found = logins(lifetimes, "", Duration::from_secs(100_000)).await;
+        assert_eq!(found.len(), expected.len(), "{found:?}");
+        for ((at, password), (due, expected)) in found.iter().zip(expected) {
+            assert_eq!(password, expected);
+            assert!((due..due + 20).contains(at), "{password} at {at}, due at {due}");
+        }
+        let never = logins(&[Valid("first", None)], "", Duration::from_secs(1_000_000)).await;
+        assert!(never.is_empty(), "{never:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_is_asked_until_it_says_what_the_server_takes() {
+        use Says::Fails;
+        use Says::Hangs;
+        use Says::Valid;
+        // What it says after the first login, and the most that it takes until the good one.
+        let table: [(&[Says], u128); 4] = [
+            (&[Valid("first", Some(4_000)), Fails, Fails, Valid("good", None)], 100),
+            (&[Valid("first", Some(4_000)), Hangs, Valid("good", None)], 3_100),
+            (&[Valid("first", Some(4_000)), Valid("bad", None), Valid("good", None)], 100),
+            (&[Valid("first", Some(4_000)), Valid("bad", None), Fails, Hangs, Valid("good", None)], 3_200),
+        ];
+        for (number, (says, late)) in table.into_iter().enumerate() {
+            let found = logins(says, "bad", Duration::from_secs(1_000)).await;
+            let Some((at, password)) = found.last() else { panic!("{number}: no login") };
+            assert_eq!(password, "good", "{number}");
+            assert!((3_000..=3_000 + late).contains(at), "{number}: {found:?}");
+            assert!(*at >= 3_000 + late / 2 || late < 3_000, "{number}: it had no time to answer: {found:?}");
+        }
+    }
+
+    /// Where a connection cannot log in again, it ends when there are newer credentials, and not before.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_takes_no_login_ends_when_there_is_a_newer_one() {
+        let access = Access {
+            provider: Some(provider(&[
+                Says::Valid("first", Some(4_000)),
+                Says::Fails,
+                Says::Valid("next", None),
+            ])),
+            ..Access::default()
+        };
+        let config = RedisConfig::with_access("redis://h", &access).unwrap();
+        let (_, renewal) = log_in(config).await.unwrap();
+        let begun = Instant::now();
+        renewal.ended().await;
+        assert!((3_000..3_100).contains(&begun.elapsed().as_millis()), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_has_three_command_timeouts() {
+        for (command_timeout, patience) in [(1, 3), (7, 21)] {
+            let access = Access { provider: Some(provider(&[Says::Hangs])), ..Access::default() };
+            let config = RedisConfig::with_access("redis://h", &access).unwrap();
+            let begun = Instant::now();
+            let asked = log_in(config.timed(Duration::from_secs(command_timeout))).await;
+            let Err(failure) = asked else { panic!("it hangs") };
+            assert_eq!(failure.kind, FailureKind::Busy);
+            assert!(failure.message.contains(&format!("within {patience}s")), "{failure}");
+            assert_eq!(begun.elapsed().as_secs(), patience);
         }
     }
 

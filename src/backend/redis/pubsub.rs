@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 
 use tokio::sync::Notify;
@@ -53,16 +54,22 @@ pub(crate) struct PubSub {
     events: mpsc::UnboundedSender<PubSubEvent>,
     /// The log was told that it broke, and not yet that there is another.
     reported: AtomicBool,
+    /// So many in a row ended without an answer to anything, while commands were answered.
+    mute: AtomicU32,
 }
 
 impl PubSub {
     pub(crate) fn new(events: mpsc::UnboundedSender<PubSubEvent>) -> Self {
-        Self { events, reported: AtomicBool::new(false) }
+        Self { events, reported: AtomicBool::new(false), mute: AtomicU32::new(0) }
     }
 
-    /// Whoever waits for the confirmation of a subscription is to hear why there is none.
+    /// Whoever waits for the confirmation of a subscription is to hear why there is none. Once may be by chance: a server
+    /// that ends closes this connection first.
     fn note_mute(&self, broken: &Broken, cause: &str, reached: &Reached) {
-        if !broken.served && reached.is_connected() {
+        if broken.served || !reached.is_connected() {
+            return self.mute.store(0, Ordering::Relaxed);
+        }
+        if self.mute.fetch_add(1, Ordering::Relaxed) > 0 {
             let failure = Failure::new(FailureKind::Link, format!("{cause} {WITHOUT_PUBSUB}"));
             let _ = self.events.send(PubSubEvent::Failed(failure));
         }

@@ -565,6 +565,30 @@ mod tests {
         assert_eq!(spent.as_millis() / 100, 65);
     }
 
+    /// When a quiet server is asked, and when it is given up, in tenths of a second.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_has_its_time_by_the_command_timeout() {
+        for (command_timeout, asked, given_up) in [(10, 15, 35), (1_000, 15, 35), (20_000, 300, 700)] {
+            let (ours, mut server) = tokio::io::duplex(1_000);
+            let wire = Wire::new(Box::new(ours), Protocol::Resp2);
+            let budgets = Budgets::of(Duration::from_millis(command_timeout));
+            let mut subscriber = Subscriber::new(wire, budgets);
+            let begin = Instant::now();
+            let first = async {
+                server.read_buf(&mut Vec::new()).await.expect("a PING");
+                begin.elapsed().as_millis() / 100
+            };
+            let listen = async {
+                let end = hear(&mut subscriber).await.expect_err("no answer");
+                (end, begin.elapsed().as_millis() / 100)
+            };
+            let (beat, (end, spent)) = tokio::join!(first, listen);
+            assert_eq!((beat, spent), (asked, given_up), "{command_timeout} ms");
+            let words = format!("no answer to PING within {:?}", budgets.answer());
+            assert_eq!((end.kind(), end.details()), (ErrorKind::Timeout, words.as_str()));
+        }
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_has_come_counts_however_late_it_is_looked_at() {
         let (mut subscriber, mut server) = connected(Protocol::Resp2);

@@ -296,6 +296,84 @@ mod tests {
         }
     }
 
+    fn told_by_one() -> (Sentinels, Whereabouts) {
+        let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
+        let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
+        let whereabouts = Whereabouts::told_by(&sentinels, config);
+        (sentinels, whereabouts)
+    }
+
+    fn address(host: &str) -> Address {
+        (host.to_owned(), 1)
+    }
+
+    fn names(sentinels: &Sentinels, host: &str) {
+        sentinels.knowledge.send_modify(|known| known.answered(0, &address(host), None, false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_primary_is_searched_for_within_three_command_timeouts() {
+        for (command_timeout, search) in [(1, 3), (20, 60)] {
+            let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
+            let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
+            let config = config.timed(Duration::from_secs(command_timeout));
+            let mut whereabouts = Whereabouts::told_by(&sentinels, config);
+            let begun = Instant::now();
+            let Err(failure) = whereabouts.find(true).await else { panic!("nobody has said anything") };
+            assert_eq!((failure.kind, begun.elapsed().as_secs()), (FailureKind::Link, search));
+            assert!(failure.message.contains("no answer yet"), "{failure}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_named_before_will_do_for_subscriptions_and_not_for_commands() {
+        let (sentinels, mut whereabouts) = told_by_one();
+        names(&sentinels, "a");
+        let begun = Instant::now();
+        let found = whereabouts.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
+        assert_eq!((found.config.address().as_str(), begun.elapsed().as_secs()), ("a:1", 0));
+        assert!(whereabouts.find(true).await.is_err(), "no sentinel says so now");
+        let answers = async {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            names(&sentinels, "a");
+        };
+        let (found, ()) = tokio::join!(whereabouts.find(true), answers);
+        assert_eq!(found.unwrap_or_else(|failure| panic!("{failure}")).config.address(), "a:1");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_primary_ends_the_mandate_and_is_told() {
+        let (sentinels, mut whereabouts) = told_by_one();
+        names(&sentinels, "a");
+        let found = whereabouts.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(!found.mandate.is_over() && !Mandate::default().is_over());
+        let moved = tokio::time::timeout(Duration::from_secs(1), whereabouts.moved()).await;
+        assert!(moved.is_err(), "it is still the primary");
+        sentinels.knowledge.send_modify(|known| known.announced(&address("a"), &address("b")));
+        assert!(found.mandate.is_over());
+        assert_eq!(whereabouts.moved().await, "a:1 is no longer the primary; it is b:1 now");
+    }
+
+    /// What an attempt has found out about the primary.
+    #[tokio::test(start_paused = true)]
+    async fn only_a_primary_that_says_that_it_is_none_is_not_tried_again() {
+        for (kind, left) in
+            [(FailureKind::ReadOnly, true), (FailureKind::Link, false), (FailureKind::Busy, false)]
+        {
+            let (sentinels, mut whereabouts) = told_by_one();
+            whereabouts.tried(Err(&Failure::new(kind, "before anything was found")));
+            names(&sentinels, "a");
+            let found = whereabouts.find(false).await;
+            assert!(found.is_ok());
+            whereabouts.tried(Ok(()));
+            assert!(sentinels.knowledge.borrow().primary().is_some());
+            whereabouts.tried(Err(&Failure::new(kind, "words")));
+            assert_eq!(sentinels.knowledge.borrow().primary().is_none(), left, "{kind:?}");
+            names(&sentinels, "a");
+            assert!(sentinels.knowledge.borrow().primary().is_some(), "named once more");
+        }
+    }
+
     async fn attempts_in_ten_seconds(lived: Lived) -> usize {
         let (stop, stopped) = Stop::pair();
         let begun = Arc::<Mutex<_>>::default();

@@ -48,7 +48,7 @@ pub(super) struct Refresh {
     /// Primaries that have been asked, with our call.
     pub(super) asked: BTreeMap<OpId, Address>,
     answers: Vec<SlotMap>,
-    expected: usize,
+    pub(super) expected: usize,
     pub(super) scout: Option<Scout>,
     /// Between scouts while nothing is connected: each dials every node there is.
     pause: Pause,

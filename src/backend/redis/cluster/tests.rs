@@ -1,5 +1,7 @@
 //! What cannot be brought about from outside: which connection comes first. The rest is tested on real clusters.
 
+mod rules;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;

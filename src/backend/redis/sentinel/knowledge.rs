@@ -237,6 +237,86 @@ mod tests {
         assert_eq!(known.changes().load(Ordering::Acquire), 3);
     }
 
+    /// A sentinel that lags behind names the right primary by the epoch of an earlier failover, or by none at all.
+    #[test]
+    fn an_epoch_that_falls_is_not_the_epoch_of_the_primary() {
+        for late in [Some(3), None] {
+            let mut known = three();
+            known.answered(0, &at("a"), Some(5), false);
+            known.answered(1, &at("a"), late, false);
+            known.answered(2, &at("b"), Some(4), false);
+            assert_eq!(names(&known), "a", "4 is less than 5, after {late:?}");
+            known.answered(2, &at("b"), Some(6), false);
+            assert_eq!(names(&known), "b");
+        }
+        let mut known = three();
+        known.answered(0, &at("a"), None, false);
+        known.answered(1, &at("a"), Some(5), false);
+        known.answered(2, &at("b"), Some(4), false);
+        assert_eq!(names(&known), "a", "it is learned when it is first told");
+    }
+
+    #[test]
+    fn the_same_epoch_for_two_primaries_decides_for_the_one_that_was_not_deposed() {
+        let mut known = three();
+        known.answered(0, &at("a"), Some(1), false);
+        known.answered(1, &at("b"), Some(1), false);
+        assert_eq!(names(&known), "b", "a sentinel may tell the address before the epoch");
+        known.answered(2, &at("a"), Some(1), false);
+        assert_eq!(names(&known), "b");
+    }
+
+    #[test]
+    fn the_change_that_follows_on_what_is_known_is_believed_and_no_other() {
+        let mut known = three();
+        known.announced(&at("x"), &at("a"));
+        assert_eq!(names(&known), "a", "nothing was known");
+        known.announced(&at("x"), &at("b"));
+        assert_eq!(names(&known), "a", "it is about another one");
+        known.refused(&at("a"));
+        known.announced(&at("x"), &at("a"));
+        assert_eq!(names(&known), "a", "it has become one again");
+        assert_eq!(known.changes().load(Ordering::Acquire), 1);
+    }
+
+    #[test]
+    fn only_so_many_former_primaries_are_remembered() {
+        for (changes, remembered) in [(DEPOSED, true), (DEPOSED + 1, false)] {
+            let mut known = three();
+            known.answered(0, &at("first"), None, false);
+            for change in 0..changes {
+                known.answered(0, &at(&change.to_string()), None, false);
+            }
+            let last = names(&known).to_owned();
+            known.answered(1, &at("first"), None, false);
+            assert_eq!(names(&known), if remembered { &last } else { "first" }, "after {changes}");
+        }
+    }
+
+    #[test]
+    fn half_of_the_sentinels_are_not_most_of_them() {
+        let sentinels = ["s0", "s1", "s2", "s3"].map(at);
+        let mut known = Knowledge::new("main", &sentinels);
+        known.answered(0, &at("a"), Some(9), false);
+        known.reached(&at("a"), false);
+        known.answered(1, &at("b"), Some(0), false);
+        known.answered(2, &at("b"), Some(0), false);
+        assert_eq!(names(&known), "a");
+        known.reached(&at("other"), true);
+        known.answered(3, &at("b"), Some(0), false);
+        assert_eq!(names(&known), "b");
+        let mut known = Knowledge::new("main", &sentinels);
+        known.answered(0, &at("a"), Some(9), false);
+        known.refused(&at("a"));
+        (1..4).for_each(|number| known.answered(number, &at("b"), Some(0), false));
+        assert_eq!(names(&known), "b", "one that says that it is none is of no use either");
+        known.reached(&at("b"), false);
+        known.reached(&at("b"), true);
+        (0..3).for_each(|number| known.answered(number, &at("c"), Some(0), false));
+        (0..3).for_each(|number| known.answered(number, &at("b"), Some(0), false));
+        assert_eq!(names(&known), "c", "deposed, and the one that followed can be reached");
+    }
+
     #[test]
     fn an_announcement_is_believed_before_other_sentinels_know_of_it() {
         for epoch in [Some(1), None] {

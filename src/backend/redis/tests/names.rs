@@ -12,6 +12,7 @@ use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
 use crate::backend::redis::addresses::tests::named;
+use crate::backend::redis::addresses::tests::rename;
 
 /// Connections are made, and nothing is ever said.
 fn mute() -> (TcpListener, SocketAddr) {
@@ -102,6 +103,27 @@ async fn when_no_address_will_do_the_error_names_them_all() {
     let mut driver = Driver::with(named("redis://db", &[mute, closed]));
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::Link, "{failure}");
+}
+
+/// As after a failover behind a managed service's name.
+#[tokio::test]
+async fn a_name_is_resolved_anew_for_every_connection() {
+    let (mut old, new) = (RedisServer::start(), RedisServer::start());
+    let config = named("redis://db", &[address_of(&old)]);
+    let mut driver = Driver::with(config.clone());
+    let before = driver.both_up().await;
+    rename(&config, "db", &[address_of(&new)]);
+    old.stop();
+    driver.down().await;
+    driver.pubsub_down().await;
+    assert_ne!(driver.both_up().await.run_id, before.run_id);
+    assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
+    let heard = |event: &BackendEvent| match event {
+        BackendEvent::ConnectFailed { failure, .. } => failure.message.contains("pub/sub is missing"),
+        _ => false,
+    };
+    assert!(!driver.events.iter().any(heard), "{:?}", driver.events);
+    driver.close().await;
 }
 
 #[tokio::test]

@@ -176,6 +176,20 @@ async fn an_announced_primary_is_used_while_others_still_name_the_old_one() {
     driver.close().await;
 }
 
+/// The message is lost, or was sent while nobody was connected.
+#[tokio::test]
+async fn a_change_that_nobody_announces_is_found_out_by_asking() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let sentinel = Sentinel::start(old.port(), 1).await;
+    let mut driver = Driver::new(&url(&[&sentinel]));
+    assert_eq!(driver.both_up().await.address, old.address());
+    sentinel.name(new.port(), 2);
+    driver.down().await;
+    driver.pubsub_down().await;
+    assert_eq!(driver.both_up().await.address, new.address());
+    driver.close().await;
+}
+
 #[tokio::test]
 async fn a_replica_is_asked_about_until_it_is_the_primary_or_another_is_named() {
     let (primary, replica) = (RedisServer::start(), RedisServer::start());

@@ -1,0 +1,378 @@
+//! The rules of the map, of redirections and of subscriptions, each at its limits. Time is paused, and no server is there.
+
+use super::*;
+
+use crate::backend::Call;
+use crate::backend::Routes;
+use crate::backend::ScriptCall;
+use crate::backend::redis::cluster::REDIRECTIONS;
+use crate::backend::redis::cluster::SPARE;
+use crate::backend::redis::cluster::Travelling;
+use crate::backend::redis::cluster::slots::SlotMap;
+use crate::backend::redis::tests::driver::ECHO;
+use crate::name::slot_of;
+
+const MS: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+/// What CLUSTER SLOTS answers: first and last slot, and the node that has them.
+fn map(ranges: &[(u16, u16, u16)]) -> SlotMap {
+    let entry = |(first, last, port): &(u16, u16, u16)| {
+        let node = Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int((*port).into())]);
+        Value::List(vec![Value::Int((*first).into()), Value::Int((*last).into()), node])
+    };
+    SlotMap::read(&Value::List(ranges.iter().map(entry).collect()), &nowhere(1)).expect("a map")
+}
+
+/// All slots are at the first of two nodes, which are both connected.
+fn two_nodes_up() -> (ClusterBackend, [ServerId; 2]) {
+    let mut cluster = without_servers();
+    cluster.adopt(&[map(&[(0, 16_383, 1)])]);
+    let nodes = [1, 2].map(|port| cluster.node_at(&nowhere(port)));
+    for node in nodes {
+        cluster.on_up(node, ServerInfo::default());
+        cluster.nodes.get_mut(&node).unwrap().pubsub_up = true;
+    }
+    cluster.ready.clear();
+    (cluster, nodes)
+}
+
+fn failed(kind: FailureKind, words: &str) -> Failure {
+    Failure::new(kind, words)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirection_counts_until_other_nodes_have_heard_of_it_and_no_longer() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    let before = map(&[(0, 16_383, 1)]);
+    cluster.move_slot(7, second);
+    assert_eq!((cluster.routes[7], cluster.routes[8]), (second, first));
+    for (time, expected) in [(Duration::ZERO, second), (4_999 * MS, second), (MS, first), (SECOND, first)] {
+        tokio::time::advance(time).await;
+        cluster.adopt(std::slice::from_ref(&before));
+        assert_eq!(cluster.routes[7], expected, "after another {time:?}");
+    }
+    assert!(cluster.moved.is_empty(), "nothing is remembered for ever");
+    // A node that is gone has nothing, whatever was said of it.
+    cluster.move_slot(7, second);
+    cluster.on_down(second, "cut".to_owned());
+    cluster.adopt(&[before]);
+    assert_eq!(cluster.routes[7], first);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_map_is_asked_for_again_and_again() {
+    let (mut cluster, [first, _]) = two_nodes_up();
+    let pause = |cluster: &mut ClusterBackend| {
+        cluster.begin_refresh();
+        cluster.refresh.at.expect("another one") - Instant::now()
+    };
+    assert_eq!(pause(&mut cluster), SECOND, "all is well");
+    assert_eq!(cluster.refresh.asked.len(), 2, "every primary is asked");
+    assert_eq!(pause(&mut cluster), 50 * MS, "the answers are still to come");
+    cluster.refresh.asked.clear();
+    cluster.on_down(first, "cut".to_owned());
+    assert_eq!(pause(&mut cluster), 250 * MS, "one that has slots is away");
+    cluster.refresh.asked.clear();
+    cluster.on_up(first, ServerInfo::default());
+    assert_eq!(pause(&mut cluster), SECOND, "and back");
+}
+
+#[tokio::test(start_paused = true)]
+async fn at_most_five_nodes_are_asked_for_the_map() {
+    let mut cluster = without_servers();
+    cluster.adopt(&[map(&[(0, 16_383, 1)])]);
+    for port in 1..=9 {
+        let node = cluster.node_at(&nowhere(port));
+        cluster.on_up(node, ServerInfo::default());
+    }
+    cluster.begin_refresh();
+    assert_eq!((cluster.refresh.asked.len(), cluster.refresh.expected), (5, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_map_is_believed_when_more_than_half_of_those_asked_have_answered() {
+    let asked_and_answered = |asked: u16, answers: u16| {
+        let (mut cluster, [_, second]) = two_nodes_up();
+        let ops: Vec<OpId> = (1..=asked).map(|node| cluster.asks(node)).collect();
+        cluster.refresh.expected = ops.len();
+        for (number, op) in ops.into_iter().enumerate() {
+            let outcome = if number < usize::from(answers) {
+                Outcome::Done(slots_at(Some(2)))
+            } else {
+                Outcome::Unknown(failed(FailureKind::Link, "mute"))
+            };
+            cluster.on_replied(second, op, outcome);
+            if cluster.routes[0] == second {
+                return Some(number + 1);
+            }
+        }
+        None
+    };
+    // Of so many that are asked, so many answer: after how many it is believed.
+    for (asked, answers, believed) in [
+        (1, 1, Some(1)),
+        (2, 2, Some(2)),
+        (2, 1, Some(2)),
+        (3, 2, Some(2)),
+        (3, 1, Some(3)),
+        (5, 5, Some(3)),
+        (3, 0, None),
+    ] {
+        assert_eq!(asked_and_answered(asked, answers), believed, "{answers} of {asked}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_hints_at_another_map_has_it_asked_for_early() {
+    let not = |kind, words| Outcome::NotExecuted(failed(kind, words));
+    let table = [
+        (not(FailureKind::Link, "not connected"), true),
+        (Outcome::Unknown(failed(FailureKind::Link, "cut")), true),
+        (not(FailureKind::ReadOnly, "READONLY"), true),
+        (not(FailureKind::Busy, "CLUSTERDOWN Hash slot not served"), true),
+        (not(FailureKind::Busy, "BUSY"), false),
+        (not(FailureKind::Busy, "LOADING"), false),
+        (not(FailureKind::SlotMoving, "TRYAGAIN"), false),
+        (not(FailureKind::OutOfMemory, "OOM"), false),
+        (not(FailureKind::Denied, "NOPERM"), false),
+        (Outcome::Unknown(failed(FailureKind::Refused, "strange")), false),
+        (Outcome::Done(Value::Nil), false),
+    ];
+    for (outcome, early) in table {
+        let (mut cluster, [first, _]) = two_nodes_up();
+        cluster.begin_refresh();
+        let soon = Instant::now() + 50 * MS;
+        cluster.on_replied(first, OpId(1), outcome.clone());
+        assert_eq!(cluster.refresh.at.is_some_and(|at| at <= soon), early, "{outcome:?}");
+        let told = |event: &BackendEvent| matches!(event, BackendEvent::Replied { outcome: told, .. } if *told == outcome);
+        assert!(cluster.ready.iter().any(told), "whoever asked hears of it: {outcome:?}");
+    }
+}
+
+impl ClusterBackend {
+    /// A script on its way, for a key in this slot.
+    fn travels(&mut self, op: u64, slot: u16, redirections: u32, left: Duration, asking: bool) -> OpId {
+        let call = Call::Script(ScriptCall::new(&ECHO, ["key"].into(), ["x"].into()).into());
+        let deadline = Instant::now() + left;
+        self.calls.insert(OpId(op), Travelling { call, deadline, redirections, slot, asking });
+        OpId(op)
+    }
+
+    /// How a call has ended, if it has.
+    fn end_of(&self, op: OpId) -> Option<(ServerId, Outcome<Value>)> {
+        self.ready.iter().find_map(|event| match event {
+            BackendEvent::Replied { op: of, server, outcome } if *of == op => {
+                Some((*server, outcome.clone()))
+            }
+            _ => None,
+        })
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirected_call_goes_on_within_its_own_limits() {
+    let (own_time, none) = (SECOND, Duration::ZERO);
+    // Words, redirections before, time left, the other node is connected; whether it goes on.
+    let table = [
+        ("MOVED 7 127.0.0.1:2", 0, own_time, true, true),
+        ("ASK 7 127.0.0.1:2", 0, own_time, true, true),
+        ("MOVED 7 127.0.0.1:2", REDIRECTIONS - 1, own_time, true, true),
+        ("MOVED 7 127.0.0.1:2", REDIRECTIONS, own_time, true, false),
+        ("MOVED 7 127.0.0.1:2", 0, none, true, false),
+        ("MOVED 7 127.0.0.1:2", 0, own_time, false, false),
+        ("ASK 7 127.0.0.1:2", 0, own_time, false, false),
+        ("MOVED nonsense", 0, own_time, true, false),
+    ];
+    for (words, before, left, connected, goes_on) in table {
+        let (mut cluster, [first, second]) = two_nodes_up();
+        if !connected {
+            cluster.on_down(second, "cut".to_owned());
+            cluster.ready.clear();
+        }
+        let op = cluster.travels(1, 7, before, left, false);
+        cluster.on_replied(first, op, Outcome::NotExecuted(failed(FailureKind::Redirected, words)));
+        let row = format!("{words}, {before} before, {left:?} left, connected: {connected}");
+        let travelling = cluster.calls.get(&op).map(|call| (call.redirections, call.asking));
+        if goes_on {
+            assert_eq!(travelling, Some((before + 1, words.starts_with("ASK"))), "{row}");
+            assert_eq!(cluster.end_of(op), None, "{row}");
+        } else {
+            let Some((_, Outcome::NotExecuted(failure))) = cluster.end_of(op) else { panic!("{row}") };
+            let kind =
+                if words.contains("nonsense") { FailureKind::Redirected } else { FailureKind::SlotMoving };
+            assert_eq!((failure.kind, failure.message.contains(words)), (kind, true), "{row}: {failure}");
+        }
+        // ASK is about this one call.
+        let moved = words.starts_with("MOVED 7");
+        assert_eq!(cluster.routes[7], if moved { second } else { first }, "{row}");
+        let told =
+            cluster.ready.iter().any(|event| matches!(event, BackendEvent::Routes(Routes::Slots { .. })));
+        assert_eq!(told, moved, "{row}");
+        assert_eq!(cluster.refresh.at.is_some(), moved || !connected, "{row}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn during_the_close_a_redirection_is_not_followed() {
+    let (mut cluster, [first, _]) = two_nodes_up();
+    let op = cluster.travels(1, 7, 0, SECOND, false);
+    cluster.closing = true;
+    let moved = failed(FailureKind::Redirected, "MOVED 7 127.0.0.1:2");
+    cluster.on_replied(first, op, Outcome::NotExecuted(moved.clone()));
+    assert_eq!(cluster.end_of(op), Some((first, Outcome::NotExecuted(moved))));
+}
+
+/// A primary that was frozen, and followed by another, says what it did before it heard of that.
+#[tokio::test(start_paused = true)]
+async fn an_answer_from_a_node_that_has_lost_the_slot_proves_nothing() {
+    // At which of the nodes, behind an ASKING, known as a script: what is left of it.
+    for (node, asking, script, believed) in
+        [(0, false, true, true), (1, false, true, false), (1, true, true, true), (1, false, false, true)]
+    {
+        let (mut cluster, nodes) = two_nodes_up();
+        let op = if script { cluster.travels(1, 7, 0, SECOND, asking) } else { OpId(1) };
+        cluster.on_replied(nodes[node], op, Outcome::Done(Value::Int(1)));
+        let (server, outcome) = cluster.end_of(op).expect("an answer");
+        assert_eq!(server, nodes[node]);
+        assert_eq!(matches!(outcome, Outcome::Done(_)), believed, "{node}, {asking}, {script}");
+        assert!(believed || matches!(outcome, Outcome::Unknown(_)), "it may well have been executed");
+        assert!(cluster.calls.is_empty(), "answered once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_slots_is_kept_for_a_while_and_one_that_has_some_again_for_good() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    cluster.leave_unused();
+    let leaves = |cluster: &ClusterBackend| cluster.nodes[&second].leaving;
+    tokio::time::advance(SPARE).await;
+    cluster.leave_unused();
+    assert!(!leaves(&cluster), "not yet");
+    cluster.adopt(&[map(&[(0, 99, 2), (100, 16_383, 1)])]);
+    assert_eq!(cluster.nodes[&second].unused_since, None);
+    cluster.adopt(&[map(&[(0, 16_383, 1)])]);
+    tokio::time::advance(SPARE).await;
+    cluster.leave_unused();
+    assert!(!leaves(&cluster), "it counts from when it had the last of them");
+    tokio::time::advance(MS).await;
+    cluster.leave_unused();
+    assert!(leaves(&cluster) && !cluster.nodes[&first].leaving);
+    assert_ne!(cluster.node_at(&nowhere(2)), second, "whoever comes back there is another one");
+}
+
+fn has_lost(cluster: &ClusterBackend) -> bool {
+    cluster.ready.iter().any(|event| matches!(event, BackendEvent::SubscriptionLost { .. }))
+}
+
+/// In case that the word of a moved slot was lost.
+#[tokio::test(start_paused = true)]
+async fn sharded_subscriptions_are_made_again_every_ten_seconds() {
+    let (mut cluster, [first, _]) = two_nodes_up();
+    let (sharded, plain): (Arc<str>, Arc<str>) = ("sharded".into(), "plain".into());
+    cluster.subscribe(Arc::clone(&sharded), true, 1);
+    cluster.subscribe(Arc::clone(&plain), false, 2);
+    let renewing = |cluster: &ClusterBackend, channel: &str| cluster.subscriptions[channel].renewing;
+    let look = |cluster: &mut ClusterBackend| {
+        cluster.poll_timers(&mut std::task::Context::from_waker(std::task::Waker::noop()));
+    };
+    tokio::time::advance(10 * SECOND - MS).await;
+    look(&mut cluster);
+    assert!(!renewing(&cluster, &sharded));
+    tokio::time::advance(MS).await;
+    look(&mut cluster);
+    assert!(renewing(&cluster, &sharded) && !renewing(&cluster, &plain));
+    cluster.on_subscribed(first, Arc::clone(&sharded), 1, Ok(()));
+    let confirmed = |event: &BackendEvent| matches!(event, BackendEvent::Subscribed { .. });
+    assert!(!renewing(&cluster, &sharded) && !cluster.ready.iter().any(confirmed), "nobody need hear of it");
+    tokio::time::advance(10 * SECOND).await;
+    look(&mut cluster);
+    assert!(renewing(&cluster, &sharded), "and again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_becomes_of_a_subscription_that_is_answered() {
+    let (ok, moved) = (Ok(()), || Err(failed(FailureKind::Redirected, "MOVED 7 127.0.0.1:2")));
+    let (passing, denied) =
+        (|| Err(failed(FailureKind::Link, "cut")), || Err(failed(FailureKind::Denied, "NOPERM")));
+    // The answer, made again to be sure; the kind that the engine hears of, it hears of a loss, it stays in place.
+    let table = [
+        (ok.clone(), false, Some(None), false, true),
+        (ok, true, None, false, true),
+        (moved(), false, Some(Some(FailureKind::SlotMoving)), false, false),
+        (moved(), true, None, true, false),
+        (passing(), false, Some(Some(FailureKind::SlotMoving)), false, false),
+        (passing(), true, None, true, false),
+        (denied(), false, Some(Some(FailureKind::Denied)), false, true),
+        (denied(), true, Some(Some(FailureKind::Denied)), false, true),
+    ];
+    for (result, renewing, heard, lost, stays) in table {
+        let (mut cluster, [first, second]) = two_nodes_up();
+        let channel: Arc<str> = "channel".into();
+        cluster.subscribe(Arc::clone(&channel), true, 7);
+        cluster.subscriptions.get_mut(&channel).unwrap().renewing = renewing;
+        // Answers to what was asked for before, or elsewhere, mean nothing.
+        cluster.on_subscribed(first, Arc::clone(&channel), 6, denied());
+        cluster.on_subscribed(second, Arc::clone(&channel), 7, denied());
+        assert!(cluster.ready.is_empty());
+        cluster.on_subscribed(first, Arc::clone(&channel), 7, result.clone());
+        let told = cluster.ready.iter().find_map(|event| match event {
+            BackendEvent::Subscribed { result, .. } => {
+                Some(result.as_ref().err().map(|failure| failure.kind))
+            }
+            _ => None,
+        });
+        let row = format!("{result:?}, renewing: {renewing}");
+        assert_eq!((told, has_lost(&cluster)), (heard, lost), "{row}");
+        assert_eq!(cluster.subscriptions[&channel].at.is_some(), stays, "{row}");
+        assert_eq!(cluster.refresh.at.is_some(), !stays, "{row}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sharded_subscription_follows_its_slot_and_a_plain_one_does_not() {
+    let (mut cluster, [_, second]) = two_nodes_up();
+    let channel: Arc<str> = "channel".into();
+    for (sharded, lost) in [(false, false), (true, true)] {
+        cluster.ready.clear();
+        cluster.adopt(&[map(&[(0, 16_383, 1)])]);
+        cluster.subscribe(Arc::clone(&channel), sharded, 1);
+        cluster.ready.clear();
+        cluster.move_slot(slot_of(&channel), second);
+        assert_eq!(has_lost(&cluster), lost, "sharded: {sharded}");
+        cluster.moved.clear();
+    }
+    assert_eq!(cluster.subscriptions[&channel].at, Some(second));
+}
+
+/// The connection that carried them has ended: others do not.
+#[tokio::test(start_paused = true)]
+async fn a_lost_connection_takes_its_own_subscriptions_along() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    cluster.subscribe("one".into(), true, 1);
+    cluster.on_pubsub_down(second);
+    assert!(!has_lost(&cluster));
+    cluster.on_pubsub_down(first);
+    assert!(has_lost(&cluster) && cluster.subscriptions["one"].at.is_none());
+    cluster.on_pubsub_up(first);
+    assert_eq!(cluster.subscriptions["one"].at, Some(first));
+    cluster.ready.clear();
+    cluster.on_subscription_lost(second, "one".into());
+    assert!(!has_lost(&cluster), "it is not there");
+    cluster.on_subscription_lost(first, "one".into());
+    assert!(has_lost(&cluster));
+}
+
+/// What failed at a node without slots is nobody's business.
+#[tokio::test(start_paused = true)]
+async fn a_failed_connection_is_told_if_the_node_has_slots() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    for (node, told) in [(first, true), (second, false)] {
+        cluster.ready.clear();
+        cluster.refresh.at = None;
+        cluster.on_connect_failed(node, failed(FailureKind::Link, "refused"));
+        let event = cluster.ready.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. }));
+        assert_eq!(event, told);
+        assert!(cluster.refresh.at.is_some(), "the map may say why");
+    }
+}
