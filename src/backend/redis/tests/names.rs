@@ -71,7 +71,8 @@ async fn the_address_that_was_good_is_tried_first_when_the_connection_is_lost() 
     connections(&listener);
     server.restart();
     driver.down().await;
-    driver.up().await;
+    driver.pubsub_down().await;
+    driver.both_up().await;
     let again = connections(&listener);
     // While the server was away the others were tried again, one after the other.
     let () = redis::cmd("CLIENT")
