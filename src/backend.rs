@@ -1,5 +1,7 @@
-//! What the keeper needs from a server, and the two that offer it.
+//! What the keeper needs from a server, and those that offer it.
 
+#[cfg(feature = "fred")]
+pub(crate) mod fred;
 #[cfg(feature = "in-memory")]
 pub(crate) mod memory;
 pub(crate) mod redis;

@@ -253,6 +253,7 @@
 //! | `lost` | the hold was lost (`name`, `hold`, `reason`) | warn |
 //! | `link` | connected (`client`, `address`, `version`); the pub/sub connection is back (`address`) | info |
 //! | | disconnected (`address`, `cause`, and `holds` there), also for the pub/sub connection; new credentials could not be obtained (`cause`) | warn |
+//! | `settings` | settings of another library's client that are not taken over (`library`, `settings`) | info |
 //! | none | the keeper panicked | error |
 //! | | the keeper's runtime has ended | warn |
 //! | | connections did not close in time | debug |
@@ -269,8 +270,10 @@
 //! | `in-memory` | `InMemoryServer`: [test your code without Redis](docs::testing). Compiles Lua, so it needs a C compiler | no |
 //! | `rustls` | [`Tls`]: `rediss://` with rustls and ring; what the tests run with | no |
 //! | `native-tls` | [`Tls`]: `rediss://` with the operating system's library, unless `rustls` is on too | no |
+//! | `fred` | `LockClientBuilder::fred`: run over [your client of fred 10](docs::connections); `fred_config`: take its settings | no |
+//! | `redis` | `LockClientBuilder::redis_client`: take the settings of [your client of redis 1](docs::connections) | no |
 //!
-//! Without either of the last two, an address that asks for TLS is [`Error::InvalidUrl`].
+//! Without `rustls` or `native-tls`, an address that asks for TLS is [`Error::InvalidUrl`].
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

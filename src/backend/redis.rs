@@ -6,30 +6,30 @@
 
 mod addresses;
 mod bell;
-mod budget;
-mod calls;
+pub(crate) mod budget;
+pub(crate) mod calls;
 pub(crate) mod classify;
 mod cluster;
 mod commands;
-mod config;
-mod denied;
-mod dial;
-mod error;
+pub(crate) mod config;
+pub(crate) mod denied;
+pub(crate) mod dial;
+pub(crate) mod error;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod fuzzing;
-mod handshake;
-mod link;
+pub(crate) mod handshake;
+pub(crate) mod link;
 mod login;
 mod pubsub;
-mod resp;
+pub(crate) mod resp;
 mod sentinel;
-mod subscriber;
+pub(crate) mod subscriber;
 #[cfg(test)]
 pub(crate) mod tests;
 mod timer;
-mod tls;
+pub(crate) mod tls;
 mod whereabouts;
-mod wire;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 use std::task::Context;

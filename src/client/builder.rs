@@ -3,8 +3,18 @@
 use std::fmt;
 use std::time::Duration;
 
-#[cfg(feature = "in-memory")]
+#[cfg(any(feature = "in-memory", feature = "fred"))]
 use crate::backend::Backend;
+#[cfg(feature = "fred")]
+use crate::backend::fred::FredBackend;
+#[cfg(feature = "fred")]
+use crate::backend::fred::FredClient;
+#[cfg(feature = "fred")]
+use crate::backend::fred::FredConfig;
+#[cfg(feature = "fred")]
+use crate::backend::fred::Settings;
+#[cfg(feature = "fred")]
+use crate::backend::fred::redis_config;
 #[cfg(feature = "in-memory")]
 use crate::backend::memory::InMemoryServer;
 #[cfg(feature = "in-memory")]
@@ -29,6 +39,8 @@ use crate::log::tell;
 use crate::name::WireProfile;
 use crate::scripts::reentrant::several;
 use crate::tls::Tls;
+#[cfg(feature = "redis")]
+use ::redis::Client as RedisClient;
 
 use super::LockClient;
 use super::times::Times;
@@ -67,6 +79,12 @@ enum Server {
     Url(String),
     #[cfg(feature = "in-memory")]
     Memory(InMemoryServer),
+    #[cfg(feature = "fred")]
+    Fred(FredClient),
+    #[cfg(feature = "fred")]
+    FredConfig(Box<FredConfig>),
+    #[cfg(feature = "redis")]
+    Redis(Box<RedisClient>),
 }
 
 impl LockClientBuilder {
@@ -214,6 +232,104 @@ impl LockClientBuilder {
         self
     }
 
+    /// Runs over two clients that are made from this client of [fred](https://docs.rs/fred), one
+    /// for commands and one for messages, instead of connections of this crate. Nothing is sent on
+    /// yours, and it is neither reconnected nor closed.
+    ///
+    /// Servers, login, database, protocol, TLS and TCP options are those of your client at the time
+    /// of connecting. Its retries, reconnect policy, timeouts and DNS resolver are not taken over: a
+    /// command is sent once, a connection that ends is replaced by a new client, and attempts to
+    /// connect, commands and back-off take as long as they do without fred.
+    ///
+    /// This is weaker than connections of this crate, and [a page](crate::docs::connections) says
+    /// where:
+    ///
+    /// * Everything runs on the current runtime, whatever [`keeper`](Self::keeper) says. While that
+    ///   runtime is blocked, or after it has ended, no hold is renewed or released: holds end with
+    ///   their leases.
+    /// * More commands end with an unknown outcome. Each of them costs a command that cleans up.
+    /// * With Sentinel, the client does not hear the sentinels announce a new primary. It stays with
+    ///   the old one until that closes the connection or refuses a write.
+    /// * It is slower: commands are sent one by one.
+    ///
+    /// A client of a cluster is [`Error::InvalidOption`]: pass its configuration to
+    /// [`fred_config`](Self::fred_config). So are [`tls`](Self::tls) and
+    /// [`credentials`](Self::credentials) together with it, and connecting outside a Tokio runtime.
+    ///
+    /// ```no_run
+    /// use fred::prelude::*;
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = Config::from_url("redis://127.0.0.1:6379")?;
+    /// let redis = Client::new(config, None, None, None);
+    /// redis.init().await?;
+    ///
+    /// let locks = LockClient::builder().fred(&redis).connect().await?;
+    /// let guard = locks.mutex("lock:orders:42")?.lock().await?;
+    /// guard.unlock().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "fred")]
+    pub fn fred(mut self, client: &FredClient) -> Self {
+        self.server = Some(Server::Fred(client.clone()));
+        self
+    }
+
+    /// Takes servers, login, database, protocol and TLS from this configuration of
+    /// [fred](https://docs.rs/fred), instead of a URL. The connections are this crate's own, so
+    /// nothing is weaker. One server, Sentinel or Cluster.
+    ///
+    /// Not taken over, which an event named `settings` says in the log: `fail_fast`, `blocking`, a
+    /// credential provider (see [`credentials`](Self::credentials)), the login of the sentinels,
+    /// which get none, a mapping of TLS host names, and the discovery policy of a cluster.
+    ///
+    /// [`tls`](Self::tls) together with it is [`Error::InvalidOption`], and so is TLS of a library
+    /// whose feature is off in this crate.
+    ///
+    /// ```no_run
+    /// use fred::types::config::Config;
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let config = Config::from_url("redis-cluster://10.0.0.1:7001")?;
+    /// let locks = LockClient::builder().fred_config(&config).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "fred")]
+    pub fn fred_config(mut self, config: &FredConfig) -> Self {
+        self.server = Some(Server::FredConfig(Box::new(config.clone())));
+        self
+    }
+
+    /// Takes address, login, database and protocol from this client of
+    /// [redis](https://docs.rs/redis), instead of a URL. The connections are this crate's own;
+    /// nothing is sent on those of your client. One server: for Sentinel and Cluster, use
+    /// [`url`](Self::url).
+    ///
+    /// With TLS, the trusted authorities are those of the operating system, or of
+    /// [`tls`](Self::tls). A client of `redis` does not show its certificates. So certificates
+    /// without `tls` are [`Error::InvalidOption`], and so is TLS that accepts any certificate. TCP
+    /// settings, timeouts and retries are not taken over, which an event named `settings` says in
+    /// the log.
+    ///
+    /// ```no_run
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let redis = redis::Client::open("redis://127.0.0.1/2")?;
+    /// let locks = LockClient::builder().redis_client(&redis).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "redis")]
+    pub fn redis_client(mut self, client: &RedisClient) -> Self {
+        self.server = Some(Server::Redis(Box::new(client.clone())));
+        self
+    }
+
     /// Connects, and waits for a usable connection within the connect timeout.
     ///
     /// # Errors
@@ -300,6 +416,12 @@ impl Server {
     fn place(self, keeper: Keeper, access: &Access, config: &Config) -> Result<Place> {
         match self {
             Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, config),
+            #[cfg(feature = "fred")]
+            Self::Fred(client) => Place::over_fred(&client, access, config),
+            #[cfg(feature = "fred")]
+            Self::FredConfig(settings) => Place::on_redis(keeper, redis_config(&settings, access)?, config),
+            #[cfg(feature = "redis")]
+            Self::Redis(client) => Place::on_redis(keeper, RedisConfig::of_redis(&client, access)?, config),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place::in_memory(server, &config.client_id)),
         }
@@ -331,6 +453,34 @@ impl Place {
             other_database: false,
             backend: Box::new(move || Box::new(MemoryBackend::new(&server, client)) as Box<dyn Backend>),
         }
+    }
+
+    /// On the runtime around it, with the two clients.
+    #[cfg(feature = "fred")]
+    fn over_fred(client: &FredClient, access: &Access, config: &Config) -> Result<Self> {
+        let given = [
+            ("tls", access.tls.is_some()),
+            ("sentinel_tls", access.sentinel_tls.is_some()),
+            ("credentials", access.provider.is_some()),
+        ];
+        if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+            let (given, allowed) = ("beside a client of fred".to_owned(), "set in that client".to_owned());
+            return Err(Error::InvalidOption { option, given, allowed });
+        }
+        let settings = Settings::of(client, config.command_timeout)?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            let given = "outside a Tokio runtime".to_owned();
+            let allowed = "used inside one, which drives its clients".to_owned();
+            return Err(Error::InvalidOption { option: "fred", given, allowed });
+        }
+        Ok(Self {
+            home: Keeper::Current.into(),
+            clock: Clock::Boot,
+            address: settings.address().to_owned(),
+            topology: settings.topology(),
+            other_database: settings.has_other_database(),
+            backend: Box::new(move || Box::new(FredBackend::new(settings)) as Box<dyn Backend>),
+        })
     }
 }
 

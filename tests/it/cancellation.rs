@@ -5,6 +5,7 @@ use std::time::Duration;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::ReentrantLock;
 
+use crate::support::client::connect;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
@@ -62,7 +63,7 @@ fn nothing_is_left(server: &RedisServer, client: &LockClient) {
 #[tokio::test(flavor = "multi_thread")]
 async fn dropped_on_a_stable_link() {
     let server = RedisServer::start();
-    let client = LockClient::connect(&server.url()).await.unwrap();
+    let client = connect(&server.url()).await;
     drop_many(&client.reentrant_lock(NAME).unwrap()).await;
     assert!(client.stats().grants > 0);
     nothing_is_left(&server, &client);
@@ -72,7 +73,7 @@ async fn dropped_on_a_stable_link() {
 async fn dropped_on_a_link_that_is_killed_again_and_again() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.address());
-    let client = LockClient::connect(&proxy.url()).await.unwrap();
+    let client = connect(&proxy.url()).await;
     proxy.kill_every(Some(Duration::from_millis(40)));
     drop_many(&client.reentrant_lock(NAME).unwrap()).await;
     proxy.kill_every(None);

@@ -13,6 +13,8 @@ use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
+use crate::support::client::builder;
+use crate::support::client::is_over_fred;
 use crate::support::redis_server::RedisServer;
 
 const BOUND: Duration = Duration::from_secs(10);
@@ -35,9 +37,9 @@ impl Endpoint {
     }
 
     async fn client(&self) -> LockClient {
-        let builder = LockClient::builder().url(&self.url);
+        let builder = builder(&self.url);
         let builder = match std::env::var_os("REDIS_CA") {
-            Some(file) if self.url.starts_with("rediss") => {
+            Some(file) if self.url.starts_with("rediss") && !is_over_fred() => {
                 builder.tls(Tls::new().ca_pem(std::fs::read(file).unwrap()))
             }
             _ => builder,

@@ -6,6 +6,7 @@ use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 
+use crate::support::client::builder;
 use crate::support::look;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
@@ -14,13 +15,7 @@ use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
 async fn client(url: &str, lease: Duration) -> LockClient {
-    LockClient::builder()
-        .url(url)
-        .lease(lease)
-        .command_timeout(Duration::from_millis(500))
-        .connect()
-        .await
-        .expect("connected")
+    builder(url).lease(lease).command_timeout(Duration::from_millis(500)).connect().await.expect("connected")
 }
 
 /// Small and seeded: a failure can be run again.
@@ -184,7 +179,7 @@ async fn a_server_that_greets_and_hangs_up_is_not_dialled_all_the_time() {
     for first_question in ["\r\nTIME\r\n", "redisson_lock__client:{"] {
         proxy.nth(first_question, 0, u64::MAX, Fault::CutBeforeRequest);
     }
-    let client = LockClient::builder().url(&proxy.url()).connect_lazy().unwrap();
+    let client = builder(&proxy.url()).connect_lazy().unwrap();
     let lock = client.mutex("lock").unwrap();
     let waiter = tokio::spawn(async move { lock.lock().await });
     tokio::time::sleep(Duration::from_secs(3)).await;

@@ -11,6 +11,8 @@ mod every_byte;
 #[cfg(feature = "in-memory")]
 mod every_poll;
 mod faults;
+#[cfg(feature = "fred")]
+mod fred;
 #[cfg(feature = "in-memory")]
 mod in_memory;
 mod links;
@@ -21,6 +23,8 @@ mod old_redisson;
 mod outages;
 mod preflight;
 mod processes;
+#[cfg(feature = "redis")]
+mod redis_rs;
 mod reentrant;
 mod refusals;
 mod scripts;

@@ -42,6 +42,7 @@ use self::place::Place;
 use self::scene::BOUND;
 use self::scene::Scene;
 use self::scene::answered;
+use crate::support::client::cannot_over_fred;
 use crate::support::driver::Driver;
 use crate::support::driver::with_hosts;
 use crate::support::proxy::Direction;
@@ -50,6 +51,8 @@ use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::redis_server::has_redis_7;
 use crate::support::topology::Topology;
+
+const CLUSTER: &str = "a cluster";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_server_through_its_outages() {
@@ -63,6 +66,9 @@ async fn a_sentinel_set_through_its_outages() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_through_its_outages() {
+    if cannot_over_fred(CLUSTER) {
+        return;
+    }
     servers::all(Place::cluster()).await;
 }
 
@@ -78,7 +84,7 @@ async fn holes_before_a_sentinel_set() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn holes_before_a_cluster() {
-    if !has_redis_7("cluster-announce-port that may change") {
+    if cannot_over_fred(CLUSTER) || !has_redis_7("cluster-announce-port that may change") {
         return;
     }
     // That a primary is announced at another port has to get around.
@@ -88,6 +94,9 @@ async fn holes_before_a_cluster() {
 /// The replica has the first lock and never gets the second.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_failover_loses_the_last_writes() {
+    if cannot_over_fred(CLUSTER) {
+        return;
+    }
     let mut place = Place::Cluster(Topology::cluster());
     let client = place.builder().lease(Duration::from_secs(120)).connect().await.expect("connected");
     let copied = client.mutex(place.name("copied")).expect("a good name").lock().await.expect("free");

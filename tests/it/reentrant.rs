@@ -14,19 +14,23 @@ use redis_reentrant_lock::ReentrantLock;
 use tokio::time::Instant;
 use tokio::time::timeout;
 
+use crate::support::client::builder;
+use crate::support::client::cannot_over_fred;
+use crate::support::client::connect;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::redis_server::pause;
 
 const NAME: &str = "orders:42";
 const SHORT: Duration = Duration::from_millis(400);
+const OWN_RUNTIME: &str = "a keeper with a runtime of its own";
 
 async fn client(server: &RedisServer) -> LockClient {
-    LockClient::connect(&server.url()).await.unwrap()
+    connect(&server.url()).await
 }
 
 async fn client_with_lease(server: &RedisServer, lease: Duration) -> LockClient {
-    LockClient::builder().url(&server.url()).lease(lease).connect().await.unwrap()
+    builder(&server.url()).lease(lease).connect().await.unwrap()
 }
 
 async fn world() -> (RedisServer, LockClient, ReentrantLock) {
@@ -61,7 +65,7 @@ async fn nested_locks_are_one_field_whose_count_follows() {
     for keeper in [Keeper::Thread, Keeper::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = LockClient::builder().url(&server.url()).keeper(keeper).connect().await.unwrap();
+        let client = builder(&server.url()).keeper(keeper).connect().await.unwrap();
         let lock = client.reentrant_lock(NAME).unwrap();
 
         let outer = lock.lock().await.unwrap();
@@ -91,7 +95,7 @@ async fn no_time_to_wait_still_makes_its_attempt() {
     granted.unlock().await.unwrap();
     let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_secs(5));
     let granted = client.mutex(NAME).unwrap().lock_with(options).await.unwrap().expect("it is free");
-    let other = LockClient::connect(&server.url()).await.unwrap();
+    let other = connect(&server.url()).await;
     assert!(other.mutex(NAME).unwrap().try_lock_for(Duration::ZERO).await.unwrap().is_none());
     granted.unlock().await.unwrap();
 }
@@ -143,6 +147,9 @@ async fn a_release_wakes_a_waiter_of_another_client() {
 
 #[tokio::test]
 async fn the_watchdog_outlives_several_leases_while_the_runtime_is_blocked() {
+    if cannot_over_fred(OWN_RUNTIME) {
+        return;
+    }
     let server = RedisServer::start();
     let client = client_with_lease(&server, SHORT).await;
     let guard = client.reentrant_lock(NAME).unwrap().lock().await.unwrap();
@@ -162,7 +169,7 @@ fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = RedisServer::start();
     let doomed = runtime();
-    let builder = LockClient::builder().url(&server.url()).lease(SHORT).keeper(Keeper::Current);
+    let builder = builder(&server.url()).lease(SHORT).keeper(Keeper::Current);
     let holder = doomed.block_on(builder.connect()).unwrap();
     let guard = doomed.block_on(holder.mutex(NAME).unwrap().lock()).unwrap();
     let token = guard.fencing_token();
@@ -195,6 +202,9 @@ async fn held_by_another_is_an_answer() {
 
 #[test]
 fn guards_dropped_outside_any_runtime_are_released() {
+    if cannot_over_fred(OWN_RUNTIME) {
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let server = RedisServer::start();
     let mut redis = server.connection();
@@ -222,6 +232,9 @@ fn connections(redis: &mut redis::Connection) -> usize {
 
 #[test]
 fn a_mutex_needs_no_tokio() {
+    if cannot_over_fred(OWN_RUNTIME) {
+        return;
+    }
     let server = RedisServer::start();
     let client = futures::executor::block_on(client(&server));
     let mutex = client.mutex(NAME).unwrap();
@@ -264,7 +277,7 @@ async fn ten_thousand_guards_dropped_at_once_leave_no_key() {
 #[tokio::test]
 async fn a_task_that_tries_again_and_again_lets_others_run() {
     let server = RedisServer::start();
-    let client = LockClient::builder().url(&server.url()).keeper(Keeper::Current).connect().await.unwrap();
+    let client = builder(&server.url()).keeper(Keeper::Current).connect().await.unwrap();
     let lock = client.mutex(NAME).unwrap();
     let _held = lock.lock().await.unwrap();
     for _ in 0..2 {
@@ -287,7 +300,7 @@ async fn shutdown_releases_everything_and_leaves_no_connection() {
     for keeper in [Keeper::Thread, Keeper::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = LockClient::builder().url(&server.url()).keeper(keeper).connect().await.unwrap();
+        let client = builder(&server.url()).keeper(keeper).connect().await.unwrap();
         let lock = client.reentrant_lock(NAME).unwrap();
         let guard = lock.lock().await.unwrap();
         let report = client.shutdown(Duration::from_secs(5)).await.unwrap();
@@ -384,9 +397,9 @@ async fn a_release_that_the_server_forgot_is_repeated() {
 #[tokio::test]
 async fn connect_says_what_it_tried_and_leaves_nothing() {
     let nobody = RedisServer::not_started(&[]);
-    let builder = LockClient::builder().url(&nobody.url()).connect_timeout(Duration::from_millis(300));
+    let to_nobody = builder(&nobody.url()).connect_timeout(Duration::from_millis(300));
     let before = Instant::now();
-    let error = builder.connect().await.unwrap_err();
+    let error = to_nobody.connect().await.unwrap_err();
     assert!(before.elapsed() < Duration::from_secs(5));
     assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error}");
     assert!(error.to_string().contains(&format!("tried {}", nobody.address())), "{error}");
@@ -395,12 +408,12 @@ async fn connect_says_what_it_tried_and_leaves_nothing() {
     for (login, kind) in [(":hunter2@", "WRONGPASS"), ("", "NOAUTH")] {
         let url = format!("redis://{login}{}", locked.address());
         let before = Instant::now();
-        let error = LockClient::connect(&url).await.unwrap_err();
+        let error = builder(&url).connect().await.unwrap_err();
         assert!(matches!(error, Error::Auth { .. }), "{kind}: {error:?}");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
         assert!(before.elapsed() < Duration::from_secs(4), "{kind} waited for the connect timeout");
     }
-    let client = LockClient::connect(&format!("redis://:secret@{}", locked.address())).await.unwrap();
+    let client = connect(&format!("redis://:secret@{}", locked.address())).await;
     client.ping().await.unwrap();
     assert!(!format!("{client:?}").contains("secret"));
 }
@@ -408,7 +421,7 @@ async fn connect_says_what_it_tried_and_leaves_nothing() {
 #[tokio::test]
 async fn a_lazy_client_starts_before_its_server() {
     let mut server = RedisServer::not_started(&[]);
-    let client = LockClient::connect_lazy(&server.url()).unwrap();
+    let client = builder(&server.url()).connect_lazy().unwrap();
     let lock = client.reentrant_lock(NAME).unwrap();
     assert!(lock.try_lock().await.unwrap_err().is_transient());
     let waiting = tokio::spawn(async move { lock.lock().await.unwrap().unlock().await });

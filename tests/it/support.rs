@@ -2,6 +2,7 @@
 
 #[path = "../../xtask/src/certs.rs"]
 pub(crate) mod certs;
+pub(crate) mod client;
 pub(crate) mod driver;
 pub(crate) mod hearing;
 pub(crate) mod look;

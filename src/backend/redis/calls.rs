@@ -667,7 +667,7 @@ impl Calls {
         match reply {
             Ok(value) => {
                 self.heard();
-                Outcome::Done(in_shape(request, value))
+                Outcome::Done(in_shape(request.call(), value))
             }
             Err(error) => {
                 self.note_error(&error);
@@ -735,8 +735,8 @@ fn refused_among(failure: Failure, whole: bool) -> Failure {
 }
 
 /// What the engine expects where that is not what the server says.
-fn in_shape(request: &Request, value: Value) -> Value {
-    match request.call() {
+pub(crate) fn in_shape(call: Option<&Call>, value: Value) -> Value {
+    match call {
         Some(Call::Time) => Value::List(vec![Value::Int(micros(&value))]),
         Some(Call::Ping) => Value::List(Vec::new()),
         Some(Call::Info) => Value::List(vec![value]),

@@ -1,11 +1,18 @@
 //! A deployment: which servers there are and how to log in to them; never printed with its passwords.
 
+#[cfg(feature = "redis")]
+mod redis_rs;
 mod url;
 
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
+
+#[cfg(any(feature = "fred", feature = "redis"))]
+use tracing::Level;
+#[cfg(any(feature = "fred", feature = "redis"))]
+use tracing::event;
 
 use crate::backend::Several;
 use crate::backend::redis::addresses::Resolver;
@@ -16,6 +23,10 @@ use crate::backend::redis::tls::Connector;
 use crate::config;
 use crate::credentials::CredentialProvider;
 use crate::error::Error;
+#[cfg(any(feature = "fred", feature = "redis"))]
+use crate::log::TARGET;
+#[cfg(any(feature = "fred", feature = "redis"))]
+use crate::log::tell;
 use crate::tls::Tls;
 
 /// Servers, logins, database, protocol and TLS.
@@ -49,9 +60,9 @@ pub(crate) struct Access {
 
 /// Which connections an address wants TLS for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Encrypted {
-    servers: bool,
-    sentinels: bool,
+pub(crate) struct Encrypted {
+    pub(crate) servers: bool,
+    pub(crate) sentinels: bool,
 }
 
 /// Which servers there are, and how the primary is found among them.
@@ -63,6 +74,34 @@ pub(crate) enum Topology {
     Sentinel { sentinels: Vec<(String, u16)>, primary_name: String, login: Login },
     /// A cluster, of which some nodes are known.
     Cluster { seeds: Vec<(String, u16)> },
+}
+
+impl Topology {
+    /// How the servers stand together.
+    pub(crate) fn kind(&self) -> config::Topology {
+        match self {
+            Self::One(_) => config::Topology::Single,
+            Self::Sentinel { .. } => config::Topology::Sentinel,
+            Self::Cluster { .. } => config::Topology::Cluster,
+        }
+    }
+}
+
+/// Where the server is, or all that are known, without credentials.
+impl fmt::Display for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = |known: &[(String, u16)]| {
+            known.iter().map(|(host, port)| host_and_port(host, *port)).collect::<Vec<_>>().join(", ")
+        };
+        match self {
+            Self::One(Place::Tcp { host, port, .. }) => f.write_str(&host_and_port(host, *port)),
+            Self::One(Place::Unix(path)) => path.display().fmt(f),
+            Self::Sentinel { sentinels, primary_name, .. } => {
+                write!(f, "{primary_name} of the sentinels {}", all(sentinels))
+            }
+            Self::Cluster { seeds } => write!(f, "cluster of {}", all(seeds)),
+        }
+    }
 }
 
 /// Where one server is.
@@ -108,7 +147,7 @@ impl RedisConfig {
         Self::with_access(address, &Access::default())
     }
 
-    fn secured(mut self, encrypted: Encrypted, access: &Access) -> Result<Self, Error> {
+    pub(crate) fn secured(mut self, encrypted: Encrypted, access: &Access) -> Result<Self, Error> {
         let unused = |option, given: &str, allowed: &str| {
             Err(Error::InvalidOption { option, given: given.to_owned(), allowed: allowed.to_owned() })
         };
@@ -125,7 +164,7 @@ impl RedisConfig {
         Ok(self)
     }
 
-    fn provided(mut self, access: &Access) -> Result<Self, Error> {
+    pub(crate) fn provided(mut self, access: &Access) -> Result<Self, Error> {
         if access.provider.is_some() && self.login != Login::default() {
             return Err(Error::InvalidOption {
                 option: "credentials",
@@ -135,6 +174,27 @@ impl RedisConfig {
         }
         self.provider = access.provider.clone();
         Ok(self)
+    }
+
+    /// The settings of another library's client. Not its TLS, which `secured` adds, or
+    /// `with_connector`.
+    #[cfg(any(feature = "fred", feature = "redis"))]
+    pub(crate) fn of_client(
+        topology: Topology,
+        login: Login,
+        database: Option<u8>,
+        protocol: Protocol,
+    ) -> Self {
+        // The nodes of a cluster have no other database than 0, and other libraries ignore one for
+        // them.
+        let database = database.filter(|_| !matches!(topology, Topology::Cluster { .. }));
+        Self { login, database, protocol, ..Self::new(topology) }
+    }
+
+    /// With this connector for servers and sentinels alike, or without TLS.
+    #[cfg(feature = "fred")]
+    pub(crate) fn with_connector(self, tls: Option<Connector>) -> Self {
+        Self { sentinel_tls: tls.clone(), tls, ..self }
     }
 
     fn new(topology: Topology) -> Self {
@@ -224,11 +284,7 @@ impl RedisConfig {
 
     /// How the servers stand together.
     pub(crate) fn kind(&self) -> config::Topology {
-        match self.topology {
-            Topology::One(_) => config::Topology::Single,
-            Topology::Sentinel { .. } => config::Topology::Sentinel,
-            Topology::Cluster { .. } => config::Topology::Cluster,
-        }
+        self.topology.kind()
     }
 
     /// Whether it asks for another database than 0.
@@ -281,17 +337,7 @@ impl RedisConfig {
 
     /// Where the server is, or all that are known, without credentials.
     pub(crate) fn address(&self) -> String {
-        let all = |known: &[(String, u16)]| {
-            known.iter().map(|(host, port)| host_and_port(host, *port)).collect::<Vec<_>>().join(", ")
-        };
-        match &self.topology {
-            Topology::One(Place::Tcp { host, port, .. }) => host_and_port(host, *port),
-            Topology::One(Place::Unix(path)) => path.display().to_string(),
-            Topology::Sentinel { sentinels, primary_name, .. } => {
-                format!("{primary_name} of the sentinels {}", all(sentinels))
-            }
-            Topology::Cluster { seeds } => format!("cluster of {}", all(seeds)),
-        }
+        self.topology.to_string()
     }
 }
 
@@ -314,8 +360,17 @@ pub(crate) fn host_and_port(host: &str, port: u16) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
 
-fn without_brackets(host: &str) -> String {
+pub(crate) fn without_brackets(host: &str) -> String {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned()
+}
+
+/// Tells the log which settings of another library's client have no effect on the connections made
+/// here.
+#[cfg(any(feature = "fred", feature = "redis"))]
+pub(crate) fn report_not_taken(library: &str, settings: &str) {
+    tell(
+        || event!(name: "settings", target: TARGET, parent: None, Level::INFO, %library, %settings, "not taken over"),
+    );
 }
 
 fn invalid(reason: impl Into<String>) -> Error {

@@ -21,7 +21,10 @@ pub(crate) enum ErrorKind {
     /// The bytes that came are not the answer that was expected.
     Protocol,
     /// TLS could not be agreed on, or a certificate was not accepted.
-    #[cfg_attr(not(any(feature = "rustls", feature = "native-tls")), expect(dead_code))]
+    #[cfg_attr(
+        not(any(feature = "rustls", feature = "native-tls")),
+        allow(dead_code, reason = "only tests make one then")
+    )]
     Tls,
     /// The server answered with an error, whose words are the details.
     Reply,

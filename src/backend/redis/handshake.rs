@@ -47,20 +47,43 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| failure(&error));
 
     next()?;
-    let (server, replication) = (text(next()?)?, text(next()?)?);
-    if config.is_alone() {
-        check_mode(&server, config.is_encrypted())?;
-    }
-    if let Some(role) = role(&server, &replication) {
-        check_role(&role, config.had_primary())?;
-    }
-    let version = version(&server);
-    check_version(&version)?;
-    let run_id = field(&server, "run_id").unwrap_or_default();
-    Ok(Greeting { server: ServerInfo { run_id, version, address: config.address() }, round_trip })
+    let info = Info { server: text(next()?)?, replication: text(next()?)? };
+    let scheme = if config.is_encrypted() { "rediss-cluster://" } else { "redis-cluster://" };
+    let instead = config.is_alone().then(|| format!("use {scheme} in the address"));
+    let server = info.examine(instead.as_deref(), config.had_primary(), config.address())?;
+    Ok(Greeting { server, round_trip })
 }
 
-fn text(value: Value) -> Result<String, Failure> {
+/// What INFO says about a server.
+pub(crate) struct Info {
+    /// Its section `server`.
+    pub(crate) server: String,
+    /// Its section `replication`.
+    pub(crate) replication: String,
+}
+
+impl Info {
+    /// Which server it is, if it is one for locks: a primary that is new enough. A node of a cluster
+    /// is refused where one server was given; `instead` then says what to give.
+    pub(crate) fn examine(
+        &self,
+        instead: Option<&str>,
+        had_primary: bool,
+        address: String,
+    ) -> Result<ServerInfo, Failure> {
+        if let Some(instead) = instead {
+            check_mode(&self.server, instead)?;
+        }
+        if let Some(role) = role(&self.server, &self.replication) {
+            check_role(&role, had_primary)?;
+        }
+        let version = version(&self.server);
+        check_version(&version)?;
+        Ok(ServerInfo { run_id: field(&self.server, "run_id").unwrap_or_default(), version, address })
+    }
+}
+
+pub(crate) fn text(value: Value) -> Result<String, Failure> {
     match value {
         Value::Text(text) => Ok(text),
         _ => Err(Failure::new(FailureKind::Unsupported, "its answer to INFO is not understood")),
@@ -95,14 +118,11 @@ fn version(info: &str) -> String {
 
 /// A node of a cluster has some of the names only, and sends whoever wants another elsewhere. One that has all of them
 /// may have fewer tomorrow.
-fn check_mode(server: &str, encrypted: bool) -> Result<(), Failure> {
+fn check_mode(server: &str, instead: &str) -> Result<(), Failure> {
     if mode(server).as_deref() != Some("cluster") {
         return Ok(());
     }
-    let scheme = if encrypted { "rediss-cluster://" } else { "redis-cluster://" };
-    let words = format!(
-        "it is a node of a cluster, which may serve only some of the locks; use {scheme} in the address"
-    );
+    let words = format!("it is a node of a cluster, which may serve only some of the locks; {instead}");
     Err(Failure::new(FailureKind::Unsupported, words))
 }
 
@@ -134,10 +154,15 @@ fn check_version(version: &str) -> Result<(), Failure> {
 
 /// The failure of an attempt, in words that say what to change.
 pub(crate) fn explain(error: &WireError, config: &RedisConfig) -> Failure {
-    if let Some(failure) = tls::explain(error, config.is_encrypted()) {
+    login::judge(explain_to(error, config.is_encrypted()), config)
+}
+
+/// The same where no credential provider may be asked again.
+pub(crate) fn explain_to(error: &WireError, encrypted: bool) -> Failure {
+    if let Some(failure) = tls::explain(error, encrypted) {
         return failure;
     }
-    let mut failure = login::judge(failure(error), config);
+    let mut failure = failure(error);
     failure.message.truncate(without_arguments(&failure.message).len());
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
         failure.message = format!("the database in the address does not exist there: {}", failure.message);
@@ -183,14 +208,12 @@ mod tests {
         for other in
             ["", "redis_mode:standalone\r\n", "server_mode:standalone\r\n", "redis_mode:sentinel\r\n"]
         {
-            assert!(check_mode(other, false).is_ok(), "{other}");
+            assert!(check_mode(other, "use another").is_ok(), "{other}");
         }
-        for (encrypted, scheme) in [(false, "use redis-cluster://"), (true, "use rediss-cluster://")] {
-            for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
-                let failure = check_mode(mode, encrypted).expect_err(scheme);
-                assert_eq!(failure.kind, FailureKind::Unsupported);
-                assert!(failure.message.contains(scheme), "{failure}");
-            }
+        for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
+            let failure = check_mode(mode, "use another").expect_err(mode);
+            assert_eq!(failure.kind, FailureKind::Unsupported);
+            assert!(failure.message.contains("; use another"), "{failure}");
         }
     }
 

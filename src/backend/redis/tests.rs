@@ -11,7 +11,7 @@ mod servers;
 
 #[allow(dead_code)]
 #[path = "../../../tests/it/support/proxy.rs"]
-mod proxy;
+pub(crate) mod proxy;
 #[allow(dead_code)]
 #[path = "../../../tests/it/support/redis_server.rs"]
 pub(crate) mod redis_server;

@@ -34,7 +34,8 @@ use self::rustls::build;
 pub(crate) enum Connector {
     #[cfg(feature = "rustls")]
     Rustls(tokio_rustls::TlsConnector),
-    #[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+    /// With both libraries, a configuration of fred may bring one of these.
+    #[cfg(all(feature = "native-tls", any(feature = "fred", not(feature = "rustls"))))]
     Native(tokio_native_tls::TlsConnector),
 }
 
@@ -63,7 +64,7 @@ pub(crate) async fn secure(
             let name = ServerName::try_from(host.to_owned()).map_err(told_by_library)?;
             Ok(Box::new(connector.connect(name, socket).await.map_err(told_by_system)?))
         }
-        #[cfg(all(feature = "native-tls", not(feature = "rustls")))]
+        #[cfg(all(feature = "native-tls", any(feature = "fred", not(feature = "rustls"))))]
         Connector::Native(connector) => {
             Ok(Box::new(connector.connect(host, socket).await.map_err(told_by_library)?))
         }

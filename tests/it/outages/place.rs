@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use redis::FromRedisValue;
-use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 
+use crate::support::client;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::redis_server::version;
@@ -134,7 +134,7 @@ impl Place {
 }
 
 pub(crate) fn builder(url: &str) -> LockClientBuilder {
-    LockClient::builder().url(url).command_timeout(COMMAND_TIMEOUT)
+    client::builder(url).command_timeout(COMMAND_TIMEOUT)
 }
 
 pub(crate) fn sentinel_url(sentinels: &[String]) -> String {

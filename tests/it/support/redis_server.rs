@@ -194,12 +194,17 @@ pub(crate) fn binary() -> PathBuf {
 pub(crate) fn has_redis_7(what: &str) -> bool {
     let has = version() >= (7, 0);
     if !has {
-        let test = std::thread::current().name().unwrap_or("a test").to_owned();
         let (major, minor) = version();
-        let line = format!("NOT RUN: {test}: needs {what}, this is Redis {major}.{minor}\n");
-        io::stderr().write_all(line.as_bytes()).expect("standard error");
+        not_run(&format!("needs {what}, this is Redis {major}.{minor}"));
     }
     has
+}
+
+/// Tells that the test that asks is not run, and why.
+pub(crate) fn not_run(why: &str) {
+    let test = std::thread::current().name().unwrap_or("a test").to_owned();
+    let line = format!("NOT RUN: {test}: {why}\n");
+    io::stderr().write_all(line.as_bytes()).expect("standard error");
 }
 
 /// Of Redis or Valkey, whichever it is, as the program says it.

@@ -28,14 +28,14 @@ use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::whereabouts::Mandate;
 use crate::backend::redis::wire::Wire;
 
-pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
 /// Nothing here takes so long, unless it never happens.
 const NEVER: Duration = Duration::from_secs(10);
 
 /// Adds one to a key: repeating it shows.
 pub(crate) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
 /// Appends to a list: order shows.
-pub(super) static APPEND: Script =
+pub(crate) static APPEND: Script =
     Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };
 /// Gives its argument back.
 pub(crate) static ECHO: Script = Script { name: "test/echo", source: "return ARGV[1]" };
@@ -45,7 +45,7 @@ pub(crate) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> C
     Call::Script(ScriptCall::new(script, keys, args).into())
 }
 
-pub(super) fn count(key: &str) -> Call {
+pub(crate) fn count(key: &str) -> Call {
     script(&COUNT, &[key], &[])
 }
 
@@ -67,38 +67,41 @@ fn parsed(url: &str) -> RedisConfig {
     RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-pub(super) struct Driver {
-    pub(super) backend: RedisBackend,
+pub(crate) struct Driver {
+    pub(crate) backend: Box<dyn Backend>,
     /// Events that nobody has asked for yet.
-    pub(super) events: VecDeque<BackendEvent>,
+    pub(crate) events: VecDeque<BackendEvent>,
     answers: HashMap<OpId, Outcome<Value>>,
     last: u64,
 }
 
 impl Driver {
-    pub(super) fn new(url: &str) -> Self {
+    pub(crate) fn new(url: &str) -> Self {
         Self::with(parsed(url))
     }
 
-    pub(super) fn with(config: RedisConfig) -> Self {
-        let (events, answers) = (VecDeque::new(), HashMap::new());
-        Self { backend: RedisBackend::new(config), events, answers, last: 0 }
+    pub(crate) fn with(config: RedisConfig) -> Self {
+        Self::over(Box::new(RedisBackend::new(config)))
+    }
+
+    pub(crate) fn over(backend: Box<dyn Backend>) -> Self {
+        Self { backend, events: VecDeque::new(), answers: HashMap::new(), last: 0 }
     }
 
     /// With both connections up.
-    pub(super) async fn connected(url: &str) -> Self {
+    pub(crate) async fn connected(url: &str) -> Self {
         let mut driver = Self::new(url);
         driver.both_up().await;
         driver
     }
 
-    pub(super) async fn both_up(&mut self) -> ServerInfo {
+    pub(crate) async fn both_up(&mut self) -> ServerInfo {
         let info = self.up().await;
         self.pubsub_up().await;
         info
     }
 
-    pub(super) async fn up(&mut self) -> ServerInfo {
+    pub(crate) async fn up(&mut self) -> ServerInfo {
         self.until("Up", |event| match event {
             BackendEvent::Up(_, info) => Some(info.clone()),
             _ => None,
@@ -106,19 +109,19 @@ impl Driver {
         .await
     }
 
-    pub(super) async fn down(&mut self) {
+    pub(crate) async fn down(&mut self) {
         self.until("Down", |event| matches!(event, BackendEvent::Down { .. }).then_some(())).await;
     }
 
-    pub(super) async fn pubsub_up(&mut self) {
+    pub(crate) async fn pubsub_up(&mut self) {
         self.until("PubSubUp", |event| matches!(event, BackendEvent::PubSubUp).then_some(())).await;
     }
 
-    pub(super) async fn pubsub_down(&mut self) {
+    pub(crate) async fn pubsub_down(&mut self) {
         self.until("PubSubDown", |event| matches!(event, BackendEvent::PubSubDown).then_some(())).await;
     }
 
-    pub(super) async fn connect_failed(&mut self) -> Failure {
+    pub(crate) async fn connect_failed(&mut self) -> Failure {
         self.until("ConnectFailed", |event| match event {
             BackendEvent::ConnectFailed { failure, .. } => Some(failure.clone()),
             _ => None,
@@ -126,7 +129,7 @@ impl Driver {
         .await
     }
 
-    pub(super) async fn message(&mut self) -> (String, String) {
+    pub(crate) async fn message(&mut self) -> (String, String) {
         self.until("Message", |event| match event {
             BackendEvent::Message { channel, payload } => Some((channel.to_string(), payload.clone())),
             _ => None,
@@ -134,23 +137,23 @@ impl Driver {
         .await
     }
 
-    pub(super) fn submit(&mut self, call: Call) -> OpId {
+    pub(crate) fn submit(&mut self, call: Call) -> OpId {
         self.submit_within(call, SECOND)
     }
 
-    pub(super) fn submit_within(&mut self, call: Call, timeout: Duration) -> OpId {
+    pub(crate) fn submit_within(&mut self, call: Call, timeout: Duration) -> OpId {
         self.last += 1;
         let op = OpId(self.last);
         self.backend.submit(op, ServerId::ONLY, call, timeout);
         op
     }
 
-    pub(super) async fn call(&mut self, call: Call) -> Outcome<Value> {
+    pub(crate) async fn call(&mut self, call: Call) -> Outcome<Value> {
         let op = self.submit(call);
         self.answer(op).await
     }
 
-    pub(super) async fn answer(&mut self, op: OpId) -> Outcome<Value> {
+    pub(crate) async fn answer(&mut self, op: OpId) -> Outcome<Value> {
         loop {
             if let Some(outcome) = self.answers.remove(&op) {
                 return outcome;
@@ -159,20 +162,20 @@ impl Driver {
         }
     }
 
-    pub(super) fn is_answered(&self, op: OpId) -> bool {
+    pub(crate) fn is_answered(&self, op: OpId) -> bool {
         self.answers.contains_key(&op)
     }
 
-    pub(super) fn subscribe(&mut self, channel: &str, generation: u64) {
+    pub(crate) fn subscribe(&mut self, channel: &str, generation: u64) {
         self.backend.subscribe(Arc::from(channel), false, generation);
     }
 
-    pub(super) fn unsubscribe(&mut self, channel: &str) {
+    pub(crate) fn unsubscribe(&mut self, channel: &str) {
         self.backend.unsubscribe(Arc::from(channel), false);
     }
 
     /// The answer to a subscription, which must come.
-    pub(super) async fn subscribed(&mut self, channel: &str, generation: u64) -> Result<(), Failure> {
+    pub(crate) async fn subscribed(&mut self, channel: &str, generation: u64) -> Result<(), Failure> {
         self.until("Subscribed", |event| match event {
             BackendEvent::Subscribed { channel: of, generation: number, result } => {
                 (&**of == channel && *number == generation).then(|| result.clone())
@@ -182,13 +185,13 @@ impl Driver {
         .await
     }
 
-    pub(super) async fn close(&mut self) {
+    pub(crate) async fn close(&mut self) {
         self.backend.close();
         self.until("Closed", |event| matches!(event, BackendEvent::Closed).then_some(())).await;
     }
 
     /// Takes the first event that `pick` accepts, among those that came and those to come.
-    pub(super) async fn until<T>(
+    pub(crate) async fn until<T>(
         &mut self,
         what: &str,
         mut pick: impl FnMut(&BackendEvent) -> Option<T>,
@@ -225,7 +228,7 @@ impl Driver {
     }
 
     /// Takes in what comes within this time.
-    pub(super) async fn listen(&mut self, time: Duration) {
+    pub(crate) async fn listen(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while let Ok(event) = tokio::time::timeout_at(end, poll_fn(|cx| self.backend.poll_event(cx))).await {
             self.keep(event);

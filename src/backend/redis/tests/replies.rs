@@ -12,7 +12,6 @@ use super::proxy::Direction;
 use super::proxy::Fault;
 use super::proxy::FaultProxy;
 use super::redis_server::RedisServer;
-use crate::backend::Backend;
 use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::OpId;

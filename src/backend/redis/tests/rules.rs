@@ -19,7 +19,6 @@ use super::proxy::Fault;
 use super::proxy::FaultProxy;
 use super::redis_server::RedisServer;
 use super::redis_server::has_redis_7;
-use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
 use crate::backend::FailureKind;

@@ -21,7 +21,6 @@ use super::driver::Driver;
 use super::driver::SECOND;
 use super::driver::count;
 use super::redis_server::RedisServer;
-use crate::backend::Backend;
 use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::OpId;

@@ -1,0 +1,198 @@
+//! Over clients of the crate `fred`, which are made from the settings of a client that the user
+//! has.
+//!
+//! There are two at a time, one for scripts and one for messages; nothing is sent on the user's
+//! own. Each lives as long as its connection. fred is never left to reconnect, so it can neither
+//! send a command again nor send one whose caller has given up, and a router that has ended is
+//! replaced like a connection that broke. Each command has one attempt. Only what the server has
+//! answered counts: whatever fred itself says about a command leaves its outcome unknown.
+//!
+//! Everything runs in tasks of the user's runtime. While that is blocked, nothing is sent, nothing
+//! is renewed.
+
+mod commands;
+mod link;
+mod messages;
+mod reply;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::ready;
+use std::time::Duration;
+
+pub(crate) use ::fred::clients::Client as FredClient;
+pub(crate) use ::fred::types::config::Config as FredConfig;
+use tokio::sync::mpsc;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::backend::fred::commands::Submitted;
+pub(crate) use crate::backend::fred::settings::Settings;
+pub(crate) use crate::backend::fred::settings::redis_config;
+use crate::backend::redis::subscriber::Request;
+use crate::map::Map;
+
+/// A call that may take longer than any clock counts has this time.
+const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// What the two tasks report.
+enum Told {
+    Event(BackendEvent),
+    /// An attempt to connect for messages has failed.
+    MessagesFailed(Failure),
+}
+
+/// Where a task reports to. The backend is closed when both tasks have dropped theirs.
+#[derive(Clone)]
+struct Events(mpsc::UnboundedSender<Told>);
+
+impl Events {
+    fn send(&self, event: BackendEvent) {
+        let _ = self.0.send(Told::Event(event));
+    }
+}
+
+/// The backend over two clients of fred. One server, or the one that sentinels name.
+pub(crate) struct FredBackend {
+    told: mpsc::UnboundedReceiver<Told>,
+    /// Dropping these two ends the tasks, once what is on its way is answered.
+    work: Option<Work>,
+    /// Told to replace their clients.
+    replace: [Arc<watch::Sender<()>>; 2],
+    /// Answers of this backend itself.
+    own: VecDeque<BackendEvent>,
+    connected: bool,
+    is_closed: bool,
+}
+
+struct Work {
+    calls: mpsc::UnboundedSender<Submitted>,
+    requests: mpsc::UnboundedSender<Request>,
+}
+
+impl FredBackend {
+    /// Begins to connect and returns at once. Must be called within the runtime that shall own the
+    /// connections.
+    pub(crate) fn new(settings: Settings) -> Self {
+        let (events, told) = mpsc::unbounded_channel();
+        let events = Events(events);
+        let (calls, submitted) = mpsc::unbounded_channel();
+        let (requests, requested) = mpsc::unbounded_channel();
+        let replace = [Arc::new(watch::Sender::new(())), Arc::new(watch::Sender::new(()))];
+        let settings = Arc::new(settings);
+        let commands = commands::Commands {
+            settings: Arc::clone(&settings),
+            events: events.clone(),
+            digests: Map::default(),
+            replaced: replace[0].subscribe(),
+            replace_messages: Arc::clone(&replace[1]),
+        };
+        let messages = messages::Messages { settings, events, replaced: replace[1].subscribe() };
+        tokio::spawn(commands.keep_connected(submitted));
+        tokio::spawn(messages.keep_connected(requested));
+        Self {
+            told,
+            work: Some(Work { calls, requests }),
+            replace,
+            own: VecDeque::new(),
+            connected: false,
+            is_closed: false,
+        }
+    }
+
+    fn request(&self, request: Request) {
+        if let Some(work) = &self.work {
+            let _ = work.requests.send(request);
+        }
+    }
+
+    fn understand(&mut self, told: Told) -> BackendEvent {
+        match told {
+            Told::Event(event) => {
+                match event {
+                    BackendEvent::Up(..) => self.connected = true,
+                    BackendEvent::Down { .. } => self.connected = false,
+                    _ => {}
+                }
+                event
+            }
+            Told::MessagesFailed(mut failure) => {
+                // While nothing else is connected either, it is not about pub/sub.
+                if self.connected {
+                    failure.message.push_str(" (pub/sub)");
+                }
+                BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }
+            }
+        }
+    }
+}
+
+impl Backend for FredBackend {
+    fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
+        let now = Instant::now();
+        let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
+        let submitted = Submitted { op, call, deadline };
+        let sent = self.work.as_ref().is_some_and(|work| work.calls.send(submitted).is_ok());
+        if !sent {
+            self.own.push_back(refused(op, "closed"));
+        }
+    }
+
+    fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
+        self.request(Request { channel, sharded, generation: Some(generation) });
+    }
+
+    fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool) {
+        self.request(Request { channel, sharded, generation: None });
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+        if let Some(event) = self.own.pop_front() {
+            return Poll::Ready(event);
+        }
+        if self.is_closed {
+            return Poll::Pending;
+        }
+        match ready!(self.told.poll_recv(cx)) {
+            Some(told) => Poll::Ready(self.understand(told)),
+            None => {
+                self.is_closed = true;
+                Poll::Ready(BackendEvent::Closed)
+            }
+        }
+    }
+
+    fn reconnect(&mut self, _server: ServerId) {
+        self.replace.iter().for_each(|client| client.send_replace(()));
+    }
+
+    fn close(&mut self) {
+        self.work = None;
+    }
+}
+
+impl fmt::Debug for FredBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FredBackend").field("connected", &self.connected).finish_non_exhaustive()
+    }
+}
+
+/// The answer to a call that fred was never given.
+fn refused(op: OpId, why: &str) -> BackendEvent {
+    let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, why));
+    BackendEvent::Replied { op, server: ServerId::ONLY, outcome }
+}

@@ -1,0 +1,315 @@
+//! The task that runs scripts: connects, hands calls over in their order, and connects again.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::pin::Pin;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::types::Value as Word;
+use futures::FutureExt;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ScriptCall;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::backend::Value;
+use crate::backend::fred::Events;
+use crate::backend::fred::link::Link;
+use crate::backend::fred::link::ask;
+use crate::backend::fred::link::ask_first;
+use crate::backend::fred::refused;
+use crate::backend::fred::settings::Settings;
+use crate::backend::redis::budget::Budgets;
+use crate::backend::redis::calls::in_shape;
+use crate::backend::redis::classify::classify;
+use crate::backend::redis::classify::failure;
+use crate::backend::redis::classify::is_no_script;
+use crate::backend::redis::classify::is_reply;
+use crate::backend::redis::denied::name_permission;
+use crate::backend::redis::handshake::Info;
+use crate::backend::redis::handshake::text;
+use crate::backend::redis::link::Pause;
+use crate::backend::redis::resp::Reply;
+use crate::map::Map;
+
+const REPLACED: &str = "replaced: it did not answer, or the server changed its role";
+
+/// A call, and when its time is over.
+pub(super) struct Submitted {
+    pub(super) op: OpId,
+    pub(super) call: Call,
+    pub(super) deadline: Instant,
+}
+
+impl Submitted {
+    /// The lock that it is about.
+    fn lock(&self) -> Option<&str> {
+        match &self.call {
+            Call::Script(call) => call.keys.first(),
+            Call::Time | Call::Ping | Call::Info => None,
+        }
+    }
+
+    fn left(&self) -> Duration {
+        self.deadline.saturating_duration_since(Instant::now())
+    }
+}
+
+pub(super) struct Commands {
+    pub(super) settings: Arc<Settings>,
+    pub(super) events: Events,
+    pub(super) digests: Map<&'static str, String>,
+    pub(super) replaced: watch::Receiver<()>,
+    pub(super) replace_messages: Arc<watch::Sender<()>>,
+}
+
+type Answer = Pin<Box<dyn Future<Output = (Submitted, Reply)> + Send>>;
+
+/// How a connection has ended.
+struct Broken {
+    cause: String,
+    /// Something was answered since it was greeted.
+    served: bool,
+}
+
+impl Commands {
+    /// Returns when the backend is closed and everything is answered.
+    pub(super) async fn keep_connected(mut self, mut calls: UnboundedReceiver<Submitted>) {
+        let mut pause = Pause::default();
+        let mut had_primary = self.settings.is_sentinel();
+        let mut run_id = String::new();
+        loop {
+            self.replaced.mark_unchanged();
+            let opening = open(&self.settings, had_primary);
+            let Some(opened) = self.meanwhile(&mut calls, opening).await else { return };
+            match opened {
+                Ok((link, server)) => {
+                    had_primary = true;
+                    self.follow(&mut run_id, &server);
+                    self.events.send(BackendEvent::Up(ServerId::ONLY, server));
+                    let Some(broken) = self.serve(link, &mut calls).await else { return };
+                    self.events.send(BackendEvent::Down { server: ServerId::ONLY, cause: broken.cause });
+                    if broken.served {
+                        pause = Pause::default();
+                    }
+                }
+                Err(failure) => {
+                    self.events.send(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
+                }
+            }
+            let sleep = tokio::time::sleep(pause.next());
+            if self.meanwhile(&mut calls, sleep).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// What is subscribed at another server hears nothing, or is not counted.
+    fn follow(&self, run_id: &mut String, server: &ServerInfo) {
+        if !run_id.is_empty() && *run_id != server.run_id {
+            self.replace_messages.send_replace(());
+        }
+        run_id.clone_from(&server.run_id);
+    }
+
+    /// Refuses calls until this is done. None: there will be no more.
+    async fn meanwhile<T>(
+        &self,
+        calls: &mut UnboundedReceiver<Submitted>,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let mut work = pin!(work);
+        loop {
+            tokio::select! {
+                biased;
+                done = &mut work => return Some(done),
+                call = calls.recv() => self.events.send(refused(call?.op, "not connected")),
+            }
+        }
+    }
+
+    /// Until the connection ends. None: the backend was closed, and everything is answered.
+    async fn serve(&mut self, mut link: Link, calls: &mut UnboundedReceiver<Submitted>) -> Option<Broken> {
+        let (client, budgets) = (link.client.clone(), self.settings.budgets());
+        let mut serving = Serving {
+            client: &client,
+            events: &self.events,
+            digests: &mut self.digests,
+            answers: FuturesUnordered::new(),
+            open: BTreeSet::new(),
+            newest: BTreeMap::new(),
+            served: false,
+            ended: None,
+        };
+        let mut is_open = true;
+        let mut silent = pin!(heartbeat(&client, budgets));
+        while serving.ended.is_none() && (is_open || !serving.open.is_empty()) {
+            tokio::select! {
+                biased;
+                Some((submitted, reply)) = serving.answers.next() => serving.settle(submitted, reply),
+                error = link.ended() => serving.ended = Some(error.details().to_owned()),
+                Ok(()) = self.replaced.changed() => serving.ended = Some(REPLACED.to_owned()),
+                cause = &mut silent => serving.ended = Some(cause),
+                submitted = calls.recv(), if is_open => match submitted {
+                    Some(submitted) => serving.take(submitted),
+                    None => is_open = false,
+                },
+            }
+        }
+        // What has been answered meanwhile counts; of the rest nothing is known.
+        while let Some(Some((submitted, reply))) = serving.answers.next().now_or_never() {
+            serving.settle(submitted, reply);
+        }
+        let broken = serving.give_up();
+        link.end().await;
+        is_open.then_some(broken)
+    }
+}
+
+/// What is on its way over one connection.
+struct Serving<'a> {
+    client: &'a Client,
+    events: &'a Events,
+    /// Of the scripts that were called, by their names.
+    digests: &'a mut Map<&'static str, String>,
+    answers: FuturesUnordered<Answer>,
+    open: BTreeSet<OpId>,
+    /// For each lock with calls on their way, the one that was submitted last.
+    newest: BTreeMap<String, OpId>,
+    served: bool,
+    /// Why no more is sent over it.
+    ended: Option<String>,
+}
+
+impl Serving<'_> {
+    fn take(&mut self, submitted: Submitted) {
+        self.open.insert(submitted.op);
+        if let Some(lock) = submitted.lock() {
+            self.newest.insert(lock.to_owned(), submitted.op);
+        }
+        let (command, words) = match &submitted.call {
+            Call::Time => ("TIME", Vec::new()),
+            Call::Ping => ("PING", Vec::new()),
+            Call::Info => ("INFO", Vec::new()),
+            Call::Script(call) => {
+                let digest = self.digests.entry(call.script.name).or_insert_with(|| call.script.digest());
+                ("EVALSHA", words(call, digest))
+            }
+        };
+        self.send(submitted, command, words);
+    }
+
+    /// Hands a command over here and now, so that calls reach the server in the order of their
+    /// submission.
+    fn send(&mut self, submitted: Submitted, command: &'static str, words: Vec<Word>) {
+        let (client, left) = (self.client.clone(), submitted.left());
+        let mut answer: Answer = Box::pin(async move {
+            let reply = ask(&client, command, words, left).await;
+            (submitted, reply)
+        });
+        match answer.as_mut().now_or_never() {
+            Some((submitted, reply)) => self.settle(submitted, reply),
+            None => self.answers.push(answer),
+        }
+    }
+
+    fn settle(&mut self, submitted: Submitted, reply: Reply) {
+        self.served |= reply.as_ref().is_ok();
+        match (&submitted.call, reply) {
+            (Call::Script(call), Err(error)) if is_reply(&error) && is_no_script(&error) => {
+                if !self.is_newest(&submitted) || submitted.left().is_zero() || self.ended.is_some() {
+                    let words = "the server had lost its scripts; try again";
+                    let failure = Failure::new(FailureKind::Busy, words);
+                    return self.answer(&submitted, Outcome::NotExecuted(failure));
+                }
+                // Nothing was executed, and nothing that was submitted later for this lock can have
+                // been.
+                let words = words(call, call.script.source);
+                self.send(submitted, "EVAL", words);
+            }
+            (call, Ok(value)) => {
+                let outcome = Outcome::Done(in_shape(Some(call), value));
+                self.answer(&submitted, outcome);
+            }
+            (call, Err(error)) => {
+                if error.is_about_login() {
+                    self.ended = Some(error.details().to_owned());
+                }
+                let outcome = name_permission(call, classify(&error));
+                self.answer(&submitted, outcome);
+            }
+        }
+    }
+
+    /// One that was submitted later for the same lock may have been executed: this one must not
+    /// come second.
+    fn is_newest(&self, submitted: &Submitted) -> bool {
+        submitted.lock().is_none_or(|lock| self.newest.get(lock) == Some(&submitted.op))
+    }
+
+    fn answer(&mut self, submitted: &Submitted, outcome: Outcome<Value>) {
+        let op = submitted.op;
+        self.open.remove(&op);
+        if self.is_newest(submitted) {
+            submitted.lock().and_then(|lock| self.newest.remove(lock));
+        }
+        self.events.send(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
+    }
+
+    fn give_up(self) -> Broken {
+        let cause = self.ended.unwrap_or_else(|| "closed".to_owned());
+        for op in self.open {
+            let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, cause.clone()));
+            self.events.send(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
+        }
+        Broken { cause, served: self.served }
+    }
+}
+
+async fn open(settings: &Settings, had_primary: bool) -> Result<(Link, ServerInfo), Failure> {
+    let greet = async |client: &Client| greet(client, settings, had_primary).await;
+    Link::open(settings, settings.client(), greet).await
+}
+
+/// Whether this is a server for locks.
+async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Result<ServerInfo, Failure> {
+    let ask = async |section: &'static str| {
+        let reply = ask_first(client, "INFO", vec![section.into()], settings.attempt()).await;
+        text(reply.map_err(|error| failure(&error))?)
+    };
+    let info = Info { server: ask("server").await?, replication: ask("replication").await? };
+    let instead = "give its configuration to `LockClientBuilder::fred_config`";
+    let instead = (!settings.is_sentinel()).then_some(instead);
+    info.examine(instead, had_primary, settings.address().to_owned())
+}
+
+/// Returns when the server does not answer in time any more. An error reply is an answer.
+async fn heartbeat(client: &Client, budgets: Budgets) -> String {
+    loop {
+        tokio::time::sleep(budgets.heartbeat()).await;
+        match ask(client, "PING", Vec::new(), budgets.answer()).await {
+            Err(error) if !is_reply(&error) => return error.details().to_owned(),
+            _ => {}
+        }
+    }
+}
+
+/// EVALSHA's digest or EVAL's text, then keys and arguments.
+fn words(call: &ScriptCall, script: &str) -> Vec<Word> {
+    let head = [script.to_owned(), call.keys.len().to_string()];
+    let rest = call.keys.iter().chain(call.args.iter()).map(str::to_owned);
+    head.into_iter().chain(rest).map(Word::from).collect()
+}

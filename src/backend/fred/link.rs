@@ -1,0 +1,112 @@
+//! One client of fred, for as long as its connection lasts.
+
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::interfaces::ClientLike;
+use fred::types::ClusterHash;
+use fred::types::ConnectHandle;
+use fred::types::CustomCommand;
+use fred::types::Value as Word;
+use fred::types::config::Options;
+
+use crate::backend::Failure;
+use crate::backend::fred::reply;
+use crate::backend::fred::settings::Settings;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
+use crate::backend::redis::handshake;
+use crate::backend::redis::resp::Reply;
+
+/// A shorter time would be none for fred.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// A client and the task of its own that fred calls its router.
+pub(super) struct Link {
+    pub(super) client: Client,
+    router: ConnectHandle,
+}
+
+impl Link {
+    /// Connects, asks the first questions, and returns once they are answered. It ends with its
+    /// connection.
+    pub(super) async fn open<T>(
+        settings: &Settings,
+        client: Client,
+        questions: impl AsyncFnOnce(&Client) -> Result<T, Failure>,
+    ) -> Result<(Self, T), Failure> {
+        let router = client.connect();
+        let mut link = Self { client, router };
+        let client = link.client.clone();
+        let answers = tokio::time::timeout(settings.attempt(), async {
+            tokio::select! {
+                biased;
+                // First, since it says more than that a question was cancelled.
+                error = link.ended() => Err(handshake::explain_to(&error, settings.is_encrypted())),
+                answers = questions(&client) => answers,
+            }
+        });
+        let late = || {
+            let words = format!("no usable connection within {:?}", settings.attempt());
+            let late = WireError::new(ErrorKind::Timeout, words);
+            Err(handshake::explain_to(&late, settings.is_encrypted()))
+        };
+        match answers.await.unwrap_or_else(|_| late()) {
+            Ok(answers) => Ok((link, answers)),
+            Err(failure) => {
+                link.end().await;
+                let message = format!("{}: {}", settings.address(), failure.message);
+                Err(Failure { message, ..failure })
+            }
+        }
+    }
+
+    /// Returns when the connection is gone, and says why. Must not be polled again then.
+    pub(super) async fn ended(&mut self) -> WireError {
+        match (&mut self.router).await {
+            Ok(Err(error)) => reply::local_or_reply(&error),
+            Ok(Ok(())) | Err(_) => WireError::new(ErrorKind::Io, "Connection closed."),
+        }
+    }
+
+    /// Closes the connection. On return there is no task of this client any more.
+    pub(super) async fn end(mut self) {
+        self.router.abort();
+        if !self.router.is_finished() {
+            let _ = (&mut self.router).await;
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.router.abort();
+    }
+}
+
+/// Sends a command: once, at once, and not after its time, which is fred's own timeout. The command
+/// is handed over when the future is polled first. The future is polled to its end, or dropped
+/// together with the client.
+pub(super) async fn ask(client: &Client, command: &'static str, words: Vec<Word>, time: Duration) -> Reply {
+    send(client, command, words, Options { fail_fast: true, ..once(time) }).await
+}
+
+/// The same of a client that may still be connecting.
+pub(super) async fn ask_first(
+    client: &Client,
+    command: &'static str,
+    words: Vec<Word>,
+    time: Duration,
+) -> Reply {
+    send(client, command, words, once(time)).await
+}
+
+/// One attempt, and this time.
+fn once(time: Duration) -> Options {
+    Options { max_attempts: Some(1), timeout: Some(time.max(SHORTEST)), ..Options::default() }
+}
+
+async fn send(client: &Client, command: &'static str, words: Vec<Word>, options: Options) -> Reply {
+    let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
+    reply::reply(client.with_options(&options).custom_raw(command, words).await)
+}

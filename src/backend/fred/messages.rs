@@ -1,0 +1,280 @@
+//! The task that listens: connects, subscribes, passes messages on, and connects again.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fred::clients::Client;
+use fred::interfaces::ClientLike;
+use fred::interfaces::EventInterface;
+use fred::interfaces::PubsubInterface;
+use fred::types::Message;
+use fred::types::Value as Word;
+use tokio::sync::broadcast;
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::watch;
+
+use crate::backend::BackendEvent;
+use crate::backend::Failure;
+use crate::backend::fred::Events;
+use crate::backend::fred::Told;
+use crate::backend::fred::link::Link;
+use crate::backend::fred::reply::local_or_reply;
+use crate::backend::fred::settings::Settings;
+use crate::backend::redis::classify::failure;
+use crate::backend::redis::classify::is_reply;
+use crate::backend::redis::denied::name_channel;
+use crate::backend::redis::error::ErrorKind;
+use crate::backend::redis::error::WireError;
+use crate::backend::redis::handshake;
+use crate::backend::redis::link;
+use crate::backend::redis::link::Pause;
+use crate::backend::redis::subscriber::Request;
+
+/// After a refusal, so many PINGs may have the answer of an earlier one.
+const STEPS: usize = 3;
+
+pub(super) struct Messages {
+    pub(super) settings: Arc<Settings>,
+    pub(super) events: Events,
+    pub(super) replaced: watch::Receiver<()>,
+}
+
+/// How a connection has ended.
+enum Ended {
+    Broken(String),
+    Replaced,
+    Closed,
+}
+
+type Received = broadcast::Receiver<Message>;
+
+impl Messages {
+    /// Returns when the backend is closed.
+    pub(super) async fn keep_connected(mut self, mut requests: UnboundedReceiver<Request>) {
+        let mut pause = Pause::default();
+        let mut reported = false;
+        loop {
+            self.replaced.mark_unchanged();
+            let settings = Arc::clone(&self.settings);
+            let opening = open(&settings);
+            let Some(opened) = meanwhile(&mut requests, opening).await else { return };
+            match opened {
+                Ok((link, subscriber, received)) => {
+                    self.events.send(BackendEvent::PubSubUp);
+                    if std::mem::take(&mut reported) {
+                        link::report_well(self.settings.address(), "connected again (pub/sub)");
+                    }
+                    let (ended, served) = self.serve(link, subscriber, received, &mut requests).await;
+                    if served {
+                        pause = Pause::default();
+                    }
+                    match ended {
+                        Ended::Closed => return,
+                        Ended::Replaced => {}
+                        Ended::Broken(cause) => {
+                            reported = true;
+                            let cause = format!("{}: {cause}", self.settings.address());
+                            link::report(
+                                &cause,
+                                "disconnected (pub/sub): no wake-ups through it until there is another connection",
+                            );
+                        }
+                    }
+                    self.events.send(BackendEvent::PubSubDown);
+                }
+                Err(failure) => {
+                    let _ = self.events.0.send(Told::MessagesFailed(failure));
+                }
+            }
+            if meanwhile(&mut requests, tokio::time::sleep(pause.next())).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// Until the connection ends. Says, too, whether anything was answered.
+    async fn serve(
+        &mut self,
+        mut link: Link,
+        mut subscriber: Subscriber,
+        received: Received,
+        requests: &mut UnboundedReceiver<Request>,
+    ) -> (Ended, bool) {
+        let mut served = false;
+        let ended = tokio::select! {
+            biased;
+            cause = pass_on(received, &self.events) => Ended::Broken(cause),
+            ended = subscriber.work(requests, &self.events, &mut served) => ended,
+            error = link.ended() => Ended::Broken(error.details().to_owned()),
+            Ok(()) = self.replaced.changed() => Ended::Replaced,
+        };
+        link.end().await;
+        (ended, served)
+    }
+}
+
+/// Drops requests until this is done: the engine subscribes again after `PubSubUp`. None: there
+/// will be no more.
+async fn meanwhile<T>(requests: &mut UnboundedReceiver<Request>, work: impl Future<Output = T>) -> Option<T> {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            done = &mut work => return Some(done),
+            request = requests.recv() => drop(request?),
+        }
+    }
+}
+
+async fn open(settings: &Settings) -> Result<(Link, Subscriber, Received), Failure> {
+    let client = settings.client();
+    let received = client.message_rx();
+    let mut subscriber =
+        Subscriber { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
+    // An UNSUBSCRIBE, of which nobody would hear later that it was refused.
+    let request = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
+    let check = async |_: &Client| {
+        let explain = |error| handshake::explain_to(&error, settings.is_encrypted());
+        subscriber.carry_out(&request).await.unwrap_or_else(|error| Err(explain(error)))
+    };
+    let (link, ()) = Link::open(settings, client, check).await?;
+    Ok((link, subscriber, received))
+}
+
+/// Returns when messages may have been missed, or none can come any more.
+async fn pass_on(mut received: Received, events: &Events) -> String {
+    loop {
+        match received.recv().await {
+            Ok(message) => events.send(BackendEvent::Message {
+                channel: (*message.channel).into(),
+                payload: message.value.into_string().unwrap_or_default(),
+            }),
+            Err(broadcast::error::RecvError::Lagged(missed)) => {
+                return format!("{missed} messages were lost");
+            }
+            Err(broadcast::error::RecvError::Closed) => return "Connection closed.".to_owned(),
+        }
+    }
+}
+
+/// Asks for one thing after the other: an error reply to a SUBSCRIBE is given to whoever waits for
+/// the next reply.
+struct Subscriber {
+    client: Client,
+    /// It is asked this often whether the server is there.
+    heartbeat: Duration,
+    pings: u64,
+}
+
+impl Subscriber {
+    /// Carries requests out, and looks whether the server is there while there are none.
+    async fn work(
+        &mut self,
+        requests: &mut UnboundedReceiver<Request>,
+        events: &Events,
+        served: &mut bool,
+    ) -> Ended {
+        loop {
+            let request = tokio::time::timeout(self.heartbeat, requests.recv()).await;
+            let done = match request {
+                Ok(None) => return Ended::Closed,
+                Ok(Some(request)) => self.carry_out(&request).await.map(|result| {
+                    if let Request { channel, generation: Some(generation), .. } = request {
+                        events.send(BackendEvent::Subscribed { channel, generation, result });
+                    }
+                }),
+                Err(_) => self.get_in_step().await,
+            };
+            if let Err(error) = done {
+                return Ended::Broken(error.details().to_owned());
+            }
+            *served = true;
+        }
+    }
+
+    /// Returns once the server has carried this out, or refused it. The error is the end of the
+    /// connection.
+    ///
+    /// fred answers a SUBSCRIBE before it is written. So a PING goes in the same pipeline: the
+    /// server answers it after it has subscribed, and what it carries tells whose answer it is.
+    async fn carry_out(&mut self, request: &Request) -> Result<Result<(), Failure>, WireError> {
+        let asked = if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
+        match asked {
+            Ok(()) => Ok(Ok(())),
+            Err(error) if is_reply(&error) => {
+                // The PING's own answer may be still to come.
+                self.get_in_step().await?;
+                // Valkey 8.0 says so where nothing is subscribed, and others confirm it.
+                if request.generation.is_none() && error.details().starts_with("NOSUB") {
+                    return Ok(Ok(()));
+                }
+                Ok(Err(name_channel(&request.channel, failure(&error))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask(&mut self, request: &Request) -> Result<(), WireError> {
+        let (channel, carried) = (request.channel.to_string(), self.next_ping());
+        let pipeline = self.client.pipeline();
+        let told = async {
+            match request.generation {
+                Some(_) => pipeline.subscribe(channel).await?,
+                None => pipeline.unsubscribe(channel).await?,
+            }
+            pipeline.ping::<Word>(Some(carried.clone())).await?;
+            pipeline.last::<Word>().await
+        };
+        let answer = told.await.map_err(|error| local_or_reply(&error))?;
+        if is_echo(&answer, &carried) { Ok(()) } else { Err(out_of_step()) }
+    }
+
+    /// This one is not put into pipelines by fred, which waits for the server's answer to it
+    /// instead.
+    async fn ask_sharded(&mut self, request: &Request) -> Result<(), WireError> {
+        let channel = request.channel.to_string();
+        let told = match request.generation {
+            Some(_) => self.client.ssubscribe(channel).await,
+            None => self.client.sunsubscribe(channel).await,
+        };
+        told.map_err(|error| local_or_reply(&error))?;
+        self.get_in_step().await
+    }
+
+    /// Returns once the server has answered what was asked last. Answers of earlier PINGs are
+    /// passed over.
+    async fn get_in_step(&mut self) -> Result<(), WireError> {
+        for _ in 0..STEPS {
+            let carried = self.next_ping();
+            match self.client.ping::<Word>(Some(carried.clone())).await {
+                Ok(answer) if is_echo(&answer, &carried) => return Ok(()),
+                Ok(_) => {}
+                Err(error) => {
+                    let error = local_or_reply(&error);
+                    if !is_reply(&error) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        Err(out_of_step())
+    }
+
+    fn next_ping(&mut self) -> String {
+        self.pings += 1;
+        format!("redisson_lock {}", self.pings)
+    }
+}
+
+/// In RESP2 a connection with subscriptions answers with a list.
+fn is_echo(answer: &Word, carried: &str) -> bool {
+    match answer {
+        Word::Array(parts) => parts.last().is_some_and(|part| is_echo(part, carried)),
+        text => text.as_str().is_some_and(|text| text == carried),
+    }
+}
+
+fn out_of_step() -> WireError {
+    WireError::new(ErrorKind::Protocol, "an answer to another command")
+}

@@ -1,0 +1,299 @@
+//! The rules that every backend keeps, on real servers. Each fails when its rule is dropped.
+
+use super::*;
+
+use fred::types::RespVersion;
+use fred::types::config::ReconnectPolicy;
+
+use crate::backend::Value;
+use crate::backend::redis::tests::driver::APPEND;
+use crate::backend::redis::tests::driver::Driver;
+use crate::backend::redis::tests::driver::SECOND;
+use crate::backend::redis::tests::driver::count;
+use crate::backend::redis::tests::driver::script;
+use crate::backend::redis::tests::proxy::Direction;
+use crate::backend::redis::tests::proxy::Fault;
+use crate::backend::redis::tests::proxy::FaultProxy;
+use crate::backend::redis::tests::redis_server::RedisServer;
+use crate::backend::redis::tests::redis_server::eventually;
+use crate::backend::redis::tests::redis_server::has_redis_7;
+
+/// As a user may have it: with three attempts for each command, and with reconnections.
+fn driver_with(config: FredConfig) -> Driver {
+    let client = FredClient::new(config, None, None, Some(ReconnectPolicy::new_constant(0, 1)));
+    let settings = Settings::of(&client, SECOND).expect("one server");
+    Driver::over(Box::new(FredBackend::new(settings)))
+}
+
+fn driver(url: &str) -> Driver {
+    driver_with(FredConfig::from_url(url).expect("an address"))
+}
+
+/// The server knows the scripts.
+async fn connected(url: &str) -> Driver {
+    let mut driver = driver(url);
+    driver.both_up().await;
+    for call in [count("known"), script(&APPEND, &["known:list"], &["0"])] {
+        assert!(matches!(driver.call(call).await, Outcome::Done(_)));
+    }
+    driver
+}
+
+fn behind_a_proxy() -> (RedisServer, FaultProxy) {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    (server, proxy)
+}
+
+fn get(server: &RedisServer, key: &str) -> i64 {
+    redis::cmd("GET").arg(key).query(&mut server.connection()).expect("a number")
+}
+
+#[tokio::test]
+async fn a_call_whose_reply_was_lost_is_unknown_and_not_sent_again() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    for turn in 1..=5 {
+        proxy.once("counter", Fault::CutBeforeReply);
+        let lost = driver.call(count("counter")).await;
+        assert!(matches!(&lost, Outcome::Unknown(failure) if failure.kind == FailureKind::Link), "{lost:?}");
+        driver.down().await;
+        driver.up().await;
+        assert_eq!(driver.call(count("other")).await, Outcome::Done(Value::Int(turn)));
+        assert_eq!(get(&server, "counter"), turn);
+    }
+}
+
+#[tokio::test]
+async fn nothing_runs_twice_while_the_connection_is_killed_again_and_again() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.kill_every(Some(Duration::from_millis(40)));
+    let (mut done, mut not_executed) = (0, 0);
+    let calls = 2_000;
+    for _ in 0..calls / 20 {
+        let ops: Vec<_> = (0..20).map(|_| driver.submit(count("counter"))).collect();
+        for op in ops {
+            match driver.answer(op).await {
+                Outcome::Done(_) => done += 1,
+                Outcome::NotExecuted(_) => not_executed += 1,
+                Outcome::Unknown(_) => {}
+            }
+        }
+    }
+    proxy.kill_every(None);
+    let counted = get(&server, "counter");
+    assert!((done..=calls - not_executed).contains(&counted), "{done} {counted} {not_executed}");
+    assert!(done > 0 && done < calls, "nothing was killed: {done} {not_executed}");
+}
+
+#[tokio::test]
+async fn a_call_while_the_link_is_down_is_refused_and_never_sent() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.refuse(true);
+    proxy.cut();
+    driver.down().await;
+    let refused = driver.call(count("counter")).await;
+    assert!(matches!(refused, Outcome::NotExecuted(_)), "{refused:?}");
+    proxy.refuse(false);
+    driver.up().await;
+    assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
+    assert_eq!(get(&server, "counter"), 1);
+}
+
+#[tokio::test]
+async fn calls_reach_the_server_in_the_order_of_their_submission() {
+    let server = RedisServer::start();
+    let mut driver = connected(&server.url()).await;
+    let numbers: Vec<_> = (0..1_000).map(|number: u32| number.to_string()).collect();
+    let ops: Vec<_> = numbers
+        .iter()
+        .map(|text| driver.submit_within(script(&APPEND, &["list"], &[text]), 9 * SECOND))
+        .collect();
+    for op in ops {
+        assert!(matches!(driver.answer(op).await, Outcome::Done(_)));
+    }
+    let list: Vec<String> =
+        redis::cmd("LRANGE").arg(&["list", "0", "-1"]).query(&mut server.connection()).expect("list");
+    assert_eq!(list, numbers);
+}
+
+#[tokio::test]
+async fn an_unknown_script_is_sent_in_full_unless_a_later_call_is_on_its_way() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).expect("flushed");
+    let append = |text| script(&APPEND, &["list"], &[text]);
+    assert!(matches!(driver.call(append("first")).await, Outcome::Done(_)));
+    proxy.once("overtaken", Fault::Answer(b"-NOSCRIPT No matching script.\r\n".to_vec()));
+    let (overtaken, later) = (driver.submit(append("overtaken")), driver.submit(append("later")));
+    let outcome = driver.answer(overtaken).await;
+    assert!(
+        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy),
+        "{outcome:?}"
+    );
+    assert_eq!(driver.answer(later).await, Outcome::Done(Value::Int(2)));
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_replaced_and_its_calls_are_unknown() {
+    let (_server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.swallow(Direction::Down, true);
+    let op = driver.submit(count("counter"));
+    assert!(matches!(driver.answer(op).await, Outcome::Unknown(_)));
+    driver.down().await;
+    driver.pubsub_down().await;
+    proxy.swallow(Direction::Down, false);
+    driver.both_up().await;
+}
+
+#[tokio::test]
+async fn subscribed_is_what_the_server_says_in_both_protocols() {
+    for version in [RespVersion::RESP2, RespVersion::RESP3] {
+        let (server, proxy) = behind_a_proxy();
+        let config = FredConfig::from_url(&proxy.url()).expect("an address");
+        let mut driver = driver_with(FredConfig { version, ..config });
+        driver.both_up().await;
+        proxy.delay(Direction::Up, Duration::from_millis(200));
+        let begun = Instant::now();
+        driver.subscribe("news", 1);
+        assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+        assert!(begun.elapsed() >= Duration::from_millis(200), "before the server knew of it");
+        assert_eq!(redis::cmd("PUBLISH").arg("news").arg("0").query(&mut server.connection()), Ok(1));
+        assert_eq!(driver.message().await, ("news".to_owned(), "0".to_owned()));
+    }
+}
+
+#[tokio::test]
+async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
+    let server = RedisServer::start();
+    let () = redis::cmd("ACL")
+        .arg(&["SETUSER", "limited", "on", ">secret", "~*", "+@all", "resetchannels", "&allowed:*"])
+        .query(&mut server.connection())
+        .expect("a user");
+    let mut driver = connected(&format!("redis://limited:secret@{}", server.address())).await;
+    for round in 0..20 {
+        let (forbidden, allowed) = (format!("forbidden:{round}"), format!("allowed:{round}"));
+        driver.subscribe(&forbidden, round);
+        driver.subscribe(&allowed, round);
+        let refused = driver.subscribed(&forbidden, round).await.expect_err("no permission");
+        assert!(refused.kind == FailureKind::Denied && refused.message.contains(&forbidden), "{refused}");
+        assert_eq!(driver.subscribed(&allowed, round).await, Ok(()));
+    }
+    let count: usize =
+        redis::cmd("PUBLISH").arg("allowed:7").arg("0").query(&mut server.connection()).expect("sent");
+    assert_eq!(count, 1);
+    assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
+    if has_redis_7("sharded pub/sub") {
+        driver.backend.subscribe("forbidden:s".into(), true, 1);
+        driver.backend.subscribe("allowed:s".into(), true, 1);
+        assert!(driver.subscribed("forbidden:s", 1).await.is_err());
+        assert_eq!(driver.subscribed("allowed:s", 1).await, Ok(()));
+    }
+}
+
+/// Valkey 8.0 refuses an UNSUBSCRIBE where nothing is subscribed; others confirm it.
+#[tokio::test]
+async fn there_may_be_nothing_to_end() {
+    let (_server, proxy) = behind_a_proxy();
+    let refusal = "-NOSUB 'unsubscribe' command executed not in subscribed mode\r\n";
+    proxy.nth("UNSUBSCRIBE", 0, 100, Fault::Answer(refusal.into()));
+    let mut driver = connected(&proxy.url()).await;
+    driver.unsubscribe("none");
+    driver.subscribe("news", 1);
+    assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+    assert!(proxy.clear() > 0, "every UNSUBSCRIBE was refused");
+}
+
+#[tokio::test]
+async fn messages_that_fred_has_lost_count_as_a_lost_connection() {
+    let server = RedisServer::start();
+    let mut driver = connected(&server.url()).await;
+    driver.subscribe("news", 1);
+    assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+    let mut connection = server.connection();
+    tokio::task::spawn_blocking(move || {
+        let mut pipe = redis::pipe();
+        for _ in 0..100_000 {
+            pipe.cmd("PUBLISH").arg("news").arg("0").ignore();
+        }
+        let () = pipe.query(&mut connection).expect("published");
+    })
+    .await
+    .expect("a publisher");
+    let mut passed_on = 0;
+    driver
+        .until("all or a loss", |event| {
+            passed_on += usize::from(matches!(event, BackendEvent::Message { .. }));
+            (passed_on == 100_000 || matches!(event, BackendEvent::PubSubDown)).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn reconnect_replaces_both_of_ours() {
+    let server = RedisServer::start();
+    let mut driver = connected(&server.url()).await;
+    driver.backend.reconnect(ServerId::ONLY);
+    driver.down().await;
+    driver.pubsub_down().await;
+    driver.both_up().await;
+    let mut redis = server.connection();
+    eventually("the old ones are gone", || connections(&mut redis) == 3);
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_refused_and_the_other_way_is_named() {
+    let server = RedisServer::with(&["--cluster-enabled", "yes"]);
+    let mut driver = driver(&server.url());
+    let failure = driver.connect_failed().await;
+    assert_eq!(failure.kind, FailureKind::Unsupported);
+    assert!(
+        failure.message.contains("fred_config") && failure.message.contains(&server.address()),
+        "{failure}"
+    );
+}
+
+#[tokio::test]
+async fn a_replica_is_refused_until_it_is_promoted() {
+    let server = RedisServer::with(&["--replicaof", "127.0.0.1", "1"]);
+    let mut driver = driver(&server.url());
+    assert_eq!(driver.connect_failed().await.kind, FailureKind::Unsupported);
+    let () = redis::cmd("REPLICAOF").arg(&["NO", "ONE"]).query(&mut server.connection()).expect("promoted");
+    driver.both_up().await;
+}
+
+#[tokio::test]
+async fn close_waits_for_what_is_on_its_way_and_leaves_nothing() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.delay(Direction::Down, Duration::from_millis(100));
+    let ops: Vec<_> = (0..50).map(|_| driver.submit(count("counter"))).collect();
+    driver.close().await;
+    for op in ops {
+        assert!(matches!(driver.answer(op).await, Outcome::Done(_)));
+    }
+    let late = driver.submit(count("counter"));
+    assert!(matches!(driver.answer(late).await, Outcome::NotExecuted(_)));
+    assert_eq!(get(&server, "counter"), 50);
+    let mut redis = server.connection();
+    eventually("its connections are gone", || connections(&mut redis) == 1);
+}
+
+#[tokio::test]
+async fn close_does_not_wait_for_a_server_that_is_frozen_or_not_there() {
+    let server = RedisServer::start();
+    let mut driver = connected(&server.url()).await;
+    server.freeze();
+    driver.close().await;
+    server.thaw();
+    let nobody = RedisServer::not_started(&[]);
+    self::driver(&nobody.url()).close().await;
+}
+
+fn connections(redis: &mut redis::Connection) -> usize {
+    let list: String = redis::cmd("CLIENT").arg("LIST").query(redis).expect("a list");
+    list.lines().count()
+}
