@@ -45,6 +45,9 @@ use crate::backend::redis::link::Pause;
 use crate::backend::redis::resp::Reply;
 use crate::map::Map;
 
+/// So many calls are given to fred at a time. One that fred drops since its time is over is as
+/// unknown as one that it has sent, and has to be cleaned up after; one that waits here is not.
+const AT_A_TIME: usize = 512;
 const REPLACED: &str = "replaced: it did not answer, or the server changed its role";
 
 /// A call, and when its time is over.
@@ -163,7 +166,7 @@ impl Commands {
                 error = link.ended() => serving.ended = Some(error.details().to_owned()),
                 Ok(()) = self.replaced.changed() => serving.ended = Some(REPLACED.to_owned()),
                 cause = &mut silent => serving.ended = Some(cause),
-                submitted = calls.recv(), if is_open => match submitted {
+                submitted = calls.recv(), if is_open && serving.has_room() => match submitted {
                     Some(submitted) => serving.take(submitted),
                     None => is_open = false,
                 },
@@ -195,7 +198,14 @@ struct Serving<'a> {
 }
 
 impl Serving<'_> {
+    fn has_room(&self) -> bool {
+        self.open.len() < AT_A_TIME
+    }
+
     fn take(&mut self, submitted: Submitted) {
+        if submitted.left().is_zero() {
+            return self.events.send(refused(submitted.op, "timed out before it was sent"));
+        }
         self.open.insert(submitted.op);
         if let Some(lock) = submitted.lock() {
             self.newest.insert(lock.to_owned(), submitted.op);

@@ -297,3 +297,24 @@ fn connections(redis: &mut redis::Connection) -> usize {
     let list: String = redis::cmd("CLIENT").arg("LIST").query(redis).expect("a list");
     list.lines().count()
 }
+
+#[tokio::test]
+async fn a_call_that_waits_too_long_behind_others_is_not_executed_and_never_sent() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.delay(Direction::Down, Duration::from_millis(300));
+    let ops: Vec<_> =
+        (0..5_000).map(|_| driver.submit_within(count("counter"), Duration::from_millis(500))).collect();
+    let (mut executed, mut refused) = (0, 0);
+    for op in ops {
+        match driver.answer(op).await {
+            Outcome::Done(_) => executed += 1,
+            Outcome::NotExecuted(_) => refused += 1,
+            Outcome::Unknown(_) => {}
+        }
+    }
+    let unknown = 5_000 - executed - refused;
+    assert!(refused > 1_000 && unknown <= 1_024, "{executed} {refused} {unknown}");
+    assert_eq!(driver.call(count("other")).await, Outcome::Done(Value::Int(1)));
+    assert!((executed..=executed + unknown).contains(&get(&server, "counter")));
+}
