@@ -1,5 +1,8 @@
 //! What the integration tests have too: their proxy, their servers.
 
+#[path = "../../tests/it/support/client.rs"]
+#[allow(dead_code, reason = "the tests use all of it")]
+pub(crate) mod client;
 #[path = "../../tests/it/support/proxy.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 pub(crate) mod proxy;

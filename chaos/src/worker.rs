@@ -27,6 +27,7 @@ use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
 use crate::event::now;
+use crate::support::client;
 
 /// Longer than a lease and a command timeout by far.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -94,7 +95,7 @@ async fn work(settings: Settings) -> Result<(), String> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         told.store(true, Ordering::Relaxed);
     });
-    let builder = LockClient::builder().url(&settings.url).lease(settings.lease).keeper(settings.keeper);
+    let builder = client::builder(&settings.url).lease(settings.lease).keeper(settings.keeper);
     let client = builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
     let client = client.map_err(|error| error.to_string())?;
     let log = Log::open(&settings.log).map_err(|error| error.to_string())?;

@@ -14,6 +14,7 @@ use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
 use crate::support::client::builder;
+#[cfg(all(feature = "fred", feature = "rustls"))]
 use crate::support::client::is_over_fred;
 use crate::support::redis_server::RedisServer;
 
@@ -37,14 +38,47 @@ impl Endpoint {
     }
 
     async fn client(&self) -> LockClient {
-        let builder = builder(&self.url);
-        let builder = match std::env::var_os("REDIS_CA") {
-            Some(file) if self.url.starts_with("rediss") && !is_over_fred() => {
-                builder.tls(Tls::new().ca_pem(std::fs::read(file).unwrap()))
+        let authority = std::env::var_os("REDIS_CA").filter(|_| self.url.starts_with("rediss"));
+        let builder = match authority.map(|file| std::fs::read(file).unwrap()) {
+            None => builder(&self.url),
+            #[cfg(all(feature = "fred", feature = "rustls"))]
+            Some(authority) if is_over_fred() => {
+                LockClient::builder().fred(&trusting::client(&self.url, &authority))
             }
-            _ => builder,
+            Some(authority) => builder(&self.url).tls(Tls::new().ca_pem(authority)),
         };
         builder.connect().await.unwrap()
+    }
+}
+
+#[cfg(all(feature = "fred", feature = "rustls"))]
+mod trusting {
+    use std::sync::Arc;
+
+    use fred::clients::Client;
+    use fred::types::config::Config;
+    use fred::types::config::TlsConnector;
+    use tokio_rustls::rustls::ClientConfig;
+    use tokio_rustls::rustls::RootCertStore;
+    use tokio_rustls::rustls::crypto::ring;
+    use tokio_rustls::rustls::pki_types::CertificateDer;
+    use tokio_rustls::rustls::pki_types::pem::PemObject;
+
+    use crate::support::client::fred::config;
+
+    /// A client of fred that trusts this authority.
+    pub(super) fn client(url: &str, authority: &[u8]) -> Client {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(authority) {
+            roots.add(certificate.expect("a certificate")).expect("a usable certificate");
+        }
+        let tls = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions of TLS")
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let tls = Some(TlsConnector::from(tls).into());
+        Client::new(Config { tls, ..config(url) }, None, None, None)
     }
 }
 

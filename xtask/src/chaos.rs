@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::driver;
+use crate::fred;
 use crate::lab;
 use crate::lab::Lab;
 use crate::process;
@@ -32,13 +33,19 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         return with_bug(name, rest);
     }
     let mut build = process::cargo(BUILD);
+    if let ["--over", "fred", rest @ ..] = args {
+        build.args([test::FEATURES, "--features=chaos/fred"]);
+        // A cluster is refused.
+        let args = ["--on", "single,aof,sentinel"].iter().chain(rest).copied().collect::<Vec<_>>();
+        return start(build, &args, Some(fred::TRANSPORT));
+    }
     build.arg(test::FEATURES);
-    start(build, args)
+    start(build, args, None)
 }
 
-fn start(build: Command, args: &[&str]) -> Result<bool, String> {
+fn start(build: Command, args: &[&str], setting: Option<(&str, &str)>) -> Result<bool, String> {
     let mut command = Command::new(built(build)?);
-    command.args(args).env("REDIS_SERVER", servers::find_or_install()?);
+    command.args(args).envs(setting).env("REDIS_SERVER", servers::find_or_install()?);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
@@ -53,7 +60,7 @@ fn built(build: Command) -> Result<PathBuf, String> {
 fn with_bug(name: &str, args: &[&str]) -> Result<bool, String> {
     let bugs = lab::patches("seeded", &[name])?;
     let lab = Lab::new(servers::find_or_install()?)?;
-    let clean = lab.with(&bugs[0], |lab| start(lab.command(BUILD), args))??;
+    let clean = lab.with(&bugs[0], |lab| start(lab.command(BUILD), args, None))??;
     println!("{} {}", if clean { "MISSED" } else { "found" }, bugs[0].name);
     Ok(!clean)
 }

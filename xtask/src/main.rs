@@ -9,6 +9,7 @@ mod cleanup;
 mod compose;
 mod demo;
 mod driver;
+mod fred;
 mod instructions;
 mod interop;
 mod lab;
@@ -35,6 +36,7 @@ cargo xtask <command>
   test [--compose]         every test, on private servers, the endpoint tests on each kind of deployment;
                            with --compose those once more, against the services of docker-compose.yml
   endpoint [--compose]     the endpoint tests alone
+  fred                     the tests of the core over a client of fred, and the endpoint tests
   examples                 runs every example
   repeat N                 runs the integration tests N times
   bench [OPTION…]          this crate, the floors and other locks side by side, on one private server: table, JSON, plots.
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         ["test", "--compose"] => test::all(true),
         ["endpoint"] => test::endpoints_only(false),
         ["endpoint", "--compose"] => test::endpoints_only(true),
+        ["fred"] => fred::run(),
         ["examples"] => test::examples_only(),
         ["repeat", count] => match count.parse() {
             Ok(count) if count > 0 => test::repeat(count),

@@ -49,7 +49,7 @@ const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chao
 /// above.
 const PROCESSES: &[&str] = &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
 
-struct Kind {
+pub(crate) struct Kind {
     name: String,
     took: Duration,
     counts: Counts,
@@ -106,7 +106,7 @@ fn all_endpoints(with_compose: bool, redis: &Path) -> Result<Vec<Kind>, String> 
 }
 
 /// For servers with TLS, here and in containers.
-fn certificates() -> Result<PathBuf, String> {
+pub(crate) fn certificates() -> Result<PathBuf, String> {
     let directory = crate::root().join("target/certs");
     certs::write(&directory, &[])?;
     directory.canonicalize().map_err(|error| format!("{}: {error}", directory.display()))
@@ -213,7 +213,7 @@ fn xtask_tests() -> Result<Kind, String> {
     Ok(kind("xtask", done))
 }
 
-fn kind(name: &str, done: Finished) -> Kind {
+pub(crate) fn kind(name: &str, done: Finished) -> Kind {
     let mut counts = counts(&done.output);
     let why = match (done.timed_out, done.success, counts.failed) {
         (true, ..) => Some("did not end in time"),
@@ -320,7 +320,7 @@ fn conclude(kinds: &[Kind]) -> bool {
 }
 
 /// Prints the closing table. True if nothing failed and nothing was empty.
-fn print_table(kinds: &[Kind]) -> bool {
+pub(crate) fn print_table(kinds: &[Kind]) -> bool {
     println!(
         "\n{:<18} {:>7} {:>7} {:>8} {:>8} {:>9}",
         "kind", "passed", "failed", "ignored", "not run", "time"

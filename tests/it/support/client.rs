@@ -55,15 +55,11 @@ pub(crate) mod fred {
         } else {
             Config::from_url(url)
         };
-        let config = config.unwrap_or_else(|error| panic!("{url}: {error}"));
-        #[cfg(feature = "rustls")]
-        if let Some(file) = std::env::var_os("REDIS_CA").filter(|_| config.uses_tls()) {
-            return Config { tls: Some(trusting(&std::fs::read(file).expect("the authority"))), ..config };
-        }
-        config
+        config.unwrap_or_else(|error| panic!("{url}: {error}"))
     }
 
-    /// `login@host,host/name?sentinel_password=x`. That password wants fred's feature `sentinel-auth`.
+    /// `login@host,host/name?sentinel_password=x`. That password needs fred's feature
+    /// `sentinel-auth`.
     fn of_sentinels(scheme: &str, rest: &str) -> String {
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (places, name) = rest.rsplit_once('/').expect("the primary's name");
@@ -76,27 +72,5 @@ pub(crate) mod fred {
             query.strip_prefix("sentinel_password=").map(|text| format!("&sentinelPassword={text}"));
         let password = password.unwrap_or_default();
         format!("{scheme}://{login}{first}?sentinelServiceName={name}{nodes}{password}")
-    }
-
-    #[cfg(feature = "rustls")]
-    fn trusting(authority: &[u8]) -> fred::types::config::TlsConfig {
-        use std::sync::Arc;
-
-        use tokio_rustls::rustls::ClientConfig;
-        use tokio_rustls::rustls::RootCertStore;
-        use tokio_rustls::rustls::crypto::ring;
-        use tokio_rustls::rustls::pki_types::CertificateDer;
-        use tokio_rustls::rustls::pki_types::pem::PemObject;
-
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(authority) {
-            roots.add(certificate.expect("a certificate")).expect("a usable certificate");
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("versions of TLS")
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        fred::types::config::TlsConnector::from(config).into()
     }
 }
