@@ -1,14 +1,15 @@
 //! Over clients of the crate `fred`, which are made from the settings of a client that the user
 //! has.
 //!
-//! There are two at a time, one for scripts and one for messages; nothing is sent on the user's
-//! own. Each lives as long as its connection. fred is never left to reconnect, so it can neither
-//! send a command again nor send one whose caller has given up, and a router that has ended is
-//! replaced like a connection that broke. Each command has one attempt. Only what the server has
-//! answered counts: whatever fred itself says about a command leaves its outcome unknown.
+//! There are two at a time, one for scripts and one for messages. Nothing is sent on the user's
+//! own. Each of the two is used for one connection, and is replaced when that ends: fred never
+//! reconnects. So it cannot send a command a second time or after its caller has given up, and a
+//! client whose router has ended is noticed and replaced, too. Each command has one attempt. Only a
+//! reply of the server says whether a command was executed: after any error of fred's own the
+//! outcome is unknown.
 //!
-//! Everything runs in tasks of the user's runtime. While that is blocked, nothing is sent, nothing
-//! is renewed.
+//! Everything runs in tasks of the user's runtime. While that is blocked, nothing is sent and
+//! nothing is renewed.
 
 mod commands;
 mod link;
@@ -43,10 +44,12 @@ use crate::backend::ServerId;
 use crate::backend::fred::commands::Submitted;
 pub(crate) use crate::backend::fred::settings::Settings;
 pub(crate) use crate::backend::fred::settings::redis_config;
+use crate::backend::redis::handshake::WITHOUT_PUBSUB;
 use crate::backend::redis::subscriber::Request;
 use crate::map::Map;
+use crate::process::spawn;
 
-/// A call that may take longer than any clock counts has this time.
+/// The time of a call whose timeout is too long for the clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the two tasks report.
@@ -102,8 +105,8 @@ impl FredBackend {
             replace_messages: Arc::clone(&replace[1]),
         };
         let messages = messages::Messages { settings, events, replaced: replace[1].subscribe() };
-        tokio::spawn(commands.keep_connected(submitted));
-        tokio::spawn(messages.keep_connected(requested));
+        spawn(commands.keep_connected(submitted));
+        spawn(messages.keep_connected(requested));
         Self {
             told,
             work: Some(Work { calls, requests }),
@@ -131,9 +134,9 @@ impl FredBackend {
                 event
             }
             Told::MessagesFailed(mut failure) => {
-                // While nothing else is connected either, it is not about pub/sub.
-                if self.connected {
-                    failure.message.push_str(" (pub/sub)");
+                // While commands are not answered either, pub/sub is not to blame.
+                if self.connected && failure.kind == FailureKind::Link {
+                    failure.message = format!("{} {WITHOUT_PUBSUB}", failure.message);
                 }
                 BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }
             }

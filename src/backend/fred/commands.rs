@@ -45,8 +45,9 @@ use crate::backend::redis::link::Pause;
 use crate::backend::redis::resp::Reply;
 use crate::map::Map;
 
-/// So many calls are given to fred at a time. One that fred drops since its time is over is as
-/// unknown as one that it has sent, and has to be cleaned up after; one that waits here is not.
+/// At most this many calls are with fred at a time. A call whose time ends while it waits here was
+/// not executed. If it waited inside fred, its outcome would be unknown, because fred does not say
+/// whether it has sent a command, and the engine would have to clean up after it.
 const AT_A_TIME: usize = 512;
 const REPLACED: &str = "replaced: it did not answer, or the server changed its role";
 
@@ -58,12 +59,12 @@ pub(super) struct Submitted {
 }
 
 impl Submitted {
-    /// The lock that it is about.
-    fn lock(&self) -> Option<&str> {
-        match &self.call {
-            Call::Script(call) => call.keys.first(),
+    fn keys(&self) -> impl Iterator<Item = &str> {
+        let script = match &self.call {
+            Call::Script(call) => Some(call),
             Call::Time | Call::Ping | Call::Info => None,
-        }
+        };
+        script.into_iter().flat_map(|call| call.keys.iter())
     }
 
     fn left(&self) -> Duration {
@@ -190,7 +191,7 @@ struct Serving<'a> {
     digests: &'a mut Map<&'static str, String>,
     answers: FuturesUnordered<Answer>,
     open: BTreeSet<OpId>,
-    /// For each lock with calls on their way, the one that was submitted last.
+    /// For each key that calls on their way name, the call that was submitted last.
     newest: BTreeMap<String, OpId>,
     served: bool,
     /// Why no more is sent over it.
@@ -207,9 +208,7 @@ impl Serving<'_> {
             return self.events.send(refused(submitted.op, "timed out before it was sent"));
         }
         self.open.insert(submitted.op);
-        if let Some(lock) = submitted.lock() {
-            self.newest.insert(lock.to_owned(), submitted.op);
-        }
+        self.newest.extend(submitted.keys().map(|key| (key.to_owned(), submitted.op)));
         let (command, words) = match &submitted.call {
             Call::Time => ("TIME", Vec::new()),
             Call::Ping => ("PING", Vec::new()),
@@ -245,8 +244,7 @@ impl Serving<'_> {
                     let failure = Failure::new(FailureKind::Busy, words);
                     return self.answer(&submitted, Outcome::NotExecuted(failure));
                 }
-                // Nothing was executed, and nothing that was submitted later for this lock can have
-                // been.
+                // It was not executed, and no call that was submitted later for its keys was.
                 let words = words(call, call.script.source);
                 self.send(submitted, "EVAL", words);
             }
@@ -264,17 +262,19 @@ impl Serving<'_> {
         }
     }
 
-    /// One that was submitted later for the same lock may have been executed: this one must not
-    /// come second.
+    /// Otherwise a call that was submitted later for one of its keys may have been executed, and
+    /// this one must not be executed after it.
     fn is_newest(&self, submitted: &Submitted) -> bool {
-        submitted.lock().is_none_or(|lock| self.newest.get(lock) == Some(&submitted.op))
+        submitted.keys().all(|key| self.newest.get(key) == Some(&submitted.op))
     }
 
     fn answer(&mut self, submitted: &Submitted, outcome: Outcome<Value>) {
         let op = submitted.op;
         self.open.remove(&op);
-        if self.is_newest(submitted) {
-            submitted.lock().and_then(|lock| self.newest.remove(lock));
+        for key in submitted.keys() {
+            if self.newest.get(key) == Some(&op) {
+                self.newest.remove(key);
+            }
         }
         self.events.send(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
     }
@@ -306,13 +306,20 @@ async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Resul
     info.examine(instead, had_primary, settings.address().to_owned())
 }
 
-/// Returns when the server does not answer in time any more. An error reply is an answer.
+/// Returns when the server does not answer in time any more, and when fred gives this PING the
+/// reply to another command: then the other calls may get wrong replies, too. An error reply is an
+/// answer.
 async fn heartbeat(client: &Client, budgets: Budgets) -> String {
+    let mut number = 0_u64;
     loop {
+        number += 1;
         tokio::time::sleep(budgets.heartbeat()).await;
-        match ask(client, "PING", Vec::new(), budgets.answer()).await {
-            Err(error) if !is_reply(&error) => return error.details().to_owned(),
-            _ => {}
+        let carried = format!("redisson_lock {number}");
+        match ask(client, "PING", vec![carried.as_str().into()], budgets.answer()).await {
+            Ok(Value::Text(echo)) if echo == carried => {}
+            Ok(_) => return "a PING got the reply to another command".to_owned(),
+            Err(error) if is_reply(&error) => {}
+            Err(error) => return error.details().to_owned(),
         }
     }
 }

@@ -9,6 +9,7 @@ use fred::types::ConnectHandle;
 use fred::types::CustomCommand;
 use fred::types::Value as Word;
 use fred::types::config::Options;
+use futures::FutureExt;
 
 use crate::backend::Failure;
 use crate::backend::fred::reply;
@@ -18,18 +19,18 @@ use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::resp::Reply;
 
-/// A shorter time would be none for fred.
+/// fred takes a timeout of less than this for no timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// A client and the task of its own that fred calls its router.
+/// A client, and its task that fred calls the router: it owns the socket, and dropping it drops all
+/// commands that are not written.
 pub(super) struct Link {
     pub(super) client: Client,
     router: ConnectHandle,
 }
 
 impl Link {
-    /// Connects, asks the first questions, and returns once they are answered. It ends with its
-    /// connection.
+    /// Connects, asks the first questions, and returns once they are answered.
     pub(super) async fn open<T>(
         settings: &Settings,
         client: Client,
@@ -41,7 +42,7 @@ impl Link {
         let answers = tokio::time::timeout(settings.attempt(), async {
             tokio::select! {
                 biased;
-                // First, since it says more than that a question was cancelled.
+                // Polled first, because it says why a question was cancelled.
                 error = link.ended() => Err(handshake::explain_to(&error, settings.is_encrypted())),
                 answers = questions(&client) => answers,
             }
@@ -61,7 +62,7 @@ impl Link {
         }
     }
 
-    /// Returns when the connection is gone, and says why. Must not be polled again then.
+    /// Returns when the connection is gone, and says why. It must not be called again after that.
     pub(super) async fn ended(&mut self) -> WireError {
         match (&mut self.router).await {
             Ok(Err(error)) => reply::local_or_reply(&error),
@@ -69,18 +70,29 @@ impl Link {
         }
     }
 
-    /// Closes the connection. On return there is no task of this client any more.
+    /// Closes the connection, and returns once it is closed.
     pub(super) async fn end(mut self) {
-        self.router.abort();
+        self.stop();
         if !self.router.is_finished() {
             let _ = (&mut self.router).await;
         }
+    }
+
+    fn stop(&self) {
+        if self.router.is_finished() {
+            return;
+        }
+        self.router.abort();
+        // With a credential provider a client has one more task, which refreshes the login and ends
+        // only when it hears of a QUIT. What matters is that it hears of it: the command itself is
+        // dropped with the router.
+        let _ = self.client.quit().now_or_never();
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.router.abort();
+        self.stop();
     }
 }
 

@@ -31,7 +31,8 @@ use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::subscriber::Request;
 
-/// After a refusal, so many PINGs may have the answer of an earlier one.
+/// After a refusal the reply to an earlier PING may still be on its way. At most this many PINGs are
+/// sent until one gets its own reply.
 const STEPS: usize = 3;
 
 pub(super) struct Messages {
@@ -132,10 +133,10 @@ async fn open(settings: &Settings) -> Result<(Link, Subscriber, Received), Failu
     let received = client.message_rx();
     let mut subscriber =
         Subscriber { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
-    // An UNSUBSCRIBE, of which nobody would hear later that it was refused.
+    // UNSUBSCRIBE, because the refusal of a later one would be reported to nobody.
     let request = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
     let check = async |_: &Client| {
-        let explain = |error| handshake::explain_to(&error, settings.is_encrypted());
+        let explain = |error| handshake::name_pubsub(handshake::explain_to(&error, settings.is_encrypted()));
         subscriber.carry_out(&request).await.unwrap_or_else(|error| Err(explain(error)))
     };
     let (link, ()) = Link::open(settings, client, check).await?;
@@ -158,17 +159,17 @@ async fn pass_on(mut received: Received, events: &Events) -> String {
     }
 }
 
-/// Asks for one thing after the other: an error reply to a SUBSCRIBE is given to whoever waits for
-/// the next reply.
+/// Carries out one request after the other, because fred gives the error reply to a SUBSCRIBE to the
+/// next command that waits for a reply.
 struct Subscriber {
     client: Client,
-    /// It is asked this often whether the server is there.
+    /// After this time without a request the server gets a PING.
     heartbeat: Duration,
     pings: u64,
 }
 
 impl Subscriber {
-    /// Carries requests out, and looks whether the server is there while there are none.
+    /// Carries requests out. While there are none, it checks whether the server answers.
     async fn work(
         &mut self,
         requests: &mut UnboundedReceiver<Request>,
@@ -193,23 +194,25 @@ impl Subscriber {
         }
     }
 
-    /// Returns once the server has carried this out, or refused it. The error is the end of the
-    /// connection.
+    /// Returns once the server has carried this out, or refused it. After an error the connection
+    /// must be replaced.
     ///
-    /// fred answers a SUBSCRIBE before it is written. So a PING goes in the same pipeline: the
-    /// server answers it after it has subscribed, and what it carries tells whose answer it is.
+    /// fred reports a SUBSCRIBE as done before it is written. So a PING goes in the same pipeline:
+    /// the server replies to it after it has subscribed, and the text that the PING carries shows
+    /// that the reply is the one to this PING.
     async fn carry_out(&mut self, request: &Request) -> Result<Result<(), Failure>, WireError> {
         let asked = if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
         match asked {
             Ok(()) => Ok(Ok(())),
             Err(error) if is_reply(&error) => {
-                // The PING's own answer may be still to come.
+                // The reply to the PING itself may still be on its way.
                 self.get_in_step().await?;
-                // Valkey 8.0 says so where nothing is subscribed, and others confirm it.
+                // What Valkey 8.0 replies if nothing is subscribed; other servers confirm it.
                 if request.generation.is_none() && error.details().starts_with("NOSUB") {
                     return Ok(Ok(()));
                 }
-                Ok(Err(name_channel(&request.channel, failure(&error))))
+                let refused = name_channel(&request.channel, failure(&error));
+                Ok(Err(handshake::name_pubsub(refused)))
             }
             Err(error) => Err(error),
         }
@@ -230,8 +233,8 @@ impl Subscriber {
         if is_echo(&answer, &carried) { Ok(()) } else { Err(out_of_step()) }
     }
 
-    /// This one is not put into pipelines by fred, which waits for the server's answer to it
-    /// instead.
+    /// fred does not put SSUBSCRIBE into pipelines. Unlike SUBSCRIBE, it waits for the server's reply
+    /// to it.
     async fn ask_sharded(&mut self, request: &Request) -> Result<(), WireError> {
         let channel = request.channel.to_string();
         let told = match request.generation {
@@ -242,8 +245,7 @@ impl Subscriber {
         self.get_in_step().await
     }
 
-    /// Returns once the server has answered what was asked last. Answers of earlier PINGs are
-    /// passed over.
+    /// Returns once the server has replied to a new PING. Replies to earlier ones are ignored.
     async fn get_in_step(&mut self) -> Result<(), WireError> {
         for _ in 0..STEPS {
             let carried = self.next_ping();
@@ -276,5 +278,42 @@ fn is_echo(answer: &Word, carried: &str) -> bool {
 }
 
 fn out_of_step() -> WireError {
-    WireError::new(ErrorKind::Protocol, "an answer to another command")
+    WireError::new(ErrorKind::Protocol, "the reply to another command")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use fred::types::MessageKind;
+    use tokio::sync::mpsc;
+
+    fn message(text: &str) -> Message {
+        let (channel, value, server) = ("news".into(), text.into(), ("127.0.0.1", 1).into());
+        Message { channel, value, kind: MessageKind::Message, server }
+    }
+
+    #[tokio::test]
+    async fn messages_that_fred_has_dropped_are_noticed() {
+        let (sender, received) = broadcast::channel(2);
+        for text in ["1", "2", "3", "4", "5"] {
+            sender.send(message(text)).expect("somebody listens");
+        }
+        let (events, mut told) = mpsc::unbounded_channel();
+        assert_eq!(pass_on(received, &Events(events)).await, "3 messages were lost");
+        assert!(told.recv().await.is_none(), "whatever comes after a gap is not passed on");
+    }
+
+    #[tokio::test]
+    async fn messages_are_passed_on_until_no_more_can_come() {
+        let (sender, received) = broadcast::channel(2);
+        sender.send(message("0")).expect("somebody listens");
+        drop(sender);
+        let (events, mut told) = mpsc::unbounded_channel();
+        assert_eq!(pass_on(received, &Events(events)).await, "Connection closed.");
+        let Some(Told::Event(BackendEvent::Message { channel, payload })) = told.recv().await else {
+            panic!("no message");
+        };
+        assert_eq!((&*channel, payload.as_str()), ("news", "0"));
+    }
 }

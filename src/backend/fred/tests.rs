@@ -2,6 +2,10 @@
 
 use super::*;
 
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use fred::interfaces::ClientLike;
 use fred::types::RespVersion;
 use fred::types::config::ReconnectPolicy;
 
@@ -136,17 +140,102 @@ async fn an_unknown_script_is_sent_in_full_unless_a_later_call_is_on_its_way() {
     assert_eq!(driver.answer(later).await, Outcome::Done(Value::Int(2)));
 }
 
+/// Also while there is traffic, which keeps fred's own check for unresponsive connections quiet.
 #[tokio::test]
 async fn a_silent_connection_is_replaced_and_its_calls_are_unknown() {
     let (_server, proxy) = behind_a_proxy();
     let mut driver = connected(&proxy.url()).await;
     proxy.swallow(Direction::Down, true);
-    let op = driver.submit(count("counter"));
-    assert!(matches!(driver.answer(op).await, Outcome::Unknown(_)));
+    let begun = Instant::now();
+    let is_down = |event: &BackendEvent| matches!(event, BackendEvent::Down { .. });
+    while !driver.events.iter().any(is_down) {
+        let op = driver.submit_within(count("counter"), Duration::from_millis(100));
+        assert!(!matches!(driver.answer(op).await, Outcome::Done(_)));
+        assert!(begun.elapsed() < 10 * SECOND, "the server is silent");
+    }
     driver.down().await;
     driver.pubsub_down().await;
     proxy.swallow(Direction::Down, false);
     driver.both_up().await;
+}
+
+/// CLUSTERDOWN is one of the replies after which fred ends its task for a client. All later commands
+/// of that client would wait without end.
+#[tokio::test]
+async fn a_client_whose_router_has_ended_is_replaced() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.once("counter", Fault::Answer(b"-CLUSTERDOWN Hash slot not served\r\n".to_vec()));
+    let outcome = driver.call(count("counter")).await;
+    assert!(matches!(outcome, Outcome::Unknown(_)), "{outcome:?}");
+    driver.down().await;
+    driver.up().await;
+    assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
+    assert_eq!(get(&server, "counter"), 1);
+}
+
+/// fred 10.1 ends its task after a redirection, too, if it takes the server for a cluster.
+#[tokio::test]
+async fn a_redirection_ends_nothing() {
+    let (_server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    for redirection in ["-ASK 1 127.0.0.1:1\r\n", "-MOVED 1 127.0.0.1:1\r\n"] {
+        proxy.once("counter", Fault::Answer(redirection.into()));
+        let outcome = driver.call(count("counter")).await;
+        assert!(matches!(outcome, Outcome::NotExecuted(_)), "{outcome:?}");
+        assert!(matches!(driver.call(count("other")).await, Outcome::Done(_)));
+    }
+    assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Down { .. })));
+}
+
+/// From the lost reply on fred gives each command the reply to the one after it.
+#[tokio::test]
+async fn a_connection_that_has_lost_a_reply_is_replaced() {
+    let (_server, proxy) = behind_a_proxy();
+    let mut driver = connected(&proxy.url()).await;
+    proxy.once("lost", Fault::DropReply);
+    let begun = Instant::now();
+    let cause = loop {
+        let op = driver.submit_within(count("lost"), Duration::from_millis(100));
+        assert!(matches!(driver.answer(op).await, Outcome::Unknown(_) | Outcome::NotExecuted(_)));
+        let down = driver.events.iter().find_map(|event| match event {
+            BackendEvent::Down { cause, .. } => Some(cause.clone()),
+            _ => None,
+        });
+        if let Some(cause) = down {
+            break cause;
+        }
+        assert!(begun.elapsed() < 10 * SECOND, "the shift was not noticed");
+    };
+    assert!(cause.contains("the reply to another command"), "{cause}");
+    driver.down().await;
+    driver.up().await;
+    assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
+}
+
+/// fred takes a reply for a message if it is a list of three or four that begins with a word such as
+/// `message`. Its caller then gets no answer, and later ones get each other's.
+#[test]
+fn no_script_replies_with_a_list_that_begins_with_a_text() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
+    let kinds = folder.read_dir().expect("folders").map(|kind| kind.expect("a folder").path());
+    let files =
+        kinds.flat_map(|kind| kind.read_dir().expect("files").map(|file| file.expect("a file").path()));
+    let mut lists = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a script");
+        for begin in ["return {", "local answer = {"] {
+            for (at, _) in text.match_indices(begin) {
+                let list = &text[at + begin.len()..];
+                let is_number = list.starts_with(|c: char| c.is_ascii_digit() || c == '-');
+                let is_time = list.starts_with("now");
+                let is_error = list.starts_with("err =");
+                assert!(is_number || is_time || is_error, "{}: {begin}{list:.20}", file.display());
+                lists += 1;
+            }
+        }
+    }
+    assert!(lists > 50, "{lists}");
 }
 
 #[tokio::test]
@@ -233,15 +322,25 @@ async fn messages_that_fred_has_lost_count_as_a_lost_connection() {
 }
 
 #[tokio::test]
-async fn reconnect_replaces_both_of_ours() {
+async fn reconnect_replaces_both_of_ours_and_leaves_the_users() {
     let server = RedisServer::start();
-    let mut driver = connected(&server.url()).await;
+    let config = FredConfig::from_url(&server.url()).expect("an address");
+    let theirs = FredClient::new(config, None, None, None);
+    theirs.init().await.expect("connected");
+    let mut redis = server.connection();
+    let before = ids(&mut redis);
+    let mut driver =
+        Driver::over(Box::new(FredBackend::new(Settings::of(&theirs, SECOND).expect("one server"))));
+    driver.both_up().await;
+    let first = ids(&mut redis);
     driver.backend.reconnect(ServerId::ONLY);
     driver.down().await;
     driver.pubsub_down().await;
     driver.both_up().await;
-    let mut redis = server.connection();
-    eventually("the old ones are gone", || connections(&mut redis) == 3);
+    eventually("the old ones are gone", || {
+        let now = ids(&mut redis);
+        now.len() == 4 && now.intersection(&first).eq(&before)
+    });
 }
 
 #[tokio::test]
@@ -294,8 +393,13 @@ async fn close_does_not_wait_for_a_server_that_is_frozen_or_not_there() {
 }
 
 fn connections(redis: &mut redis::Connection) -> usize {
+    ids(redis).len()
+}
+
+/// Of all connections that the server has.
+fn ids(redis: &mut redis::Connection) -> BTreeSet<String> {
     let list: String = redis::cmd("CLIENT").arg("LIST").query(redis).expect("a list");
-    list.lines().count()
+    list.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()
 }
 
 #[tokio::test]
