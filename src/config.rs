@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn other_words_are_refused_with_those_that_are_allowed() {
-        let said = |error: Error| error.to_string();
+        let said = |error: Error| error.words();
         assert_eq!(
             "On".parse::<Sharding>().map_err(said),
             Err("sharding \"On\" is not allowed: it must be auto, on or off".to_owned())

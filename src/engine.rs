@@ -470,30 +470,37 @@ impl Engine {
         self.names.get_mut(&name)?.known_contest()
     }
 
-    /// The error of a request that a failure ends.
+    /// The error of a request that a failure ends. Its caller adds the name of the lock.
     fn error_of(&self, failure: &Failure, since: Moment) -> Error {
-        let message = failure.message.clone();
+        let (name, message) = (None, failure.message.clone());
         match failure.kind {
-            FailureKind::Auth => Error::Auth { message },
-            FailureKind::Denied => Error::Denied { message },
-            FailureKind::Unsupported => Error::Unsupported { reason: message },
+            FailureKind::Auth => Error::Auth { name, message },
+            FailureKind::Denied => Error::Denied { name, message },
+            FailureKind::Unsupported => Error::Unsupported { name, reason: message },
             FailureKind::Redirected => Error::Unsupported {
+                name,
                 reason: format!(
                     "the server is a node of a cluster, which has the key elsewhere ({message}); connect to it as a cluster"
                 ),
             },
-            FailureKind::Tls => Error::Tls { message },
-            FailureKind::Refused => Error::Refused { message },
+            FailureKind::Tls => Error::Tls { name, message },
+            FailureKind::Refused => Error::Refused { name, message },
             FailureKind::Link
             | FailureKind::Busy
             | FailureKind::SlotMoving
             | FailureKind::OutOfMemory
-            | FailureKind::ReadOnly => Error::Unavailable { waited: self.now.since(since), cause: message },
+            | FailureKind::ReadOnly => {
+                Error::Unavailable { name, waited: self.now.since(since), cause: message }
+            }
         }
     }
 
     fn unavailable(&self, since: Moment, server: ServerId) -> Error {
-        Error::Unavailable { waited: self.now.since(since), cause: self.servers.last_trouble(server) }
+        Error::Unavailable {
+            name: None,
+            waited: self.now.since(since),
+            cause: self.servers.last_trouble(server),
+        }
     }
 
     /// 20 ms, doubled with each failure in a row, at most 500 ms.

@@ -305,14 +305,14 @@ impl Guard {
     fn why_lost(&self) -> Error {
         let reason = self.loss().unwrap_or(LossReason::Expired);
         let lost = Error::Lost { name: self.name().to_owned(), reason };
-        self.shared.check_process().err().unwrap_or(lost)
+        self.shared.check_process().err().unwrap_or(lost).of_lock(self.name())
     }
 
     /// A closed client has lost its holds; the reason for the loss says more than "closed".
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::Closed { .. } if self.loss().is_some() => self.why_lost(),
-            error => error,
+            error => error.of_lock(self.name()),
         }
     }
 }

@@ -141,8 +141,9 @@ pub(crate) struct Lock {
 
 impl Lock {
     pub(crate) fn new(name: &str, shared: &Arc<Shared>) -> Result<Self> {
-        shared.check_process()?;
-        Ok(Self { name: LockName::new(name)?, shared: Arc::clone(shared) })
+        let lock = Self { name: LockName::new(name)?, shared: Arc::clone(shared) };
+        lock.check_process()?;
+        Ok(lock)
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -152,7 +153,7 @@ impl Lock {
     /// The owner of the code that runs now. If there is none and the client is closed in this
     /// process, the error is that it is closed: an owner would not help.
     pub(crate) fn owner(&self) -> Result<OwnerKey> {
-        OwnerKey::current().map_err(|no_owner| self.shared.check_process().err().unwrap_or(no_owner))
+        OwnerKey::current().map_err(|no_owner| self.check_process().err().unwrap_or(no_owner))
     }
 
     pub(crate) async fn lock(&self, owner: OwnerKey) -> Result<Guard> {
@@ -184,6 +185,7 @@ impl Lock {
         let since = self.shared.now();
         let granted = self.acquire(owner, lease, Wait::Forever, max_hold).await?;
         granted.ok_or_else(|| Error::Unavailable {
+            name: Some(self.name().to_owned()),
             waited: self.shared.now().since(since),
             cause: "waiting without a limit ended without a grant".to_owned(),
         })
@@ -232,7 +234,7 @@ impl Lock {
                     return Ok(Some(Guard::new(cell, Arc::clone(&self.shared), asked.request())));
                 }
                 Some(Answer::NotGranted) => return Ok(None),
-                Some(answer) => return Err(unexpected(answer)),
+                Some(answer) => return Err(self.unexpected(answer)),
                 // Granted, but this task did not run for so long that others got it: wait on.
                 None => left = rest_of(wait, self.shared.now().since(since)),
             }
@@ -255,7 +257,7 @@ impl Lock {
         let name = self.name.clone();
         match self.shared.ask(|request| Event::ForceUnlock { name, from, request }).await {
             Answer::Forced(forced) => Ok(forced),
-            answer => Err(unexpected(answer)),
+            answer => Err(self.unexpected(answer)),
         }
     }
 
@@ -264,8 +266,17 @@ impl Lock {
         let name = self.name.clone();
         match self.shared.ask(|request| Event::Inspect { name, request }).await {
             Answer::Key(state) => self.read(state),
-            answer => Err(unexpected(answer)),
+            answer => Err(self.unexpected(answer)),
         }
+    }
+
+    /// An error in a child of the client's process.
+    fn check_process(&self) -> Result<()> {
+        self.shared.check_process().map_err(|error| error.of_lock(self.name()))
+    }
+
+    fn unexpected(&self, answer: Answer) -> Error {
+        unexpected(answer).of_lock(self.name())
     }
 
     fn read(&self, state: KeyState) -> Result<Option<(Holder, Duration)>> {
@@ -287,7 +298,7 @@ impl Lock {
     pub(crate) fn hold_count(&self) -> Result<u32> {
         let owner = self.owner()?;
         // A shard of the directory may have been locked by the keeper at a fork.
-        self.shared.check_process()?;
+        self.check_process()?;
         let cell = self.shared.directory().get(&(self.name.clone(), owner)).map(|entry| Arc::clone(&entry));
         Ok(cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count()))
     }
@@ -310,7 +321,7 @@ fn rest_of(wait: Wait, waited: Duration) -> Wait {
 pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(error) => error,
-        other => Error::Refused { message: format!("unexpected answer {other:?}") },
+        other => Error::Refused { name: None, message: format!("unexpected answer {other:?}") },
     }
 }
 
@@ -341,7 +352,7 @@ mod tests {
             (options().max_hold(short).wait(long), None),
         ];
         for (options, refusal) in table {
-            let checked = options.check().map(|_| ()).map_err(|error| error.to_string());
+            let checked = options.check().map(|_| ()).map_err(|error| error.words());
             assert_eq!(checked.err().as_deref(), refusal, "{options:?}");
         }
     }

@@ -377,14 +377,14 @@ impl Flight<'_> {
         let probe = Box::new(Probe { name: self.name.clone(), command, listen });
         match self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await {
             Answer::Probed(probed) => Ok(Ok(probed)),
-            Answer::Failed(error @ Error::Closed { .. }) => Err(error),
+            Answer::Failed(error @ Error::Closed { .. }) => Err(error.of_lock(self.name.as_str())),
             answer => Ok(Err(unexpected(answer))),
         }
     }
 
     fn failed(&mut self, topic: &'static str, what: &str, error: &Error) {
         let topic = if matches!(error, Error::Denied { .. }) { "permissions" } else { topic };
-        self.report.error(topic, format!("{what}: {error}"), Some(fix_of(error)));
+        self.report.error(topic, format!("{what}: {}", error.words()), Some(fix_of(error)));
     }
 
     fn announce(&self, name: &LockName) -> Announce {
@@ -397,7 +397,7 @@ impl Flight<'_> {
 }
 
 fn fix_of(error: &Error) -> String {
-    let words = error.to_string();
+    let words = error.words();
     let known = [
         ("renamed or switched off", RENAMED),
         ("OOM", "raise maxmemory, or remove what fills it"),

@@ -42,7 +42,7 @@ impl Process {
         }
         let cause =
             format!("it was created before fork, in process {}; create a client in this process", self.0);
-        Err(Error::Closed { cause })
+        Err(Error::Closed { name: None, cause })
     }
 }
 

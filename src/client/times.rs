@@ -184,7 +184,7 @@ mod tests {
             ([None, None, ms(1_000), ms(2_000)], Fine),
         ];
         for (given, verdict) in table {
-            let checked = times(given).check().map_err(|error| error.to_string());
+            let checked = times(given).check().map_err(|error| error.words());
             match (verdict, checked.map(|checked| checked.warnings())) {
                 (Refused(words), refused) => assert_eq!(refused, Err(words.to_owned()), "{given:?}"),
                 (Warned(words), Ok(warnings)) => {

@@ -241,7 +241,7 @@ impl Engine {
         let own = own.or_else(|| self.release_in_the_way_of(waiter));
         let server = self.server_of_waiter(waiter).unwrap_or(ServerId::ONLY);
         let cause = own.unwrap_or_else(|| self.servers.last_trouble(server));
-        Error::Unavailable { waited: self.now.since(waiter.since), cause }
+        Error::Unavailable { name: None, waited: self.now.since(waiter.since), cause }
     }
 
     /// Ends the waits without a limit of their own that went on for `outage_limit` without a good answer.

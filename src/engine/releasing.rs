@@ -246,7 +246,7 @@ impl Engine {
         let Some(lock) = self.note_freed(id, leftover.receivers) else { return };
         let (name, found) = (lock.to_string(), leftover.found().to_owned());
         let error = Error::KeyStillInUse { name, found };
-        let cause = error.to_string();
+        let cause = error.words();
         self.end_release(id, Some((error, cause)));
     }
 

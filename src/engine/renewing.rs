@@ -304,7 +304,10 @@ impl Engine {
         hold.errands().verifying.retain(|other| *other != request);
         let server = self.servers.id_of(&hold.lock);
         let cause = verification.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
-        self.fail(request, Error::Unavailable { waited: self.now.since(verification.since), cause });
+        self.fail(
+            request,
+            Error::Unavailable { name: None, waited: self.now.since(verification.since), cause },
+        );
     }
 
     /// The old validity goes on; the next try comes soon, and again, until it is over.

@@ -228,7 +228,7 @@ impl Engine {
         let Some(query) = self.end_query(request) else { return };
         let server = self.server_of_query(&query);
         let cause = query.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
-        self.fail(request, Error::Unavailable { waited: self.now.since(query.since), cause });
+        self.fail(request, Error::Unavailable { name: None, waited: self.now.since(query.since), cause });
     }
 
     pub(super) fn on_query_reply(&mut self, request: RequestId, outcome: Outcome<Reply>) {

@@ -228,5 +228,9 @@ fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<Thr
 }
 
 fn cannot_start(cause: impl fmt::Display) -> Error {
-    Error::Unavailable { waited: Duration::ZERO, cause: format!("the keeper cannot be started: {cause}") }
+    Error::Unavailable {
+        name: None,
+        waited: Duration::ZERO,
+        cause: format!("the keeper cannot be started: {cause}"),
+    }
 }

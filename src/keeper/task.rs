@@ -791,6 +791,7 @@ impl Task {
         let Some(connecting) = self.connecting.take() else { return };
         let last = self.trouble.as_deref().unwrap_or_else(|| self.engine.missing_to_be_ready());
         let error = Error::Unavailable {
+            name: None,
             waited: now.since(connecting.since),
             cause: if last.starts_with(&self.address) {
                 format!("tried {last}")

@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
+use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::Holder;
 use redis_reentrant_lock::InMemoryServer;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
@@ -401,6 +403,54 @@ async fn shutdown_says_what_it_could_not_release() {
     let report = client.shutdown(Duration::from_secs(1)).await.unwrap();
     assert_eq!(report.unreleased, ["orders:42"]);
     assert!(before.elapsed() < Duration::from_secs(4));
+}
+
+/// Every call on a lock, and how it failed.
+async fn failures(lock: &ReentrantLock, holder: &Holder) -> Vec<(&'static str, Error)> {
+    let wait = LEASE / 2;
+    let with_wait = LockOptions::new().wait(wait);
+    let failed = |guard: Option<Guard>| assert!(guard.is_none(), "granted");
+    vec![
+        ("lock", lock.lock().await.map(drop).unwrap_err()),
+        ("try_lock", lock.try_lock().await.map(failed).unwrap_err()),
+        ("try_lock_for", lock.try_lock_for(wait).await.map(failed).unwrap_err()),
+        ("lock_with", lock.lock_with(with_wait).await.map(failed).unwrap_err()),
+        ("is_locked", lock.is_locked().await.map(drop).unwrap_err()),
+        ("remaining_lease", lock.remaining_lease().await.map(drop).unwrap_err()),
+        ("holder", lock.holder().await.map(drop).unwrap_err()),
+        ("force_unlock", lock.force_unlock().await.map(drop).unwrap_err()),
+        ("force_unlock_from", lock.force_unlock_from(holder).await.map(drop).unwrap_err()),
+    ]
+}
+
+/// A line of a log without its neighbours says what failed.
+#[tokio::test(start_paused = true)]
+async fn every_error_names_the_crate_and_the_lock_that_it_is_about() {
+    let (server, client, lock) = world().await;
+    let guard = Owner::new().scope(lock.lock()).await.unwrap();
+    let holder = lock.holder().await.unwrap().unwrap();
+    server.set_answering(false);
+    let mut all =
+        vec![("verify", guard.verify().await.unwrap_err()), ("unlock", guard.unlock().await.unwrap_err())];
+    all.extend(failures(&lock, &holder).await);
+    for (what, error) in &all {
+        assert!(matches!(error, Error::Unavailable { .. }), "{what}: {error}");
+    }
+    let ping = client.ping().await.unwrap_err();
+    assert!(ping.lock_name().is_none(), "{ping}");
+    assert!(ping.to_string().starts_with("redis-reentrant-lock: unavailable, "), "{ping}");
+
+    client.shutdown(Duration::ZERO).await.unwrap();
+    let mut closed = failures(&lock, &holder).await;
+    closed.push(("preflight", client.preflight("orders:42").await.unwrap_err()));
+    for (what, error) in &closed {
+        assert!(matches!(error, Error::Closed { .. }), "{what}: {error}");
+    }
+    for (what, error) in all.into_iter().chain(closed) {
+        assert_eq!(error.lock_name(), Some("orders:42"), "{what}: {error}");
+        let text = error.to_string();
+        assert!(text.starts_with("redis-reentrant-lock: lock \"orders:42\": "), "{what}: {text}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

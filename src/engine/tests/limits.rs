@@ -298,7 +298,7 @@ fn a_verification_ends_with_the_command_timeout() {
     hand.pass(SECOND);
     for verification in [first, second] {
         let answer = hand.answer(verification);
-        let Answer::Failed(Error::Unavailable { waited, cause }) = answer else { panic!("{answer:?}") };
+        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else { panic!("{answer:?}") };
         assert_eq!((waited, &*cause), (SECOND, "no"));
     }
     assert!(cell.is_held(asked.plus(LEASE / 2)), "nobody knows, so the old validity goes on");

@@ -97,6 +97,8 @@ fn assert_closed<T>(what: &str, result: Result<T, Error>) {
     // SAFETY: has no preconditions.
     let parent = unsafe { libc::getppid() };
     assert!(text.contains(&format!("before fork, in process {parent};")), "{what}: {text}");
+    let of_the_client = matches!(what, "ping" | "shutdown");
+    assert_eq!(error.lock_name(), (!of_the_client).then_some(NAME), "{what}");
 }
 
 /// All that can be called.
