@@ -14,6 +14,7 @@ mod loss;
 mod memory;
 mod other_use;
 mod outages;
+mod outcomes;
 mod questions;
 mod reports;
 mod servers;

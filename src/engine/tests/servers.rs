@@ -16,6 +16,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::engine::renewals::WINDOW;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::name::LockName;
@@ -422,6 +423,142 @@ fn a_slot_on_its_way_goes_by_the_clock_of_who_answers() {
     let (_, command) = hand.take("renew");
     let Command::Renew { not_after, .. } = command else { panic!("{command:?}") };
     assert_eq!(left(&hand, not_after), 1_000_000);
+}
+
+const C: ServerId = ServerId(3);
+
+/// Who has "a" is given. "b" is at B and "c" at C.
+fn with_a_at(server: ServerId) -> Routes {
+    routes(&[("a", server), ("b", B), ("c", C)])
+}
+
+/// Servers A, B and C. The clocks of B and C are one and two minutes ahead of that of A.
+fn three_clocks() -> Hand {
+    let mut hand = Hand::unconnected();
+    hand.event(Event::PubSubUp);
+    hand.event(Event::Routes(with_a_at(A)));
+    let offset = hand.offset;
+    for (minutes, server) in (0..).zip([A, B, C]) {
+        hand.offset = offset + minutes * 60_000_000;
+        hand.up(server, "first");
+    }
+    hand.offset = offset;
+    hand.confirm_subscriptions();
+    hand
+}
+
+/// How many minutes the time in an attempt is ahead of the clock of A: whose clock it is.
+fn minutes_ahead(hand: &Hand, command: &Command) -> i64 {
+    let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
+    (not_after.0 - hand.now.micros() - hand.offset) / 60_000_000
+}
+
+/// An answer of another server than the one that has the slot counts until that one answers, or
+/// until the slot has moved.
+#[test]
+fn whoever_answers_for_a_slot_gives_its_time_until_the_slot_moves() {
+    let cases: [(&str, &[ServerId], &[ServerId], i64); 7] = [
+        ("nobody else has answered", &[], &[], 0),
+        ("it is on its way to B", &[B], &[], 1),
+        ("it went to B and came back", &[B, A], &[], 0),
+        ("it has arrived at B", &[B], &[B], 1),
+        ("it has moved to B and back: A is asked, and has it", &[B], &[B, A], 0),
+        ("it has moved to C, whatever B said", &[B], &[C], 2),
+        ("it has moved on to C from B", &[B], &[B, C], 2),
+    ];
+    for (case, answers, moves, expected) in cases {
+        let mut hand = three_clocks();
+        for by in answers {
+            let request = hand.ask_for("a");
+            let (op, _) = hand.take("acquire");
+            let ahead = i64::from(by.0 - A.0) * 60_000_000;
+            let time = Some(ServerTime(hand.server_time().0 + ahead));
+            let outcome = Outcome::Done(Reply { time, body: held(20_000) });
+            hand.event(Event::Replied { op, server: *by, outcome });
+            hand.event(Event::Cancel { request });
+        }
+        for server in moves {
+            hand.event(Event::Routes(with_a_at(*server)));
+        }
+        hand.ask_for("a");
+        let (_, command) = hand.take("acquire");
+        assert_eq!(minutes_ahead(&hand, &command), expected, "{case}");
+    }
+}
+
+/// A failure that comes from another server is no answer: the time goes on being that of the server
+/// that has the slot.
+#[test]
+fn a_failure_gives_no_time() {
+    let failure = |kind| Failure::new(kind, "no");
+    let moving = Outcome::NotExecuted(failure(FailureKind::SlotMoving));
+    for outcome in [moving, Outcome::Unknown(failure(FailureKind::Link))] {
+        let mut hand = three_clocks();
+        hand.ask_for("a");
+        let (op, _) = hand.take("acquire");
+        hand.event(Event::Replied { op, server: B, outcome: outcome.clone() });
+        hand.pass(Duration::from_millis(500));
+        let again = hand.sent.iter().find(|(_, command)| command.label() == "acquire");
+        let (_, command) = again.expect("another attempt");
+        assert_eq!(minutes_ahead(&hand, command), 0, "{outcome:?}");
+    }
+}
+
+/// The line of renewals belongs to the server that was asked. If another answers, the room is made
+/// there all the same, and the other's line is as it was.
+#[test]
+fn a_renewal_that_another_server_answers_makes_room_where_it_was_sent() {
+    let mut hand = Hand::two();
+    let count = WINDOW + 50;
+    let cells: Vec<_> = (0..count).map(|number| hand.hold_of(&format!("{{a}}{number}"))).collect();
+    let asked = |hand: &mut Hand| {
+        let sent = hand.renewals();
+        let holds = sent.iter().map(|(_, _, names)| names.len()).sum::<usize>();
+        (sent, holds)
+    };
+    hand.resubscribe();
+    let (sent, first) = asked(&mut hand);
+    assert_eq!(first, WINDOW);
+    let mut answered = 0;
+    for (op, server, names) in sent {
+        assert_eq!(server, A);
+        let reply = Reply {
+            time: Some(hand.server_time()),
+            body: Body::Renew(Some(vec![Renewed::Yes; names.len()])),
+        };
+        hand.event(Event::Replied { op, server: B, outcome: Outcome::Done(reply) });
+        answered += names.len();
+    }
+    assert_eq!(answered, WINDOW);
+    let (_, rest) = asked(&mut hand);
+    assert_eq!(rest, 50, "those that had to wait");
+    assert!(cells.iter().all(|cell| cell.is_held(hand.now)));
+}
+
+/// A hold is of the life of the server that granted or renewed it, wherever the command was sent.
+#[test]
+fn a_hold_belongs_to_the_server_that_answered() {
+    for renewed in [false, true] {
+        let mut hand = Hand::two();
+        let request = hand.ask_for("a");
+        let (op, _) = hand.take("acquire");
+        let by = if renewed { A } else { B };
+        let reply = |hand: &Hand, body| Reply { time: Some(hand.server_time()), body };
+        let outcome = Outcome::Done(reply(&hand, grant(1)));
+        hand.event(Event::Replied { op, server: by, outcome });
+        let cell = hand.granted(request);
+        hand.event(Event::PickedUp { request });
+        if renewed {
+            hand.pass(LEASE / 3);
+            let (op, ..) = hand.renewals().remove(0);
+            let outcome = Outcome::Done(reply(&hand, Body::Renew(Some(vec![Renewed::Yes]))));
+            hand.event(Event::Replied { op, server: B, outcome });
+        }
+        hand.event(Event::Routes(routes(&[("a", B), ("b", B)])));
+        let (op, ..) = hand.renewals().remove(0);
+        hand.done_by(op, Body::Renew(Some(vec![Renewed::Gone])));
+        assert_eq!(cell.loss(), Some(LossReason::Removed), "renewed: {renewed}");
+    }
 }
 
 #[test]
