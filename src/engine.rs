@@ -134,6 +134,8 @@ struct InFlight {
     slot: Option<u16>,
     sent: Moment,
     not_after: ServerTime,
+    /// Given less time than a command has, because its lease, its wait or its hold ends earlier.
+    cut_short: bool,
 }
 
 /// Who answered a command, and what is known of its sending.
@@ -142,6 +144,20 @@ struct Answered {
     by: ServerId,
     sent: Moment,
     not_after: ServerTime,
+    cut_short: bool,
+}
+
+impl Answered {
+    /// Whether a failure says anything about the server. The end of less time than a command has
+    /// does not. That a connection broke meanwhile is told by an event of its own.
+    fn tells_of_server(&self, failure: &Failure) -> bool {
+        !(self.cut_short && failure.kind == FailureKind::Link)
+    }
+
+    /// What the server, or the way to it, had against a command, in words.
+    fn trouble(&self, failure: Failure) -> Option<String> {
+        self.tells_of_server(&failure).then_some(failure.message)
+    }
 }
 
 /// What a command on the wire is for.
@@ -342,11 +358,12 @@ impl Engine {
     }
 
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
-        let Some(InFlight { kind, to, slot, sent, not_after }) = self.ops.remove(&op) else { return };
-        let answered = Answered { by: server, sent, not_after };
+        let Some(op) = self.ops.remove(&op) else { return };
+        let InFlight { kind, to, slot, sent, not_after, cut_short } = op;
+        let answered = Answered { by: server, sent, not_after, cut_short };
         // What was sent on to another server was sent to that one later, and who knows when.
         let asked = if server == to { sent } else { self.now };
-        self.note_outcome(server, sent, asked, &outcome);
+        self.note_outcome(answered, asked, &outcome);
         if let (Some(slot), Outcome::Done(_)) = (slot, &outcome) {
             self.servers.answered_for(slot, server);
         }
@@ -373,16 +390,19 @@ impl Engine {
 
     /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
     /// `asked`: when the server was, at the latest.
-    fn note_outcome(&mut self, server: ServerId, sent: Moment, asked: Moment, outcome: &Outcome<Reply>) {
+    fn note_outcome(&mut self, answered: Answered, asked: Moment, outcome: &Outcome<Reply>) {
+        let Answered { by, sent, .. } = answered;
         match outcome {
             Outcome::Done(reply) => {
-                self.servers.get_mut(server).answered(self.now, self.now.since(sent));
+                self.servers.get_mut(by).answered(self.now, self.now.since(sent));
                 if let Some(time) = reply.time {
-                    self.note_server_time(server, sent, time);
+                    self.note_server_time(by, sent, time);
                 }
             }
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                self.note_failure(server, asked, failure);
+                if answered.tells_of_server(failure) {
+                    self.note_failure(by, asked, failure);
+                }
             }
         }
     }
@@ -408,7 +428,8 @@ impl Engine {
         not_after: ServerTime,
     ) -> OpId {
         let op = OpId(self.fresh_id());
-        self.ops.insert(op, InFlight { kind, to, slot: command.slot(), sent: self.now, not_after });
+        let (slot, cut_short) = (command.slot(), deadline < self.attempt_deadline());
+        self.ops.insert(op, InFlight { kind, to, slot, sent: self.now, not_after, cut_short });
         let timeout = deadline.since(self.now).max(Duration::from_millis(1));
         self.effects.push(Effect::Send { op, to, command, timeout });
         op

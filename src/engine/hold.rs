@@ -158,8 +158,9 @@ pub(crate) struct Release {
     pub(crate) may_be_done: bool,
     /// A dropped guard's: nobody hears of a failure but the counters.
     pub(crate) background: bool,
-    /// It was not done together with others: now by itself.
+    /// A try together with others, or as a hand-off, has failed: the next one does nothing else.
     pub(crate) alone: bool,
+    /// What the server, or the way to it, had against the last try.
     pub(crate) last_failure: Option<String>,
 }
 

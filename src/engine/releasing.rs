@@ -134,6 +134,7 @@ impl Engine {
             && self.stopping.is_none()
             && self.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()
+            && !hold.release().alone
             && name.may_hand_off(self.now)
             && name.contest().not_before <= self.now
             && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
@@ -441,11 +442,11 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(to);
-                self.release_plainly(from, failure.message, false);
+                self.release_plainly(from, answered.trouble(failure), false);
             }
             Outcome::Unknown(failure) => {
                 self.bury(to, answered.not_after);
-                self.release_plainly(from, failure.message, true);
+                self.release_plainly(from, answered.trouble(failure), true);
             }
         }
     }
@@ -465,10 +466,11 @@ impl Engine {
     }
 
     /// The hand-off did not happen, or nobody knows: its first half is done alone.
-    fn release_plainly(&mut self, id: u64, cause: String, may_be_done: bool) {
+    fn release_plainly(&mut self, id: u64, trouble: Option<String>, may_be_done: bool) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let release = &mut hold.errands().release;
-        release.last_failure = Some(cause);
+        release.alone = true;
+        release.last_failure = trouble;
         release.may_be_done |= may_be_done;
         self.send_release(id);
     }

@@ -325,6 +325,56 @@ fn a_release_on_its_way_is_an_answer() {
     assert!(matches!(hand.answer(denied), Answer::NotGranted));
 }
 
+/// A command that had less time than others has met no trouble when that time is over.
+#[test]
+fn an_attempt_that_is_cut_short_tells_nothing_about_the_server() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let hurried = hand.want_name("other", 2, watched(), Wait::For(20 * MILLISECOND), None);
+    let (op, _) = hand.take("acquire");
+    hand.pass(20 * MILLISECOND);
+    hand.unknown(op);
+    assert!(is_unavailable(&hand.answer(hurried)));
+    hand.sent.clear();
+    hand.release(&cell, level);
+    let denied = hand.ask(3, Wait::Once);
+    assert!(matches!(hand.answer(denied), Answer::NotGranted));
+}
+
+#[test]
+fn a_hand_off_that_is_cut_short_is_followed_by_a_release_that_has_met_no_trouble() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let wait = Wait::For(40 * MILLISECOND);
+    let brief = hand.want(2, watched(), wait, Some(20 * MILLISECOND));
+    hand.pass(30 * MILLISECOND);
+    hand.sent.clear();
+    hand.release(&cell, level);
+    let (op, _) = hand.take("hand_off");
+    hand.pass(5 * MILLISECOND);
+    hand.unknown(op);
+    assert_eq!(hand.labels()[0], "release");
+    let denied = hand.ask(3, Wait::Once);
+    assert!(matches!(hand.answer(denied), Answer::NotGranted));
+    hand.pass(5 * MILLISECOND);
+    assert!(matches!(hand.answer(brief), Answer::NotGranted));
+}
+
+/// One that had the whole time has.
+#[test]
+fn a_hand_off_without_an_answer_is_trouble() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.want(2, watched(), FIVE_SECONDS, None);
+    hand.release(&cell, level);
+    let (op, _) = hand.take("hand_off");
+    let mut troubled = Troubled::begin(hand, Trouble::Frozen);
+    troubled.pass(SECOND);
+    troubled.hand.unknown(op);
+    let (answer, _) = troubled.ask(3, Wait::Once);
+    assert!(is_unavailable(&answer), "{answer:?}");
+}
+
 /// The server is there again within the wait, and what was given up is free.
 #[test]
 fn who_asks_in_an_outage_gets_it_when_that_ends_in_time() {
