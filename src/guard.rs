@@ -34,9 +34,12 @@ use crate::trace;
 /// In a child made by `fork`, a guard of the parent is not held, calls on it are
 /// [`Error::Closed`], and dropping it leaves the parent's lock alone.
 ///
-/// At its end, a process waits for pending releases only where the last handle of the client is
-/// dropped. With a client in a `static`, or before `std::process::exit`, call `unlock` or
-/// [`LockClient::shutdown`](crate::LockClient::shutdown) first. Bind a guard to a variable with a
+/// A thread that has dropped guards waits when it ends, for 200 ms at most, until the server has
+/// answered their releases. So a guard that is dropped at the end of `main` is released before the
+/// process ends. This is not so where thread-local values are not dropped: after
+/// `std::process::abort`, a panic that aborts, or the end of the main thread on some platforms
+/// other than Linux and macOS. Call `unlock` or
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) first there. Bind a guard to a variable with a
 /// name: `let _ = lock.lock().await?` releases at once.
 ///
 /// A guard may be moved to another task or thread and released there; that does not change the

@@ -14,6 +14,7 @@ mod desk;
 mod last;
 mod mailbox;
 mod seat;
+mod settle;
 mod shared;
 mod start;
 mod task;
@@ -47,6 +48,8 @@ enum Message {
     Release { hold: u64, level: RequestId, waiting: Option<(RequestId, Ticket)> },
     /// `LockClient::shutdown`; answered by the keeper's last act.
     Shutdown { request: RequestId, ticket: Ticket, until: Moment },
+    /// A thread that ends waits for the end of what was given up before. The sender is dropped then.
+    Settle { done: mpsc::Sender<()> },
     /// Nobody can send anything any more. The sender is dropped when what was queued has been dealt with.
     LastHandle { done: Option<mpsc::Sender<()>> },
 }

@@ -393,6 +393,23 @@ impl Engine {
         names.into_iter().collect()
     }
 
+    /// Holds that nobody has any more, and that the server may still have: their releases, or the
+    /// attempts that were cancelled, have no answer yet.
+    pub(crate) fn given_up(&self) -> Vec<u64> {
+        let ids = self.holds.ids(|_| true).into_iter().chain(self.cleanup.iter().map(|(id, _)| id));
+        ids.filter(|id| self.is_given_up(*id)).collect()
+    }
+
+    pub(crate) fn is_given_up(&self, id: u64) -> bool {
+        let nobodys = |hold: &Hold| match hold.state {
+            State::Releasing => true,
+            State::Held | State::Suspect => hold.levels.is_empty(),
+            State::Acquiring => hold.taker().is_none(),
+            State::Lost(_) | State::Gone => false,
+        };
+        self.holds.get(&id).is_some_and(|hold| nobodys(hold)) || self.cleanup.get(id).is_some()
+    }
+
     /// Nobody renews them from here on: whoever believes in one hears of it.
     pub(crate) fn end_holds(&self) {
         let live = self.holds.unordered().filter(|hold| hold.state.is_live());

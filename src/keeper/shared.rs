@@ -38,8 +38,10 @@ use crate::wakes::Wakes;
 
 use super::Message;
 use super::mailbox::Mailbox;
+use super::settle;
 
-/// How long dropping the last handle waits for queued releases to reach the server.
+/// How long the end of a thread, or the drop of the last handle, waits for releases that are under
+/// way.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
 
 /// The locks that a keeper left to their leases. Empty while it lives.
@@ -164,10 +166,33 @@ impl Shared {
 
     /// Releases without waiting. With the keeper gone nobody releases, and the lease ends the hold.
     /// In a forked child nothing is done: the hold is the parent's.
-    pub(crate) fn release(&self, hold: u64, level: RequestId) {
+    pub(crate) fn release(self: &Arc<Self>, hold: u64, level: RequestId) {
         if !self.is_in_child() {
             self.mailbox.send(Message::Release { hold, level, waiting: None });
+            self.note_given_up();
         }
+    }
+
+    fn note_given_up(self: &Arc<Self>) {
+        // A keeper that runs on the caller's runtime ends with that, before the process does.
+        if self.thread.is_some() {
+            settle::note(self);
+        }
+    }
+
+    /// Waits a moment until what was given up so far is answered.
+    pub(super) fn settle(&self) {
+        if self.is_in_child() || !self.is_elsewhere() {
+            return;
+        }
+        let (done, settled) = mpsc::channel();
+        self.mailbox.send(Message::Settle { done });
+        let _ = settled.recv_timeout(LAST_RELEASES);
+    }
+
+    /// The keeper has a thread of its own, and it is not this one.
+    fn is_elsewhere(&self) -> bool {
+        self.thread.is_some_and(|keeper| keeper != std::thread::current().id())
     }
 
     fn send(
@@ -204,7 +229,7 @@ impl Drop for Shared {
         if self.is_in_child() {
             return self.mailbox.leak();
         }
-        let waits = self.thread.is_some_and(|keeper| keeper != std::thread::current().id());
+        let waits = self.is_elsewhere();
         let (done, finished) = mpsc::channel();
         self.mailbox.send(Message::LastHandle { done: waits.then_some(done) });
         if waits {
@@ -288,6 +313,7 @@ impl Drop for Asked {
         }
         if self.slot.close() && self.cancellable {
             self.shared.mailbox.send(Message::Cancel { request: self.request });
+            self.shared.note_given_up();
         }
     }
 }

@@ -153,6 +153,8 @@ pub(super) struct Task {
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
     last_words: Option<mpsc::Sender<()>>,
+    /// The same for threads that end, each with the ids of what was given up before.
+    settling: Vec<(Vec<u64>, mpsc::Sender<()>)>,
 }
 
 /// A `connect` that waits for its first connection.
@@ -257,6 +259,7 @@ impl Task {
             life: Life::Serving,
             farewell: Farewell::default(),
             last_words: None,
+            settling: Vec::new(),
         }
     }
 
@@ -401,6 +404,7 @@ impl Task {
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
         drop(last);
+        self.let_threads_end();
         if self.desk.has_who_goes_last() {
             self.behind.come(cx);
         }
@@ -414,6 +418,14 @@ impl Task {
             Poll::Pending if goes_on => Turn::GoesOn,
             Poll::Pending => Turn::Idle { woke },
         }
+    }
+
+    fn let_threads_end(&mut self) {
+        let Self { settling, engine, .. } = self;
+        settling.retain_mut(|(ids, _)| {
+            ids.retain(|id| engine.is_given_up(*id));
+            !ids.is_empty()
+        });
     }
 
     fn wake_answered(&mut self, keeper: Option<&Waker>) {
@@ -656,6 +668,7 @@ impl Task {
                 self.farewell.tickets.push(ticket);
                 self.shut_down(now, until, Some(request));
             }
+            Message::Settle { done } => self.settling.push((self.engine.given_up(), done)),
             Message::LastHandle { done } => {
                 self.last_words = done;
                 self.shut_down(now, now.plus(LAST_HANDLE * self.command_timeout), None);

@@ -48,7 +48,7 @@ impl World {
             Some(link) => (link.up, link.process, link.connection),
             None => (false, 0, 0),
         };
-        self.checker.on_send(now, client, op, &command, &self.processes[process])?;
+        self.checker.on_send(now, client, op, (&command, timeout), &self.processes[process])?;
         let request = Rc::new(Request {
             client,
             op,

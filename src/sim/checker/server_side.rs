@@ -27,6 +27,8 @@ use crate::sim::server::Process;
 pub(super) struct Sent {
     at: Moment,
     command: Command,
+    /// It has less time than commands have: no answer in that time is no trouble of the server.
+    pub(super) cut_short: bool,
 }
 
 impl Checker {
@@ -37,7 +39,7 @@ impl Checker {
         now: Moment,
         client: usize,
         op: OpId,
-        command: &Command,
+        (command, timeout): (&Command, Duration),
         to: &Process,
     ) -> Result<(), String> {
         match command {
@@ -61,7 +63,8 @@ impl Checker {
             }
         }
         self.on_sent_on(now, command, to);
-        self.sent.insert((client, op), Sent { at: now, command: command.clone() });
+        let cut_short = timeout < self.plan.command_timeout;
+        self.sent.insert((client, op), Sent { at: now, command: command.clone(), cut_short });
         Ok(())
     }
 
@@ -93,7 +96,7 @@ impl Checker {
 
     /// What a client may believe, and must stop to believe, after an answer.
     pub(super) fn on_replied(&mut self, now: Moment, client: usize, op: OpId, outcome: &Outcome<Reply>) {
-        let Some(Sent { at, command }) = self.sent.remove(&(client, op)) else { return };
+        let Some(Sent { at, command, .. }) = self.sent.remove(&(client, op)) else { return };
         let reply = match outcome {
             Outcome::Done(reply) => reply,
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_methods, reason = "it holds no leases that a clock would matter to")]
 
 mod child;
+mod ends;
 mod forks;
 
 use std::process::ExitCode;
@@ -13,6 +14,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["fork", scenario, url] => forks::run(scenario, url),
+        ["end", scenario, url] => ends::run(scenario, url),
         _ => panic!("unknown words: {words:?}"),
     }
     ExitCode::SUCCESS

@@ -60,3 +60,33 @@ fn a_child_is_not_caught_in_what_other_threads_were_doing() {
 fn in_a_child_a_client_in_memory_is_closed() {
     fork("memory");
 }
+
+/// Twenty times each, since it is a race if it is one at all.
+fn end(scenario: &str) {
+    let server = RedisServer::start();
+    for time in 1..=20 {
+        assert_success(&run(&["end", scenario, &server.url()]));
+        let left: bool = redis::cmd("EXISTS").arg("ended").query(&mut server.connection()).unwrap();
+        assert!(!left, "{scenario}: the lock is still taken after process {time}");
+    }
+}
+
+#[test]
+fn a_guard_that_is_dropped_at_the_end_of_main_is_released() {
+    end("drop");
+}
+
+#[test]
+fn a_guard_that_is_dropped_before_exit_is_released() {
+    end("exit");
+}
+
+#[test]
+fn a_guard_that_is_dropped_by_a_task_is_released() {
+    end("worker");
+}
+
+#[test]
+fn a_lock_that_is_given_up_at_the_end_of_main_is_taken_back() {
+    end("cancel");
+}
