@@ -11,6 +11,7 @@
 
 mod alarm;
 mod desk;
+mod drive;
 mod last;
 mod mailbox;
 mod seat;

@@ -75,14 +75,19 @@
 //! 2. otherwise the Tokio task;
 //! 3. otherwise, if a Tokio runtime is entered, the thread. That is so in the root future of
 //!    `block_on` (`main` under `#[tokio::main]`), and also under `Handle::enter` on another
-//!    executor. The tasks of such an executor share threads and move between them, and so do the
-//!    jobs of a work-stealing pool such as rayon: while one job waits, its thread may run another.
-//!    Use a scope or a [`Mutex`] there;
+//!    executor. The tasks of such an executor share threads and move between them: use a scope or
+//!    a [`Mutex`] there;
 //! 4. outside Tokio, [`Error::NoOwner`].
 //!
 //! * **Parent and child.** A spawned task is another owner than its parent. A parent that holds a
 //!   lock and waits for a child that takes the same lock never ends; after 10 s the log says so.
 //!   The same is true of a thread of `spawn_blocking`. `block_in_place` stays in the task.
+//! * **Jobs of a work-stealing pool** such as rayon share threads. A job that calls
+//!   `Handle::block_on(lock.lock())` and then waits for other jobs (`rayon::join`, a parallel
+//!   iterator, `rayon::yield_now`) may run another job on its thread meanwhile. That job is the same
+//!   owner and enters the lock too: two are inside. This cannot be told from a legal re-entry. Use a
+//!   [`Mutex`], or a scope for each job, and do not wait for other jobs while you hold it: a job
+//!   that waits for a lock which its own thread holds further up never ends.
 //! * **A guard that was moved to another task.** The task that took the lock is still the owner, so
 //!   its next `lock()` of that name succeeds at once, while the other task still works under the
 //!   guard. An example is the task of a connection whose handler answers before the job is done.

@@ -104,6 +104,9 @@ fn next() -> u64 {
 /// The same is true of `join_all`, `buffer_unordered` and `for_each_concurrent`. Branches that
 /// re-enter each other's locks share the fencing token too, so it does not keep them apart either.
 ///
+/// Jobs of a work-stealing pool such as rayon that call `block_on` share a thread in the same way:
+/// `handle.block_on(Owner::new().scope(lock.lock()))`.
+///
 /// Conversely, several tasks that run in scopes of the same `Owner` share its holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner(u64);

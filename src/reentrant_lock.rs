@@ -12,9 +12,9 @@ use crate::lock::LockOptions;
 ///
 /// The owner is decided when a `lock()` future is first polled. It is the innermost
 /// [`Owner::scope`](crate::Owner::scope), otherwise the Tokio task, otherwise, in the root future
-/// of `block_on`, the thread. Branches of `join!` and `select!` share their task, so they
-/// **re-enter each other's locks**: give each its own [`Owner`](crate::Owner), or use a
-/// [`Mutex`](crate::Mutex).
+/// of `block_on`, the thread. Branches of `join!` and `select!` share their task, and jobs of a
+/// work-stealing pool such as rayon share a thread, so they **re-enter each other's locks**: give
+/// each its own [`Owner`](crate::Owner), or use a [`Mutex`](crate::Mutex).
 ///
 /// It is cheap to clone and to make: all handles of one client and name are the same lock.
 #[derive(Clone, Debug)]

@@ -37,12 +37,17 @@ use crate::wakes::Rest;
 use crate::wakes::Wakes;
 
 use super::Message;
+use super::drive::Drive;
+use super::drive::Watched;
 use super::mailbox::Mailbox;
 use super::settle;
 
 /// How long the end of a thread, or the drop of the last handle, waits for releases that are under
 /// way.
 const LAST_RELEASES: Duration = Duration::from_millis(200);
+
+/// The least time in which the end of a keeper may seem to stand still.
+const LEAST_WATCH: Duration = Duration::from_secs(2);
 
 /// The locks that a keeper left to their leases. Empty while it lives.
 pub(super) type Left = OnceLock<Vec<LockName>>;
@@ -65,6 +70,8 @@ pub(crate) struct Shared {
     pub(super) at_once: Option<AtOnce>,
     /// Those whom callers help to wake.
     pub(super) rest: Arc<Rest>,
+    /// Of a keeper that runs on the caller's current-thread runtime.
+    drive: Option<Arc<Drive>>,
     next_request: AtomicU64,
     /// The one that the keeper is in.
     pub(super) process: Process,
@@ -82,7 +89,7 @@ impl Shared {
     ) -> Self {
         let next_request = AtomicU64::new(1);
         let rest = Arc::default();
-        let (at_once, process) = (None, Process::current());
+        let (at_once, drive, process) = (None, None, Process::current());
         Self {
             mailbox,
             clock,
@@ -93,13 +100,19 @@ impl Shared {
             thread,
             at_once,
             rest,
+            drive,
             next_request,
             process,
         }
     }
 
-    pub(super) fn with(mut self, at_once: Option<AtOnce>, rest: Arc<Rest>) -> Self {
-        (self.at_once, self.rest) = (at_once, rest);
+    pub(super) fn with(
+        mut self,
+        at_once: Option<AtOnce>,
+        rest: Arc<Rest>,
+        drive: Option<Arc<Drive>>,
+    ) -> Self {
+        (self.at_once, self.rest, self.drive) = (at_once, rest, drive);
         self
     }
 
@@ -151,12 +164,14 @@ impl Shared {
     pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> Asked {
         let since = self.now();
         let deadline = since.plus(timeout);
-        self.send(true, |request, ticket| Message::Connect { request, ticket, since, deadline })
+        let asked = self.send(true, |request, ticket| Message::Connect { request, ticket, since, deadline });
+        asked.watched_for(timeout)
     }
 
     pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> Asked {
         let until = self.now().plus(within);
-        self.send(false, |request, ticket| Message::Shutdown { request, ticket, until })
+        let asked = self.send(false, |request, ticket| Message::Shutdown { request, ticket, until });
+        asked.watched_for(within.max(LEAST_WATCH))
     }
 
     /// Releases a level. It goes on when the returned future is dropped.
@@ -208,7 +223,12 @@ impl Shared {
                 ticket.put(Answer::Failed(error), &mut Wakes::default());
             }
         }
-        Asked { request, slot, cancellable, stage: Stage::Sent, shared: Arc::clone(self) }
+        let watched = self.watch(self.config.outage_limit);
+        Asked { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
+    }
+
+    fn watch(&self, limit: Duration) -> Option<Watched> {
+        self.drive.as_ref().and_then(|drive| drive.watch(limit))
     }
 
     fn hand_over(&self, message: Message) {
@@ -251,6 +271,8 @@ pub(crate) struct Asked {
     slot: Slot,
     cancellable: bool,
     stage: Stage,
+    /// Where it may be that nobody drives the keeper.
+    watched: Option<Watched>,
     shared: Arc<Shared>,
 }
 
@@ -267,6 +289,13 @@ enum Stage {
 impl Asked {
     pub(crate) fn request(&self) -> RequestId {
         self.request
+    }
+
+    fn watched_for(mut self, limit: Duration) -> Self {
+        if self.watched.is_some() {
+            self.watched = self.shared.watch(limit);
+        }
+        self
     }
 
     /// Waits for an answer that may be withdrawn (`None`) before the caller's task gets to run.
@@ -288,7 +317,19 @@ impl Asked {
             self.stage = Stage::Answered;
             self.shared.rest.help();
         }
+        if answer.is_pending() {
+            // Not yet answered: its drop cancels it.
+            if let Some(error) = self.stalled(cx) {
+                return Poll::Ready(Some(Answer::Failed(error)));
+            }
+        }
         answer
+    }
+
+    fn stalled(&self, cx: &Context<'_>) -> Option<Error> {
+        let watched = self.watched.as_ref()?;
+        let cause = watched.stalled(cx)?;
+        Some(Error::Unavailable { name: None, waited: watched.limit(), cause })
     }
 
     /// Of a request that the parent of this process has sent. Others are spared the system call.
@@ -330,7 +371,8 @@ mod tests {
     fn sent_by_parent(shared: &Arc<Shared>, stage: Stage) -> (Asked, Ticket) {
         let (slot, ticket) = slot();
         let request = RequestId(7);
-        (Asked { request, slot, cancellable: true, stage, shared: Arc::clone(shared) }, ticket)
+        let watched = None;
+        (Asked { request, slot, cancellable: true, stage, watched, shared: Arc::clone(shared) }, ticket)
     }
 
     #[test]

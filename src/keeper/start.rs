@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Builder;
 use tokio::runtime::Handle;
 use tokio::runtime::Runtime;
+use tokio::runtime::RuntimeFlavor;
 
 use crate::backend::Backend;
 #[cfg(feature = "in-memory")]
@@ -28,6 +29,7 @@ use crate::wakes::Wakes;
 
 use super::Message;
 use super::Shared;
+use super::drive::Drive;
 use super::mailbox::mailbox;
 use super::seat::Seat;
 use super::shared::AtOnce;
@@ -108,29 +110,37 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
     let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
     let make = move || Task::new(setup, messages, holds, numbers, unreleased, to_wake, keeper);
-    let (thread, at_once) = match home {
+    let (thread, at_once, drive) = match home {
         Home::Chosen(Keeper::Thread) => {
             let (thread, at_once) = on_a_thread(make)?;
-            (Some(thread), Some(at_once))
+            (Some(thread), Some(at_once), None)
         }
-        Home::Chosen(Keeper::Current) => (None, Some(on_this_runtime(make)?)),
+        Home::Chosen(Keeper::Current) => {
+            let (at_once, drive) = on_this_runtime(make)?;
+            (None, Some(at_once), drive)
+        }
         #[cfg(feature = "in-memory")]
-        Home::Process(process) => (in_process(make, process)?, None),
+        Home::Process(process) => (in_process(make, process)?, None, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    Ok(Arc::new(shared.with(at_once, rest)))
+    Ok(Arc::new(shared.with(at_once, rest, drive)))
 }
 
-fn on_this_runtime(make: impl FnOnce() -> Task + Send + 'static) -> Result<AtOnce, Error> {
+/// With what notices that nobody drives the runtime, where that can be.
+fn on_this_runtime(
+    make: impl FnOnce() -> Task + Send + 'static,
+) -> Result<(AtOnce, Option<Arc<Drive>>), Error> {
     let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
         option: "keeper",
         given: "Keeper::Current outside a Tokio runtime".to_owned(),
         allowed: "Keeper::Thread there".to_owned(),
     })?;
     let seat = Arc::new(Seat::new(false));
-    let seated = Seated(Arc::clone(&seat)).run(make);
+    let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    let drive = one_thread.then(|| Drive::new(&seat));
+    let seated = Seated { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
     runtime.spawn(OnlyHere::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
-    Ok(Box::new(move |message| poll_at_once(&seat, message)))
+    Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))
 }
 
 /// The thread, if it needed one. Callers always use the mailbox: in memory nothing is gained if they
@@ -156,20 +166,27 @@ fn in_process(
 }
 
 /// The future of a task that callers may poll, too.
-struct Seated(Arc<Seat<Task>>);
+struct Seated {
+    seat: Arc<Seat<Task>>,
+    drive: Option<Arc<Drive>>,
+}
 
 impl Seated {
     /// None: it has panicked.
     async fn run(self, make: impl FnOnce() -> Task) -> Option<Farewell> {
-        self.0.sit(make());
-        let task = poll_fn(|cx| self.0.poll(cx, Task::poll)).await?;
+        self.seat.sit(make());
+        let task = poll_fn(|cx| {
+            self.drive.iter().for_each(|drive| drive.note_poll());
+            self.seat.poll(cx, Task::poll)
+        })
+        .await?;
         Some(task.end().await)
     }
 }
 
 impl Drop for Seated {
     fn drop(&mut self) {
-        self.0.close();
+        self.seat.close();
     }
 }
 
@@ -193,7 +210,7 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
 
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
     let seat = Arc::new(Seat::new(true));
-    let seated = Seated(Arc::clone(&seat));
+    let seated = Seated { seat: Arc::clone(&seat), drive: None };
     let thread = spawn_with_runtime(move |runtime| {
         // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };

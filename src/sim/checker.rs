@@ -318,8 +318,8 @@ impl Checker {
             Event::Replied { op, outcome, .. } => {
                 // A server that answers with an error of its own is there, and the link works.
                 let cut_short = self.sent.get(&(client, *op)).is_some_and(|sent| sent.cut_short);
-                self.fails = matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient())
-                    && !cut_short;
+                self.fails =
+                    matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient()) && !cut_short;
                 self.troubled[client] &= !matches!(outcome, Outcome::Done(_));
                 self.on_replied(now, client, *op, outcome);
             }

@@ -27,6 +27,7 @@ mod processes;
 mod redis_rs;
 mod reentrant;
 mod refusals;
+mod runtimes;
 mod scripts;
 mod sentinel;
 mod server_errors;
