@@ -24,11 +24,15 @@ use std::time::Duration;
 
 use futures::task::AtomicWaker;
 
+use crate::error::Error;
+
 /// Kept by the future of a keeper.
 #[derive(Debug)]
 pub(super) struct Drive {
     polls: Mutex<Polls>,
     keeper: Waker,
+    /// How long it may stand still, unless a call says otherwise.
+    limit: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -39,8 +43,9 @@ struct Polls {
 
 impl Drive {
     /// `keeper` has the keeper polled, if anybody drives its runtime.
-    pub(super) fn new(keeper: &Arc<impl Wake + Send + Sync + 'static>) -> Arc<Self> {
-        Arc::new(Self { polls: Mutex::default(), keeper: Waker::from(Arc::clone(keeper)) })
+    pub(super) fn new(keeper: &Arc<impl Wake + Send + Sync + 'static>, limit: Duration) -> Arc<Self> {
+        let keeper = Waker::from(Arc::clone(keeper));
+        Arc::new(Self { polls: Mutex::default(), keeper, limit })
     }
 
     /// The runtime polls the keeper.
@@ -52,7 +57,8 @@ impl Drive {
 
     /// For a caller that may be on a thread that drives nothing. None: it is not, or the system has
     /// no thread left.
-    pub(super) fn watch(self: &Arc<Self>, limit: Duration) -> Option<Watched> {
+    pub(super) fn watch(self: &Arc<Self>, limit: Option<Duration>) -> Option<Watched> {
+        let limit = limit.unwrap_or(self.limit);
         if tokio::task::try_id().is_some() || self.polls().by == Some(thread::current().id()) {
             return None;
         }
@@ -103,21 +109,14 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    pub(super) fn limit(&self) -> Duration {
-        self.limit
-    }
-
-    /// The cause of an error, once the keeper stands still. Wakes the caller then.
-    pub(super) fn stalled(&self, cx: &Context<'_>) -> Option<String> {
+    /// An error once the keeper stands still. Wakes the caller then.
+    pub(super) fn stalled(&self, cx: &Context<'_>) -> Option<Error> {
         self.stalled.caller.register(cx.waker());
-        let is_so = self.stalled.is_so.load(Ordering::Acquire);
-        is_so.then(|| {
-            format!(
-                "nobody has driven the current-thread runtime of this client for {:?}; \
-                 Handle::block_on does not drive it: use Keeper::Thread, or stay in \
-                 Runtime::block_on meanwhile",
-                self.limit
-            )
-        })
+        if !self.stalled.is_so.load(Ordering::Acquire) {
+            return None;
+        }
+        let cause = "nobody drives the current-thread runtime of this client; Handle::block_on does \
+                     not: use Keeper::Thread, or stay in Runtime::block_on meanwhile";
+        Some(Error::Unavailable { name: None, waited: self.limit, cause: cause.to_owned() })
     }
 }

@@ -223,11 +223,11 @@ impl Shared {
                 ticket.put(Answer::Failed(error), &mut Wakes::default());
             }
         }
-        let watched = self.watch(self.config.outage_limit);
+        let watched = self.watch(None);
         Asked { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
     }
 
-    fn watch(&self, limit: Duration) -> Option<Watched> {
+    fn watch(&self, limit: Option<Duration>) -> Option<Watched> {
         self.drive.as_ref().and_then(|drive| drive.watch(limit))
     }
 
@@ -293,7 +293,7 @@ impl Asked {
 
     fn watched_for(mut self, limit: Duration) -> Self {
         if self.watched.is_some() {
-            self.watched = self.shared.watch(limit);
+            self.watched = self.shared.watch(Some(limit));
         }
         self
     }
@@ -319,17 +319,11 @@ impl Asked {
         }
         if answer.is_pending() {
             // Not yet answered: its drop cancels it.
-            if let Some(error) = self.stalled(cx) {
+            if let Some(error) = self.watched.as_ref().and_then(|watched| watched.stalled(cx)) {
                 return Poll::Ready(Some(Answer::Failed(error)));
             }
         }
         answer
-    }
-
-    fn stalled(&self, cx: &Context<'_>) -> Option<Error> {
-        let watched = self.watched.as_ref()?;
-        let cause = watched.stalled(cx)?;
-        Some(Error::Unavailable { name: None, waited: watched.limit(), cause })
     }
 
     /// Of a request that the parent of this process has sent. Others are spared the system call.

@@ -116,7 +116,7 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
             (Some(thread), Some(at_once), None)
         }
         Home::Chosen(Keeper::Current) => {
-            let (at_once, drive) = on_this_runtime(make)?;
+            let (at_once, drive) = on_this_runtime(make, config.outage_limit)?;
             (None, Some(at_once), drive)
         }
         #[cfg(feature = "in-memory")]
@@ -129,6 +129,7 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
 /// With what notices that nobody drives the runtime, where that can be.
 fn on_this_runtime(
     make: impl FnOnce() -> Task + Send + 'static,
+    outage_limit: Duration,
 ) -> Result<(AtOnce, Option<Arc<Drive>>), Error> {
     let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
         option: "keeper",
@@ -137,7 +138,7 @@ fn on_this_runtime(
     })?;
     let seat = Arc::new(Seat::new(false));
     let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
-    let drive = one_thread.then(|| Drive::new(&seat));
+    let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
     let seated = Seated { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
     runtime.spawn(OnlyHere::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
     Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))

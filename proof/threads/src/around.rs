@@ -131,3 +131,37 @@ pub(crate) mod map {
     pub(crate) type Map<K, V> = std::collections::HashMap<K, V, Hasher>;
     pub(crate) type Hasher = std::hash::RandomState;
 }
+
+pub(crate) mod drive {
+    use std::sync::Arc;
+    use std::task::Context;
+    use std::time::Duration;
+
+    use crate::error::Error;
+
+    #[derive(Debug)]
+    pub(crate) struct Drive;
+
+    /// The runtimes of the models are driven.
+    impl Drive {
+        pub(crate) fn watch(self: &Arc<Self>, _: Option<Duration>) -> Option<Watched> {
+            None
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Watched;
+
+    impl Watched {
+        pub(crate) fn stalled(&self, _: &Context<'_>) -> Option<Error> {
+            None
+        }
+    }
+}
+
+pub(crate) mod settle {
+    use std::sync::Arc;
+
+    /// The threads of the models wait for nothing when they end.
+    pub(crate) fn note<T>(_: &Arc<T>) {}
+}

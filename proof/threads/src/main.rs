@@ -14,12 +14,14 @@ use std::sync::atomic::Ordering;
 
 use around::clock;
 use around::config;
+use around::drive;
 use around::engine;
 use around::error;
 use around::map;
 use around::name;
 use around::owner;
 use around::process;
+use around::settle;
 use around::stats;
 use loom::model::Builder;
 
