@@ -24,6 +24,8 @@ const UNIT: &[&str] = &["--lib", "--", "backend::fred", "backend::redis::config"
 /// What any way to the servers must keep.
 const INTEGRATION: &[&str] =
     &["--test", "it", "--", "reentrant::", "cancellation::", "faults::", "outages::", "fred::", "redis_rs::"];
+/// The examples of the builder, of which three need these features.
+const DOC: &[&str] = &["--doc", "--", "client::builder"];
 /// A cluster is refused.
 const DEPLOYMENTS: [topologies::Kind; 3] =
     [topologies::Kind::Single, topologies::Kind::Tls, topologies::Kind::Sentinel];
@@ -33,7 +35,10 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// True if all passed.
 pub(crate) fn run() -> Result<bool, String> {
     let redis = servers::find_or_install()?;
-    let mut kinds = vec![row("unit", tests(UNIT, &redis))?, row("integration", tests(INTEGRATION, &redis))?];
+    let mut kinds = Vec::new();
+    for (name, args) in [("unit", UNIT), ("integration", INTEGRATION), ("doc", DOC)] {
+        kinds.push(row(name, tests(args, &redis))?);
+    }
     let certs = test::certificates()?;
     for kind in DEPLOYMENTS {
         let servers = Private::start(kind, &redis, &certs)?;
