@@ -557,6 +557,11 @@ mod tests {
     const STATES: [State; 6] =
         [State::Acquiring, State::Held, State::Suspect, State::Releasing, State::Lost(REASON), State::Gone];
 
+    fn hold() -> Hold {
+        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
+        Hold::new(1, 1, LockName::new("n").unwrap(), OwnerKey::once(), lease)
+    }
+
     #[test]
     fn every_state_with_every_input() {
         let other = LossReason::Expired;
@@ -582,6 +587,10 @@ mod tests {
         for (state, row) in STATES.into_iter().zip(table) {
             for (input, wanted) in inputs.into_iter().zip(row) {
                 assert_eq!(state.next(input), wanted, "{state:?} + {input:?}");
+                let mut hold = hold();
+                hold.state = state;
+                assert_eq!(hold.enter(input), wanted.is_some(), "{state:?} + {input:?}");
+                assert_eq!(hold.state, wanted.unwrap_or(state));
             }
         }
     }
@@ -594,8 +603,7 @@ mod tests {
 
     #[test]
     fn the_nearest_end_counts_also_of_what_was_given_up_but_not_of_what_nobody_took() {
-        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
-        let mut hold = Hold::new(1, 1, LockName::new("n").unwrap(), OwnerKey::once(), lease);
+        let mut hold = hold();
         hold.state = State::Held;
         let level = |number| (RequestId(number), Moment(number * 100));
         hold.set_max_end(Some(Moment(700)));
@@ -614,6 +622,10 @@ mod tests {
         hold.add_level(RequestId(7), false, Some(Moment(700)));
         assert!(hold.forget_end(RequestId(7), Moment::ZERO));
         assert_eq!(hold.max_end(), None);
+
+        hold.add_level(RequestId(8), false, Some(Moment(800)));
+        hold.state = State::Lost(REASON);
+        assert!(!hold.forget_end(RequestId(8), Moment::ZERO), "it is over");
     }
 
     #[test]

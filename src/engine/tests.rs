@@ -4,7 +4,9 @@
 mod allocations;
 mod alone;
 mod answers;
+mod conditions;
 mod corners;
+mod counted;
 mod details;
 mod drops;
 mod ends;
@@ -15,6 +17,7 @@ mod memory;
 mod other_use;
 mod outages;
 mod outcomes;
+mod probes;
 mod questions;
 mod reports;
 mod servers;
@@ -69,6 +72,9 @@ struct Hand {
     /// What was wanted since the last look.
     sent: Vec<(OpId, Command)>,
     targets: HashMap<OpId, ServerId>,
+    timeouts: HashMap<OpId, Duration>,
+    /// Whether a channel was subscribed as a sharded one.
+    sharded: HashMap<Arc<str>, bool>,
     answers: Vec<(RequestId, Answer)>,
     reports: Vec<Report>,
     subscriptions: Vec<(Arc<str>, u64)>,
@@ -112,6 +118,8 @@ impl Hand {
             offset: 1_700_000_000_000_000,
             sent: Vec::new(),
             targets: HashMap::new(),
+            timeouts: HashMap::new(),
+            sharded: HashMap::new(),
             answers: Vec::new(),
             reports: Vec::new(),
             subscriptions: Vec::new(),
@@ -150,13 +158,15 @@ impl Hand {
         self.allocations += spent.count_total;
         for effect in effects {
             match effect {
-                Effect::Send { op, to, command, .. } => {
+                Effect::Send { op, to, command, timeout } => {
                     self.targets.insert(op, to);
+                    self.timeouts.insert(op, timeout);
                     self.sent.push((op, command));
                 }
                 Effect::Answer { request, answer } => self.answers.push((request, answer)),
                 Effect::Report(report) => self.reports.push(report),
-                Effect::Subscribe { channel, generation, .. } => {
+                Effect::Subscribe { channel, sharded, generation } => {
+                    self.sharded.insert(channel.clone(), sharded);
                     self.subscriptions.push((channel, generation));
                 }
                 Effect::Unsubscribe { channel, .. } => self.unsubscribed.push(channel),

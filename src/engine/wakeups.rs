@@ -171,6 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn nothing_is_sent_while_there_is_no_connection() {
+        let (known, new): (Arc<str>, Arc<str>) = ("known".into(), "new".into());
+        let mut wakeups = Wakeups::default();
+        wakeups.connected();
+        wakeups.want(&known, Listener::Name(1));
+        wakeups.disconnected();
+        assert_eq!(wakeups.want(&new, Listener::Name(2)), None);
+        assert!(!wakeups.forget(&known, Listener::Name(1)));
+        assert_eq!(wakeups.connected().len(), 1, "the one that is still wanted");
+    }
+
+    #[test]
     fn a_channel_is_subscribed_once() {
         let channel: Arc<str> = "c".into();
         let mut wakeups = Wakeups::default();

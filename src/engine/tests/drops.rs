@@ -214,6 +214,27 @@ fn who_wants_a_name_whose_release_is_queued_is_handed_it() {
 }
 
 #[test]
+fn the_others_in_the_queue_are_not_forgotten_with_one_that_is_wanted() {
+    let mut hand = Hand::new();
+    let holds = hand.holds(FIRST + 3);
+    hand.drop_guards(&holds);
+    let first = std::mem::take(&mut hand.sent);
+    assert_eq!(first.len(), FIRST);
+    hand.ask_for(&format!("n{}", FIRST + 1));
+    let (op, _) = hand.take("hand_off");
+    hand.done(op, handed());
+    for (op, _) in first {
+        hand.done(op, freed());
+    }
+    let (_, command) = hand.take("release_many");
+    let Command::ReleaseMany(items) = command else { panic!("{command:?}") };
+    let fields: Vec<_> = items.into_iter().map(|item| item.field).collect();
+    let wanted = [&holds[FIRST], &holds[FIRST + 2]];
+    assert!(fields.iter().zip(wanted).all(|(field, held)| field.ends_with(&format!(":{}", held.cell.id))));
+    assert_eq!(fields.len(), 2);
+}
+
+#[test]
 fn try_lock_says_no_while_a_release_is_queued() {
     let mut hand = Hand::new();
     let holds = hand.holds(5);

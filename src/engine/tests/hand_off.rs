@@ -131,13 +131,13 @@ fn listener(hand: &mut Hand, owner: u64) -> (RequestId, Arc<HoldCell>) {
 
 #[test]
 fn there_is_a_time_for_those_who_are_far_away() {
-    for (far, turn) in [(false, 2), (true, 20)] {
+    for (far, turn, others) in [(false, 2, 2), (true, 20, 2), (true, 20, 1)] {
         // After the publish, of which nothing else is heard.
         let mut hand = Hand::new();
         let (level, cell) = hand.hold(1);
         at_a_time_for_the_far(&mut hand, far);
         hand.release(&cell, level);
-        freed_telling(&mut hand, 2);
+        freed_telling(&mut hand, others);
         hand.ask(2, Wait::Forever);
         hand.pass(Duration::from_millis(turn - 1));
         hand.nothing_sent();
@@ -154,6 +154,30 @@ fn there_is_a_time_for_those_who_are_far_away() {
             hand.pass(Duration::from_millis(1));
             hand.message();
         }
+        hand.pass(Duration::from_millis(turn - 1));
+        hand.nothing_sent();
+        hand.pass(Duration::from_millis(1));
+        hand.take("acquire");
+    }
+}
+
+/// Four round trips, and no less than 2 ms.
+#[test]
+fn a_turn_is_as_long_as_the_way_to_the_server() {
+    for (round_trip, turn) in [(2, 8), (0, 2)] {
+        let round_trip = Duration::from_millis(round_trip);
+        let mut hand = Hand::new();
+        let request = hand.ask(1, Wait::Forever);
+        let (op, _) = hand.take("acquire");
+        hand.pass(round_trip);
+        hand.done(op, grant(1));
+        let cell = hand.granted(request);
+        at_a_time_for_the_far(&mut hand, false);
+        hand.release(&cell, request);
+        let (op, _) = hand.take("release");
+        hand.pass(round_trip);
+        hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
+        hand.ask(2, Wait::Forever);
         hand.pass(Duration::from_millis(turn - 1));
         hand.nothing_sent();
         hand.pass(Duration::from_millis(1));

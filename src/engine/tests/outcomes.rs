@@ -149,7 +149,8 @@ fn a_release_after_a_hand_off_is_explained_by_an_unknown_one_only() {
         let release = hand.sent.iter().find(|(_, command)| field(command).ends_with(&ours));
         let (op, command) = release.cloned().expect("the hold is released by itself");
         assert!(matches!(command, Command::Release { count: 0, .. }));
-        // What was surely not executed leaves no id behind that might be granted.
+        // What was surely not executed leaves neither an id that might be granted nor a hold.
+        assert_eq!(hand.engine.holds.len(), 1, "{refused:?}: the one that is released");
         assert_eq!(hand.counters.snapshot().clean_ups, u64::from(refused.is_none()), "{refused:?}");
         hand.done(op, GONE);
         let answer = hand.answer(unlock);

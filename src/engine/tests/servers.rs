@@ -12,11 +12,13 @@ use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::cell::HoldCell;
 use crate::clock::Moment;
+use crate::config::Sharding;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::renewals::WINDOW;
+use crate::engine::servers::Servers;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::name::LockName;
@@ -191,6 +193,84 @@ fn pass_until(hand: &mut Hand, end: Moment, silent: Option<ServerId>) {
         for (_, op) in over {
             hand.unknown_of(op);
         }
+    }
+}
+
+#[test]
+fn a_login_that_one_server_refuses_ends_the_questions_to_it_only() {
+    let mut hand = Hand::two();
+    hand.down(A);
+    hand.down(B);
+    let (a, b) = (RequestId(900), RequestId(901));
+    hand.event(Event::Inspect { name: name("a"), request: a });
+    hand.event(Event::Inspect { name: name("b"), request: b });
+    hand.event(Event::ConnectFailed { server: A, failure: Failure::new(FailureKind::Auth, "WRONGPASS") });
+    assert!(matches!(hand.answer(a), Answer::Failed(Error::Auth { .. })));
+    hand.is_open(b);
+}
+
+#[test]
+fn lock_channels_are_sharded_as_the_setting_says_and_the_clients_own_never_is() {
+    let cases = [
+        (Sharding::On, None, true),
+        (Sharding::On, Some(false), true),
+        (Sharding::Auto, None, false),
+        (Sharding::Auto, Some(false), false),
+        (Sharding::Auto, Some(true), true),
+        (Sharding::Off, None, false),
+        (Sharding::Off, Some(true), false),
+    ];
+    for (setting, cluster, expected) in cases {
+        let mut servers = Servers::default();
+        if let Some(sharded) = cluster {
+            servers.reroute(Routes::Slots { servers: Arc::from([A; 4]), sharded });
+        }
+        assert_eq!(servers.is_sharded(setting), expected, "{setting}, cluster: {cluster:?}");
+    }
+    let mut hand = Hand::two();
+    hand.ask_for("a");
+    let (op, _) = hand.take("acquire");
+    hand.done_by(op, held(20_000));
+    let sharded = |prefix: &str| -> Vec<bool> {
+        let known = hand.sharded.iter().filter(|(channel, _)| channel.starts_with(prefix));
+        known.map(|(_, sharded)| *sharded).collect()
+    };
+    assert_eq!(sharded("redisson_lock__channel"), [true]);
+    assert_eq!(sharded("redisson_lock__client"), [false]);
+}
+
+#[test]
+fn a_server_is_remembered_while_it_has_slots_or_a_connection() {
+    let mut servers = Servers::default();
+    for server in [A, B] {
+        servers.connected(server, ServerInfo::default());
+    }
+    servers.reroute(Routes::Slots { servers: Arc::from([B; 4]), sharded: true });
+    servers.get_mut(B).disconnected();
+    servers.forget_unused();
+    assert!(servers.get(A).is_some() && servers.get(B).is_some());
+    servers.get_mut(A).disconnected();
+    servers.forget_unused();
+    assert!(servers.get(A).is_none() && servers.get(B).is_some());
+}
+
+/// In a cluster without sharded pub/sub nobody knows how many were told. Others are let go first
+/// only if they could not have had the lock for longer than a turn.
+#[test]
+fn a_brief_hold_lets_nobody_go_first_who_may_not_be_counted() {
+    for (lasted, steps_back) in [(Duration::ZERO, false), (Duration::from_secs(1), true)] {
+        let mut hand = Hand::two();
+        hand.engine.config.sharding = Sharding::Off;
+        let request = hand.ask_for("a");
+        let (op, _) = hand.take("acquire");
+        hand.done_by(op, grant(1));
+        let cell = hand.granted(request);
+        hand.pass(lasted);
+        hand.release(&cell, request);
+        let (op, _) = hand.take("release");
+        hand.done_by(op, Body::Release(Released::Freed { receivers: Some(0) }));
+        hand.ask_for("a");
+        assert_eq!(hand.sent.is_empty(), steps_back, "{lasted:?}");
     }
 }
 
