@@ -249,7 +249,7 @@ impl LockClientBuilder {
     ///   their leases.
     /// * More commands end with an unknown outcome. Each of them costs a command that cleans up.
     /// * With Sentinel, the client does not hear the sentinels announce a new primary. It stays with
-    ///   the old one until that closes the connection or refuses a write.
+    ///   the old one until that closes the connection, refuses a write or stops answering.
     /// * It is slower: commands are sent one by one.
     ///
     /// A client of a cluster is [`Error::InvalidOption`]: pass its configuration to

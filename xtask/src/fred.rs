@@ -1,5 +1,5 @@
-//! `cargo xtask fred`: the tests of the core over a user's client of fred. Apart from `cargo xtask
-//! test`, since fred is built for it, and most of the library's tests once more with it.
+//! `cargo xtask fred`: the tests of the core over a user's client of fred. It is a command of its
+//! own, because fred has to be built for it, and the library once more.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,14 +14,14 @@ use crate::test::Kind;
 use crate::topologies;
 use crate::topologies::Private;
 
-/// The last is for the tests' sentinels, which have passwords of their own.
+/// The last one is for the sentinels of the tests, which have passwords of their own.
 const FEATURES: &str = "--features=in-memory,rustls,fred,redis,fred/sentinel-auth";
-/// Has the tests connect over fred.
+/// The setting that makes the tests connect over fred.
 pub(crate) const TRANSPORT: (&str, &str) = ("LOCK_TRANSPORT", "fred");
 
-/// Of the library's own, those of this backend and of the settings of other clients.
+/// The unit tests of this backend and of the settings of other clients.
 const UNIT: &[&str] = &["--lib", "--", "backend::fred", "backend::redis::config", "client::"];
-/// What any way to the servers must keep.
+/// The tests of what holds over every backend, and those of the methods for users of fred and redis.
 const INTEGRATION: &[&str] =
     &["--test", "it", "--", "reentrant::", "cancellation::", "faults::", "outages::", "fred::", "redis_rs::"];
 /// The examples of the builder, of which three need these features.

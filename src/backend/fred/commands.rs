@@ -1,4 +1,5 @@
-//! The task that runs scripts: connects, hands calls over in their order, and connects again.
+//! The task that runs scripts. It connects, gives calls to fred in the order of their submission,
+//! and connects again when the connection has ended.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -41,6 +42,7 @@ use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::handshake::Info;
 use crate::backend::redis::handshake::text;
+use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::resp::Reply;
 use crate::map::Map;
@@ -82,13 +84,6 @@ pub(super) struct Commands {
 
 type Answer = Pin<Box<dyn Future<Output = (Submitted, Reply)> + Send>>;
 
-/// How a connection has ended.
-struct Broken {
-    cause: String,
-    /// Something was answered since it was greeted.
-    served: bool,
-}
-
 impl Commands {
     /// Returns when the backend is closed and everything is answered.
     pub(super) async fn keep_connected(mut self, mut calls: UnboundedReceiver<Submitted>) {
@@ -121,7 +116,8 @@ impl Commands {
         }
     }
 
-    /// What is subscribed at another server hears nothing, or is not counted.
+    /// If the commands now go to another server process than before, the messages have to come from
+    /// there, too.
     fn follow(&self, run_id: &mut String, server: &ServerInfo) {
         if !run_id.is_empty() && *run_id != server.run_id {
             self.replace_messages.send_replace(());
@@ -129,7 +125,7 @@ impl Commands {
         run_id.clone_from(&server.run_id);
     }
 
-    /// Refuses calls until this is done. None: there will be no more.
+    /// Does this work, and refuses the calls that come meanwhile. None: the backend was closed.
     async fn meanwhile<T>(
         &self,
         calls: &mut UnboundedReceiver<Submitted>,
@@ -145,7 +141,8 @@ impl Commands {
         }
     }
 
-    /// Until the connection ends. None: the backend was closed, and everything is answered.
+    /// Runs calls until the connection ends. None: the backend was closed, and every call is
+    /// answered.
     async fn serve(&mut self, mut link: Link, calls: &mut UnboundedReceiver<Submitted>) -> Option<Broken> {
         let (client, budgets) = (link.client.clone(), self.settings.budgets());
         let mut serving = Serving {
@@ -173,7 +170,7 @@ impl Commands {
                 },
             }
         }
-        // What has been answered meanwhile counts; of the rest nothing is known.
+        // Replies that have come meanwhile count. The outcome of all other calls is unknown.
         while let Some(Some((submitted, reply))) = serving.answers.next().now_or_never() {
             serving.settle(submitted, reply);
         }
@@ -183,18 +180,19 @@ impl Commands {
     }
 }
 
-/// What is on its way over one connection.
+/// The calls that are on their way over one connection.
 struct Serving<'a> {
     client: &'a Client,
     events: &'a Events,
-    /// Of the scripts that were called, by their names.
+    /// The digest of each script that was called, by the script's name.
     digests: &'a mut Map<&'static str, String>,
     answers: FuturesUnordered<Answer>,
     open: BTreeSet<OpId>,
     /// For each key that calls on their way name, the call that was submitted last.
     newest: BTreeMap<String, OpId>,
+    /// Whether the server has executed anything.
     served: bool,
-    /// Why no more is sent over it.
+    /// Why nothing more is sent over this connection.
     ended: Option<String>,
 }
 
@@ -221,8 +219,8 @@ impl Serving<'_> {
         self.send(submitted, command, words);
     }
 
-    /// Hands a command over here and now, so that calls reach the server in the order of their
-    /// submission.
+    /// Gives a command to fred before it returns, so that calls reach the server in the order of
+    /// their submission.
     fn send(&mut self, submitted: Submitted, command: &'static str, words: Vec<Word>) {
         let (client, left) = (self.client.clone(), submitted.left());
         let mut answer: Answer = Box::pin(async move {
@@ -294,7 +292,7 @@ async fn open(settings: &Settings, had_primary: bool) -> Result<(Link, ServerInf
     Link::open(settings, settings.client(), greet).await
 }
 
-/// Whether this is a server for locks.
+/// Makes sure that this server is a primary, of a supported version and no node of a cluster.
 async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Result<ServerInfo, Failure> {
     let ask = async |section: &'static str| {
         let reply = ask_first(client, "INFO", vec![section.into()], settings.attempt()).await;
@@ -324,7 +322,7 @@ async fn heartbeat(client: &Client, budgets: Budgets) -> String {
     }
 }
 
-/// EVALSHA's digest or EVAL's text, then keys and arguments.
+/// What follows EVALSHA or EVAL: the digest or the text of the script, keys and arguments.
 fn words(call: &ScriptCall, script: &str) -> Vec<Word> {
     let head = [script.to_owned(), call.keys.len().to_string()];
     let rest = call.keys.iter().chain(call.args.iter()).map(str::to_owned);

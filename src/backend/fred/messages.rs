@@ -1,4 +1,5 @@
-//! The task that listens: connects, subscribes, passes messages on, and connects again.
+//! The task that listens. It connects, subscribes, passes messages on, and connects again when the
+//! connection has ended.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -94,7 +95,7 @@ impl Messages {
         }
     }
 
-    /// Until the connection ends. Says, too, whether anything was answered.
+    /// Serves requests until the connection ends. True: the server has answered something.
     async fn serve(
         &mut self,
         mut link: Link,
@@ -115,8 +116,8 @@ impl Messages {
     }
 }
 
-/// Drops requests until this is done: the engine subscribes again after `PubSubUp`. None: there
-/// will be no more.
+/// Does this work, and drops the requests that come meanwhile: after `PubSubUp` the engine subscribes
+/// again. None: the backend was closed.
 async fn meanwhile<T>(requests: &mut UnboundedReceiver<Request>, work: impl Future<Output = T>) -> Option<T> {
     let mut work = pin!(work);
     loop {
@@ -143,7 +144,7 @@ async fn open(settings: &Settings) -> Result<(Link, Subscriber, Received), Failu
     Ok((link, subscriber, received))
 }
 
-/// Returns when messages may have been missed, or none can come any more.
+/// Passes messages on. Returns when some may have been missed, or no more can come.
 async fn pass_on(mut received: Received, events: &Events) -> String {
     loop {
         match received.recv().await {
@@ -269,7 +270,7 @@ impl Subscriber {
     }
 }
 
-/// In RESP2 a connection with subscriptions answers with a list.
+/// In RESP2 the reply to a PING is a list while something is subscribed.
 fn is_echo(answer: &Word, carried: &str) -> bool {
     match answer {
         Word::Array(parts) => parts.last().is_some_and(|part| is_echo(part, carried)),

@@ -45,7 +45,7 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// What `clone_new` takes over, too, made fit for locks.
+    /// Takes what `Client::clone_new` takes over, and replaces what does not suit locks.
     pub(crate) fn of(client: &Client, command_timeout: Duration) -> Result<Self, Error> {
         let mut config = client.client_config();
         if client.is_clustered() {
@@ -58,12 +58,12 @@ impl Settings {
             });
         }
         let budgets = Budgets::of(command_timeout);
-        // One attempt to connect: there is no reconnect policy.
+        // Without a reconnect policy this means one attempt to connect, and then its error.
         config.fail_fast = true;
         config.blocking = Blocking::Block;
         let mut performance = client.perf_config();
         performance.broadcast_channel_capacity = performance.broadcast_channel_capacity.max(MESSAGES);
-        // Of what has no time of its own: pipelines and subscriptions.
+        // For pipelines and subscriptions, which are given no timeout of their own.
         performance.default_command_timeout = budgets.answer();
         let mut connection = client.connection_config().clone();
         connection.max_command_attempts = 1;
@@ -76,7 +76,8 @@ impl Settings {
         Ok(Self { config, performance, connection, address, topology, budgets })
     }
 
-    /// A client that is not connected. It does not reconnect, either.
+    /// A new client, which is not connected yet. It has no reconnect policy, so it is of use for one
+    /// connection.
     pub(super) fn client(&self) -> Client {
         let (performance, connection) = (self.performance.clone(), self.connection.clone());
         Client::new(self.config.clone(), Some(performance), Some(connection), None)
@@ -133,10 +134,10 @@ pub(crate) fn redis_config(config: &FredConfig, access: &Access) -> Result<Redis
     Ok(taken)
 }
 
-/// What may be set in a configuration of fred and has no effect on connections of our own.
+/// The settings of a configuration of fred that have no effect on connections of our own.
 fn not_taken(config: &FredConfig) -> Vec<&'static str> {
-    // fred shows the second only if a feature of it is on, which would change what it does for
-    // everybody else.
+    // Whether there is a credential provider can be seen only with a feature of fred that changes
+    // what fred does in the whole program. So it is always listed.
     let mut settings = vec!["fail_fast, blocking", "a credential provider"];
     match config.server {
         ServerConfig::Sentinel { .. } => settings.push("the login of the sentinels"),
@@ -181,7 +182,7 @@ fn connector(config: &FredConfig) -> Result<Option<Connector>, Error> {
         Some(TlsConnector::Rustls(connector)) => Ok(Some(Connector::Rustls(connector.clone()))),
         #[cfg(feature = "native-tls")]
         Some(TlsConnector::Native(connector)) => Ok(Some(Connector::Native(connector.clone()))),
-        // fred has both as soon as any crate of the program asks it for them.
+        // fred has both variants if any other crate of the program turns both features on.
         #[allow(unreachable_patterns, reason = "depends on the features of fred")]
         Some(_) => Err(without_its_library()),
     }
@@ -271,6 +272,17 @@ mod tests {
         let access = Access { tls: Some(crate::tls::Tls::default()), ..Access::default() };
         let error = redis_config(&config, &access).expect_err("two places");
         assert!(matches!(error, Error::InvalidOption { option: "tls", .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_taken_over_is_named() {
+        let named = |server| not_taken(&FredConfig { server, ..FredConfig::default() }).join(", ");
+        let one = named(ServerConfig::new_centralized("h", 1));
+        assert_eq!(one, "fail_fast, blocking, a credential provider");
+        let sentinel = named(ServerConfig::new_sentinel(vec![("h", 1)], "main"));
+        assert_eq!(sentinel, format!("{one}, the login of the sentinels"));
+        let cluster = named(ServerConfig::new_clustered(vec![("h", 1)]));
+        assert_eq!(cluster, format!("{one}, the cluster's discovery policy"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The rules that every backend keeps, on real servers. Each fails when its rule is dropped.
+//! The rules that every backend keeps, and the traps of fred, on real servers and behind a proxy
+//! that does harm.
 
 use super::*;
 
@@ -22,7 +23,7 @@ use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::eventually;
 use crate::backend::redis::tests::redis_server::has_redis_7;
 
-/// As a user may have it: with three attempts for each command, and with reconnections.
+/// Over the settings of a client that sends commands three times and reconnects, as users have it.
 fn driver_with(config: FredConfig) -> Driver {
     let client = FredClient::new(config, None, None, Some(ReconnectPolicy::new_constant(0, 1)));
     let settings = Settings::of(&client, SECOND).expect("one server");
@@ -33,7 +34,7 @@ fn driver(url: &str) -> Driver {
     driver_with(FredConfig::from_url(url).expect("an address"))
 }
 
-/// The server knows the scripts.
+/// Connected, to a server that knows the scripts.
 async fn connected(url: &str) -> Driver {
     let mut driver = driver(url);
     driver.both_up().await;

@@ -42,12 +42,12 @@ pub(crate) mod fred {
     use fred::clients::Client;
     use fred::types::config::Config;
 
-    /// A user's client, which is not connected: nobody needs that it is.
+    /// A user's client. It is not connected, because only its settings are used.
     pub(crate) fn client(url: &str) -> Client {
         Client::new(config(url), None, None, None)
     }
 
-    /// What an address of ours says, in fred's words.
+    /// The configuration of fred for an address of this crate.
     pub(crate) fn config(url: &str) -> Config {
         let (scheme, rest) = url.split_once("://").expect("a scheme");
         let config = if scheme.contains("sentinel") {

@@ -17,8 +17,8 @@ use super::report_not_taken;
 use super::without_brackets;
 
 impl RedisConfig {
-    /// Address, login, database and protocol; and whether there is TLS, whose certificates `redis`
-    /// does not show.
+    /// Takes address, login, database and protocol, and whether TLS is used. A client of `redis` does
+    /// not show its certificates.
     pub(crate) fn of_redis(client: &Client, access: &Access) -> Result<Self, Error> {
         let info = client.get_connection_info();
         let (place, encrypted) = place(info.addr(), access)?;
