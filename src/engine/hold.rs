@@ -611,6 +611,7 @@ mod tests {
             hold.add_level(request, false, Some(end));
         }
         hold.add_level(RequestId(9), false, None);
+        assert_eq!(hold.max_end(), Some(Moment(300)));
         assert!(!hold.forget_end(RequestId(9), Moment::ZERO), "it had none");
         assert!(hold.forget_end(RequestId(3), Moment::ZERO));
         assert_eq!(hold.max_end(), Some(Moment(400)));

@@ -112,6 +112,9 @@ mod tests {
         assert_eq!(clock.at(ms(30)), Some(server(1_020)));
         assert!(!clock.observe(ms(40), ms(42), server(1_041)));
         assert_eq!(clock.at(ms(100)), Some(server(1_099)));
+        assert!(!clock.observe(ms(50), ms(90), server(1_060)));
+        assert!(!clock.observe(ms(91), ms(99), server(1_096)));
+        assert_eq!(clock.at(ms(100)), Some(server(1_099)), "of all of the last seconds");
         // A slow reply is worse knowledge, not a jump.
         assert!(!clock.observe(ms(100), ms(900), server(1_101)));
         assert_eq!(clock.at(ms(100)), Some(server(1_099)));

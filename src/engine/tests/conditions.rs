@@ -6,17 +6,21 @@ use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
+use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::engine::servers::Server;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::name::LockName;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
 
@@ -189,6 +193,22 @@ fn what_was_told_before_an_outage_of_the_server_is_no_answer() {
     hand.unknown(op);
     let other = hand.ask(2, Wait::Once);
     hand.is_open(other);
+    assert_eq!(hand.counters.snapshot().waits, 1, "a `try_lock` does not wait for the lock");
+}
+
+/// The server is well, and yet the attempts at this lock are not answered.
+#[test]
+fn attempts_without_an_answer_are_none_of_a_server_that_is_well_either() {
+    let mut hand = Hand::new();
+    hand.sleeper(1);
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    hand.unknown(op);
+    let (op, _) = hand.take("release");
+    hand.done(op, freed());
+    assert!(!hand.is_in_outage());
+    let other = hand.ask(2, Wait::Once);
+    hand.is_open(other);
 }
 
 /// The server is well, and yet the release of this lock was not answered.
@@ -242,6 +262,52 @@ fn an_unknown_attempt_of_nobody_that_had_its_time_is_not_repeated_at_once() {
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     hand.granted(second);
+}
+
+#[test]
+fn a_contender_that_leaves_takes_its_hold_along() {
+    let mut hand = Hand::new();
+    let request = hand.sleeper(1);
+    assert_eq!(hand.engine.holds.len(), 1, "kept for its next attempt");
+    hand.event(Event::Cancel { request });
+    assert_eq!(hand.engine.holds.len(), 0);
+}
+
+/// Until its clean-up is over, an attempt of which nobody knows may be held by nobody.
+#[test]
+fn an_unknown_attempt_of_nobody_is_given_up_until_it_is_cleaned_up() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    assert_eq!(hand.engine.given_up().len(), 0);
+    hand.event(Event::Cancel { request });
+    assert_eq!(hand.engine.given_up().len(), 1);
+    hand.unknown(op);
+    assert_eq!(hand.engine.given_up().len(), 1);
+    hand.pass(2 * SECOND);
+    let (op, _) = hand.take("release");
+    hand.done(op, freed());
+    assert_eq!(hand.engine.given_up().len(), 0);
+}
+
+/// Each try comes later than the one before, up to half a second.
+#[test]
+fn a_clean_up_that_fails_is_not_repeated_at_the_pace_of_the_line() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.event(Event::Cancel { request });
+    hand.unknown(op);
+    let mut tries = 0;
+    for _ in 0..10_000 {
+        if let Some(at) = hand.sent.iter().position(|(_, command)| command.label() == "release") {
+            let (op, _) = hand.sent.remove(at);
+            hand.unknown(op);
+            tries += 1;
+        }
+        hand.pass(MS);
+    }
+    assert!((20..=30).contains(&tries), "{tries} in 10 s");
 }
 
 #[test]
@@ -470,7 +536,84 @@ fn a_question_that_needs_no_clock_does_not_end_with_it() {
     hand.take("inspect");
 }
 
+/// What it met is told, whatever else the server answered since.
+#[test]
+fn a_verification_ends_with_what_its_own_renewal_met() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let verification = hand.verify(&cell);
+    let (op, _) = hand.take("renew");
+    hand.refused(op, FailureKind::Busy);
+    hand.event(Event::Ping { request: ASKED });
+    let (op, _) = hand.take("ping");
+    hand.done(op, Body::Pong);
+    hand.pass(SECOND);
+    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(verification) else { panic!() };
+    assert_eq!(cause, "no");
+}
+
+#[test]
+fn a_question_that_nobody_asks_any_more_is_forgotten() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let request = hand.verify(&cell);
+    hand.event(Event::Cancel { request });
+    assert!(hand.engine.verifications.is_empty());
+    hand.inspect();
+    hand.event(Event::Cancel { request: ASKED });
+    assert!(hand.engine.queries.is_empty());
+    hand.pass(2 * SECOND);
+    hand.is_open(request);
+    hand.is_open(ASKED);
+}
+
+#[test]
+fn a_force_unlock_of_a_free_lock_has_freed_nobody() {
+    let mut hand = Hand::new();
+    let name = LockName::new("n").unwrap();
+    hand.event(Event::ForceUnlock { name, from: None, request: ASKED });
+    let (op, _) = hand.take("inspect");
+    hand.done(op, Body::Inspect(KeyState::Absent));
+    assert!(matches!(hand.answer(ASKED), Answer::Forced(false)));
+}
+
+/// What the server said tells more than that the next attempt could not even be sent.
+#[test]
+fn a_wait_ends_with_what_the_server_said_last() {
+    let cases = [
+        (FailureKind::Busy, FailureKind::Link, "first"),
+        (FailureKind::Busy, FailureKind::OutOfMemory, "second"),
+        (FailureKind::Link, FailureKind::Busy, "second"),
+    ];
+    for (first, second, told) in cases {
+        let mut hand = Hand::new();
+        let request = hand.ask(1, Wait::For(50 * MS));
+        for (kind, words) in [(first, "first"), (second, "second")] {
+            let (op, _) = hand.take("acquire");
+            let outcome = Outcome::NotExecuted(Failure::new(kind, words));
+            hand.event(Event::Replied { op, server: ServerId::ONLY, outcome });
+            hand.pass(30 * MS);
+        }
+        let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else { panic!() };
+        assert_eq!(cause, told, "{first:?}, then {second:?}");
+    }
+}
+
 // ---- the server
+
+#[test]
+fn what_went_wrong_last_is_told_in_words() {
+    let mut server = Server::default();
+    assert_eq!(server.last_trouble(), "not connected");
+    server.connected(ServerInfo::default(), 1);
+    assert_eq!(server.last_trouble(), "connected, but no answer came in time");
+    server.failed(Moment(1), "LOADING");
+    assert_eq!(server.last_trouble(), "LOADING");
+    server.answered(Moment(2), MS);
+    assert_eq!(server.last_trouble(), "connected, but no answer came in time");
+    server.disconnected();
+    assert_eq!(server.last_trouble(), "not connected");
+}
 
 /// One process under two addresses is one server: what is missing there was taken away.
 #[test]
@@ -530,6 +673,10 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
     let Answer::ShutDown { unreleased } = hand.answer(end) else { panic!("not shut down") };
     assert_eq!(unreleased, [LockName::new("m").unwrap()]);
     assert!(hand.finished);
+    // The engine is at its end: whatever comes now has no answer and no effect.
+    let late = hand.ask(1, Wait::Forever);
+    hand.is_open(late);
+    hand.nothing_sent();
 }
 
 /// While somebody has a guard of it, a lost hold is remembered. No server has it.

@@ -142,6 +142,15 @@ fn grants_of_the_fallback_poll_are_counted_until_a_wake_up_arrives() {
     assert_eq!((hand.stats().fallback_grants, hand.count_reports(missing)), (6, 2));
 }
 
+#[test]
+fn a_connection_is_told_with_its_address() {
+    let mut hand = Hand::unconnected();
+    hand.connect("run-1");
+    assert_eq!(hand.count_reports(|report| matches!(report, Report::LinkUp { .. })), 1);
+    hand.cut();
+    assert_eq!(hand.count_reports(|report| matches!(report, Report::LinkDown { .. })), 1);
+}
+
 /// Who waits for its own client is told of once, however long it goes on.
 #[test]
 fn a_wait_for_a_hold_of_this_client_is_told_once() {

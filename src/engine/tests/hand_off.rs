@@ -60,6 +60,12 @@ fn it_is_known_whether_others_than_ourselves_heard_of_the_last_release() {
         (level, cell) = hand.hold(1);
     }
     assert!(!hand.engine.has_told_others(&LockName::new("other").unwrap()));
+    // If we do not listen, one who was told is somebody else.
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.release(&cell, level);
+    freed_telling(&mut hand, 1);
+    assert!(hand.engine.has_told_others(&name));
 }
 
 #[test]

@@ -253,6 +253,27 @@ fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
 // ---- verification
 
 #[test]
+fn a_guard_that_is_picked_up_keeps_its_turn_in_the_line() {
+    let mut hand = Hand::new();
+    for number in 0..WINDOW {
+        hand.taken_named(&format!("n{number}"), watched(), None);
+    }
+    let request = hand.want_name("last", 1, watched(), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(request);
+    hand.resubscribe();
+    let sent = std::mem::take(&mut hand.sent);
+    hand.event(Event::PickedUp { request });
+    for (op, command) in sent {
+        let Command::Renew { holds, .. } = command else { panic!("{command:?}") };
+        hand.done(op, Body::Renew(Some(vec![Renewed::Yes; holds.len()])));
+    }
+    let (_, command) = hand.take("renew");
+    assert!(matches!(&command, Command::Renew { holds, .. } if holds.len() == 1), "{command:?}");
+}
+
+#[test]
 fn a_verification_rides_out_a_short_trouble() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, watched(), None);

@@ -227,16 +227,27 @@ fn lock_channels_are_sharded_as_the_setting_says_and_the_clients_own_never_is() 
         }
         assert_eq!(servers.is_sharded(setting), expected, "{setting}, cluster: {cluster:?}");
     }
-    let mut hand = Hand::two();
-    hand.ask_for("a");
-    let (op, _) = hand.take("acquire");
-    hand.done_by(op, held(20_000));
-    let sharded = |prefix: &str| -> Vec<bool> {
-        let known = hand.sharded.iter().filter(|(channel, _)| channel.starts_with(prefix));
-        known.map(|(_, sharded)| *sharded).collect()
-    };
-    assert_eq!(sharded("redisson_lock__channel"), [true]);
-    assert_eq!(sharded("redisson_lock__client"), [false]);
+    for (mut hand, expected) in [(Hand::two(), true), (Hand::new(), false)] {
+        hand.ask_for("a");
+        let (op, _) = hand.take("acquire");
+        hand.done_by(op, held(20_000));
+        let sharded = |prefix: &str| -> Vec<bool> {
+            let known = hand.sharded.iter().filter(|(channel, _)| channel.starts_with(prefix));
+            known.map(|(_, sharded)| *sharded).collect()
+        };
+        assert_eq!(sharded("redisson_lock__channel"), [expected]);
+        assert_eq!(sharded("redisson_lock__client"), [false]);
+    }
+}
+
+#[test]
+fn slots_without_a_server_are_noticed() {
+    let mut servers = Servers::default();
+    assert!(!servers.has_unserved_slots());
+    servers.reroute(Routes::Slots { servers: Arc::from([A, B]), sharded: true });
+    assert!(!servers.has_unserved_slots());
+    servers.reroute(Routes::Slots { servers: Arc::from([A, ServerId::ONLY]), sharded: true });
+    assert!(servers.has_unserved_slots());
 }
 
 #[test]
