@@ -110,7 +110,8 @@ impl RequiredAcl {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] if it is empty or contains white space or control characters.
-    pub fn user(mut self, name: &str) -> Result<Self> {
+    pub fn user(mut self, name: impl AsRef<str>) -> Result<Self> {
+        let name = name.as_ref();
         if name.is_empty() || name.chars().any(|c| c.is_whitespace() || c.is_control()) {
             let allowed = "a name without white space and control characters".to_owned();
             return Err(Error::InvalidOption { option: "user", given: shown(name), allowed });

@@ -20,6 +20,9 @@ use crate::error::LossReason;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 
+/// In place of a reason: the hold was released.
+const RELEASED: u8 = u8::MAX;
+
 /// One hold as callers see it.
 pub(crate) struct HoldCell {
     pub(crate) name: LockName,
@@ -28,7 +31,7 @@ pub(crate) struct HoldCell {
     /// Up to when the hold may be believed in, in nanoseconds; 0 once it has ended. In one word with the end,
     /// so that a late renewal can never revive what a caller already saw end.
     valid_until: AtomicU64,
-    /// Why it ended: 0 not at all or released, else a `LossReason`.
+    /// Why it ended: 0 not at all, `RELEASED`, or a `LossReason`.
     reason: AtomicU8,
     /// What running out of `valid_until` means: `Expired`, or `MaxHold` when that limit is the nearer one.
     expiry_means: AtomicU8,
@@ -125,6 +128,7 @@ impl HoldCell {
 
     /// Ends the hold as released.
     pub(crate) fn release(&self) {
+        let _ = self.reason.compare_exchange(0, RELEASED, Ordering::AcqRel, Ordering::Acquire);
         self.valid_until.store(0, Ordering::Release);
         self.count.store(0, Ordering::Release);
         self.tell_waiters();
@@ -139,6 +143,11 @@ impl HoldCell {
     /// Why the hold was lost, if it was.
     pub(crate) fn loss(&self) -> Option<LossReason> {
         reason_of(self.reason.load(Ordering::Acquire))
+    }
+
+    /// Whether its owner gave it up before it was lost.
+    pub(crate) fn is_released(&self) -> bool {
+        self.reason.load(Ordering::Acquire) == RELEASED
     }
 
     pub(crate) fn count(&self) -> u32 {

@@ -22,6 +22,7 @@ use crate::lock::Lock;
 use crate::lock::unexpected;
 use crate::mutex::Mutex;
 use crate::name::LockName;
+use crate::name::Prefix;
 use crate::preflight::PreflightReport;
 use crate::preflight::preflight;
 use crate::reentrant_lock::ReentrantLock;
@@ -47,6 +48,8 @@ pub struct LockClient {
     shared: Arc<Shared>,
     topology: Topology,
     other_database: bool,
+    /// Stands before every name.
+    prefix: Prefix,
 }
 
 impl LockClient {
@@ -67,7 +70,7 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn connect(url: &str) -> Result<Self> {
+    pub async fn connect(url: impl AsRef<str>) -> Result<Self> {
         Self::builder().url(url).connect().await
     }
 
@@ -78,7 +81,7 @@ impl LockClient {
     /// # Errors
     ///
     /// As [`LockClientBuilder::connect_lazy`].
-    pub fn connect_lazy(url: &str) -> Result<Self> {
+    pub fn connect_lazy(url: impl AsRef<str>) -> Result<Self> {
         Self::builder().url(url).connect_lazy()
     }
 
@@ -99,7 +102,7 @@ impl LockClient {
     /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the key of a fence
     /// counter, `redisson_lock_fence:{…}`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
-        Ok(ReentrantLock::new(Lock::new(name.as_ref(), &self.shared)?))
+        Ok(ReentrantLock::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
     }
 
     /// The mutex of that name. Nothing is sent; call this wherever you need the lock.
@@ -108,7 +111,7 @@ impl LockClient {
     ///
     /// As [`reentrant_lock`](Self::reentrant_lock).
     pub fn mutex(&self, name: impl AsRef<str>) -> Result<Mutex> {
-        Ok(Mutex::new(Lock::new(name.as_ref(), &self.shared)?))
+        Ok(Mutex::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
     }
 
     /// This client's id, a random UUID: the first part of the hold fields it writes.
@@ -179,7 +182,8 @@ impl LockClient {
     /// # }
     /// ```
     pub async fn preflight(&self, name: impl AsRef<str>) -> Result<PreflightReport> {
-        preflight(&self.shared, &LockName::new(name.as_ref())?, self.topology).await
+        let name = LockName::new(&self.prefix.before(name.as_ref()))?;
+        preflight(&self.shared, &name, self.topology).await
     }
 
     /// The permissions that the Redis user of this client needs for locks whose names match any of
@@ -199,7 +203,9 @@ impl LockClient {
     /// ```
     pub fn required_acl(&self, patterns: &[impl AsRef<str>]) -> Result<RequiredAcl> {
         let config = self.shared.config();
-        let acl = RequiredAcl::new(patterns)?.profile(config.profile).sharding(config.sharding);
+        let patterns: Vec<String> =
+            patterns.iter().map(|pattern| self.prefix.before_pattern(pattern.as_ref())).collect();
+        let acl = RequiredAcl::new(&patterns)?.profile(config.profile).sharding(config.sharding);
         Ok(acl.topology(self.topology).other_database(self.other_database))
     }
 
@@ -280,6 +286,7 @@ mod tests {
     use crate::credentials::CredentialProvider;
     use crate::guard::Guard;
     use crate::lock::LockOptions;
+    use crate::loss_signal::LossSignal;
     use crate::owner::Owner;
     use crate::tls::Tls;
 
@@ -292,6 +299,7 @@ mod tests {
         shareable::<ReentrantLock>();
         shareable::<Mutex>();
         shareable::<Guard>();
+        shareable::<LossSignal>();
         shareable::<Error>();
         shareable::<LockClientBuilder>();
         shareable::<LockOptions>();
@@ -318,6 +326,8 @@ mod tests {
         send(reentrant.force_unlock());
         send(mutex.lock());
         send(mutex.lock_with(LockOptions::new()));
+        send(reentrant.with(async |guard| guard.verify().await));
+        send(mutex.with_options(LockOptions::new(), async |guard| guard.verify().await));
         send(guard.lost());
         send(guard.run(async {}));
         send(guard.verify());

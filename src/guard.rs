@@ -20,6 +20,7 @@ use crate::error::Error;
 use crate::error::LossReason;
 use crate::error::Result;
 use crate::keeper::Shared;
+use crate::loss_signal::LossSignal;
 use crate::trace;
 
 /// Proof of one level of a hold. [`unlock`](Self::unlock) releases it, and so does dropping the
@@ -111,11 +112,7 @@ impl Guard {
 
     /// Why the lock was lost, if it was.
     pub fn loss(&self) -> Option<LossReason> {
-        if self.shared.is_in_child() {
-            return Some(LossReason::Forked);
-        }
-        self.cell.lose_if_past(self.shared.now());
-        self.cell.loss()
+        self.loss_signal().loss()
     }
 
     /// Waits until the lock is lost, and returns the reason. It returns at
@@ -140,23 +137,20 @@ impl Guard {
     /// # }
     /// ```
     pub async fn lost(&self) -> LossReason {
-        if self.shared.is_in_child() {
-            // What tells of the end may have been locked by the keeper at the fork.
-            return LossReason::Forked;
-        }
-        loop {
-            let ended = self.cell.ended();
-            let mut ended = pin!(ended.notified());
-            ended.as_mut().enable();
-            // On every poll: timers stand still during suspend, whoever polls first afterwards must see the loss.
-            let seen = poll_fn(|cx| match self.loss() {
-                Some(reason) => Poll::Ready(Some(reason)),
-                None => ended.as_mut().poll(cx).map(|()| None),
-            });
-            if let Some(reason) = seen.await {
-                return reason;
-            }
-        }
+        self.loss_signal().lost().await
+    }
+
+    /// What tells another task of a loss: an owned value that can be cloned and sent, and that
+    /// releases nothing when it is dropped. It is about the whole hold, not about this level.
+    ///
+    /// ```no_run
+    /// # async fn example(guard: redis_reentrant_lock::Guard) {
+    /// let signal = guard.loss_signal();
+    /// let watcher = tokio::spawn(async move { signal.ended().await });
+    /// # }
+    /// ```
+    pub fn loss_signal(&self) -> LossSignal {
+        LossSignal::new(Arc::clone(&self.cell), self.shared.clock(), self.shared.process())
     }
 
     /// Runs `future` for as long as the lock is held. When the lock is lost, `future` is dropped;

@@ -176,6 +176,24 @@ impl Lock {
         }
     }
 
+    /// Runs `work` while the lock is held, and releases it.
+    pub(crate) async fn with<T>(&self, owner: OwnerKey, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+        work_under(self.lock(owner).await?, work).await
+    }
+
+    /// The same with options. `None`: the lock was not granted, and `work` was not called.
+    pub(crate) async fn with_options<T>(
+        &self,
+        owner: OwnerKey,
+        options: LockOptions,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<Option<T>> {
+        match self.lock_with(owner, options).await? {
+            Some(guard) => work_under(guard, work).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
     async fn acquire_or_wait(
         &self,
         owner: OwnerKey,
@@ -307,6 +325,16 @@ impl Lock {
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock").field("name", &self.name).field("client", &self.shared).finish()
+    }
+}
+
+/// The outcome of `work`, unless the lock was lost before the release. A release that fails in
+/// another way goes on in the background, as that of a dropped guard.
+async fn work_under<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+    let done = guard.run(work(&guard)).await?;
+    match guard.unlock().await {
+        Err(error) if error.is_lost() => Err(error),
+        Ok(()) | Err(_) => Ok(done),
     }
 }
 

@@ -151,6 +151,68 @@ impl Mutex {
         self.0.lock_with(OwnerKey::once(), options).await
     }
 
+    /// Acquires the lock, runs `work` for as long as the lock is held, releases the lock, and returns
+    /// what `work` has returned. `work` gets the guard by reference, for
+    /// [`fencing_token`](Guard::fencing_token) or [`ensure`](Guard::ensure).
+    ///
+    /// If the lock is lost, `work` is dropped, as by [`Guard::run`]. If `work` panics, the lock is
+    /// released in the background. If the release fails, it goes on in the background, is counted
+    /// and logged, and the outcome of `work` is returned all the same.
+    ///
+    /// # Errors
+    ///
+    /// As [`lock`](Self::lock), before `work` was called. [`Error::Lost`](crate::Error::Lost) if the
+    /// lock was lost before it was released: `work` may have been done in part or as a whole.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work` and releases the lock in the background.
+    ///
+    /// ```no_run
+    /// # async fn write_report(fence: u64) -> std::io::Result<()> { Ok(()) }
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> Result<(), Box<dyn std::error::Error>> {
+    /// let lock = client.mutex("nightly-report")?;
+    /// lock.with(async |guard| write_report(guard.fencing_token()).await).await??;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+        self.0.with(OwnerKey::once(), work).await
+    }
+
+    /// The same as [`with`](Self::with), with options. `None` is returned only with a limit on the
+    /// wait: somebody holds the lock, and `work` was not called.
+    ///
+    /// # Errors
+    ///
+    /// As [`with`](Self::with); [`Error::InvalidOption`](crate::Error::InvalidOption) before
+    /// anything is sent.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`with`](Self::with).
+    ///
+    /// ```no_run
+    /// # use redis_reentrant_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// # async fn write_report() {}
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let lock = client.mutex("nightly-report")?;
+    /// let now_or_never = LockOptions::new().wait(Duration::ZERO);
+    /// if lock.with_options(now_or_never, async |_| write_report().await).await?.is_none() {
+    ///     println!("another process writes the report");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn with_options<T>(
+        &self,
+        options: LockOptions,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<Option<T>> {
+        self.0.with_options(OwnerKey::once(), options, work).await
+    }
+
     /// Whether anybody holds the lock, including this client. Asks the server; the answer may be
     /// outdated at once.
     ///

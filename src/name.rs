@@ -1,5 +1,6 @@
 //! Lock names, and the keys and channels that follow from them.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::hash::Hash;
 use std::hash::Hasher;
@@ -116,6 +117,51 @@ impl LockName {
         text.push('{');
         text.push_str(itoa::Buffer::new().format(tag));
         text.push('}');
+    }
+}
+
+/// What a client puts before each lock name. With Redisson this is its `NameMapper`.
+#[derive(Debug, Clone)]
+pub(crate) struct Prefix(Arc<str>);
+
+impl Prefix {
+    /// Refuses what would make every name invalid, and braces that only a name would complete.
+    pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
+        let refuse = |reason: String| {
+            let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
+            let allowed = format!("a beginning of lock names with no braces or one whole {{tag}}: {reason}");
+            Err(Error::InvalidOption { option: "prefix", given, allowed })
+        };
+        let braces: Vec<(usize, &str)> = prefix.match_indices(['{', '}']).collect();
+        match braces[..] {
+            [] => {}
+            [(open, "{"), (close, "}")] if close > open + 1 => {}
+            _ => return refuse("its braces are something else".to_owned()),
+        }
+        match LockName::new(&format!("{prefix}n")) {
+            Ok(_) => Ok(Self(prefix.into())),
+            Err(Error::InvalidName { reason, .. }) => refuse(format!("with a name of one byte, {reason}")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The name as it is in Redis. No name stays none, so that it is refused.
+    pub(crate) fn before<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.0.is_empty() || name.is_empty() { name.into() } else { [&self.0, name].concat().into() }
+    }
+
+    /// The same for a pattern of names: what the prefix consists of stands for itself.
+    pub(crate) fn before_pattern(&self, pattern: &str) -> String {
+        let mut text = String::with_capacity(self.0.len() + pattern.len());
+        for letter in self.0.chars() {
+            match letter {
+                '*' | '?' | '[' | ']' | '\\' => text.extend(['\\', letter]),
+                // A rule has none.
+                space if space.is_whitespace() => text.extend((0..space.len_utf8()).map(|_| '?')),
+                other => text.push(other),
+            }
+        }
+        if pattern.is_empty() { String::new() } else { text + pattern }
     }
 }
 
@@ -240,6 +286,23 @@ mod corpus;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_prefix_stands_before_every_name_and_brings_whole_braces_or_none() {
+        for allowed in ["", "orders:", "{orders}:", "a{b}c", "ä ", "*?[x]\\"] {
+            assert!(Prefix::new(allowed).is_ok(), "{allowed}");
+        }
+        let long = "x".repeat(MAX_NAME_BYTES);
+        for refused in ["{", "}", "{}", "a{b", "a}b{c}", "{a}{b}", "}{", "a\n", &long] {
+            let error = Prefix::new(refused).unwrap_err();
+            assert!(matches!(error, Error::InvalidOption { option: "prefix", .. }), "{refused}");
+        }
+        let prefix = Prefix::new("o*[1] ä:").unwrap();
+        assert_eq!(prefix.before("42"), "o*[1] ä:42");
+        assert_eq!(prefix.before_pattern("4?"), "o\\*\\[1\\]?ä:4?");
+        // They are refused with the reason that they are empty.
+        assert_eq!((prefix.before("").as_ref(), prefix.before_pattern("").as_str()), ("", ""));
+    }
 
     #[test]
     fn slots_match_redis() {

@@ -1,5 +1,6 @@
 //! The settings of a client, checked once.
 
+use std::env::VarError;
 use std::fmt;
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ use crate::keeper::Setup;
 use crate::lock::unexpected;
 use crate::log::TARGET;
 use crate::log::tell;
+use crate::name::Prefix;
 use crate::name::WireProfile;
 use crate::scripts::reentrant::several;
 use crate::tls::Tls;
@@ -44,6 +46,9 @@ use ::redis::Client as RedisClient;
 
 use super::LockClient;
 use super::times::Times;
+
+/// Where `from_env` looks for the address.
+const URL_VARIABLE: &str = "REDIS_URL";
 
 /// Builds a [`LockClient`]. Each method states its default.
 ///
@@ -71,6 +76,7 @@ pub struct LockClientBuilder {
     profile: WireProfile,
     sharding: Sharding,
     hand_off: bool,
+    prefix: String,
 }
 
 /// Which server.
@@ -97,10 +103,38 @@ impl LockClientBuilder {
             profile: WireProfile::default(),
             sharding: Sharding::default(),
             hand_off: true,
+            prefix: String::new(),
         }
     }
 
-    /// The server or servers. Checked by `connect` and `connect_lazy`.
+    /// A builder with the address in the environment variable `REDIS_URL`, as [`url`](Self::url)
+    /// takes it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidUrl`] if the variable is not set, or is not UTF-8.
+    ///
+    /// ```no_run
+    /// use redis_reentrant_lock::LockClientBuilder;
+    ///
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// let client = LockClientBuilder::from_env()?.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        match std::env::var(URL_VARIABLE) {
+            Ok(url) => Ok(Self::new().url(url)),
+            Err(VarError::NotPresent) => {
+                Err(Error::InvalidUrl { reason: format!("{URL_VARIABLE} is not set in the environment") })
+            }
+            Err(VarError::NotUnicode(_)) => {
+                Err(Error::InvalidUrl { reason: format!("{URL_VARIABLE} in the environment is not UTF-8") })
+            }
+        }
+    }
+
+    /// The server or servers. `connect` and `connect_lazy` check it.
     ///
     /// | address | |
     /// |---|---|
@@ -109,18 +143,28 @@ impl LockClientBuilder {
     /// | `redis-sentinel://[[user]:password@]host[:port],host…/primary_name[/database]` | the primary that the sentinels name; user and password are the primary's |
     /// | `redis-cluster://[[user]:password@]host[:port],host…` | a cluster, of which some nodes are named |
     ///
-    /// `rediss`, `rediss-sentinel` and `rediss-cluster` use TLS: see [`Tls`]. `valkey` may stand instead of
-    /// `redis`, and `valkeys` instead of `rediss`; `unix` is short for `redis+unix`. Ports are 6379 and, of sentinels, 26379 unless given. In users and
-    /// passwords `% @ / : ? # ,` are written as `%25 %40 %2F %3A %3F %23 %2C`. A password without a user, for a server without
-    /// a password, is [`Error::Auth`] with `resp2`; with `resp3` such a server takes any password (its `default` user is `nopass`).
-    /// Databases are numbers from 0, the default, to 255; a cluster has no other than 0. White space around the address and
-    /// around each host is ignored; around a user or password it is refused, unless it is written as `%20` or `%0A`.
+    /// * **TLS**: `rediss`, `rediss-sentinel` and `rediss-cluster`; see [`Tls`].
+    /// * **Other spellings**: `valkey` for `redis`, `valkeys` for `rediss`, `unix` for `redis+unix`.
+    /// * **Ports** are 6379 by default, and 26379 for sentinels.
+    /// * **Special characters** in users and passwords: write `%25 %40 %2F %3A %3F %23 %2C` for
+    ///   `% @ / : ? # ,`.
+    /// * **White space** around the address and around each host is ignored. Around a user or a
+    ///   password it is refused, unless it is written as `%20` or `%0A`.
+    /// * **A password without a user**, for a server that has no password: with `resp2` this is
+    ///   [`Error::Auth`]; with `resp3` such a server accepts any password, because its user
+    ///   `default` is `nopass`.
+    /// * **Databases** are numbers from 0 (the default) to 255. A cluster only has 0.
     ///
-    /// Parameters, after `?` and separated by `&`: `db=database`; `protocol=resp2` (the default) or `resp3`, which
-    /// sentinels are always spoken to in; for sentinels `sentinel_user=…` and `sentinel_password=…`, their own login
-    /// (without it they get none), and `sentinel_tls=on` or `off`, where they differ from the servers.
-    pub fn url(mut self, url: &str) -> Self {
-        self.server = Some(Server::Url(url.to_owned()));
+    /// Parameters follow after `?` and are separated by `&`:
+    ///
+    /// | parameter | |
+    /// |---|---|
+    /// | `db=…` | the database |
+    /// | `protocol=resp2` or `resp3` | default `resp2`; sentinels always get `resp3` |
+    /// | `sentinel_user=…`, `sentinel_password=…` | the login of the sentinels; without it they get none |
+    /// | `sentinel_tls=on` or `off` | where the sentinels differ from the servers |
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.server = Some(Server::Url(url.as_ref().to_owned()));
         self
     }
 
@@ -204,6 +248,38 @@ impl LockClientBuilder {
     /// [`WireProfile::Default`].
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
+        self
+    }
+
+    /// What stands before each lock name of this client, for example `"orders-service:"`, so that
+    /// services that share a server do not meet. Default: nothing.
+    ///
+    /// It is part of the name in everything that this client does: the key and the channel in Redis,
+    /// [`name`](crate::Mutex::name), errors, logs, [`preflight`](LockClient::preflight) and
+    /// [`required_acl`](LockClient::required_acl). The prefix and a name together have at most 512
+    /// bytes. Clients contend only with clients whose prefix and name together are the same. With
+    /// [`WireProfile::Redisson`], set the same prefix in the `NameMapper` of the Java clients.
+    ///
+    /// In a cluster, the hash tag of a lock is the first `{tag}` of prefix and name together. With a
+    /// tag in the prefix, all locks of this client are in one slot, and so on one server. Connecting
+    /// with a prefix that is not valid is [`Error::InvalidOption`]: allowed are no braces, or one
+    /// whole `{tag}` that is not empty.
+    ///
+    /// ```no_run
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// let client = LockClient::builder()
+    ///     .url("redis://127.0.0.1")
+    ///     .prefix("orders-service:")
+    ///     .connect()
+    ///     .await?;
+    /// assert_eq!(client.mutex("42")?.name(), "orders-service:42");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
         self
     }
 
@@ -373,13 +449,15 @@ impl LockClientBuilder {
     /// Tokio runtime; [`Error::Unavailable`] if the system has no thread left for the keeper.
     pub fn connect_lazy(self) -> Result<LockClient> {
         let config = self.config()?;
+        let prefix = Prefix::new(&self.prefix)?;
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
         let place = server.place(self.keeper, &self.access, &config)?;
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
         let shared = keeper::start(place.home, setup)?;
-        Ok(LockClient { shared, topology: place.topology, other_database: place.other_database })
+        let Place { topology, other_database, .. } = place;
+        Ok(LockClient { shared, topology, other_database, prefix })
     }
 
     fn config(&self) -> Result<Config> {

@@ -125,6 +125,15 @@ impl Shared {
         !self.process.is_current()
     }
 
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// The process that the client belongs to.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
     }

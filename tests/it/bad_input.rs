@@ -206,7 +206,7 @@ async fn settings_of_a_client() {
     for (what, set, longest, allowed) in table {
         let tiny = Duration::from_nanos(1);
         for bad in [Duration::ZERO, short - tiny, longest + tiny, Duration::MAX] {
-            let error = set(LockClient::builder().url(&server.url()), bad).connect().await.unwrap_err();
+            let error = set(LockClient::builder().url(server.url()), bad).connect().await.unwrap_err();
             assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
             says(&error, &[what, &format!("{bad:?}"), allowed]);
         }
@@ -214,7 +214,7 @@ async fn settings_of_a_client() {
     assert_eq!(connections(&mut connection), before, "nobody connected");
     for (_, set, longest, _) in table {
         for good in [short, longest] {
-            let client = set(LockClient::builder().url(&server.url()), good).connect_lazy().unwrap();
+            let client = set(LockClient::builder().url(server.url()), good).connect_lazy().unwrap();
             client.shutdown(BOUND).await.unwrap();
         }
     }
@@ -396,7 +396,7 @@ async fn a_password_that_the_server_has_not_is_refused_in_resp2_only() {
 #[tokio::test]
 async fn where_no_server_is_the_error_says_so_in_the_systems_words() {
     let address = format!("127.0.0.1:{}", free_port());
-    let builder = LockClient::builder().url(&format!("redis://{address}"));
+    let builder = LockClient::builder().url(format!("redis://{address}"));
     let error = builder.connect_timeout(Duration::from_millis(300)).connect().await.unwrap_err();
     let words = error.to_string();
     assert!(words.contains(&format!("tried {address}: Connection refused (os error ")), "{words}");

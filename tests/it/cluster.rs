@@ -60,7 +60,7 @@ async fn every_primary_serves_its_own_locks() {
         if sharding == Sharding::On && !has_redis_7("sharded pub/sub, with Sharding::On") {
             continue;
         }
-        let connect = || LockClient::builder().url(&url(&cluster)).sharding(sharding).connect();
+        let connect = || LockClient::builder().url(url(&cluster)).sharding(sharding).connect();
         let (a, b) = (connect().await.expect("a"), connect().await.expect("b"));
         for node in 0..3 {
             let name = name_on(&cluster, node, "life");
@@ -294,7 +294,7 @@ async fn a_frozen_primary_slows_nobody_else_down() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_deposed_primary_grants_is_not_believed() {
     let cluster = Arc::new(Topology::cluster());
-    let builder = LockClient::builder().url(&url(&cluster)).command_timeout(Duration::from_secs(15));
+    let builder = LockClient::builder().url(url(&cluster)).command_timeout(Duration::from_secs(15));
     let client = builder.connect().await.expect("the cluster is there");
     let tag = name_on(&cluster, 0, "deposed");
     let replica = cluster.replicas_of(0)[0];

@@ -61,7 +61,7 @@ impl Vault {
 }
 
 fn builder(server: &RedisServer, provider: CredentialProvider) -> LockClientBuilder {
-    LockClient::builder().url(&server.url()).credentials(provider).lease(LEASE)
+    LockClient::builder().url(server.url()).credentials(provider).lease(LEASE)
 }
 
 async fn many_guards(client: &LockClient) -> Vec<Guard> {

@@ -34,7 +34,7 @@ impl World {
         let proxy = FaultProxy::start(&server.address());
         // A new connection may take its time on a busy machine.
         let builder = LockClient::builder()
-            .url(&proxy.url())
+            .url(proxy.url())
             .outage_limit(BOUND)
             .command_timeout(Duration::from_secs(5));
         let mut connection = server.connection();
@@ -214,7 +214,7 @@ async fn a_greeting() {
             let mut bytes = 0;
             loop {
                 proxy.once(pattern, cut_at(bytes));
-                let connecting = LockClient::builder().url(&proxy.url()).connect();
+                let connecting = LockClient::builder().url(proxy.url()).connect();
                 let client = timeout(BOUND, connecting).await.expect(request).expect(request);
                 if proxy.clear() > 0 {
                     assert_eq!(request, "INFO", "not met");

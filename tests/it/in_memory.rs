@@ -863,3 +863,31 @@ fn a_client_that_was_connected_outside_tokio_works_inside_too() {
         guard.unlock().await.unwrap();
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn with_ends_its_work_when_the_time_is_over_and_signals_tell_when() {
+    let (_server, client, _) = world().await;
+    let mutex = client.mutex("report").unwrap();
+    let begun = tokio::time::Instant::now();
+    let options = LockOptions::new().max_hold(LEASE);
+    let mut signal = None;
+    let work = async |guard: &Guard| {
+        signal = Some(guard.loss_signal());
+        std::future::pending::<()>().await;
+    };
+    let error = mutex.with_options(options, work).await.unwrap_err();
+    assert!(matches!(error, Error::Lost { reason: LossReason::MaxHold, .. }), "{error}");
+    let signal = signal.unwrap();
+    assert_eq!((signal.ended().await, signal.is_lost()), (Some(LossReason::MaxHold), true));
+    assert!(begun.elapsed() <= LEASE && begun.elapsed() >= LEASE / 2);
+    // Freed, and not left to its lease.
+    assert_eq!(mutex.with(async |_| 7).await.unwrap(), 7);
+    assert!(begun.elapsed() <= LEASE + Duration::from_millis(10));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_prefix_is_part_of_every_name_in_memory_too() {
+    let (server, ..) = world().await;
+    let client = LockClient::builder().in_memory(&server).prefix("{orders}:").connect().await.unwrap();
+    client.mutex("42").unwrap().with(async |_| assert!(server.contains("{orders}:42"))).await.unwrap();
+}

@@ -74,7 +74,7 @@ async fn at_7_5_kb_a_second_a_client_with_holds_comes_back_after_a_cut() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_trip_of_2_2_s_is_a_matter_of_the_command_timeout_alone() {
     let (server, proxy) = slow(Duration::from_millis(2_200));
-    let builder = LockClient::builder().url(&proxy.url()).command_timeout(Duration::from_secs(20));
+    let builder = LockClient::builder().url(proxy.url()).command_timeout(Duration::from_secs(20));
     let client = timeout(BOUND, builder.connect()).await.expect("in time").expect("connected");
     let guard = client.mutex("far").unwrap().lock().await.expect("locked");
     guard.verify().await.expect("renewed");

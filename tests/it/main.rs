@@ -31,6 +31,7 @@ mod runtimes;
 mod scripts;
 mod sentinel;
 mod server_errors;
+mod services;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
 #[cfg(any(feature = "rustls", feature = "native-tls"))]

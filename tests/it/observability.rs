@@ -102,7 +102,7 @@ async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
     let log = Log::default();
     let _subscriber = hear(tracing_subscriber::registry().with(log.clone()));
     let server = RedisServer::start();
-    let builder = LockClient::builder().url(&server.url()).keeper(Keeper::Current);
+    let builder = LockClient::builder().url(server.url()).keeper(Keeper::Current);
     let client = builder.connect().await.unwrap();
     let mut connection = server.connection();
     settles("its connection for wake-ups is killed", move || {

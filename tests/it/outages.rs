@@ -143,7 +143,7 @@ async fn given_up(frozen: bool, end: End) {
     let wait = Duration::from_secs(2);
     let mut server = RedisServer::start();
     let limits = LockClient::builder().command_timeout(wait / 4).outage_limit(wait / 2);
-    let client = limits.url(&server.url()).connect().await.expect("connected");
+    let client = limits.url(server.url()).connect().await.expect("connected");
     let lock = client.mutex("orders:42").expect("a good name");
     let guard = lock.lock().await.expect("free");
     if frozen {

@@ -20,7 +20,7 @@ fn runtime() -> Runtime {
 
 fn on_this_runtime(server: &RedisServer) -> LockClientBuilder {
     LockClient::builder()
-        .url(&server.url())
+        .url(server.url())
         .keeper(Keeper::Current)
         .connect_timeout(SECOND)
         .outage_limit(SECOND)

@@ -34,7 +34,7 @@ fn url(set: &Topology, sentinels: &[usize]) -> String {
 }
 
 fn builder(set: &Topology) -> LockClientBuilder {
-    LockClient::builder().url(&url(set, &[3, 4, 5]))
+    LockClient::builder().url(url(set, &[3, 4, 5]))
 }
 
 async fn shut_down(client: LockClient) {

@@ -236,7 +236,7 @@ impl World {
         let proxy = FaultProxy::start(&server.address());
         // Errors that stop within moments must not end a wait, however busy this machine is.
         let builder =
-            LockClient::builder().url(&proxy.url()).lease(Duration::from_secs(5)).outage_limit(BOUND);
+            LockClient::builder().url(proxy.url()).lease(Duration::from_secs(5)).outage_limit(BOUND);
         let mut connection = server.connection();
         look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
@@ -405,7 +405,7 @@ impl World {
 
     /// The error does not stop: one attempt ends with its command timeout, a wait with the outage limit.
     async fn gives_up(&mut self) {
-        let builder = LockClient::builder().url(&self.proxy.url());
+        let builder = LockClient::builder().url(self.proxy.url());
         let client = builder.outage_limit(Duration::from_millis(1_500)).connect().await.unwrap();
         for wait in [false, true] {
             let lock = client.mutex("stuck").unwrap();

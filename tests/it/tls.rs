@@ -138,9 +138,9 @@ async fn only_one_side_speaks_tls() {
     let certificates = Certificates::new();
     let server = TlsServer::start(&certificates, &certificates.server(), false, &[]);
     let to_plain = LockClient::builder()
-        .url(&format!("rediss://ann:hunter2@{}", server.plain.address()))
+        .url(format!("rediss://ann:hunter2@{}", server.plain.address()))
         .tls(certificates.trusting());
-    let to_tls = LockClient::builder().url(&format!("redis://ann:hunter2@127.0.0.1:{}", server.port));
+    let to_tls = LockClient::builder().url(format!("redis://ann:hunter2@127.0.0.1:{}", server.port));
     for (builder, words) in [(to_plain, "redis://"), (to_tls, "rediss://")] {
         let error = timeout(BOUND, builder.connect_timeout(Duration::from_secs(3)).connect())
             .await

@@ -76,7 +76,7 @@ impl TlsServer {
     }
 
     pub(crate) fn builder(&self, tls: Tls) -> LockClientBuilder {
-        LockClient::builder().url(&self.url()).tls(tls)
+        LockClient::builder().url(self.url()).tls(tls)
     }
 
     /// Writes a file beside the server's and gives its path.

@@ -1,0 +1,199 @@
+//! What services would otherwise write themselves, against a real server.
+
+use std::time::Duration;
+
+use redis_reentrant_lock::Error;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
+use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::WireProfile;
+
+use crate::support::look;
+use crate::support::redis_server::RedisServer;
+use crate::support::settle::settles;
+
+async fn client(server: &RedisServer) -> LockClient {
+    LockClient::builder().url(server.url()).connect().await.unwrap()
+}
+
+// ---- with
+
+#[tokio::test]
+async fn with_locks_works_and_unlocks() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let (mutex, lock) = (client.mutex("lock").unwrap(), client.reentrant_lock("lock").unwrap());
+    let other = mutex.clone();
+    // In a task: its future can be sent.
+    let task = tokio::spawn(async move {
+        let taken = async || other.is_locked().await;
+        other.with(async |guard| taken().await.map(|taken| (taken, guard.fencing_token()))).await
+    });
+    let (taken, token) = task.await.unwrap().unwrap().unwrap();
+    assert!(taken && token > 0);
+    assert!(!mutex.is_locked().await.unwrap());
+    let levels = lock.with(async |guard| lock.with(async |_| guard.hold_count()).await).await;
+    assert_eq!(levels.unwrap().unwrap(), 2);
+    assert!(!mutex.is_locked().await.unwrap());
+}
+
+#[tokio::test]
+async fn with_options_does_nothing_while_somebody_else_holds_the_lock() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let guard = theirs.mutex("lock").unwrap().lock().await.unwrap();
+    let at_once = LockOptions::new().wait(Duration::ZERO);
+    let (mutex, lock) = (ours.mutex("lock").unwrap(), ours.reentrant_lock("lock").unwrap());
+    let never = async |_: &_| panic!("the lock is not free");
+    assert!(mutex.with_options(at_once, never).await.unwrap().is_none());
+    assert!(lock.with_options(at_once, never).await.unwrap().is_none());
+    let wrong = at_once.lease(Duration::ZERO);
+    assert!(matches!(mutex.with_options(wrong, never).await, Err(Error::InvalidOption { .. })));
+    guard.unlock().await.unwrap();
+    assert_eq!(mutex.with_options(at_once, async |_| 1).await.unwrap(), Some(1));
+    assert_eq!(lock.with_options(at_once, async |_| 2).await.unwrap(), Some(2));
+}
+
+/// Tells when it is dropped.
+struct Dropped(Option<tokio::sync::oneshot::Sender<()>>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        let _ = self.0.take().map(|told| told.send(()));
+    }
+}
+
+#[tokio::test]
+async fn the_work_of_with_ends_when_the_lock_is_lost() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let (told, dropped) = tokio::sync::oneshot::channel();
+    let (begun, begins) = tokio::sync::oneshot::channel();
+    let mutex = ours.mutex("lock").unwrap();
+    let working = tokio::spawn(async move {
+        let work = async |_: &_| {
+            let _dropped = Dropped(Some(told));
+            begun.send(()).unwrap();
+            std::future::pending::<()>().await
+        };
+        mutex.with(work).await
+    });
+    begins.await.unwrap();
+    assert!(theirs.mutex("lock").unwrap().force_unlock().await.unwrap());
+    let error = working.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Lost { reason: LossReason::ForceUnlocked, .. }), "{error}");
+    dropped.await.unwrap();
+}
+
+#[tokio::test]
+async fn work_that_was_done_without_the_lock_is_not_reported_as_done() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let client = client(&server).await;
+    let mutex = client.mutex("lock").unwrap();
+    let result = mutex
+        .with(async |_| {
+            // Nobody tells the client.
+            redis::cmd("DEL").arg("lock").exec(&mut connection).unwrap();
+        })
+        .await;
+    assert!(matches!(result, Err(Error::Lost { reason: LossReason::Removed, .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_panic_in_the_work_and_a_dropped_with_release_the_lock() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mutex = client.mutex("lock").unwrap();
+    let other = mutex.clone();
+    let panicking = tokio::spawn(async move { other.with(async |_| panic!("as it should")).await });
+    assert!(panicking.await.unwrap_err().is_panic());
+    drop(mutex.lock().await.unwrap());
+    {
+        let mut working = std::pin::pin!(mutex.with(async |_| std::future::pending::<()>().await));
+        while client.stats().holds == 0 {
+            assert!(futures::poll!(working.as_mut()).is_pending());
+            tokio::task::yield_now().await;
+        }
+    }
+    mutex.lock().await.unwrap().unlock().await.unwrap();
+}
+
+// ---- loss signals
+
+#[tokio::test]
+async fn a_signal_tells_a_loss_from_a_release_and_keeps_nothing_alive() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let mutex = ours.mutex("lock").unwrap();
+
+    let guard = mutex.lock().await.unwrap();
+    let signal = guard.loss_signal();
+    let watching = tokio::spawn({
+        let signal = signal.clone();
+        async move { (signal.lost().await, signal.ended().await) }
+    });
+    assert!(!signal.is_lost() && signal.name() == "lock");
+    theirs.mutex("lock").unwrap().force_unlock().await.unwrap();
+    let reason = LossReason::ForceUnlocked;
+    assert_eq!(watching.await.unwrap(), (reason, Some(reason)));
+    assert!(signal.is_lost() && guard.loss() == Some(reason));
+    drop(guard);
+
+    let guard = mutex.lock().await.unwrap();
+    let signal = guard.loss_signal();
+    let watching = tokio::spawn({
+        let signal = signal.clone();
+        async move { signal.ended().await }
+    });
+    drop((guard, mutex, ours));
+    assert_eq!(watching.await.unwrap(), None);
+    assert!(!signal.is_lost() && signal.loss().is_none());
+    settles("the lock is free", move || look::lock_keys(&mut connection).is_empty()).await;
+}
+
+// ---- prefixes
+
+#[tokio::test]
+async fn a_prefix_is_part_of_every_name() {
+    let server = RedisServer::start();
+    let mut connection = server.connection();
+    let plain = client(&server).await;
+    for (profile, separator) in [(WireProfile::Default, "__"), (WireProfile::Redisson, ":")] {
+        let builder = LockClient::builder().url(server.url()).profile(profile);
+        let ours = builder.clone().prefix("orders:").connect().await.unwrap();
+        let theirs = builder.prefix(String::from("invoices:")).connect().await.unwrap();
+        let guard = ours.mutex("42").unwrap().lock().await.unwrap();
+        let _other = theirs.mutex("42").unwrap().lock().await.unwrap();
+        assert_eq!(guard.name(), "orders:42");
+        let mut keys = look::lock_keys(&mut connection);
+        keys.sort();
+        assert_eq!(keys, ["invoices:42", "orders:42"]);
+        assert!(plain.mutex("orders:42").unwrap().is_locked().await.unwrap());
+        assert!(ours.reentrant_lock("42").unwrap().try_lock().await.unwrap().is_none());
+
+        let error = ours.mutex("a\nb").unwrap_err().to_string();
+        assert!(error.contains("orders:a"), "{error}");
+        assert!(ours.mutex("").unwrap_err().to_string().contains("empty"));
+        let report = ours.preflight("43").await.unwrap();
+        assert!(report.is_usable() && report.to_string().contains("orders:43"), "{report}");
+        let line = ours.required_acl(&["*"]).unwrap().to_string();
+        let channel = format!(" &redisson_lock__channel{separator}{{orders:*}} ");
+        assert!(line.contains(" ~orders:* ") && line.contains(&channel), "{line}");
+        assert!(!line.contains(" ~* "), "{line}");
+        guard.unlock().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_prefix_that_no_name_could_follow_is_refused_before_anything_is_sent() {
+    for (prefix, reason) in [("a{b", "{tag}"), ("a\nb", "control character"), (&"x".repeat(512), "513 bytes")]
+    {
+        // Nobody listens there.
+        let builder = LockClient::builder().url("redis://127.0.0.1:1").prefix(prefix);
+        let error = builder.connect().await.unwrap_err();
+        assert!(matches!(error, Error::InvalidOption { option: "prefix", .. }), "{error}");
+        assert!(error.to_string().contains(reason), "{error}");
+    }
+}
