@@ -72,11 +72,12 @@ pub enum Keeper {
     ///
     /// While something blocks the runtime, no call returns, with a limit or without; this includes
     /// `try_lock` and `shutdown` from other runtimes. A current-thread runtime is driven by
-    /// `Runtime::block_on` only. A call from `Handle::block_on` on another thread waits for
+    /// `Runtime::block_on` only. A call from anywhere else, such as `Handle::block_on`, a task of
+    /// another runtime or another executor, waits for
     /// [`outage_limit`](crate::LockClientBuilder::outage_limit), and is
     /// [`Error::Unavailable`] if nobody has driven the runtime in that time (`connect` and
-    /// `shutdown` after the time that was given to them). A task that blocks its
-    /// thread right after it has dropped a guard may delay the release.
+    /// `shutdown` after the time that was given to them). A task that blocks its thread right after
+    /// it has dropped a guard may delay the release.
     ///
     /// A poll of `lock()` may also do a bounded amount of other callers' I/O. After the other tasks
     /// of its thread have run, the keeper waits up to 80 µs without letting the thread sleep, in

@@ -44,7 +44,7 @@ use super::settle;
 
 /// How long the end of a thread, or the drop of the last handle, waits for releases that are under
 /// way.
-const LAST_RELEASES: Duration = Duration::from_millis(200);
+pub(super) const LAST_RELEASES: Duration = Duration::from_millis(200);
 
 /// The least time in which the end of a keeper may seem to stand still.
 const LEAST_WATCH: Duration = Duration::from_secs(2);
@@ -204,14 +204,11 @@ impl Shared {
         }
     }
 
-    /// Waits a moment until what was given up so far is answered.
-    pub(super) fn settle(&self) {
-        if self.is_in_child() || !self.is_elsewhere() {
-            return;
+    /// Has the keeper drop `done` when what was given up so far is answered.
+    pub(super) fn settle(&self, done: mpsc::Sender<()>) {
+        if !self.is_in_child() && self.is_elsewhere() {
+            self.mailbox.send(Message::Settle { done });
         }
-        let (done, settled) = mpsc::channel();
-        self.mailbox.send(Message::Settle { done });
-        let _ = settled.recv_timeout(LAST_RELEASES);
     }
 
     /// The keeper has a thread of its own, and it is not this one.
@@ -226,13 +223,16 @@ impl Shared {
     ) -> Asked {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();
-        match self.check_process() {
-            Ok(()) => self.hand_over(message(request, ticket)),
+        let watched = match self.check_process() {
+            Ok(()) => {
+                self.hand_over(message(request, ticket));
+                self.watch(None)
+            }
             Err(error) => {
                 ticket.put(Answer::Failed(error), &mut Wakes::default());
+                None
             }
-        }
-        let watched = self.watch(None);
+        };
         Asked { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
     }
 

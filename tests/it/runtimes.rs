@@ -1,12 +1,16 @@
-//! A client on a current-thread runtime, and callers on another thread.
+//! A client on a current-thread runtime, and callers that do not drive it.
 
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
 use redis_reentrant_lock::Error;
+use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
+use redis_reentrant_lock::Mutex;
+use redis_reentrant_lock::Result;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
 
@@ -26,7 +30,7 @@ fn on_this_runtime(server: &RedisServer) -> LockClientBuilder {
         .outage_limit(SECOND)
 }
 
-fn assert_not_driven<T>(result: Result<T, Error>) {
+fn assert_not_driven<T>(result: Result<T>) {
     let Err(error @ Error::Unavailable { .. }) = result else { panic!("no such error") };
     let text = error.to_string();
     assert!(text.contains("Handle::block_on") && text.contains("Keeper::Thread"), "{text}");
@@ -62,6 +66,33 @@ fn calls_on_a_runtime_that_nobody_drives_any_more_are_errors() {
     runtime.block_on(async { mutex.lock().await.unwrap().unlock().await.unwrap() });
     let report = runtime.block_on(client.shutdown(10 * SECOND)).unwrap();
     assert!(report.is_clean(), "{report:?}");
+}
+
+/// A client whose runtime was driven by this thread, and is not any more, waits for a lock as `wait`
+/// has it. On a thread of its own, so that a call without an end is noticed.
+fn waits(wait: fn(&Runtime, Mutex) -> Result<Guard>) -> Result<()> {
+    let server = RedisServer::start();
+    let (ended, end) = mpsc::channel();
+    thread::spawn(move || {
+        let runtime = runtime();
+        let client = runtime.block_on(on_this_runtime(&server).connect()).unwrap();
+        ended.send(wait(&runtime, client.mutex("lock").unwrap()).map(drop)).unwrap();
+    });
+    end.recv_timeout(10 * SECOND).expect("the call ends")
+}
+
+#[test]
+fn the_thread_that_has_driven_the_runtime_does_not_drive_it_by_other_means() {
+    assert_not_driven(waits(|runtime, mutex| runtime.handle().block_on(mutex.lock())));
+    assert_not_driven(waits(|_, mutex| futures::executor::block_on(mutex.lock())));
+}
+
+#[test]
+fn the_tasks_of_another_runtime_do_not_drive_it() {
+    assert_not_driven(waits(|_, mutex| {
+        let other = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        other.block_on(other.spawn(async move { mutex.lock().await })).unwrap()
+    }));
 }
 
 #[test]
