@@ -8,8 +8,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::Weak;
+use std::sync::mpsc;
 
 use super::Shared;
+use super::shared::LAST_RELEASES;
 
 thread_local! {
     static GIVEN_UP: RefCell<GivenUp> = const { RefCell::new(GivenUp(Vec::new())) };
@@ -29,8 +31,13 @@ impl GivenUp {
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
-        // One whose last handle is gone has waited then.
-        self.0.iter().filter_map(Weak::upgrade).for_each(|client| client.settle());
+        // For a client whose last handle is gone, the drop of that handle has waited.
+        let clients: Vec<_> = self.0.iter().filter_map(Weak::upgrade).collect();
+        let (done, settled) = mpsc::channel();
+        clients.iter().for_each(|client| client.settle(done.clone()));
+        drop(done);
+        // Until every client has dropped its sender; one after the other would take too long.
+        let _ = settled.recv_timeout(LAST_RELEASES);
     }
 }
 

@@ -55,6 +55,7 @@ use super::desk::Desk;
 use super::last::Last;
 use super::mailbox::Inbox;
 use super::seat::Step;
+use super::shared::LAST_RELEASES;
 use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;
@@ -153,8 +154,18 @@ pub(super) struct Task {
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
     last_words: Option<mpsc::Sender<()>>,
-    /// The same for threads that end, each with the ids of what was given up before.
-    settling: Vec<(Vec<u64>, mpsc::Sender<()>)>,
+    /// The same for threads that end.
+    settling: Vec<Settling>,
+}
+
+/// A thread that ends, and waits for what was given up before.
+#[derive(Debug)]
+struct Settling {
+    ids: Vec<u64>,
+    /// When it does not wait any longer.
+    end: Moment,
+    /// Dropped to let it end.
+    _done: mpsc::Sender<()>,
 }
 
 /// A `connect` that waits for its first connection.
@@ -421,10 +432,14 @@ impl Task {
     }
 
     fn let_threads_end(&mut self) {
-        let Self { settling, engine, .. } = self;
-        settling.retain_mut(|(ids, _)| {
-            ids.retain(|id| engine.is_given_up(*id));
-            !ids.is_empty()
+        let Self { settling, engine, clock, .. } = self;
+        if settling.is_empty() {
+            return;
+        }
+        let now = clock.now();
+        settling.retain_mut(|thread| {
+            thread.ids.retain(|id| engine.is_given_up(*id));
+            !thread.ids.is_empty() && now < thread.end
         });
     }
 
@@ -668,7 +683,10 @@ impl Task {
                 self.farewell.tickets.push(ticket);
                 self.shut_down(now, until, Some(request));
             }
-            Message::Settle { done } => self.settling.push((self.engine.given_up(), done)),
+            Message::Settle { done } => {
+                let (ids, end) = (self.engine.given_up(), now.plus(LAST_RELEASES));
+                self.settling.push(Settling { ids, end, _done: done });
+            }
             Message::LastHandle { done } => {
                 self.last_words = done;
                 self.shut_down(now, now.plus(LAST_HANDLE * self.command_timeout), None);

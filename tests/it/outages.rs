@@ -174,6 +174,27 @@ async fn given_up(frozen: bool, end: End) {
     assert!(client.shutdown(BOUND).await.expect("in time").is_clean(), "{case}");
 }
 
+/// It waits a moment for the releases of the guards that it has dropped, and no longer because they
+/// are of several clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thread_that_ends_waits_once_for_all_its_clients() {
+    let server = RedisServer::start();
+    let (mut clients, mut guards) = (Vec::new(), Vec::new());
+    for number in 0..5 {
+        let client = LockClient::connect(&server.url()).await.expect("connected");
+        guards.push(client.mutex(format!("lock:{number}")).expect("a good name").lock().await.expect("free"));
+        clients.push(client);
+    }
+    server.freeze();
+    let before = Instant::now();
+    let thread = std::thread::spawn(move || drop(guards));
+    tokio::task::spawn_blocking(move || thread.join().expect("its end")).await.expect("its end");
+    let took = before.elapsed();
+    server.thaw();
+    // A fifth of a second for each would be a whole one.
+    assert!(took < Duration::from_millis(700), "{took:?}");
+}
+
 /// A server moves, and its name with it: in a namespace where the names are ours.
 #[test]
 fn a_host_name_that_changes_its_address() {

@@ -586,3 +586,22 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
         assert!(!task.is_awaited(), "it was answered");
     }
 }
+
+/// In an outage threads come and go, and no release is answered.
+#[tokio::test]
+async fn a_thread_that_has_stopped_waiting_for_its_releases_is_forgotten() {
+    let (mut task, _) = granting(Keeper::Thread);
+    let cell = take(&mut task, 1);
+    task.on_message(Message::Release { hold: cell.id, level: RequestId(1), waiting: None });
+    let (done, settled) = mpsc::channel();
+    task.on_message(Message::Settle { done });
+    task.let_threads_end();
+    assert_eq!(settled.try_recv(), Err(mpsc::TryRecvError::Empty), "the release is on its way");
+    task.settling.iter_mut().for_each(|thread| {
+        assert!(thread.end <= task.clock.now().plus(LAST_RELEASES));
+        thread.end = task.clock.now();
+    });
+    task.let_threads_end();
+    assert!(task.settling.is_empty() && task.engine.is_given_up(cell.id));
+    assert_eq!(settled.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}
