@@ -299,6 +299,14 @@ mod tests {
     }
 
     #[test]
+    fn a_command_is_missing_in_scripts_if_both_are_said() {
+        for words in ["ERR out of range, from script", "ERR Unknown command called 'X'", "ERR"] {
+            assert!(!is_missing_in_scripts(words), "{words}");
+        }
+        assert!(is_missing_in_scripts("ERR Unknown Redis command called from script"));
+    }
+
+    #[test]
     fn a_connection_that_ends_leaves_it_open() {
         let table = [
             (ErrorKind::Io, "Connection closed."),

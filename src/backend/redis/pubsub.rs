@@ -165,3 +165,32 @@ async fn open_at(
         Err(error) => Err(handshake::explain_pubsub(&error, config, reached.is_connected())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_server_without_pubsub_is_told_of_after_two_mute_connections_in_a_row() {
+        let config = RedisConfig::parse("redis://127.0.0.1:1").expect("an address");
+        let reached = Reached::default();
+        let target = reached.tries(&config).await.expect("an address").next().expect("one");
+        let (events, mut told) = mpsc::unbounded_channel();
+        let pubsub = PubSub::new(events);
+        let mut is_told = |served| {
+            pubsub.note_mute(&Broken { cause: "cut".to_owned(), served }, "cut", &reached);
+            told.try_recv().is_ok()
+        };
+        let mute = false;
+        // While no commands are answered either, it is not about pub/sub.
+        assert_eq!([is_told(mute), is_told(mute)], [false, false]);
+        reached.connected(target.clone());
+        assert_eq!([is_told(mute), is_told(mute), is_told(mute)], [false, true, true]);
+        assert!(!is_told(true), "it was answered");
+        assert_eq!([is_told(mute), is_told(mute)], [false, true]);
+        reached.disconnected();
+        assert!(!is_told(mute));
+        reached.connected(target);
+        assert_eq!([is_told(mute), is_told(mute)], [false, true]);
+    }
+}

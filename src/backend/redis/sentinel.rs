@@ -225,6 +225,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_epoch_is_read_from_among_what_is_said_of_a_primary() {
+        let said =
+            |words: &[&str]| Value::List(words.iter().map(|word| Value::Text((*word).into())).collect());
+        assert_eq!(epoch(&said(&["name", "main", "config-epoch", "7", "flags", "master"])), Some(7));
+        for without in [&["name", "7", "flags", "7"][..], &["config-epoch"], &["config-epoch", "x"], &[]] {
+            assert_eq!(epoch(&said(without)), None, "{without:?}");
+        }
+        assert_eq!(epoch(&Value::Nil), None);
+    }
+
+    #[test]
     fn announcements_are_read() {
         let at = |host: &str, port| (host.to_owned(), port);
         let change = |text| change(text, "main");

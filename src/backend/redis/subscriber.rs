@@ -385,6 +385,19 @@ mod tests {
         format!("{mark}3\r\n{}", bulk(&[kind, channel, payload]))
     }
 
+    /// What came while nobody looked is read first. Only then is silence believed.
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_late_is_looked_for_once_more() {
+        let (mut subscriber, _server) = connected(Protocol::Resp2);
+        let begun = Instant::now();
+        subscriber.request(request("c", false, Some(1)));
+        let Err(end) = hear(&mut subscriber).await else { panic!("answered") };
+        assert!(end.details().starts_with("no answer to SUBSCRIBE within"), "{end}");
+        let waited = begun.elapsed();
+        let least = Budgets::of(Duration::from_secs(1)).answer() + SECOND_LOOK;
+        assert!(waited >= least && waited < least + Duration::from_millis(50), "{waited:?}");
+    }
+
     #[tokio::test]
     async fn every_answer_finds_its_command_and_messages_come_between_however_the_bytes_are_cut() {
         for (protocol, mark, pong) in [

@@ -205,3 +205,37 @@ fn core_of(details: &str) -> &str {
     let details = details.strip_prefix("Custom { kind: ").unwrap_or(details);
     details.split_once("error: ").map_or(details, |(_, rest)| rest.strip_suffix(" }").unwrap_or(rest))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_without_tls_is_mentioned_where_that_may_be_the_reason() {
+        let client = Some("may require a client certificate");
+        let without = Some("may not speak TLS");
+        let with = Some("may speak TLS");
+        let table = [
+            (true, ErrorKind::Timeout, "no TLS handshake within 1s", without),
+            (true, ErrorKind::Timeout, "no answer to PING within 1s", None),
+            (true, ErrorKind::Io, "Connection closed.", client),
+            (true, ErrorKind::Io, "Network is unreachable", None),
+            (false, ErrorKind::Io, "Connection closed.", with),
+            (false, ErrorKind::Protocol, "its answer is not understood", with),
+            (false, ErrorKind::Timeout, "no TLS handshake within 1s", None),
+            (false, ErrorKind::Io, "Network is unreachable", None),
+        ];
+        for (encrypted, kind, details, hint) in table {
+            let explained = explain(&WireError::new(kind, details), encrypted);
+            let row = format!("{encrypted}, {kind:?}, {details}");
+            match (explained, hint) {
+                (Some(failure), Some(hint)) => {
+                    assert_eq!(failure.kind, FailureKind::Link, "{row}");
+                    assert!(failure.message.contains(hint) && failure.message.contains(details), "{row}");
+                }
+                (None, None) => {}
+                (explained, _) => panic!("{row}: {explained:?}"),
+            }
+        }
+    }
+}

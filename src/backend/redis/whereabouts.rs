@@ -296,6 +296,12 @@ mod tests {
         }
     }
 
+    #[test]
+    fn only_a_connection_that_was_answered_has_lived_well() {
+        assert!(matches!(Lived::broken(true), Lived::Well));
+        assert!(matches!(Lived::broken(false), Lived::Mute));
+    }
+
     fn told_by_one() -> (Sentinels, Whereabouts) {
         let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
         let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();

@@ -265,6 +265,77 @@ async fn a_script_that_was_said_to_be_unknown_too_late_is_sent_in_full_next_time
     assert_eq!(commands, ["EVALSHA", "EVALSHA", "EVAL"]);
 }
 
+/// Where another login may be had, a refused one is no reason to give up.
+#[tokio::test]
+async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
+    for (asks_again, kind) in [(true, FailureKind::Busy), (false, FailureKind::Auth)] {
+        let (mut connection, mut server) = connection(1_000);
+        connection.asks_again = asks_again;
+        let mut calls = Calls::new(None, BUDGETS);
+        calls.connected(connection);
+        calls.submit(OpId(1), Request::Call(Call::Ping), SECOND);
+        server.write_all(b"-NOAUTH Authentication required.\r\n").await.expect("room");
+        let (_, outcome) = answer(&mut calls).await;
+        let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(failure.kind, kind);
+    }
+}
+
+#[tokio::test]
+async fn the_time_has_seconds_and_microseconds() {
+    let (mut calls, mut server) = connected(1_000);
+    calls.submit(OpId(1), Request::Call(Call::Time), SECOND);
+    server.write_all(b"*2\r\n$10\r\n1700000000\r\n$6\r\n123456\r\n").await.expect("room");
+    let time = Value::List(vec![Value::Int(1_700_000_000_123_456)]);
+    assert_eq!(answer(&mut calls).await, (1, Outcome::Done(time)));
+}
+
+#[tokio::test]
+async fn a_new_login_and_the_calls_around_it_get_their_own_answers() {
+    let (mut calls, mut server) = connected(1_000);
+    let ping = || Request::Call(Call::Ping);
+    calls.submit(OpId(1), ping(), SECOND);
+    let (told, login) = oneshot::channel();
+    calls.log_in(&Credentials::new("", "secret"), told);
+    calls.submit(OpId(2), ping(), SECOND);
+    server.write_all(b"+PONG\r\n-WRONGPASS no\r\n+PONG\r\n").await.expect("room");
+    for op in 1..=2 {
+        let (answered, outcome) = answer(&mut calls).await;
+        assert!(answered == op && matches!(outcome, Outcome::Done(_)), "{answered}: {outcome:?}");
+    }
+    assert!(login.await.expect("told").is_err_and(|words| words.contains("WRONGPASS")));
+}
+
+/// The memory has an end, too.
+#[tokio::test]
+async fn what_is_too_much_to_be_written_is_refused_at_once() {
+    let (mut calls, _server) = connected(10);
+    calls.submit(OpId(0), echo(&"x".repeat(200_000)), SECOND);
+    let mut looked = Context::from_waker(Waker::noop());
+    for op in 1..=WAITING as u64 {
+        calls.submit(OpId(op), Request::Call(Call::Ping), SECOND);
+    }
+    assert!(calls.poll_answer(&mut looked).is_pending(), "so many may wait");
+    calls.submit(OpId(99_999), Request::Call(Call::Ping), SECOND);
+    let Poll::Ready((op, Outcome::NotExecuted(failure))) = calls.poll_answer(&mut looked) else {
+        panic!("not refused")
+    };
+    assert_eq!((op.0, failure.kind), (99_999, FailureKind::Busy));
+}
+
+#[tokio::test]
+async fn nothing_is_sent_over_a_connection_that_is_known_to_be_broken() {
+    let (mut calls, server) = connected(1_000);
+    drop(server);
+    // Long enough to be written at once.
+    calls.submit(OpId(1), echo(&"x".repeat(20_000)), SECOND);
+    assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_ready(), "its end");
+    calls.submit(OpId(2), echo("2"), SECOND);
+    let (op, outcome) = answer(&mut calls).await;
+    let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((op, &*failure.message), (2, "not connected"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_login_without_an_answer_ends_in_time() {
     let (mut calls, _server) = connected(1_000);

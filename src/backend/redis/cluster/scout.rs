@@ -179,12 +179,44 @@ mod tests {
 
     /// A node that has all slots.
     async fn serve(listener: TcpListener) {
+        serve_and_say(listener, "").await;
+    }
+
+    /// The same, with an answer to what is asked besides.
+    async fn serve_and_say(listener: TcpListener, besides: &str) {
         let port = listener.local_addr().expect("an address").port();
         let (mut client, _) = listener.accept().await.expect("a connection");
         client.read_buf(&mut Vec::new()).await.expect("a question");
-        let answer = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+        let answer = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n{besides}");
         client.write_all(answer.as_bytes()).await.expect("room");
         client.read_buf(&mut Vec::new()).await.expect("the end");
+    }
+
+    #[tokio::test]
+    async fn whether_there_are_shards_is_what_the_node_says_if_it_may_be_asked() {
+        let cases = [
+            ("*0\r\n", Ok(Some(true))),
+            ("-ERR Unknown PUBSUB subcommand\r\n", Ok(Some(false))),
+            ("-NOPERM this user has no permissions\r\n", Err(FailureKind::Denied)),
+        ];
+        for (reply, expected) in cases {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+            let node = ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
+            let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").expect("an address");
+            tokio::spawn(serve_and_say(listener, reply));
+            let asked = ask(&config, &node, true).await;
+            let sharded = asked.map(|(_, sharded)| sharded).map_err(|failure| failure.kind);
+            assert_eq!(sharded, expected, "{reply}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_no_node_is_told_from_other_trouble() {
+        let explained = |words| explain(Failure::new(FailureKind::Refused, words));
+        let alone = explained("ERR This instance has cluster support disabled");
+        assert_eq!(alone.kind, FailureKind::Unsupported);
+        assert!(alone.message.contains("use redis://"), "{alone}");
+        assert_eq!(explained("ERR other"), Failure::new(FailureKind::Refused, "ERR other"));
     }
 
     /// A name of several addresses: one, as of an IPv6, that leads nowhere, and one where nobody speaks.

@@ -10,6 +10,7 @@ use crate::backend::redis::cluster::SPARE;
 use crate::backend::redis::cluster::Travelling;
 use crate::backend::redis::cluster::slots::SlotMap;
 use crate::backend::redis::tests::driver::ECHO;
+use crate::backend::woken::Woken;
 use crate::name::slot_of;
 
 const MS: Duration = Duration::from_millis(1);
@@ -374,5 +375,140 @@ async fn a_failed_connection_is_told_if_the_node_has_slots() {
         let event = cluster.ready.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. }));
         assert_eq!(event, told);
         assert!(cluster.refresh.at.is_some(), "the map may say why");
+    }
+}
+
+fn call_of(key: &str) -> Call {
+    Call::Script(ScriptCall::new(&ECHO, [key].into(), ["x"].into()).into())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_goes_to_its_node_unless_that_one_is_left() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    cluster.submit(OpId(1), first, call_of("key"), SECOND);
+    let call = &cluster.calls[&OpId(1)];
+    assert_eq!((call.deadline, call.slot), (Instant::now() + SECOND, slot_of("key")));
+    assert_eq!((call.redirections, call.asking), (0, false));
+    cluster.submit(OpId(2), first, Call::Ping, SECOND);
+    assert_eq!(cluster.calls.len(), 1, "what has no key is not sent on");
+    cluster.submit(OpId(3), first, call_of("key"), Duration::MAX);
+    assert!(cluster.ready.is_empty(), "they are on their way");
+
+    let is_refused = |cluster: &ClusterBackend, op| match cluster.end_of(OpId(op)) {
+        Some((_, Outcome::NotExecuted(failure))) => failure.kind == FailureKind::Link,
+        _ => false,
+    };
+    cluster.submit(OpId(4), ServerId(99), call_of("key"), SECOND);
+    assert!(is_refused(&cluster, 4), "nobody knows it");
+    cluster.nodes.get_mut(&second).unwrap().leaving = true;
+    cluster.submit(OpId(5), second, call_of("key"), SECOND);
+    assert!(is_refused(&cluster, 5) && !cluster.is_up(second), "it is being left");
+    cluster.closing = true;
+    cluster.submit(OpId(6), first, call_of("key"), SECOND);
+    assert!(is_refused(&cluster, 6), "all of them are");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_closed_is_forgotten_and_told_to_be_down_if_it_was_up() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    cluster.on_down(second, "cut".to_owned());
+    for (node, told) in [(first, true), (second, false)] {
+        cluster.ready.clear();
+        cluster.on_node(node, BackendEvent::Closed);
+        let down =
+            |event: &BackendEvent| matches!(event, BackendEvent::Down { server, .. } if *server == node);
+        assert_eq!(cluster.ready.iter().any(down), told);
+        assert!(!cluster.nodes.contains_key(&node));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_due_now_is_done_and_the_alarm_is_set_for_what_is_next() {
+    let mut look = std::task::Context::from_waker(std::task::Waker::noop());
+    let (mut cluster, _) = two_nodes_up();
+    let now = Instant::now();
+    cluster.refresh.at = Some(now);
+    cluster.poll_timers(&mut look);
+    assert_eq!(cluster.refresh.asked.len(), 2);
+    assert_eq!(cluster.alarm.deadline(), now + SECOND);
+    (cluster.refresh.at, cluster.renew_at) = (None, now);
+    cluster.poll_timers(&mut look);
+    assert_eq!(cluster.renew_at, now + 10 * SECOND);
+    assert_eq!(cluster.alarm.deadline(), now + 10 * SECOND);
+}
+
+/// Whoever polls it next finds what is to be done.
+#[tokio::test(start_paused = true)]
+async fn whatever_is_wanted_wakes_the_one_who_waits() {
+    type Wish = fn(&mut ClusterBackend, ServerId);
+    let wishes: [Wish; 5] = [
+        |cluster, node| cluster.submit(OpId(1), node, call_of("key"), SECOND),
+        |cluster, _| cluster.subscribe("news".into(), false, 1),
+        |cluster, _| cluster.unsubscribe("old".into(), false),
+        |cluster, node| cluster.reconnect(node),
+        |cluster, _| cluster.close(),
+    ];
+    for (number, wish) in wishes.into_iter().enumerate() {
+        let (mut cluster, [first, _]) = two_nodes_up();
+        cluster.subscribe("old".into(), false, 1);
+        let woken = Arc::new(Woken::default());
+        cluster.waker = Some(Arc::clone(&woken).into());
+        wish(&mut cluster, first);
+        assert_eq!(woken.times(), 1, "{number}");
+    }
+}
+
+/// While no node has slots, or one that has some is away, the map is asked for more often.
+#[tokio::test(start_paused = true)]
+async fn a_cluster_without_a_map_is_in_trouble() {
+    let mut cluster = without_servers();
+    cluster.begin_refresh();
+    assert!(cluster.refresh.at.expect("another one") <= Instant::now() + 250 * MS);
+}
+
+#[tokio::test]
+async fn scouts_are_sent_again_while_nobody_answers() {
+    let mut cluster = without_servers();
+    cluster.refresh.at = Some(Instant::now());
+    let failed =
+        |event: &&BackendEvent| matches!(event, BackendEvent::ConnectFailed { server: ServerId::ONLY, .. });
+    until("told twice", &mut cluster, |_, events| events.iter().filter(failed).count() >= 2).await;
+}
+
+/// If none of those asked has answered, others may know.
+#[tokio::test(start_paused = true)]
+async fn a_scout_is_sent_when_nobody_who_was_asked_has_answered() {
+    let (mut cluster, [first, _]) = two_nodes_up();
+    let op = cluster.asks(1);
+    cluster.refresh.expected = 1;
+    cluster.on_replied(first, op, Outcome::Unknown(failed(FailureKind::Link, "mute")));
+    assert!(cluster.refresh.scout.is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_subscribed_at_a_node_without_its_connection() {
+    let (mut cluster, [first, _]) = two_nodes_up();
+    cluster.on_pubsub_down(first);
+    cluster.subscribe("one".into(), true, 1);
+    assert_eq!(cluster.subscriptions["one"].at, None);
+    cluster.on_pubsub_up(first);
+    assert_eq!(cluster.subscriptions["one"].at, Some(first));
+    // The engine asks for a lost one again, and is to hear of the answer.
+    cluster.subscriptions.get_mut("one").unwrap().renewing = true;
+    cluster.on_subscription_lost(first, "one".into());
+    assert!(!cluster.subscriptions["one"].renewing);
+}
+
+#[tokio::test(start_paused = true)]
+async fn locks_are_announced_in_shards_if_every_node_is_known_to_do_so() {
+    for (known, told) in [(None, false), (Some(false), false), (Some(true), true)] {
+        let (mut cluster, [_, second]) = two_nodes_up();
+        cluster.sharded = known;
+        cluster.move_slot(7, second);
+        let of_shards = cluster.ready.iter().find_map(|event| match event {
+            BackendEvent::Routes(Routes::Slots { sharded, .. }) => Some(*sharded),
+            _ => None,
+        });
+        assert_eq!(of_shards, Some(told), "{known:?}");
     }
 }
