@@ -413,6 +413,51 @@ mod tests {
         assert_eq!(login(&without), of("", ""));
     }
 
+    #[cfg(feature = "rustls")]
+    #[test]
+    fn settings_of_tls_are_refused_where_nothing_is_encrypted() {
+        let option = |url: &str, access: &Access| match RedisConfig::with_access(url, access) {
+            Err(Error::InvalidOption { option, .. }) => Some(option),
+            _ => None,
+        };
+        let tls = || Access { tls: Some(Tls::new()), ..Access::default() };
+        let of_sentinels = || Access { sentinel_tls: Some(Tls::new()), ..Access::default() };
+        // Whether the first, or the second, is for something there.
+        let cases = [
+            ("redis://h", false, false),
+            ("redis+unix:///run/redis.sock", false, false),
+            ("redis-cluster://h", false, false),
+            ("redis-sentinel://h/main", false, false),
+            ("rediss://h", true, false),
+            ("rediss-cluster://h", true, false),
+            ("rediss-sentinel://h/main", true, true),
+            ("rediss-sentinel://h/main?sentinel_tls=off", true, false),
+            ("redis-sentinel://h/main?sentinel_tls=on", true, true),
+        ];
+        for (url, servers, sentinels) in cases {
+            assert_eq!(option(url, &tls()) != Some("tls"), servers, "{url}");
+            assert_eq!(option(url, &of_sentinels()) != Some("sentinel_tls"), sentinels, "{url}");
+        }
+    }
+
+    #[test]
+    fn calls_go_together_where_all_locks_are_at_one_server() {
+        static SCRIPT: crate::backend::Script = crate::backend::Script { name: "test/several", source: "" };
+        let several = Several { script: &SCRIPT, of: &[] };
+        for (url, together) in [
+            ("redis://h", true),
+            ("redis+unix:///run/redis.sock", true),
+            ("redis-sentinel://h/main", true),
+            ("redis-cluster://h", false),
+        ] {
+            let config = parsed(url);
+            assert!(config.several().is_none(), "{url}: nobody has said how");
+            assert_eq!(config.run_together(several).several().is_some(), together, "{url}");
+        }
+        let node = parsed("redis-cluster://h").run_together(several).at("h", 7001);
+        assert!(node.several().is_none(), "one of several");
+    }
+
     #[test]
     fn one_node_is_addressed_like_one_server() {
         let cluster = parsed("redis-cluster://ann:pw@n1,n2?protocol=resp3");

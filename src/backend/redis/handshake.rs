@@ -192,6 +192,40 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_database_that_does_not_exist_is_said_to_be_the_addresss() {
+        let told = |words| explain_to(&WireError::new(ErrorKind::Reply, words), false).message;
+        for words in ["ERR DB index is out of range", "ERR SELECT is not allowed in cluster mode"] {
+            assert_eq!(told(words), format!("the database in the address does not exist there: {words}"));
+        }
+        assert_eq!(told("ERR other"), "ERR other");
+        assert_eq!(
+            told("ERR unknown command 'AUTH', with args beginning with: 'pw'"),
+            "ERR unknown command 'AUTH'"
+        );
+    }
+
+    #[test]
+    fn pubsub_is_said_to_be_missing_where_only_that_can_be_the_reason() {
+        let config = RedisConfig::parse("redis://h").expect("an address");
+        let cases = [
+            (ErrorKind::Io, "cut", true, FailureKind::Link, true),
+            (ErrorKind::Io, "cut", false, FailureKind::Link, false),
+            (ErrorKind::Reply, "ERR unknown command 'PING'", true, FailureKind::Unsupported, true),
+            (ErrorKind::Reply, "ERR unknown command 'PING'", false, FailureKind::Unsupported, true),
+            (ErrorKind::Reply, "NOPERM no", true, FailureKind::Denied, false),
+        ];
+        for (kind, words, commands_answered, expected, missing) in cases {
+            let failure = explain_pubsub(&WireError::new(kind, words), &config, commands_answered);
+            let row = format!("{kind:?} {words}, commands answered: {commands_answered}");
+            assert_eq!(
+                (failure.kind, failure.message.contains(WITHOUT_PUBSUB)),
+                (expected, missing),
+                "{row}"
+            );
+        }
+    }
+
+    #[test]
     fn only_a_primary_is_taken() {
         assert!(check_role("master", false).is_ok() && check_role("master", true).is_ok());
         for (role, words) in [("slave", "replica"), ("sentinel", "sentinel")] {

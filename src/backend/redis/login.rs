@@ -289,6 +289,18 @@ mod tests {
         }
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn refused_credentials_are_followed_by_a_pause() {
+        const BAD: Says = Says::Valid("bad", None);
+        let says = &[Says::Valid("first", Some(4_000)), BAD, BAD, BAD, BAD, Says::Valid("good", None)];
+        let found = logins(says, "bad", Duration::from_secs(1_000)).await;
+        let at: Vec<u128> = found.iter().map(|(at, _)| *at).collect();
+        assert_eq!(at.len(), 5, "{found:?}");
+        for (number, pair) in at.windows(2).enumerate() {
+            assert!(pair[1] - pair[0] >= 10 << number, "half of 20 ms, doubled each time: {found:?}");
+        }
+    }
+
     /// Where a connection cannot log in again, it ends when there are newer credentials, and not before.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_takes_no_login_ends_when_there_is_a_newer_one() {

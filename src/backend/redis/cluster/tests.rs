@@ -6,6 +6,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::AsyncReadExt;
+use tokio::io::AsyncWriteExt;
 use tokio::time::Instant;
 
 use super::ClusterBackend;
@@ -205,4 +207,25 @@ async fn a_map_that_comes_during_the_close_brings_no_node_up() {
     cluster.on_replied(ServerId(9), op, Outcome::Done(slots_at(Some(1))));
     assert!(cluster.nodes.is_empty());
     until("closed", &mut cluster, |_, events| matches!(events, [.., BackendEvent::Closed])).await;
+}
+
+/// The addresses that the user has given are asked while nothing else is known.
+#[tokio::test]
+async fn the_map_is_had_from_any_address_that_was_given() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let node = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        client.read_buf(&mut Vec::new()).await.unwrap();
+        let map = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n");
+        client.write_all(map.as_bytes()).await.unwrap();
+        client
+    });
+    let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").unwrap();
+    let mut cluster = ClusterBackend::new(config, vec![nowhere(1), nowhere(port)], Sharding::Off);
+    let routes = |event: &BackendEvent| matches!(event, BackendEvent::Routes(_));
+    until("told", &mut cluster, |_, events| events.iter().any(routes)).await;
+    let address = |id: &ServerId| cluster.nodes[id].address.clone();
+    assert_eq!(cluster.routes.first().map(address), Some(nowhere(port)));
+    node.await.unwrap();
 }

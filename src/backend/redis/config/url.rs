@@ -362,6 +362,7 @@ mod tests {
             assert_eq!(config.database, Some(4));
             assert!(matches!(config.place(), Place::Unix(_)));
         }
+        assert_eq!(parsed("redis+unix:///a").address(), "/a");
         assert_eq!(parsed("unix://:secret@/run/redis.sock").login.password.as_deref(), Some("secret"));
     }
 
@@ -371,6 +372,8 @@ mod tests {
             ("", "scheme"),
             ("localhost:6379", "scheme"),
             ("http://h", "scheme"),
+            ("redis://u:%g0hunter2@h", "two hex digits"),
+            ("redis://u:%0ghunter2@h", "two hex digits"),
             ("redis://h1,h2", "several hosts"),
             ("redis-cluster://", "host is empty"),
             ("redis-cluster://h1,", "host is empty"),

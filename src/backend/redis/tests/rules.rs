@@ -511,3 +511,21 @@ async fn many_subscriptions_at_once_are_all_confirmed() {
     }));
     assert!(reached.await.into_iter().all(|reached| reached == Ok(1)));
 }
+
+/// While commands are answered, a connection for subscriptions that fails is not the server's end.
+#[tokio::test]
+async fn a_failure_says_whether_it_is_about_subscriptions_alone() {
+    let (server, proxy) = behind_a_proxy();
+    let mut driver = Driver::connected(&proxy.url()).await;
+    driver.subscribe("news", 1);
+    driver.subscribed("news", 1).await.expect("a subscription");
+    proxy.once("UNSUBSCRIBE", Fault::CutBeforeReply);
+    let kill = ["KILL", "TYPE", "pubsub"];
+    let _: u32 = redis::cmd("CLIENT").arg(&kill).query(&mut server.connection()).expect("killed");
+    let failure = driver.connect_failed().await;
+    assert!(failure.message.ends_with(" (pub/sub)"), "{failure}");
+
+    let nobody = RedisServer::not_started(&[]);
+    let failure = Driver::new(&nobody.url()).connect_failed().await;
+    assert!(!failure.message.contains("(pub/sub)"), "{failure}");
+}

@@ -462,3 +462,12 @@ async fn calls_that_go_apart_wait_for_nobody() {
     calls.submit(OpId(300), count(300), LONG);
     assert!(sent(&mut calls, &mut server).await.contains("key300"));
 }
+
+/// Only scripts that the server's one script knows go in it.
+#[tokio::test]
+async fn scripts_of_another_kind_go_by_themselves() {
+    let (mut calls, mut server) = busy(BUSY).await;
+    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
+    let sent = sent(&mut calls, &mut server).await;
+    assert_eq!(sent.matches(&ECHO.digest()).count() as u64, MANY);
+}

@@ -481,8 +481,28 @@ async fn a_scout_is_sent_when_nobody_who_was_asked_has_answered() {
     let (mut cluster, [first, _]) = two_nodes_up();
     let op = cluster.asks(1);
     cluster.refresh.expected = 1;
-    cluster.on_replied(first, op, Outcome::Unknown(failed(FailureKind::Link, "mute")));
+    let mute = || Outcome::Unknown(failed(FailureKind::Link, "mute"));
+    cluster.on_replied(first, op, mute());
     assert!(cluster.refresh.scout.is_some());
+    // As long as others may answer, they are waited for.
+    let (mut cluster, [first, _]) = two_nodes_up();
+    let [op, _] = [cluster.asks(1), cluster.asks(2)];
+    cluster.refresh.expected = 2;
+    cluster.on_replied(first, op, mute());
+    assert!(cluster.refresh.scout.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_next_look_is_not_before_the_next_scout_may_go() {
+    let mut cluster = without_servers();
+    for _ in 0..10 {
+        tokio::time::advance(SECOND).await;
+        cluster.begin_refresh();
+        assert!(cluster.refresh.scout.take().is_some());
+    }
+    cluster.begin_refresh();
+    assert!(cluster.refresh.scout.is_none());
+    assert!(cluster.refresh.at.expect("another one") > Instant::now() + 400 * MS);
 }
 
 #[tokio::test(start_paused = true)]
