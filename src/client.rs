@@ -26,6 +26,7 @@ use crate::name::Prefix;
 use crate::preflight::PreflightReport;
 use crate::preflight::preflight;
 use crate::reentrant_lock::ReentrantLock;
+use crate::stats::Link;
 use crate::stats::Stats;
 
 /// A client of a lock server, or of all primaries of a cluster. It has the connections, and the
@@ -123,9 +124,10 @@ impl LockClient {
     ///
     /// # Errors
     ///
-    /// [`Error::Unavailable`] if no answer comes within the command timeout; [`Error::Auth`],
-    /// [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and [`Error::Refused`] if the
-    /// server refuses; [`Error::Closed`] after a shutdown or in a forked child.
+    /// [`Error::Unavailable`] if no answer comes within the command timeout, and as soon as the
+    /// connection is known to be down; [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
+    /// [`Error::Unsupported`] and [`Error::Refused`] if the server refuses; [`Error::Closed`] after a
+    /// shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -141,6 +143,35 @@ impl LockClient {
             Answer::Done => Ok(()),
             answer => Err(unexpected(answer)),
         }
+    }
+
+    /// Whether there is a usable connection to each server that has locks. No I/O: it is what this
+    /// client knows. A connection that has gone silent counts until a command has no answer. To ask the server, use [`ping`](Self::ping). In a forked child: false.
+    ///
+    /// ```no_run
+    /// # async fn example(client: redis_reentrant_lock::LockClient) {
+    /// for link in client.links().iter().filter(|link| !link.is_connected) {
+    ///     eprintln!("{} is away for {:?}: {:?}", link.address, link.lasts, link.trouble);
+    /// }
+    /// assert!(client.is_connected());
+    /// # }
+    /// ```
+    pub fn is_connected(&self) -> bool {
+        self.links_may_be_asked() && self.shared.counters().are_all_connected()
+    }
+
+    /// How the connection to each server that has locks stands. No I/O. Empty before the first event
+    /// of a connection, and in a forked child.
+    pub fn links(&self) -> Vec<Link> {
+        if !self.links_may_be_asked() {
+            return Vec::new();
+        }
+        self.shared.counters().links(self.shared.now())
+    }
+
+    /// In a child the keeper may have had them locked at the fork.
+    fn links_may_be_asked(&self) -> bool {
+        !self.shared.is_in_child()
     }
 
     /// Counters and gauges of this client. No I/O. In a forked child: as they were at the fork.

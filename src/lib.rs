@@ -399,5 +399,6 @@ pub use preflight::Finding;
 pub use preflight::PreflightReport;
 pub use preflight::Severity;
 pub use reentrant_lock::ReentrantLock;
+pub use stats::Link;
 pub use stats::Stats;
 pub use tls::Tls;

@@ -19,6 +19,8 @@ use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 use crate::scripts::reentrant::KeyState;
+use crate::stats::add;
+use crate::stats::add_time;
 use crate::trace;
 
 /// Options for acquiring a lock in another way than `lock()` does. Each setter returns the changed
@@ -221,7 +223,14 @@ impl Lock {
         max_hold: Option<Duration>,
     ) -> Result<Option<Guard>> {
         let span = trace::acquire_span(&self.name, &owner);
+        let since = self.shared.now();
         let result = self.ask(owner, lease, wait, max_hold).instrument(span.clone()).await;
+        let counters = self.shared.counters();
+        match &result {
+            Ok(Some(_)) => add_time(&counters.wait_micros, self.shared.now().since(since)),
+            Ok(None) => {}
+            Err(_) => add(&counters.failed_acquisitions, 1),
+        }
         span.record(
             "outcome",
             match &result {

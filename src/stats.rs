@@ -1,7 +1,13 @@
 //! Counters and gauges of a client.
 
+use std::sync::Mutex;
+use std::sync::MutexGuard;
+use std::sync::PoisonError;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::Moment;
 
 macro_rules! stats {
     ($($(#[$doc:meta])* $field:ident,)*) => {
@@ -12,7 +18,10 @@ macro_rules! stats {
 
         /// Written by the engine, read by anyone.
         #[derive(Debug, Default)]
-        pub(crate) struct Counters { $(pub(crate) $field: AtomicU64,)* }
+        pub(crate) struct Counters {
+            $(pub(crate) $field: AtomicU64,)*
+            links: Mutex<Vec<LinkState>>,
+        }
 
         impl Counters {
             pub(crate) fn snapshot(&self) -> Stats {
@@ -29,6 +38,13 @@ stats! {
     reentries,
     /// Acquisitions that had to wait.
     waits,
+    /// Acquisitions that ended in an error. `None`, "somebody else has it", is no error.
+    failed_acquisitions,
+    /// How long granted acquisitions have waited from call to grant, in microseconds, all together.
+    wait_micros,
+    /// How long holds have lasted from grant to the answer of their release, or to their loss, in
+    /// microseconds, all together.
+    hold_micros,
     /// Wake-up messages that arrived for a name with waiters.
     wake_ups,
     /// Grants won by the fallback poll instead of a wake-up.
@@ -56,6 +72,8 @@ stats! {
     subscriptions,
     /// Gauge: attempts with unknown outcome that are being cleaned up.
     clean_ups,
+    /// Connections that were made anew after one was lost, of all servers.
+    reconnects,
 }
 
 pub(crate) fn add(counter: &AtomicU64, by: u64) {
@@ -64,4 +82,60 @@ pub(crate) fn add(counter: &AtomicU64, by: u64) {
 
 pub(crate) fn set(gauge: &AtomicU64, value: usize) {
     gauge.store(value as u64, Ordering::Relaxed);
+}
+
+pub(crate) fn add_time(counter: &AtomicU64, time: Duration) {
+    add(counter, u64::try_from(time.as_micros()).unwrap_or(u64::MAX));
+}
+
+/// The connection to one server: [`LockClient::links`](crate::LockClient::links).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Link {
+    /// The server's address. Empty before the first connection.
+    pub address: String,
+    /// Whether there is a connection that can be used.
+    pub is_connected: bool,
+    /// For how long this has been so.
+    pub lasts: Duration,
+    /// How often a connection was made anew after one was lost.
+    pub reconnects: u64,
+    /// What went wrong last, while there is no connection. It never contains a password.
+    pub trouble: Option<String>,
+}
+
+/// The same as the engine knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct LinkState {
+    pub(crate) address: String,
+    pub(crate) is_connected: bool,
+    pub(crate) since: Moment,
+    pub(crate) reconnects: u64,
+    pub(crate) trouble: Option<String>,
+}
+
+impl Counters {
+    pub(crate) fn show_links(&self, links: Vec<LinkState>) {
+        *self.lock_links() = links;
+    }
+
+    pub(crate) fn links(&self, now: Moment) -> Vec<Link> {
+        let shown = |link: &LinkState| Link {
+            address: link.address.clone(),
+            is_connected: link.is_connected,
+            lasts: now.since(link.since),
+            reconnects: link.reconnects,
+            trouble: link.trouble.clone(),
+        };
+        self.lock_links().iter().map(shown).collect()
+    }
+
+    pub(crate) fn are_all_connected(&self) -> bool {
+        let links = self.lock_links();
+        !links.is_empty() && links.iter().all(|link| link.is_connected)
+    }
+
+    fn lock_links(&self) -> MutexGuard<'_, Vec<LinkState>> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

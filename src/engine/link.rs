@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Routes;
 use crate::backend::ServerId;
@@ -42,19 +43,28 @@ impl Engine {
         let client = self.config.client_id.to_string();
         let ServerInfo { address, version, .. } = info.clone();
         self.report(Report::LinkUp { client, address, version });
+        if self.servers.get(server).is_some_and(Server::was_up) {
+            add(&self.counters.reconnects, 1);
+        }
         self.servers.connected(server, info);
+        self.servers.get_mut(server).since = self.now;
+        self.show_links();
         self.ask_clock(server);
         self.resume(&|engine, lock| engine.servers.id_of(lock) == server);
         self.check_ready();
     }
 
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
-        self.servers.get_mut(server).disconnected();
+        let known = self.servers.get_mut(server);
+        known.disconnected();
+        known.since = self.now;
         let held = self.holds_at(server);
         let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
         let (address, cause_of_it) = (self.servers.address_of(server), cause.to_owned());
         self.report(Report::LinkDown { address, cause: cause_of_it, holds: live });
         self.begin_outage(server, self.now, cause);
+        self.show_links();
+        self.fail_pings(server);
         for key in self.names_at(server) {
             if let Some(contest) = self.known_contest(key) {
                 contest.known_held = false;
@@ -74,6 +84,7 @@ impl Engine {
             self.doubt(id);
         }
         self.servers.forget_unused();
+        self.show_links();
         self.note_unserved();
         self.resume(&|_, lock| moved(lock));
         self.check_ready();
@@ -119,6 +130,12 @@ impl Engine {
         // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
         if !self.is_up(server) {
             self.begin_outage(server, self.now, &failure.message);
+            let refuses = !failure.kind.is_transient();
+            self.servers.get_mut(server).refuses = refuses;
+            self.show_links();
+            if !refuses {
+                self.fail_pings(server);
+            }
         }
         if failure.kind.is_transient() {
             return self.check_ready();
@@ -163,6 +180,17 @@ impl Engine {
         for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(failure, since));
         }
+    }
+
+    /// For people: an event of a connection has changed how the servers stand.
+    fn show_links(&self) {
+        self.counters.show_links(self.servers.links());
+    }
+
+    /// Whoever asks whether the server answers need not wait for what is known.
+    fn fail_pings(&mut self, server: ServerId) {
+        let failure = Failure::new(FailureKind::Link, self.servers.last_trouble(server));
+        self.fail_queries(server, &failure, Query::is_ping);
     }
 
     pub(super) fn is_up(&self, server: ServerId) -> bool {

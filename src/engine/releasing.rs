@@ -35,6 +35,7 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
+use crate::stats::add_time;
 
 /// How long the lock may be free for others before we take it: four round trips, within these limits.
 const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
@@ -254,6 +255,7 @@ impl Engine {
     fn note_freed(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
         let hold = self.holds.get(&id)?;
         let (key, lock) = (hold.name, hold.lock.clone());
+        add_time(&self.counters.hold_micros, self.now.since(hold.begun));
         self.note_published(key, receivers);
         self.report(Report::Released { name: lock.clone(), hold: id });
         if receivers.is_none() {
@@ -330,7 +332,7 @@ impl Engine {
         if hold.release().may_be_done || nobody_asks {
             return self.end_release(id, None);
         }
-        let name = hold.lock.clone();
+        let (name, begun) = (hold.lock.clone(), hold.begun);
         let reason = match (hold.force_hint, gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
@@ -343,6 +345,7 @@ impl Engine {
             (false, true) => LossReason::Removed,
         };
         add(&self.counters.losses, 1);
+        add_time(&self.counters.hold_micros, self.now.since(begun));
         self.report(Report::Lost { name: name.clone(), hold: id, reason });
         let error = Error::Lost { name: name.to_string(), reason };
         self.finish_release(id, Some(error));
@@ -454,6 +457,7 @@ impl Engine {
     fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, answered: Answered, token: u64) {
         if let Some(hold) = self.holds.get(&from) {
             let (key, name) = (hold.name, hold.lock.clone());
+            add_time(&self.counters.hold_micros, self.now.since(hold.begun));
             self.report(Report::Released { name, hold: from });
             if let Some(name) = self.names.get_mut(&key) {
                 name.note_hand_off();

@@ -1,6 +1,7 @@
 //! Queries, force-unlock, readiness, and the end of the client.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::OpId;
@@ -78,6 +79,10 @@ impl Asking {
 }
 
 impl Query {
+    pub(super) fn is_ping(&self) -> bool {
+        matches!(self.asking, Asking::Ping)
+    }
+
     /// A message is to be heard for it.
     pub(super) fn listens(&self) -> bool {
         matches!(&self.asking, Asking::Probe(probe) if probe.listen.is_some())
@@ -136,6 +141,12 @@ impl Engine {
         if self.stopping.is_some() {
             return self.fail(request, Error::closed());
         }
+        if matches!(asking, Asking::Ping) {
+            if let Some(cause) = self.known_to_be_down(self.servers.any()) {
+                let error = Error::Unavailable { name: None, waited: Duration::ZERO, cause };
+                return self.fail(request, error);
+            }
+        }
         let deadline = self.attempt_deadline();
         let query = Query {
             asking,
@@ -152,6 +163,14 @@ impl Engine {
         self.timers.set(TimerKey::Request(request), deadline);
         self.release_before();
         self.send_query(request);
+    }
+
+    /// Why the connection to a server is down, if it was lost or could not be made. Not if the server
+    /// refuses connections: the next attempt brings the error that says so.
+    fn known_to_be_down(&self, server: ServerId) -> Option<String> {
+        let server = self.servers.get(server)?;
+        let down = !server.is_up() && !server.refuses && server.outage_since().is_some();
+        down.then(|| server.last_trouble())
     }
 
     pub(super) fn send_query(&mut self, request: RequestId) {

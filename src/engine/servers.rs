@@ -1,6 +1,7 @@
 //! The servers of a client: which of them has which lock, and how each stands.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::backend::Routes;
@@ -11,6 +12,7 @@ use crate::config::Sharding;
 use crate::engine::server_clock::ServerClock;
 use crate::name::LockName;
 use crate::scripts::reentrant::ServerTime;
+use crate::stats::LinkState;
 
 /// How one server stands.
 #[derive(Debug, Default)]
@@ -24,6 +26,11 @@ pub(crate) struct Server {
     well_at: Moment,
     outage_since: Option<Moment>,
     trouble: Option<String>,
+    /// Since when it has been up, or down.
+    pub(crate) since: Moment,
+    reconnects: u64,
+    /// Why it is down would not pass by itself, as the last attempt to connect has shown.
+    pub(crate) refuses: bool,
     pub(crate) clock: ServerClock,
     pub(crate) asking_clock: bool,
 }
@@ -31,6 +38,11 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn is_up(&self) -> bool {
         self.up
+    }
+
+    /// It has been up before, if not now.
+    pub(crate) fn was_up(&self) -> bool {
+        self.info.is_some()
     }
 
     /// Up, and its clock is known: what a grant or a renewal needs.
@@ -53,6 +65,8 @@ impl Server {
 
     /// Connected. `life` is used if this is not the process that was there before.
     pub(crate) fn connected(&mut self, info: ServerInfo, life: u32) {
+        self.refuses = false;
+        self.reconnects += u64::from(self.was_up());
         let same = self.info.as_ref().is_some_and(|known| {
             known.run_id == info.run_id && (!info.run_id.is_empty() || known.address == info.address)
         });
@@ -178,6 +192,25 @@ impl Servers {
         self.lives += 1;
         let life = self.lives;
         self.get_mut(id).connected(info, life);
+    }
+
+    /// Those that have locks, for people.
+    pub(crate) fn links(&self) -> Vec<LinkState> {
+        let served: BTreeSet<ServerId> = match &self.routes {
+            Routes::One => BTreeSet::from([ServerId::ONLY]),
+            Routes::Slots { servers, .. } => servers.iter().copied().collect(),
+        };
+        let link = |id: &ServerId| {
+            let server = self.get(*id);
+            LinkState {
+                address: self.address_of(*id),
+                is_connected: server.is_some_and(Server::is_up),
+                since: server.map_or(Moment::NEVER, |server| server.since),
+                reconnects: server.map_or(0, |server| server.reconnects),
+                trouble: server.filter(|server| !server.up).and_then(|server| server.trouble.clone()),
+            }
+        };
+        served.iter().map(link).collect()
     }
 
     /// Takes other routes, and gives the ones before.

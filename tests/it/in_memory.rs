@@ -891,3 +891,18 @@ async fn a_prefix_is_part_of_every_name_in_memory_too() {
     let client = LockClient::builder().in_memory(&server).prefix("{orders}:").connect().await.unwrap();
     client.mutex("42").unwrap().with(async |_| assert!(server.contains("{orders}:42"))).await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_client_in_memory_says_how_its_connection_stands() {
+    let (server, client, _) = world().await;
+    assert!(client.is_connected());
+    server.client(&client).set_reachable(false);
+    let away = Duration::from_secs(3);
+    tokio::time::sleep(away).await;
+    let link = client.links().remove(0);
+    assert!(!link.is_connected && link.lasts >= away - Duration::from_secs(1), "{link:?}");
+    assert!(matches!(client.ping().await, Err(Error::Unavailable { .. })));
+    server.client(&client).set_reachable(true);
+    client.mutex("orders:42").unwrap().with(async |_| assert!(client.is_connected())).await.unwrap();
+    assert_eq!(client.stats().reconnects, 1);
+}

@@ -9,8 +9,16 @@ use redis_reentrant_lock::LossReason;
 use redis_reentrant_lock::WireProfile;
 
 use crate::support::look;
+use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::settles;
+
+/// Lets this test's tasks run until something is so.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::task::yield_now().await;
+    }
+}
 
 async fn client(server: &RedisServer) -> LockClient {
     LockClient::builder().url(server.url()).connect().await.unwrap()
@@ -196,4 +204,86 @@ async fn a_prefix_that_no_name_could_follow_is_refused_before_anything_is_sent()
         assert!(matches!(error, Error::InvalidOption { option: "prefix", .. }), "{error}");
         assert!(error.to_string().contains(reason), "{error}");
     }
+}
+
+// ---- how the connections stand
+
+#[tokio::test]
+async fn a_client_says_how_its_connections_stand() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let minute = Duration::from_secs(60);
+    // With so long a command timeout a ping that waits for it would not end here.
+    let builder = LockClient::builder().url(proxy.url()).outage_limit(minute).lease(2 * minute);
+    let client = builder.command_timeout(minute).connect().await.unwrap();
+    let mutex = client.mutex("lock").unwrap();
+    assert!(client.is_connected());
+    let links = client.links();
+    let [link] = &links[..] else { panic!("{links:?}") };
+    assert!(link.is_connected && link.reconnects == 0 && link.trouble.is_none(), "{link:?}");
+    assert!(proxy.url().ends_with(&link.address) && !link.address.is_empty(), "{link:?}");
+
+    proxy.refuse(true);
+    proxy.cut();
+    until(|| !client.is_connected()).await;
+    let error = client.ping().await.unwrap_err();
+    assert!(matches!(&error, Error::Unavailable { waited, .. } if waited.is_zero()), "{error}");
+    let links = client.links();
+    let trouble = links[0].trouble.as_deref().unwrap_or_default();
+    assert!(!links[0].is_connected && !trouble.is_empty(), "{links:?}");
+    assert!(error.to_string().contains(trouble), "{error}");
+
+    proxy.refuse(false);
+    until(|| client.is_connected()).await;
+    client.ping().await.unwrap();
+    let links = client.links();
+    assert_eq!((links[0].reconnects, client.stats().reconnects), (1, 1), "{links:?}");
+    mutex.lock().await.unwrap().unlock().await.unwrap();
+    assert!(client.links()[0].trouble.is_none());
+}
+
+#[tokio::test]
+async fn an_open_ping_ends_when_the_connection_is_lost() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let minute = Duration::from_secs(60);
+    let builder = LockClient::builder().url(proxy.url()).outage_limit(minute).lease(2 * minute);
+    let client = builder.command_timeout(minute).connect().await.unwrap();
+    proxy.swallow(crate::support::proxy::Direction::Down, true);
+    let seen = proxy.seen("PING");
+    let pinging = tokio::spawn({
+        let client = client.clone();
+        async move { client.ping().await }
+    });
+    until(|| proxy.seen("PING") > seen).await;
+    proxy.refuse(true);
+    proxy.cut();
+    assert!(matches!(pinging.await.unwrap(), Err(Error::Unavailable { .. })));
+}
+
+#[tokio::test]
+async fn waits_holds_and_failed_acquisitions_are_counted() {
+    let server = RedisServer::start();
+    let client = client(&server).await;
+    let mutex = client.mutex("lock").unwrap();
+    let guard = mutex.lock().await.unwrap();
+    let waiting = tokio::spawn({
+        let mutex = mutex.clone();
+        async move { mutex.lock().await.unwrap().unlock().await.unwrap() }
+    });
+    until(|| client.stats().waiters == 1).await;
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(20) {
+        tokio::task::yield_now().await;
+    }
+    guard.unlock().await.unwrap();
+    waiting.await.unwrap();
+    let stats = client.stats();
+    assert!(stats.wait_micros >= 20_000 && stats.hold_micros >= 20_000, "{stats:?}");
+    assert_eq!(stats.failed_acquisitions, 0);
+    let mut connection = server.connection();
+    redis::cmd("SET").arg("lock").arg("a value").exec(&mut connection).unwrap();
+    assert!(matches!(mutex.lock().await, Err(Error::KeyConflict { .. })));
+    assert!(matches!(mutex.try_lock().await, Err(Error::KeyConflict { .. })));
+    assert_eq!(client.stats().failed_acquisitions, 2);
 }

@@ -188,8 +188,27 @@ fn refused_subscriptions_concern_only_those_who_have_to_hear_something() {
     let (op, _) = hand.take("renew");
     hand.unknown(op);
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
+    assert!(matches!(hand.answer(ping), Answer::Failed(Error::Unavailable { .. })), "at once");
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure: failure.clone() });
+    assert!(matches!(hand.answer(verify), Answer::Failed(Error::Auth { .. })));
+    // The next attempt says again why.
+    hand.event(Event::Ping { request: ping });
+    hand.is_open(ping);
     hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
-    for request in [verify, ping] {
-        assert!(matches!(hand.answer(request), Answer::Failed(Error::Auth { .. })));
+    assert!(matches!(hand.answer(ping), Answer::Failed(Error::Auth { .. })));
+}
+
+#[test]
+fn a_ping_fails_at_once_while_the_connection_is_known_to_be_down() {
+    let mut hand = Hand::new();
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "reset".to_owned() });
+    for number in 0..2 {
+        let ping = RequestId(900 + number);
+        hand.event(Event::Ping { request: ping });
+        let answer = hand.answer(ping);
+        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else { panic!("{answer:?}") };
+        assert!(waited.is_zero() && cause.contains(["reset", "refused"][number as usize]), "{cause}");
+        let failure = Failure::new(FailureKind::Link, "refused");
+        hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
     }
 }
