@@ -776,13 +776,23 @@ async fn one_client_alone_can_be_refused_left_unanswered_or_disconnected() {
     assert!(a.ping().await.unwrap_err().is_transient());
     b.ping().await.unwrap();
     server.client(&a).set_reachable(true);
+    connected(&a).await;
     a.ping().await.unwrap();
     server.client(&a).set_answering(false);
     assert!(a.ping().await.unwrap_err().is_transient());
     b.ping().await.unwrap();
     server.client(&a).set_answering(true);
     server.client(&a).disconnect();
+    connected(&a).await;
     a.ping().await.unwrap();
+}
+
+/// Waits until the client has its connection again.
+async fn connected(client: &LockClient) {
+    settle().await;
+    while !client.is_connected() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

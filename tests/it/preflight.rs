@@ -17,6 +17,7 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::has_redis_7;
 use crate::support::redis_server::version;
+use crate::support::settle::answers;
 use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
@@ -186,7 +187,7 @@ async fn a_server_that_does_not_answer_is_a_finding() {
     assert!(!report.is_usable());
     finding(&report, "server", Severity::Error, "no answer");
     server.thaw();
-    client.ping().await.unwrap();
+    answers(&client).await;
     server.stop();
     assert!(!look_at(&client, NAME).await.is_usable());
     assert!(client.shutdown(BOUND).await.unwrap().is_clean());

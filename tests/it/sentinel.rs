@@ -18,6 +18,7 @@ use tokio::time::timeout;
 
 use crate::support::look;
 use crate::support::redis_server::eventually;
+use crate::support::settle::answers;
 use crate::support::settle::settles;
 use crate::support::topology::Kind;
 use crate::support::topology::Plan;
@@ -285,7 +286,7 @@ async fn writes_without_replicas(set: &Topology, client: &LockClient) {
 async fn restarts(set: &mut Topology, client: &LockClient) {
     let kept = client.mutex("kept").unwrap().lock().await.unwrap();
     set.restart(0);
-    client.ping().await.unwrap();
+    timeout(BOUND, answers(client)).await.unwrap();
     kept.verify().await.unwrap();
     set.restart_empty(0);
     assert_eq!(timeout(BOUND, kept.lost()).await.unwrap(), LossReason::ServerLostData);

@@ -25,3 +25,10 @@ pub(crate) async fn leaves_nothing(server: &RedisServer, client: &LockClient) {
     })
     .await;
 }
+
+/// Waits until a ping of a client is answered.
+pub(crate) async fn answers(client: &LockClient) {
+    while client.ping().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+}
