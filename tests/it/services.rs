@@ -272,7 +272,7 @@ async fn waits_holds_and_failed_acquisitions_are_counted() {
         async move { mutex.lock().await.unwrap().unlock().await.unwrap() }
     });
     until(|| client.stats().waiters == 1).await;
-    let begun = std::time::Instant::now();
+    let begun = tokio::time::Instant::now();
     while begun.elapsed() < Duration::from_millis(20) {
         tokio::task::yield_now().await;
     }
