@@ -32,7 +32,8 @@ fn nanos(duration: Duration) -> u64 {
 /// Where "now" comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Clock {
-    /// `CLOCK_BOOTTIME`: std's `Instant` stands still while a Linux machine is suspended, a lease does not.
+    /// The system's clock that counts the time of a suspend, as the server does for a lease. Std's
+    /// `Instant` stands still meanwhile on Linux and macOS.
     Boot,
     /// `tokio::time`, so that the in-memory backend follows a paused clock.
     #[cfg(feature = "in-memory")]
@@ -49,17 +50,37 @@ impl Clock {
     }
 }
 
-#[cfg(any(target_os = "linux", target_os = "android"))]
+#[cfg(unix)]
 fn boot_now() -> Moment {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    use rustix::time::ClockId;
+
+    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux", target_os = "openbsd"))]
+    const CLOCK: ClockId = ClockId::Boottime;
+    // On macOS it "will continue to increment while the system is asleep", says clock_gettime(3) there.
+    #[cfg(not(any(
+        target_os = "android",
+        target_os = "fuchsia",
+        target_os = "linux",
+        target_os = "openbsd"
+    )))]
+    const CLOCK: ClockId = ClockId::Monotonic;
+
+    let time = rustix::time::clock_gettime(CLOCK);
     Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
-/// Elsewhere `CLOCK_MONOTONIC`; on macOS it runs through sleep, on the BSDs it does as well.
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
+/// On Windows std reads the performance counter. It counts "the time when the machine was in a
+/// sleep state such as standby, hibernate, or connected standby", says Microsoft's "Acquiring
+/// high-resolution time stamps".
+#[cfg(not(unix))]
+#[expect(clippy::disallowed_methods, reason = "here std's clock counts suspends")]
 fn boot_now() -> Moment {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+    use std::sync::OnceLock;
+    use std::time::Instant;
+
+    static START: OnceLock<Instant> = OnceLock::new();
+    // Not zero, which is the moment of holds that have ended.
+    Moment(1 + nanos(START.get_or_init(Instant::now).elapsed()))
 }
 
 /// An instant up to which something is valid, on a clock that runs through suspend, which Tokio's
@@ -89,11 +110,12 @@ impl Deadline {
         self.clock.now() >= self.moment
     }
 
-    /// Nanoseconds since boot, suspend included (`CLOCK_BOOTTIME` on Linux); for a client of an
-    /// in-memory server, since that client began. It is 0 once a hold has ended.
+    /// Nanoseconds since boot, suspend included (`CLOCK_BOOTTIME` on Linux); on Windows, since the
+    /// process first asked; for a client of an in-memory server, since that client began. It is 0
+    /// once a hold has ended.
     ///
-    /// The numbers can be compared between processes of one machine. They are meant for logs and
-    /// tests.
+    /// The numbers can be compared between processes of one machine, except on Windows. They are
+    /// meant for logs and tests.
     pub fn as_boot_nanos(&self) -> u64 {
         self.moment.0
     }

@@ -131,7 +131,8 @@ fn value(bytes: &mut impl Iterator<Item = u8>, depth: u8) -> Value {
     }
 }
 
-#[cfg(test)]
+// They read `fuzz/`.
+#[cfg(all(test, repository))]
 mod tests {
     use super::*;
 

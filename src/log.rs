@@ -13,7 +13,6 @@ pub(crate) fn tell(line: impl FnOnce()) {
 
 /// The integration tests', too.
 #[cfg(test)]
-#[path = "../tests/it/support/hearing.rs"]
 pub(crate) mod hearing;
 
 #[cfg(test)]

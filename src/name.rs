@@ -280,7 +280,7 @@ fn slot_tags() -> &'static [u32] {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, repository))]
 mod corpus;
 
 #[cfg(test)]

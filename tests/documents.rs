@@ -7,7 +7,7 @@ const DOCS_RS: &str = "https://docs.rs/redis-reentrant-lock/latest/redis_reentra
 const SOURCE: &str = "https://docs.rs/crate/redis-reentrant-lock/latest/source/";
 
 fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 fn read(file: &str) -> String {

@@ -94,9 +94,9 @@ fn walk(src: &Path, dir: &Path, found: &mut Vec<String>) -> usize {
 
 #[test]
 fn modules_depend_downwards() {
-    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../src"));
     let mut found = Vec::new();
-    assert!(walk(&src, &src, &mut found) > 10);
+    assert!(walk(src, src, &mut found) > 10);
     assert!(found.is_empty(), "\n{}", found.join("\n"));
 }
 

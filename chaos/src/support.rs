@@ -3,10 +3,10 @@
 #[path = "../../tests/it/support/client.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 pub(crate) mod client;
-#[path = "../../tests/it/support/proxy.rs"]
+#[path = "../../src/backend/redis/tests/proxy.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 pub(crate) mod proxy;
-#[path = "../../tests/it/support/redis_server.rs"]
+#[path = "../../src/backend/redis/tests/redis_server.rs"]
 #[allow(dead_code, reason = "the tests use all of it")]
 pub(crate) mod redis_server;
 #[path = "../../tests/it/support/topology.rs"]

@@ -139,7 +139,7 @@ impl LockClientBuilder {
     /// | address | |
     /// |---|---|
     /// | `redis://[[user]:password@]host[:port][/database]` | one server |
-    /// | `redis+unix://[[user]:password@]/path[?db=database]` | one server on this machine |
+    /// | `redis+unix://[[user]:password@]/path[?db=database]` | one server on this machine, on Unix |
     /// | `redis-sentinel://[[user]:password@]host[:port],host…/primary_name[/database]` | the primary that the sentinels name; user and password are the primary's |
     /// | `redis-cluster://[[user]:password@]host[:port],host…` | a cluster, of which some nodes are named |
     ///

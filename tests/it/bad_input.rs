@@ -101,7 +101,7 @@ async fn names() {
 #[tokio::test]
 async fn every_name_of_the_corpus_has_one_key() {
     let mut world = World::new().await;
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/names.json");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/names.json");
     let all: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let list = |word: &str| all[word].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
     let before = (world.runs(), look::dump(&mut world.connection));

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use redis::Connection;
 
-use crate::support::driver::Driver;
 use crate::support::look;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
@@ -86,7 +86,7 @@ impl Old {
         call.arg(0).query(&mut self.connection).expect("force-unlock")
     }
 
-    /// Critical sections on the number in a file, as the driver's `count`. Gives how many.
+    /// Critical sections on the number in a file, as the puppet's `count`. Gives how many.
     fn count(&mut self, name: &str, until: u64, file: &Path) -> u64 {
         let counter = File::options().read(true).write(true).open(file).expect("the counter");
         let mut sections = 0;
@@ -112,19 +112,19 @@ impl Old {
 fn clients_of_before_3_2_and_the_default_profile_exclude_and_wake_each_other() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut driver = Driver::start(&server.url(), &[]);
+    let mut puppet = Puppet::start(&server.url(), &[]);
     for (number, name) in ["old", "{old}:2", "ключ:3"].into_iter().enumerate() {
         let mut old = Old::new(&server, 17);
         let quoted = serde_json::Value::from(name);
         old.lock(name);
         old.lock(name);
         assert_eq!(look::hash(&mut connection, name)[&old.field], "2");
-        assert_eq!(driver.run(&format!("t{number} try {quoted}"))["event"], "denied");
-        driver.send(&format!("w{number} lock {quoted}"));
-        driver.wait("waiting", |event| event["event"] == "waiting");
+        assert_eq!(puppet.run(&format!("t{number} try {quoted}"))["event"], "denied");
+        puppet.send(&format!("w{number} lock {quoted}"));
+        puppet.wait("waiting", |event| event["event"] == "waiting");
         assert_eq!(old.unlock(name), Some(0));
         assert_eq!(old.unlock(name), Some(1));
-        assert_eq!(driver.end_of(&format!("w{number}"))["event"], "granted");
+        assert_eq!(puppet.end_of(&format!("w{number}"))["event"], "granted");
 
         assert!(old.attempt(name).is_some());
         assert_eq!(old.unlock(name), None, "it is not theirs");
@@ -132,38 +132,38 @@ fn clients_of_before_3_2_and_the_default_profile_exclude_and_wake_each_other() {
             old.lock(name);
             old
         });
-        // The driver's own subscription may be over or not, so that a number of subscribers says nothing.
+        // The puppet's own subscription may be over or not, so that a number of subscribers says nothing.
         eventually("the old client is subscribed", || {
             let mut list = redis::cmd("CLIENT");
             let listening: String =
                 list.arg(&["LIST", "TYPE", "PUBSUB"]).query(&mut connection).expect("a list");
             listening.contains("name=old ")
         });
-        assert_eq!(driver.run(&format!("u{number} unlock w{number}"))["event"], "unlocked");
+        assert_eq!(puppet.run(&format!("u{number} unlock w{number}"))["event"], "unlocked");
         let mut old = waiter.join().expect("it got the lock");
         assert_eq!(old.unlock(name), Some(1));
     }
-    let stats = driver.run("stats stats");
+    let stats = puppet.run("stats stats");
     assert_eq!(stats["counters"]["fallback_grants"], 0, "{stats}");
-    driver.finish();
+    puppet.finish();
 }
 
 #[test]
 fn each_takes_the_others_lock_away_by_force() {
     let server = RedisServer::start();
     let mut old = Old::new(&server, 1);
-    let mut driver = Driver::start(&server.url(), &["lease_ms=1000"]);
+    let mut puppet = Puppet::start(&server.url(), &["lease_ms=1000"]);
     old.lock("forced");
-    assert_eq!(driver.run("f force forced")["forced"], true);
-    assert_eq!(driver.run("a lock forced")["event"], "granted");
+    assert_eq!(puppet.run("f force forced")["forced"], true);
+    assert_eq!(puppet.run("a lock forced")["event"], "granted");
     assert_eq!(old.unlock("forced"), None);
     assert_eq!(old.force_unlock("forced"), 1);
-    let lost = driver.wait("lost", |event| event["event"] == "lost");
+    let lost = puppet.wait("lost", |event| event["event"] == "lost");
     assert_eq!(lost["reason"], "removed");
     old.lock("forced");
-    assert_eq!(driver.run("u unlock a")["event"], "error");
+    assert_eq!(puppet.run("u unlock a")["event"], "error");
     assert_eq!(old.unlock("forced"), Some(1));
-    driver.finish();
+    puppet.finish();
 }
 
 #[test]
@@ -172,9 +172,9 @@ fn a_counter_that_both_protect_is_exact() {
     let server = RedisServer::start();
     let file = counter();
     let path = file.display().to_string();
-    let mut drivers = [Driver::start(&server.url(), &[]), Driver::start(&server.url(), &[])];
-    for driver in &mut drivers {
-        driver.send(&format!("c count counted {UNTIL} {path}"));
+    let mut puppets = [Puppet::start(&server.url(), &[]), Puppet::start(&server.url(), &[])];
+    for puppet in &mut puppets {
+        puppet.send(&format!("c count counted {UNTIL} {path}"));
     }
     let old: u64 = std::thread::scope(|scope| {
         let threads = [1, 2].map(|thread| {
@@ -184,7 +184,7 @@ fn a_counter_that_both_protect_is_exact() {
         threads.into_iter().map(|thread| thread.join().expect("it counts")).sum()
     });
     let ours: u64 =
-        drivers.iter_mut().map(|driver| driver.end_of("c")["done"].as_u64().expect("a number")).sum();
+        puppets.iter_mut().map(|puppet| puppet.end_of("c")["done"].as_u64().expect("a number")).sum();
     let counted = std::fs::read_to_string(&file).expect("the counter");
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(counted.trim().parse(), Ok(UNTIL));

@@ -12,8 +12,9 @@ use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Severity;
 use tokio::time::timeout;
 
-use crate::support::driver::Driver;
+use crate::support::ROOT;
 use crate::support::look;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::has_redis_7;
 use crate::support::redis_server::version;
@@ -89,7 +90,7 @@ async fn every_script_is_run() {
     let mut connection = server.connection();
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
     let _ = look_at(&client, NAME).await;
-    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua/reentrant");
+    let scripts = Path::new(ROOT).join("lua/reentrant");
     for script in fs::read_dir(scripts).unwrap() {
         let path = script.unwrap().path();
         let text = fs::read_to_string(&path).unwrap();
@@ -262,10 +263,10 @@ async fn the_in_memory_server_says_what_it_is() {
 }
 
 #[test]
-fn the_driver_offers_it() {
+fn the_puppet_offers_it() {
     let server = RedisServer::start();
-    let mut driver = Driver::start(&server.url(), &[]);
-    let report = driver.run("p preflight orders:42");
+    let mut puppet = Puppet::start(&server.url(), &[]);
+    let report = puppet.run("p preflight orders:42");
     assert_eq!(
         (report["event"].as_str(), report["usable"].as_bool()),
         (Some("info"), Some(true)),

@@ -1,4 +1,4 @@
-//! The lock between processes: drivers against a private server.
+//! The lock between processes: puppets against a private server.
 
 use std::collections::BTreeSet;
 use std::io::BufRead;
@@ -13,10 +13,10 @@ use std::time::Duration;
 use redis_reentrant_lock::LockClient;
 use serde_json::Value;
 
-use crate::support::driver::Driver;
 use crate::support::look;
 use crate::support::proxy::Direction;
 use crate::support::proxy::FaultProxy;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 use crate::support::redis_server::pause;
@@ -60,25 +60,25 @@ fn scripts(lines: &[String]) -> usize {
 fn a_pair_is_two_scripts_and_a_nested_pair_four() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut driver = Driver::start(&server.url(), &[]);
-    driver.run("w lock pair owner=o");
-    driver.run("wu unlock w");
+    let mut puppet = Puppet::start(&server.url(), &[]);
+    puppet.run("w lock pair owner=o");
+    puppet.run("wu unlock w");
 
     let mut monitor = Monitor::start(&server);
-    driver.run("a lock pair owner=o");
-    driver.run("au unlock a");
+    puppet.run("a lock pair owner=o");
+    puppet.run("au unlock a");
     let seen = monitor.until(&mut connection, "mark-1");
     assert_eq!(scripts(&seen), 2, "{seen:#?}");
     assert!(seen.iter().all(|line| line.contains("EVALSHA") || line.contains("PING")), "{seen:#?}");
 
-    driver.run("b lock pair owner=o");
-    let inner = driver.run("c lock pair owner=o");
+    puppet.run("b lock pair owner=o");
+    let inner = puppet.run("c lock pair owner=o");
     assert_eq!(inner["count"], 2);
-    driver.run("cu unlock c");
-    driver.run("bu unlock b");
+    puppet.run("cu unlock c");
+    puppet.run("bu unlock b");
     let seen = monitor.until(&mut connection, "mark-2");
     assert_eq!(scripts(&seen), 4, "{seen:#?}");
-    driver.finish();
+    puppet.finish();
 }
 
 #[test]
@@ -88,11 +88,11 @@ fn a_hundred_waiters_behind_a_foreign_hold_are_one_to_the_server() {
     let holder = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731";
     let _: () = redis::cmd("HSET").arg("crowd").arg(holder).arg(1).query(&mut connection).unwrap();
     let _: () = redis::cmd("PEXPIRE").arg("crowd").arg(3_600_000).query(&mut connection).unwrap();
-    let mut driver = Driver::start(&server.url(), &[]);
-    driver.send_all((0..100).map(|number| format!("w{number} lock crowd")));
+    let mut puppet = Puppet::start(&server.url(), &[]);
+    puppet.send_all((0..100).map(|number| format!("w{number} lock crowd")));
     for number in 0..100 {
         let id = format!("w{number}");
-        driver.wait("waiting", |event| event["event"] == "waiting" && event["id"] == id);
+        puppet.wait("waiting", |event| event["event"] == "waiting" && event["id"] == id);
     }
     // The window of the promise: 20 s, beginning 3 s after the last was sent.
     pause(Duration::from_secs(3));
@@ -105,19 +105,19 @@ fn a_hundred_waiters_behind_a_foreign_hold_are_one_to_the_server() {
     let _: () = redis::cmd("DEL").arg("crowd").query(&mut connection).unwrap();
     let _: () =
         redis::cmd("PUBLISH").arg("redisson_lock__channel__{crowd}").arg("0").query(&mut connection).unwrap();
-    driver.wait("one grant", |event| event["event"] == "granted");
+    puppet.wait("one grant", |event| event["event"] == "granted");
     let own = look::hash(&mut connection, "crowd");
     assert_eq!(own.len(), 1);
     pause(Duration::from_millis(500));
-    assert!(driver.drain(|event| event["event"] == "granted").is_empty(), "a second grant");
+    assert!(puppet.drain(|event| event["event"] == "granted").is_empty(), "a second grant");
     assert_eq!(look::hash(&mut connection, "crowd"), own);
 }
 
 #[test]
 fn a_killed_holder_is_taken_over_with_a_larger_token() {
     let server = RedisServer::start();
-    let mut holder = Driver::start(&server.url(), &["lease_ms=1000"]);
-    let mut waiter = Driver::start(&server.url(), &["lease_ms=1000"]);
+    let mut holder = Puppet::start(&server.url(), &["lease_ms=1000"]);
+    let mut waiter = Puppet::start(&server.url(), &["lease_ms=1000"]);
     let first = holder.run("a lock take-over");
     waiter.send("b lock take-over");
     waiter.wait("waiting", |event| event["event"] == "waiting");
@@ -134,27 +134,27 @@ fn a_killed_holder_is_taken_over_with_a_larger_token() {
 fn a_blocked_runtime_loses_no_hold() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut driver = Driver::start(&server.url(), &["keeper=thread", "lease_ms=2000"]);
+    let mut puppet = Puppet::start(&server.url(), &["keeper=thread", "lease_ms=2000"]);
     let names: Vec<String> = (0..20).map(|number| format!("blocked-{number}")).collect();
     for name in &names {
-        assert_eq!(driver.run(&format!("{name} lock {name}"))["event"], "granted");
+        assert_eq!(puppet.run(&format!("{name} lock {name}"))["event"], "granted");
     }
     let held: Vec<_> = names.iter().map(|name| look::hash(&mut connection, name)).collect();
-    driver.run("block block 6000");
+    puppet.run("block block 6000");
     for name in &names {
-        assert_eq!(driver.run(&format!("g-{name} guard {name}"))["state"], "held");
+        assert_eq!(puppet.run(&format!("g-{name} guard {name}"))["state"], "held");
     }
     let still: Vec<_> = names.iter().map(|name| look::hash(&mut connection, name)).collect();
     assert_eq!(held, still, "the same holds, never taken anew");
-    assert!(driver.drain(|event| event["event"] == "lost").is_empty());
+    assert!(puppet.drain(|event| event["event"] == "lost").is_empty());
 }
 
 #[test]
 fn a_frozen_holder_says_lost_first() {
     let server = RedisServer::start();
     for keeper in ["keeper=thread", "keeper=current"] {
-        let mut frozen = Driver::start(&server.url(), &[keeper, "lease_ms=500"]);
-        let mut other = Driver::start(&server.url(), &[]);
+        let mut frozen = Puppet::start(&server.url(), &[keeper, "lease_ms=500"]);
+        let mut other = Puppet::start(&server.url(), &[]);
         frozen.run("a lock frozen");
         frozen.signal("-STOP");
         assert_eq!(other.run("b lock frozen")["event"], "granted");
@@ -170,36 +170,36 @@ fn ten_thousand_dropped_guards_leave_no_key_to_its_ttl() {
     const GUARDS: usize = 10_000;
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut driver = Driver::start(&server.url(), &["lease_ms=3600000"]);
-    driver.send_all((0..GUARDS).map(|number| format!("g{number} lock many-{number}")));
+    let mut puppet = Puppet::start(&server.url(), &["lease_ms=3600000"]);
+    puppet.send_all((0..GUARDS).map(|number| format!("g{number} lock many-{number}")));
     for _ in 0..GUARDS {
-        driver.wait("a grant", |event| event["event"] == "granted");
+        puppet.wait("a grant", |event| event["event"] == "granted");
     }
     assert_eq!(look::lock_keys(&mut connection).len(), GUARDS);
-    driver.send_all((0..GUARDS).map(|number| format!("d{number} drop g{number}")));
+    puppet.send_all((0..GUARDS).map(|number| format!("d{number} drop g{number}")));
     for _ in 0..GUARDS {
-        driver.wait("dropped", |event| event["event"] == "dropped");
+        puppet.wait("dropped", |event| event["event"] == "dropped");
     }
     // Their lease is an hour: whatever goes, goes by a release.
     eventually("all keys are gone", || look::lock_keys(&mut connection).is_empty());
-    let stats = driver.run("s stats");
+    let stats = puppet.run("s stats");
     assert_eq!(stats["counters"]["failed_drop_releases"], 0, "{stats}");
-    driver.finish();
+    puppet.finish();
 }
 
 #[test]
 fn a_restart_without_persistence_is_told_to_every_guard() {
     let mut server = RedisServer::start();
-    let mut driver = Driver::start(&server.url(), &[]);
-    driver.send_all((0..50).map(|number| format!("a{number} lock restart-{number}")));
-    driver.send_all((0..50).map(|number| format!("f{number} lock restart-fixed-{number} lease_ms=3600000")));
+    let mut puppet = Puppet::start(&server.url(), &[]);
+    puppet.send_all((0..50).map(|number| format!("a{number} lock restart-{number}")));
+    puppet.send_all((0..50).map(|number| format!("f{number} lock restart-fixed-{number} lease_ms=3600000")));
     for _ in 0..100 {
-        driver.wait("a grant", |event| event["event"] == "granted");
+        puppet.wait("a grant", |event| event["event"] == "granted");
     }
     server.restart();
     let mut lost = BTreeSet::new();
     for _ in 0..100 {
-        let event = driver.wait("lost", |event| event["event"] == "lost");
+        let event = puppet.wait("lost", |event| event["event"] == "lost");
         assert_eq!(event["reason"], "server_lost_data", "{event}");
         lost.insert(event["id"].as_str().expect("an id").to_owned());
     }
@@ -210,11 +210,11 @@ fn a_restart_without_persistence_is_told_to_every_guard() {
 fn a_client_is_shut_down_at_the_end_of_its_input() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut driver = Driver::start(&server.url(), &[]);
+    let mut puppet = Puppet::start(&server.url(), &[]);
     for number in 0..10 {
-        driver.run(&format!("a{number} lock end-{number}"));
+        puppet.run(&format!("a{number} lock end-{number}"));
     }
-    driver.finish();
+    puppet.finish();
     assert!(look::lock_keys(&mut connection).is_empty());
     eventually("no connection is left", || {
         let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).expect("CLIENT LIST");

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::path::PathBuf;
 
+use crate::support::ROOT;
 use crate::support::redis_server::RedisServer;
 
 const FUNCTIONS: [&str; 8] =
@@ -23,7 +24,7 @@ struct Lua {
 
 fn files() -> Vec<Lua> {
     let mut paths = Vec::new();
-    find(&Path::new(env!("CARGO_MANIFEST_DIR")).join("lua"), &mut paths);
+    find(&Path::new(ROOT).join("lua"), &mut paths);
     paths.sort();
     assert!(paths.len() >= 6, "{paths:?}");
     paths.iter().map(|path| read(path)).collect()

@@ -196,7 +196,7 @@ fn every_error_and_every_script_is_in_the_table() {
         assert!(found, "{error}");
     }
     let used: BTreeSet<String> = USES.iter().map(|one| format!("{}.lua", one.script())).collect();
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/reentrant")).unwrap();
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/reentrant")).unwrap();
     let files: BTreeSet<String> =
         files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(used, files);

@@ -1,16 +1,17 @@
 //! What tests run against.
 
-#[path = "../../xtask/src/certs.rs"]
-pub(crate) mod certs;
 pub(crate) mod client;
-pub(crate) mod driver;
+#[path = "../../src/log/hearing.rs"]
 pub(crate) mod hearing;
 pub(crate) mod look;
+#[path = "../../src/backend/redis/tests/proxy.rs"]
 pub(crate) mod proxy;
+pub(crate) mod puppet;
+#[path = "../../src/backend/redis/tests/redis_server.rs"]
 pub(crate) mod redis_server;
 pub(crate) mod settle;
 pub(crate) mod tls_server;
 pub(crate) mod topology;
 
 /// The root of the repository.
-pub(crate) const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+pub(crate) const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");

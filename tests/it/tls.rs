@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use certs::HOSTS;
+use certs::Pair;
 use redis_reentrant_lock::CredentialProvider;
 use redis_reentrant_lock::Credentials;
 use redis_reentrant_lock::Error;
@@ -11,11 +13,8 @@ use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Tls;
 use tokio::time::timeout;
 
-use crate::support::certs;
-use crate::support::certs::HOSTS;
-use crate::support::certs::Pair;
-use crate::support::driver::Driver;
 use crate::support::look;
+use crate::support::puppet::Puppet;
 use crate::support::redis_server::has_redis_7;
 use crate::support::settle::leaves_nothing;
 use crate::support::tls_server::Certificates;
@@ -244,7 +243,7 @@ fn settings_without_an_address_for_them() {
 }
 
 #[test]
-fn the_driver_takes_files() {
+fn the_puppet_takes_files() {
     let certificates = Certificates::new();
     let server = TlsServer::start(&certificates, &certificates.server(), true, &[]);
     let Pair { cert, key } = certificates.client();
@@ -253,10 +252,10 @@ fn the_driver_takes_files() {
         format!("cert={}", server.file("client.crt", &cert)),
         format!("key={}", server.file("client.key", &key)),
     );
-    let mut driver = Driver::start(&server.url(), &[&ca, &cert, &key]);
-    assert_eq!(driver.run("a lock n")["event"], "granted");
-    assert_eq!(driver.run("b unlock a")["event"], "unlocked");
-    driver.finish();
+    let mut puppet = Puppet::start(&server.url(), &[&ca, &cert, &key]);
+    assert_eq!(puppet.run("a lock n")["event"], "granted");
+    assert_eq!(puppet.run("b unlock a")["event"], "unlocked");
+    puppet.finish();
 }
 
 /// Certificates as `cargo xtask certs` writes them, in a directory that goes away.

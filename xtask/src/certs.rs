@@ -1,125 +1,21 @@
-//! Certificates for TLS servers in tests and in the compose file. Not for production: their keys lie around.
+//! Certificates for servers with TLS, by the package `certs`: only what needs them waits for its build.
 
-use std::fs;
 use std::path::Path;
-use std::time::SystemTime;
-use std::time::UNIX_EPOCH;
+use std::time::Duration;
 
-use rcgen::BasicConstraints;
-use rcgen::CertificateParams;
-use rcgen::DnType;
-use rcgen::ExtendedKeyUsagePurpose;
-use rcgen::IsCa;
-use rcgen::Issuer;
-use rcgen::KeyPair;
-use rcgen::KeyUsagePurpose;
+use crate::process;
+use crate::process::Echo;
+use crate::process::cargo;
 
-/// What servers in tests and in the compose file are called.
-pub(crate) const HOSTS: &[&str] = &["localhost", "127.0.0.1", "::1", "redis", "redis-tls"];
+const LIMIT: Duration = Duration::from_secs(600);
 
-/// A certificate and its private key, in PEM.
-pub(crate) struct Pair {
-    pub(crate) cert: String,
-    pub(crate) key: String,
-}
-
-/// Signs certificates.
-pub(crate) struct Authority {
-    pub(crate) cert: String,
-    issuer: Issuer<'static, KeyPair>,
-}
-
-impl Authority {
-    pub(crate) fn new(name: &str) -> Result<Self, rcgen::Error> {
-        let mut params = params(name, &[])?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        let key = KeyPair::generate()?;
-        let cert = params.self_signed(&key)?.pem();
-        Ok(Self { cert, issuer: Issuer::new(params, key) })
-    }
-
-    /// For a server with these names and addresses. Valid as a client's too: replicas and cluster nodes are both.
-    pub(crate) fn server(&self, hosts: &[&str]) -> Result<Pair, rcgen::Error> {
-        let mut params = params("server", hosts)?;
-        params.extended_key_usages =
-            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
-    }
-
-    /// For a server that forgot to renew it.
-    pub(crate) fn expired_server(&self, hosts: &[&str]) -> Result<Pair, rcgen::Error> {
-        let mut params = params("server", hosts)?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
-        self.sign(params)
-    }
-
-    pub(crate) fn client(&self, name: &str) -> Result<Pair, rcgen::Error> {
-        let mut params = params(name, &[])?;
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.sign(params)
-    }
-
-    fn sign(&self, params: CertificateParams) -> Result<Pair, rcgen::Error> {
-        let key = KeyPair::generate()?;
-        let cert = params.signed_by(&key, &self.issuer)?.pem();
-        Ok(Pair { cert, key: key.serialize_pem() })
-    }
-}
-
-/// Valid from last year on, for ten years.
-fn params(name: &str, hosts: &[&str]) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
-    params.distinguished_name.push(DnType::CommonName, name);
-    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let year = i32::try_from(1970 + seconds / 31_556_952).unwrap_or(2_000);
-    params.not_before = rcgen::date_time_ymd(year - 1, 1, 1);
-    params.not_after = rcgen::date_time_ymd(year + 9, 1, 1);
-    Ok(params)
-}
-
-/// Writes what a TLS deployment needs into a directory; what is there already is left as it is.
+/// Writes what servers with TLS need into a directory; what is there already is left as it is.
 pub(crate) fn write(directory: &Path, more_hosts: &[&str]) -> Result<(), String> {
-    const FILES: [&str; 10] = [
-        "ca.crt",
-        "server.crt",
-        "server.key",
-        "client.crt",
-        "client.key",
-        "expired-server.crt",
-        "expired-server.key",
-        "other-ca.crt",
-        "other-client.crt",
-        "other-client.key",
-    ];
-    if FILES.iter().all(|file| directory.join(file).is_file()) {
-        return Ok(());
-    }
-    let make = || -> Result<[String; 10], rcgen::Error> {
-        let (ours, other) = (Authority::new("test authority")?, Authority::new("another authority")?);
-        let hosts = [HOSTS, more_hosts].concat();
-        let (server, expired) = (ours.server(&hosts)?, ours.expired_server(&hosts)?);
-        let (client, stranger) = (ours.client("client")?, other.client("stranger")?);
-        Ok([
-            ours.cert,
-            server.cert,
-            server.key,
-            client.cert,
-            client.key,
-            expired.cert,
-            expired.key,
-            other.cert,
-            stranger.cert,
-            stranger.key,
-        ])
-    };
-    let texts = make().map_err(|error| format!("no certificates: {error}"))?;
-    fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
-    for (file, text) in FILES.iter().zip(texts) {
-        let path = directory.join(file);
-        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
-    }
-    Ok(())
+    let directory =
+        std::path::absolute(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    println!("certificates for servers with TLS: {}", directory.display());
+    let mut command = cargo(&["run", "--quiet", "--package", "certs", "--"]);
+    command.arg(&directory).args(more_hosts);
+    let done = process::run(command, LIMIT, Echo::Off)?;
+    if done.success { Ok(()) } else { Err(format!("no certificates: {}", done.output.trim_end())) }
 }

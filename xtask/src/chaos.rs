@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::driver;
 use crate::fred;
 use crate::lab;
 use crate::lab::Lab;
 use crate::process;
 use crate::process::Echo;
+use crate::puppet;
 use crate::servers;
 use crate::test;
 
@@ -17,12 +17,11 @@ const BUILD_LIMIT: Duration = Duration::from_secs(900);
 /// Whoever asks for many histories wants to wait for them.
 const LIMIT: Duration = Duration::from_secs(24 * 3_600);
 
-/// Together with what the tests build, so that their dependencies are not built once more.
+/// With the library, whose features are given behind it.
 const BUILD: &[&str] = &[
     "build",
     "--package=redis-reentrant-lock",
     "--package=chaos",
-    "--example=driver",
     "--bin=chaos",
     "--message-format=json-render-diagnostics",
 ];
@@ -54,7 +53,7 @@ fn built(build: Command) -> Result<PathBuf, String> {
     if !built.success {
         return Err(format!("the build failed:\n{}", built.output));
     }
-    driver::executable(&built.output, "chaos")
+    puppet::executable(&built.output, "chaos")
 }
 
 fn with_bug(name: &str, args: &[&str]) -> Result<bool, String> {

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::driver;
-use crate::driver::Driver;
-use crate::driver::PATIENCE;
-use crate::driver::boot_ns;
 use crate::process;
 use crate::process::Echo;
 use crate::process::cargo;
+use crate::puppet;
+use crate::puppet::PATIENCE;
+use crate::puppet::Puppet;
+use crate::puppet::boot_ns;
 use crate::resp::Connection;
 use crate::resp::Reply;
 use crate::servers;
@@ -24,17 +24,23 @@ const IN_MEMORY_LIMIT: Duration = Duration::from_secs(60);
 
 /// True if every claim held.
 pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
+    println!("1 of 3: looking for redis-server");
     let redis = match servers::find_or_install() {
         Ok(redis) => redis,
         Err(reason) if require_redis => return Err(reason),
         Err(reason) => {
-            println!("{reason}\nso this runs on the in-memory backend, in one process");
+            println!("{reason}\nso the demo runs on the in-memory backend, in one process");
             return in_memory();
         }
     };
-    let driver = driver::build()?;
-    let mut stage = Stage::new(Server::start(&redis)?, driver)?;
-    println!("private {}, pid {}, {}\n", stage.server.version()?, stage.server.pid, stage.server.url());
+    println!("2 of 3: building the processes of the demo; the first time takes a minute or two");
+    let puppet = puppet::build()?;
+    println!(
+        "3 of 3: {} scenes, on a private server and in processes that end with this command",
+        scenes::ALL.len()
+    );
+    let mut stage = Stage::new(Server::start(&redis)?, puppet)?;
+    println!("{}, pid {}, {}\n", stage.server.version()?, stage.server.pid, stage.server.url());
     let mut failed = 0;
     for (title, scene) in scenes::ALL {
         stage.narrate(&format!("--- {title}"));
@@ -52,7 +58,7 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
 }
 
 fn in_memory() -> Result<bool, String> {
-    let command = cargo(&["build", "--quiet", "--example", "demo_in_memory", test::FEATURES]);
+    let command = cargo(&["build", "--example", "demo_in_memory", test::FEATURES]);
     if !process::run(command, BUILD_LIMIT, Echo::On)?.success {
         return Err("the in-memory demo does not build".into());
     }
@@ -64,33 +70,33 @@ fn in_memory() -> Result<bool, String> {
 struct Stage {
     server: Server,
     redis: Connection,
-    driver: PathBuf,
+    puppet: PathBuf,
     started_ns: u64,
     processes: u32,
     checks: u32,
 }
 
 impl Stage {
-    fn new(server: Server, driver: PathBuf) -> Result<Self, String> {
+    fn new(server: Server, puppet: PathBuf) -> Result<Self, String> {
         let redis = server.connect().map_err(|error| error.to_string())?;
-        Ok(Self { server, redis, driver, started_ns: boot_ns(), processes: 0, checks: 0 })
+        Ok(Self { server, redis, puppet, started_ns: boot_ns(), processes: 0, checks: 0 })
     }
 
     /// Starts a process, named by the next letter.
-    fn driver(&mut self, settings: &[&str]) -> Result<Driver, String> {
+    fn puppet(&mut self, settings: &[&str]) -> Result<Puppet, String> {
         let letter = char::from(b'A' + u8::try_from(self.processes % 26).unwrap_or(0));
         self.processes += 1;
-        let mut command = Command::new(&self.driver);
+        let mut command = Command::new(&self.puppet);
         command.arg(self.server.url()).args(settings);
-        let (driver, _) = Driver::start(command, letter, PATIENCE)?;
+        let (puppet, _) = Puppet::start(command, letter, PATIENCE)?;
         let settings = settings.join(" ");
-        self.tell(&driver, boot_ns(), &format!("connected as client {} {settings}", &driver.uuid[..8]));
-        Ok(driver)
+        self.tell(&puppet, boot_ns(), &format!("connected as client {} {settings}", &puppet.uuid[..8]));
+        Ok(puppet)
     }
 
     /// One line of the timeline about a process.
-    fn tell(&self, driver: &Driver, boot_ns: u64, text: &str) {
-        println!("{} {} pid {:<7} {text}", self.at(boot_ns), driver.letter, driver.pid);
+    fn tell(&self, puppet: &Puppet, boot_ns: u64, text: &str) {
+        println!("{} {} pid {:<7} {text}", self.at(boot_ns), puppet.letter, puppet.pid);
     }
 
     /// One line of the timeline about nobody in particular.

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::driver;
 use crate::process;
 use crate::process::Echo;
+use crate::puppet;
 use crate::test;
 
 const LIMIT: Duration = Duration::from_secs(600);
@@ -66,7 +66,7 @@ fn count() -> Result<u64, String> {
     if !built.success {
         return Err(built.output);
     }
-    let program = driver::executable(&built.output, "redis_reentrant_lock")?;
+    let program = puppet::executable(&built.output, "redis_reentrant_lock")?;
     let out: PathBuf = crate::root().join("target/callgrind.out");
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", &format!("--toggle-collect={COUNTED}")]);

@@ -14,12 +14,12 @@ use std::time::Duration;
 use std::time::Instant;
 
 use crate::certs;
-use crate::driver;
 use crate::interop::client::Programs;
 use crate::interop::java::Java;
 use crate::interop::stage::Stage;
 use crate::interop::versions::PubSub;
 use crate::interop::versions::Redisson;
+use crate::puppet;
 use crate::servers;
 use crate::topologies::Kind;
 use crate::topologies::Private;
@@ -67,10 +67,10 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let certs = crate::root().join("target/certs");
     certs::write(&certs, &[])?;
-    let rust = driver::build()?;
+    let rust = puppet::build()?;
     let mut rows = Vec::new();
     for redisson in &options.versions {
-        println!("building the driver with Redisson {}", redisson.version);
+        println!("building the puppet with Redisson {}", redisson.version);
         let java = match java.build(redisson) {
             Ok(java) => java,
             Err(reason) => {

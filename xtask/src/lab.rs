@@ -142,14 +142,10 @@ impl Lab {
         process::run(command, Duration::from_secs(10), Echo::Off)
     }
 
-    /// Builds what one `# test:` line runs: the tests, and the driver that integration tests start.
+    /// Builds the tests that one line runs.
     pub(crate) fn build(&self, line: &str) -> Result<Finished, String> {
-        let options = test::without_filters(line);
-        let tests = self.cargo(&[&["test", "--no-run"], options.as_slice()].concat(), BUILD_LIMIT)?;
-        if !tests.success || !options.contains(&"--test") {
-            return Ok(tests);
-        }
-        self.cargo(&["build", "--example", "driver"], BUILD_LIMIT)
+        let words = [&["test", "--no-run"], test::without_filters(line).as_slice()].concat();
+        process::run(self.command(&words), BUILD_LIMIT, Echo::Off)
     }
 
     /// Runs the tests of one line, with these settings.
@@ -163,10 +159,6 @@ impl Lab {
         let mut command = self.command(&words.collect::<Vec<_>>());
         command.envs(settings.iter().copied());
         process::run(command, limit, Echo::Off)
-    }
-
-    fn cargo(&self, args: &[&str], limit: Duration) -> Result<Finished, String> {
-        process::run(self.command(args), limit, Echo::Off)
     }
 
     /// Cargo in the copy. The features go right behind the subcommand: after `--` they would be the tests'.

@@ -2,20 +2,22 @@
 
 #![expect(clippy::disallowed_methods, reason = "a development program: it holds no locks and no leases")]
 
+mod api;
 mod bench;
 mod certs;
 mod chaos;
 mod cleanup;
 mod compose;
 mod demo;
-mod driver;
 mod fred;
 mod instructions;
 mod interop;
 mod lab;
 mod load;
+mod package;
 mod process;
 mod proof;
+mod puppet;
 mod reliability;
 mod resp;
 mod seeded;
@@ -54,6 +56,8 @@ cargo xtask <command>
                            --bug NAME: with tests/seeded/NAME.patch put in, which it must find
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
+  api [--write]            what the library offers, an item a line, held against docs/public-api.txt
+  package                  cargo publish --dry-run, and whether the published tests build from what is published
   model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
                            shows what breaking it leads to
   reliability [--out FILE] [--only PART,PART]
@@ -107,6 +111,9 @@ fn main() -> ExitCode {
         ["certs", directory, hosts @ ..] => {
             certs::write(std::path::Path::new(directory), hosts).map(|()| true)
         }
+        ["api"] => api::run(false),
+        ["api", "--write"] => api::run(true),
+        ["package"] => package::run(),
         ["bench", options @ ..] => bench::run(options),
         [bench::awake::COMMAND] => {
             bench::awake::spin();

@@ -78,7 +78,13 @@ pub(crate) fn simulate(wanted: &Wanted, limit: Duration, echo: Echo) -> Result<F
     let mut command = process::cargo(&["test", test::FEATURES, "--lib", "--quiet", TEST, "--", "--exact"]);
     command.arg("--nocapture");
     wanted.tell(&mut command);
-    process::run(command, limit, echo)
+    let done = process::run(command, limit, echo)?;
+    let counts = test::counts(&done.output);
+    // A run out of time has no result; that is told by its caller.
+    if !done.timed_out && counts.passed + counts.failed == 0 {
+        return Err("the simulation is not in this build; RUSTFLAGS must have `--cfg repository`".into());
+    }
+    Ok(done)
 }
 
 #[cfg(test)]

@@ -42,11 +42,24 @@ pub(crate) struct Counts {
     pub(crate) not_run: Vec<String>,
 }
 
-/// The checks of histories. Built together with the crate, or its dependencies are built once more.
+/// All at once, so that no core waits.
+const BUILD: &[&str] = &[
+    "test",
+    "--no-run",
+    "--package",
+    "redis-reentrant-lock",
+    "--package",
+    "puppet",
+    "--package",
+    "chaos",
+    "--package",
+    "processes",
+];
+
+/// The checks of histories. With the library, whose features stand beside it.
 const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
 
-/// What processes do that a process of tests cannot do itself. Built together with the crate, as
-/// above.
+/// What processes do that a process of tests cannot do itself.
 const PROCESSES: &[&str] = &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
 
 pub(crate) struct Kind {
@@ -57,52 +70,81 @@ pub(crate) struct Kind {
 
 /// Everything. True if all passed and no kind was empty.
 pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
+    let targets = test_targets()?;
+    // Beside the targets: building, the kinds below, each kind of deployment.
+    let mut steps = Steps { done: 0, of: 7 + targets.len() + DEPLOYMENTS.len() + usize::from(with_compose) };
     let redis = servers::find_or_install()?;
     let server = Server::start(&redis)?;
-    println!("server: {}", server.version()?);
-    build(&["test", "--no-run"])?;
+    println!("server: {}, {}", server.version()?, redis.display());
+    steps.next("building; the first time takes a minute or two");
+    build(BUILD)?;
 
+    steps.next("unit tests");
     let mut kinds = vec![cargo_test("unit", &["--lib"], &redis, &server)?];
-    for target in test_targets()? {
+    for target in targets {
         let name = match target.as_str() {
+            "documents" => "document",
             "it" => "integration",
             "layers" => "layer",
             other => other,
         };
+        steps.next(&format!("{name} tests"));
         // With what they measured.
         kinds.push(cargo_test(name, &["--test", &target, "--", "--show-output"], &redis, &server)?);
     }
+    steps.next("examples in the documentation");
     kinds.push(cargo_test("doc", &["--doc"], &redis, &server)?);
+    steps.next("tests of the commands");
     kinds.push(xtask_tests()?);
+    steps.next("tests of the checks of histories");
     kinds.push(cargo_test("chaos", CHAOS, &redis, &server)?);
+    steps.next("tests with processes that fork, end or share threads");
     kinds.push(cargo_test("processes", PROCESSES, &redis, &server)?);
+    steps.next("examples");
     kinds.push(examples(&server)?);
     drop(server);
-    kinds.extend(all_endpoints(with_compose, &redis)?);
+    kinds.extend(all_endpoints(with_compose, &redis, &mut steps)?);
     Ok(conclude(&kinds))
 }
 
 /// The endpoint tests alone.
 pub(crate) fn endpoints_only(with_compose: bool) -> Result<bool, String> {
+    let mut steps = Steps { done: 0, of: 1 + DEPLOYMENTS.len() + usize::from(with_compose) };
     let redis = servers::find_or_install()?;
+    steps.next("building; the first time takes a minute or two");
     build(&["test", "--no-run", "--test", "it"])?;
-    Ok(conclude(&all_endpoints(with_compose, &redis)?))
+    Ok(conclude(&all_endpoints(with_compose, &redis, &mut steps)?))
 }
 
-fn all_endpoints(with_compose: bool, redis: &Path) -> Result<Vec<Kind>, String> {
+fn all_endpoints(with_compose: bool, redis: &Path, steps: &mut Steps) -> Result<Vec<Kind>, String> {
     let certs = certificates()?;
     let mut kinds = Vec::new();
     for kind in DEPLOYMENTS {
+        steps.next(&format!("endpoint tests on private servers: {}", kind.name()));
         let done = Private::start(kind, redis, &certs).and_then(|servers| {
-            println!("\nservers: {}", servers.version());
+            println!("servers: {}", servers.version());
             endpoint("endpoint", kind, &servers.url(), redis, &certs)
         });
         kinds.push(done.unwrap_or_else(|reason| not_run("endpoint", kind, reason)));
     }
     if with_compose {
+        steps.next("endpoint tests on the services of docker-compose.yml");
         kinds.extend(run_compose(redis, &certs));
     }
     Ok(kinds)
+}
+
+/// Says what is being done, and how far it is.
+struct Steps {
+    done: usize,
+    of: usize,
+}
+
+impl Steps {
+    fn next(&mut self, what: &str) {
+        self.done += 1;
+        println!("\n== {} of {}: {what}", self.done, self.of);
+    }
 }
 
 /// For servers with TLS, here and in containers.
@@ -120,7 +162,6 @@ fn endpoint(
     redis: &Path,
     certs: &Path,
 ) -> Result<Kind, String> {
-    println!("\n== {row} tests: {}", kind.name());
     let mut command = test_command(&["--test", "it", "endpoint::"], redis, url);
     command.env("REDIS_CA", certs.join("ca.crt"));
     let done = process::run(command, KIND_LIMIT, Echo::On)?;
@@ -141,7 +182,6 @@ pub(crate) fn repeat(count: u32) -> Result<bool, String> {
     let server = Server::start(&redis)?;
     println!("server: {}", server.version()?);
     build(&["test", "--no-run", "--test", "it"])?;
-    build(&["build", "--example", "driver"])?;
     let mut failed = 0;
     for run in 1..=count {
         let done = run_tests(&["--test", "it"], &redis, &server.url(), Echo::Off)?;
@@ -202,13 +242,11 @@ fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
 }
 
 fn cargo_test(name: &str, args: &[&str], redis: &Path, server: &Server) -> Result<Kind, String> {
-    println!("\n== {name} tests");
     let done = run_tests(args, redis, &server.url(), Echo::On)?;
     Ok(kind(name, done))
 }
 
 fn xtask_tests() -> Result<Kind, String> {
-    println!("\n== xtask tests");
     let done = process::run(cargo(&["test", "--package", "xtask"]), BUILD_LIMIT, Echo::On)?;
     Ok(kind("xtask", done))
 }
@@ -253,22 +291,12 @@ pub(crate) fn counts(output: &str) -> Counts {
     counts
 }
 
-/// Examples that want arguments and input: what they get.
-fn special(name: &str, url: &str) -> Vec<String> {
-    match name {
-        // Sees the end of its input at once: connects, shuts down, ends.
-        "driver" => vec![url.to_owned()],
-        _ => Vec::new(),
-    }
-}
-
 fn examples(server: &Server) -> Result<Kind, String> {
-    println!("\n== examples");
     let mut counts = Counts::default();
     let mut took = Duration::ZERO;
     for name in targets_in(&crate::root().join("examples"))? {
-        let mut command = cargo(&["run", "--quiet", FEATURES, "--example", &name, "--"]);
-        command.args(special(&name, &server.url())).env("REDIS_URL", server.url());
+        let mut command = cargo(&["run", "--quiet", FEATURES, "--example", &name]);
+        command.env("REDIS_URL", server.url());
         let done = process::run(command, EXAMPLE_LIMIT, Echo::Off)?;
         took += done.took;
         let word = if done.success { "ok" } else { "FAILED" };
@@ -286,7 +314,6 @@ fn examples(server: &Server) -> Result<Kind, String> {
 
 /// The endpoint tests against every service of the compose file.
 fn run_compose(redis: &Path, certs: &Path) -> Vec<Kind> {
-    println!("\n== compose: services");
     let stack = match compose::up(certs) {
         Ok(stack) => stack,
         Err(reason) => return DEPLOYMENTS.map(|kind| not_run(COMPOSE, kind, reason.clone())).into(),
@@ -384,6 +411,43 @@ mod tests {
         let counts = counts(output);
         assert_eq!((counts.passed, counts.failed), (1, 0));
         assert_eq!(counts.not_run, ["a::b: needs sharded pub/sub, this is Redis 6.2.16"]);
+    }
+
+    /// Cargo builds a crate once for each set of features. What needs a crate without one of the features that the tests
+    /// need would have it built again, and all that stands on it.
+    #[test]
+    fn programs_need_shared_crates_with_the_features_of_the_tests() {
+        let tests = crates("normal,build,dev", &["redis-reentrant-lock", "puppet"], FEATURES);
+        assert!(tests.iter().any(|line| line.starts_with("tokio v")), "{tests:?}");
+        let programs = [
+            (&["puppet"][..], FEATURES),
+            (&["chaos", "redis-reentrant-lock"], FEATURES),
+            (&["processes", "redis-reentrant-lock"], FEATURES),
+            (&["certs"], "--no-default-features"),
+        ];
+        for (packages, features) in programs {
+            let needed = crates("normal,build", packages, features);
+            let is_shared = |line: &&String| tests.iter().any(|other| name(other) == name(line));
+            let others: Vec<_> = needed.difference(&tests).filter(is_shared).collect();
+            assert!(others.is_empty(), "{packages:?}: add features to tests/same-features for {others:?}");
+        }
+    }
+
+    /// With its version: another one is another crate.
+    fn name(line: &str) -> Vec<&str> {
+        line.split(' ').take(2).collect()
+    }
+
+    /// The crates of the registry that packages need, each with its features.
+    fn crates(edges: &str, packages: &[&str], features: &str) -> BTreeSet<String> {
+        let mut command = cargo(&["tree", "--prefix", "none", "--format", "{p} {f}", "--edges", edges]);
+        command.arg(features).args(packages.iter().flat_map(|package| ["--package", package]));
+        let done = command.output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let text = String::from_utf8(done.stdout).unwrap();
+        let lines = text.lines().map(|line| line.trim_end_matches(" (*)").trim_end());
+        // With a path: of this workspace.
+        lines.filter(|line| !line.is_empty() && !line.contains('/')).map(str::to_owned).collect()
     }
 
     #[test]

@@ -148,7 +148,7 @@ pub(crate) fn coverage() -> Result<bool, String> {
         let (options, filters) = words.split_at(words.len().min(2));
         let mut command = process::cargo(&["test", test::FEATURES]);
         command.args(options).arg("--").args(filters);
-        command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage");
+        command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage --cfg repository");
         command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
         command.env("REDIS_SERVER", servers::find_or_install()?);
         let done = process::run(command, LIMIT, Echo::On)?;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use socket2::SockRef;
 use socket2::TcpKeepalive;
 use tokio::net::TcpStream;
-use tokio::net::UnixStream;
 
 use crate::backend::redis::addresses::Target;
 use crate::backend::redis::budget::Budgets;
@@ -23,8 +22,11 @@ use crate::backend::redis::wire::told;
 pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize) -> Result<Wire, WireError> {
     let budgets = config.budgets();
     let stream: Box<dyn Stream> = match target {
+        #[cfg(not(unix))]
+        Target::Unix(_) => return Err(WireError::new(ErrorKind::Io, "this system has no unix sockets")),
+        #[cfg(unix)]
         Target::Unix(path) => {
-            let connecting = async { UnixStream::connect(path).await.map_err(told) };
+            let connecting = async { tokio::net::UnixStream::connect(path).await.map_err(told) };
             Box::new(within(NO_SOCKET, budgets.socket(addresses), connecting).await?)
         }
         Target::Tcp(address) => {

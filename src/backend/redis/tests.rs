@@ -9,9 +9,8 @@ mod rules;
 mod sentinels;
 mod servers;
 
+// The integration tests have these two, too.
 #[allow(dead_code)]
-#[path = "../../../tests/it/support/proxy.rs"]
 pub(crate) mod proxy;
 #[allow(dead_code)]
-#[path = "../../../tests/it/support/redis_server.rs"]
 pub(crate) mod redis_server;

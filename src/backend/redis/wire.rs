@@ -21,7 +21,6 @@ use tokio::io::AsyncRead;
 use tokio::io::AsyncReadExt;
 use tokio::io::AsyncWrite;
 use tokio::net::TcpStream;
-use tokio::net::UnixStream;
 
 use crate::backend::Value;
 use crate::backend::redis::error::ErrorKind;
@@ -57,8 +56,10 @@ pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
 impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {
     fn socket(&self) -> Option<SockRef<'_>> {
         let stream: &dyn Any = self;
-        let unix = || stream.downcast_ref::<UnixStream>().map(SockRef::from);
-        stream.downcast_ref::<TcpStream>().map(SockRef::from).or_else(unix)
+        let socket = stream.downcast_ref::<TcpStream>().map(SockRef::from);
+        #[cfg(unix)]
+        let socket = socket.or_else(|| stream.downcast_ref::<tokio::net::UnixStream>().map(SockRef::from));
+        socket
     }
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use redis::Connection;
 
+use crate::support::ROOT;
+
 /// How often the server has run a command, inside scripts not counted for EVALSHA.
 pub(crate) fn calls(connection: &mut Connection, command: &str) -> u64 {
     let info: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("INFO");
@@ -71,7 +73,7 @@ pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bo
 
 /// Has the server know every script of `lua/reentrant/`, so that clients call them all by their digests.
 pub(crate) fn load_scripts(connection: &mut Connection) {
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/reentrant")).expect("scripts");
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/reentrant")).expect("scripts");
     for file in files {
         let path = file.expect("a script").path();
         digest(connection, path.file_stem().and_then(|name| name.to_str()).expect("its name"));
@@ -80,7 +82,7 @@ pub(crate) fn load_scripts(connection: &mut Connection) {
 
 /// The digest under which EVALSHA knows a script of `lua/reentrant/`.
 pub(crate) fn digest(connection: &mut Connection, script: &str) -> String {
-    let path = format!("{}/lua/reentrant/{script}.lua", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("{ROOT}/lua/reentrant/{script}.lua");
     let source = std::fs::read_to_string(path).expect(script);
     redis::cmd("SCRIPT").arg("LOAD").arg(source).query(connection).expect("SCRIPT LOAD")
 }

@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
+use certs::Authority;
+use certs::HOSTS;
+use certs::Pair;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Tls;
 
-use crate::support::certs::Authority;
-use crate::support::certs::HOSTS;
-use crate::support::certs::Pair;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::free_port;
 

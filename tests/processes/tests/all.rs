@@ -1,6 +1,6 @@
 //! Runs the program of this package, each time with a server of its own.
 
-#[path = "../../it/support/redis_server.rs"]
+#[path = "../../../src/backend/redis/tests/redis_server.rs"]
 #[allow(dead_code, reason = "shared with other tests, which use all of it")]
 mod redis_server;
 

@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::driver;
 use crate::interop::java::Java;
 use crate::process;
 use crate::process::Echo;
 use crate::process::cargo;
+use crate::puppet;
 use crate::root;
 
 use super::Plan;
@@ -96,7 +96,7 @@ fn rust(what: &str, program: &str, package: &[&str]) -> Result<Words, String> {
     if !built.success {
         return Err(format!("{what} does not build:\n{}", built.output));
     }
-    Ok(vec![driver::executable(&built.output, program)?.into()])
+    Ok(vec![puppet::executable(&built.output, program)?.into()])
 }
 
 fn rust_peers() -> Result<Words, String> {

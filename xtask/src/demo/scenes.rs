@@ -5,9 +5,9 @@ use std::time::Duration;
 use std::time::Instant;
 
 use super::Stage;
-use crate::driver::Driver;
-use crate::driver::Event;
-use crate::driver::boot_ns;
+use crate::puppet::Event;
+use crate::puppet::Puppet;
+use crate::puppet::boot_ns;
 
 type Scene = fn(&mut Stage) -> Result<(), String>;
 
@@ -24,7 +24,7 @@ pub(super) const ALL: &[(&str, Scene)] = &[
 const HAND_OVERS: usize = 10;
 
 fn preflight(stage: &mut Stage) -> Result<(), String> {
-    let mut a = stage.driver(&[])?;
+    let mut a = stage.puppet(&[])?;
     let report = a.ask("p preflight orders:42", "info")?;
     for line in report.text("text").lines() {
         stage.narrate(&format!("  {line}"));
@@ -35,7 +35,7 @@ fn preflight(stage: &mut Stage) -> Result<(), String> {
 
 fn nested(stage: &mut Stage) -> Result<(), String> {
     let name = "orders:42";
-    let mut a = stage.driver(&[])?;
+    let mut a = stage.puppet(&[])?;
     let outer = a.ask(&format!("outer lock {name} owner=checkout"), "granted")?;
     tell_granted(stage, &a, &outer)?;
     let first = stage.show_hash(name)?;
@@ -54,7 +54,7 @@ fn nested(stage: &mut Stage) -> Result<(), String> {
 
 fn wake_up(stage: &mut Stage) -> Result<(), String> {
     let name = "report";
-    let (mut a, b, c) = (stage.driver(&[])?, stage.driver(&[])?, stage.driver(&[])?);
+    let (mut a, b, c) = (stage.puppet(&[])?, stage.puppet(&[])?, stage.puppet(&[])?);
     let held = a.ask(&format!("l lock {name}"), "granted")?;
     tell_granted(stage, &a, &held)?;
     let mut waiters = [b, c];
@@ -92,14 +92,14 @@ fn wake_up(stage: &mut Stage) -> Result<(), String> {
         stage
             .check(polled == 0, &format!("{} was always woken, never by its fallback poll", waiter.letter))?;
     }
-    waiters.into_iter().chain([a]).try_for_each(Driver::finish)
+    waiters.into_iter().chain([a]).try_for_each(Puppet::finish)
 }
 
 fn watchdog(stage: &mut Stage) -> Result<(), String> {
     let (name, lease) = ("import", 1_000);
     let setting = format!("lease_ms={lease}");
-    let mut a = stage.driver(&[&setting])?;
-    let mut b = stage.driver(&[])?;
+    let mut a = stage.puppet(&[&setting])?;
+    let mut b = stage.puppet(&[])?;
     let granted = a.ask(&format!("l lock {name}"), "granted")?;
     tell_granted(stage, &a, &granted)?;
     let (mut lowest, mut highest) = (i64::MAX, i64::MIN);
@@ -124,8 +124,8 @@ fn watchdog(stage: &mut Stage) -> Result<(), String> {
 
 fn take_over(stage: &mut Stage) -> Result<(), String> {
     let name = "payments";
-    let mut a = stage.driver(&["lease_ms=1000"])?;
-    let mut b = stage.driver(&["lease_ms=1000"])?;
+    let mut a = stage.puppet(&["lease_ms=1000"])?;
+    let mut b = stage.puppet(&["lease_ms=1000"])?;
     let old = a.ask(&format!("l lock {name}"), "granted")?;
     tell_granted(stage, &a, &old)?;
     let waiting = b.ask(&format!("l lock {name}"), "waiting")?;
@@ -150,7 +150,7 @@ fn take_over(stage: &mut Stage) -> Result<(), String> {
 
 fn force_unlock(stage: &mut Stage) -> Result<(), String> {
     let name = "nightly";
-    let (mut a, mut b) = (stage.driver(&[])?, stage.driver(&[])?);
+    let (mut a, mut b) = (stage.puppet(&[])?, stage.puppet(&[])?);
     let granted = a.ask(&format!("l lock {name}"), "granted")?;
     tell_granted(stage, &a, &granted)?;
     let forced_ns = boot_ns();
@@ -174,7 +174,7 @@ fn force_unlock(stage: &mut Stage) -> Result<(), String> {
 
 fn scopes(stage: &mut Stage) -> Result<(), String> {
     let name = "cache";
-    let mut a = stage.driver(&[])?;
+    let mut a = stage.puppet(&[])?;
     stage.narrate("  without scopes both branches are one task, so one owner:");
     a.ask(&format!("l1 lock {name} owner=task"), "granted")?;
     let second = a.ask(&format!("l2 lock {name} owner=task"), "granted")?;
@@ -205,24 +205,24 @@ struct Released {
     done_ns: u64,
 }
 
-/// Unlocks what command `lock` of a driver was granted.
-fn release(driver: &mut Driver, lock: &str) -> Result<Released, String> {
+/// Unlocks what command `lock` of a puppet was granted.
+fn release(puppet: &mut Puppet, lock: &str) -> Result<Released, String> {
     let id = format!("u-{lock}");
-    let sent_ns = driver.ask(&format!("{id} unlock {lock}"), "releasing")?.boot_ns;
-    Ok(Released { sent_ns, done_ns: driver.expect(&id, "unlocked")?.boot_ns })
+    let sent_ns = puppet.ask(&format!("{id} unlock {lock}"), "releasing")?.boot_ns;
+    Ok(Released { sent_ns, done_ns: puppet.expect(&id, "unlocked")?.boot_ns })
 }
 
 /// As `release`, and says so.
-fn unlock(stage: &Stage, driver: &mut Driver, lock: &str) -> Result<Released, String> {
-    let released = release(driver, lock)?;
-    stage.tell(driver, released.done_ns, "unlocked one level");
+fn unlock(stage: &Stage, puppet: &mut Puppet, lock: &str) -> Result<Released, String> {
+    let released = release(puppet, lock)?;
+    stage.tell(puppet, released.done_ns, "unlocked one level");
     Ok(released)
 }
 
-fn tell_granted(stage: &Stage, driver: &Driver, granted: &Event) -> Result<(), String> {
+fn tell_granted(stage: &Stage, puppet: &Puppet, granted: &Event) -> Result<(), String> {
     let (name, token, count) = (granted.text("name"), granted.number("token")?, granted.number("count")?);
     stage.tell(
-        driver,
+        puppet,
         granted.boot_ns,
         &format!("granted {name}: hold count {count}, fencing token {token}"),
     );
@@ -230,16 +230,16 @@ fn tell_granted(stage: &Stage, driver: &Driver, granted: &Event) -> Result<(), S
 }
 
 /// Prints a grant with the time since the release that caused it, and gives that time in microseconds.
-fn tell_woken(stage: &Stage, driver: &Driver, granted: &Event, released: &Released) -> Result<u64, String> {
+fn tell_woken(stage: &Stage, puppet: &Puppet, granted: &Event, released: &Released) -> Result<u64, String> {
     let after = micros(granted.boot_ns.saturating_sub(released.sent_ns));
     let token = granted.number("token")?;
     let text = format!("woken and granted {after} µs after the release, fencing token {token}");
-    stage.tell(driver, granted.boot_ns, &text);
+    stage.tell(puppet, granted.boot_ns, &text);
     Ok(after)
 }
 
 /// Which of two waiters got the lock first.
-fn first_granted(waiters: &mut [Driver; 2], id: &str) -> Result<(usize, Event), String> {
+fn first_granted(waiters: &mut [Puppet; 2], id: &str) -> Result<(usize, Event), String> {
     let until = Instant::now() + Duration::from_secs(10);
     while Instant::now() < until {
         for (index, waiter) in waiters.iter_mut().enumerate() {

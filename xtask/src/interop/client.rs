@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::driver::Driver;
-use crate::driver::Event;
-use crate::driver::boot_ns;
-use crate::interop::java::JavaDriver;
+use crate::interop::java::JavaPuppet;
+use crate::puppet::Event;
+use crate::puppet::Puppet;
+use crate::puppet::boot_ns;
 
 /// A virtual machine starts slowly on a busy one.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ pub(crate) const ONCE: &[Direction] = &[(Lang::Java, Lang::Rust)];
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) rust: PathBuf,
-    pub(crate) java: JavaDriver,
+    pub(crate) java: JavaPuppet,
 }
 
 /// How long the watched leases of a client are.
@@ -65,7 +65,7 @@ impl Lease {
 pub(crate) struct Client {
     pub(crate) lang: Lang,
     pub(crate) settings: Vec<String>,
-    driver: Driver,
+    puppet: Puppet,
     commands: u32,
 }
 
@@ -91,16 +91,16 @@ impl Client {
         }
         let letter = if lang == Lang::Java { 'J' } else { 'R' };
         let before = boot_ns();
-        let (driver, ready) = Driver::start(command, letter, START_LIMIT)?;
+        let (puppet, ready) = Puppet::start(command, letter, START_LIMIT)?;
         // Times of different processes are compared all over: they had better be of one clock.
         if !(before..=boot_ns()).contains(&ready.boot_ns) {
             return Err(format!("the clock of {} is another one: {ready:?}", lang.name()));
         }
-        Ok(Self { lang, settings, driver, commands: 0 })
+        Ok(Self { lang, settings, puppet, commands: 0 })
     }
 
     pub(crate) fn uuid(&self) -> &str {
-        &self.driver.uuid
+        &self.puppet.uuid
     }
 
     // ---- commands; names may contain anything
@@ -109,21 +109,21 @@ impl Client {
     pub(crate) fn begin(&mut self, verb: &str, name: &str, rest: &str) -> Result<String, String> {
         self.commands += 1;
         let id = format!("{verb}-{}", self.commands);
-        self.driver.send(&format!("{id} {verb} {} {rest}", serde_json::Value::from(name)))?;
+        self.puppet.send(&format!("{id} {verb} {} {rest}", serde_json::Value::from(name)))?;
         Ok(id)
     }
 
     pub(crate) fn expect(&mut self, id: &str, event: &str) -> Result<Event, String> {
-        self.driver.expect_within(id, event, LIMIT)
+        self.puppet.expect_within(id, event, LIMIT)
     }
 
     pub(crate) fn expect_within(&mut self, id: &str, event: &str, limit: Duration) -> Result<Event, String> {
-        self.driver.expect_within(id, event, limit)
+        self.puppet.expect_within(id, event, limit)
     }
 
     /// Whether the event has come already.
     pub(crate) fn poll(&mut self, id: &str, event: &str) -> Option<Event> {
-        self.driver.poll(id, event)
+        self.puppet.poll(id, event)
     }
 
     /// Sends a command and waits for its end.
@@ -149,7 +149,7 @@ impl Client {
     pub(crate) fn begin_unlock(&mut self, lock: &str) -> Result<String, String> {
         self.commands += 1;
         let id = format!("unlock-{}", self.commands);
-        self.driver.send(&format!("{id} unlock {lock}"))?;
+        self.puppet.send(&format!("{id} unlock {lock}"))?;
         Ok(id)
     }
 
@@ -176,7 +176,7 @@ impl Client {
 
     /// SIGKILL.
     pub(crate) fn kill(self) {
-        self.driver.kill();
+        self.puppet.kill();
     }
 }
 

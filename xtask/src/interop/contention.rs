@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::driver::Event;
 use crate::interop::client::BOTH_WAYS;
 use crate::interop::client::Client;
 use crate::interop::client::Lang;
@@ -16,6 +15,7 @@ use crate::interop::stage::Scenario;
 use crate::interop::stage::Stage;
 use crate::interop::stage::check;
 use crate::interop::stage::pass_on;
+use crate::puppet::Event;
 
 pub(crate) const ALL: &[Scenario] = &[
     Scenario { title: "wake-up", run: wake_up, directions: BOTH_WAYS, needs_short_leases: false },

@@ -1,4 +1,4 @@
-//! Java and Maven: found or installed, and the Java driver built.
+//! Java and Maven: found or installed, and the Java puppet built.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -79,13 +79,13 @@ impl Java {
         &self.java
     }
 
-    /// Builds the driver with a version of Redisson, and gives what runs it.
-    pub(crate) fn build(&self, redisson: &Redisson) -> Result<JavaDriver, String> {
+    /// Builds the puppet with a version of Redisson, and gives what runs it.
+    pub(crate) fn build(&self, redisson: &Redisson) -> Result<JavaPuppet, String> {
         let project = crate::root().join("tests/interop");
         self.package(&project, &[&format!("-Dredisson.version={}", redisson.version)])?;
         let target = project.join("target").join(redisson.version);
         let class_path = format!("{0}/classes:{0}/lib/*", target.display());
-        Ok(JavaDriver { java: self.java.clone(), class_path, log: target.join("driver.log") })
+        Ok(JavaPuppet { java: self.java.clone(), class_path, log: target.join("puppet.log") })
     }
 }
 
@@ -97,16 +97,16 @@ fn version(java: &Path) -> Result<u32, String> {
     number.and_then(|number| number.parse().ok()).ok_or_else(|| format!("java -version: {}", done.output))
 }
 
-/// A driver that is built.
+/// A puppet that is built.
 #[derive(Debug, Clone)]
-pub(crate) struct JavaDriver {
+pub(crate) struct JavaPuppet {
     java: PathBuf,
     class_path: String,
     /// What all its processes write on standard error.
     log: PathBuf,
 }
 
-impl JavaDriver {
+impl JavaPuppet {
     /// The command that runs it; its arguments are for the caller.
     pub(crate) fn command(&self) -> Result<Command, String> {
         let log = std::fs::File::options().create(true).append(true).open(&self.log);
@@ -117,7 +117,7 @@ impl JavaDriver {
         for package in OPENED {
             command.arg("--add-opens").arg(format!("java.base/{package}=ALL-UNNAMED"));
         }
-        command.arg("-cp").arg(&self.class_path).arg("interop.Driver").stderr(log);
+        command.arg("-cp").arg(&self.class_path).arg("interop.Puppet").stderr(log);
         Ok(command)
     }
 }

@@ -145,7 +145,7 @@ fn killed_holder(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(),
     let waiting = other.wait(&name, "")?;
     thread::sleep(2 * Lease::SHORT);
     check(other.poll(&waiting, "granted").is_none(), || "granted while it was held".to_owned())?;
-    let killed = crate::driver::boot_ns();
+    let killed = crate::puppet::boot_ns();
     holder.kill();
     let granted = other.expect(&waiting, "granted")?;
     let after = Duration::from_nanos(granted.boot_ns.saturating_sub(killed));

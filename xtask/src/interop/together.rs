@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use crate::driver::boot_ns;
 use crate::interop::client::BOTH_WAYS;
 use crate::interop::client::Lang;
 use crate::interop::client::Lease;
@@ -10,6 +9,7 @@ use crate::interop::stage::Scenario;
 use crate::interop::stage::Stage;
 use crate::interop::stage::check;
 use crate::interop::stage::pass_on;
+use crate::puppet::boot_ns;
 
 pub(crate) const ALL: &[Scenario] = &[
     Scenario { title: "nested holds", run: nested, directions: BOTH_WAYS, needs_short_leases: false },

@@ -11,9 +11,9 @@ use serde_json::Map;
 use serde_json::Value;
 
 use crate::bench::fleet::cpu_of;
-use crate::driver::boot_ns;
 use crate::load::Size;
 use crate::load::worker::Worker;
+use crate::puppet::boot_ns;
 use crate::resp::Connection;
 use crate::resp::Reply;
 use crate::servers::Server;

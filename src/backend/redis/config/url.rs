@@ -56,6 +56,9 @@ fn one(rest: &str, tls: bool) -> Result<Parsed, Error> {
 }
 
 fn unix(rest: &str) -> Result<Parsed, Error> {
+    if cfg!(not(unix)) {
+        return Err(invalid("this system has no unix sockets; use redis://host:port"));
+    }
     let (rest, query) = split_query(rest)?;
     let (authority, path) = match rest.find('/') {
         Some(start) => rest.split_at(start),
@@ -354,6 +357,7 @@ mod tests {
         assert_eq!(parsed("redis://:pw%0A@h").login.password.as_deref(), Some("pw\n"));
     }
 
+    #[cfg(unix)]
     #[test]
     fn unix_sockets_are_understood() {
         for scheme in ["redis+unix", "valkey+unix", "unix"] {

@@ -25,7 +25,7 @@ final class Client {
     /** The client that the command line describes. */
     static Client connect(List<String> args, Events events) throws Exception {
         if (args.isEmpty()) {
-            throw new Failure("bad_command", "usage: Driver URL [lease_ms=…] [sharded=…] [boot_offset_ns=…]");
+            throw new Failure("bad_command", "usage: Puppet URL [lease_ms=…] [sharded=…] [boot_offset_ns=…]");
         }
         Config config = new Config();
         String sharded = "auto";

@@ -16,21 +16,21 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.redisson.api.RLock;
 
 /**
- * A Redisson client that tests steer by the protocol of examples/driver.rs.
+ * A Redisson client that tests steer by the protocol of the package {@code puppet}.
  *
  * <pre>
- * Driver URL [lease_ms=N] [sharded=auto|on|off] [boot_offset_ns=N]
+ * Puppet URL [lease_ms=N] [sharded=auto|on|off] [boot_offset_ns=N]
  * </pre>
  *
  * URL is redis://HOST:PORT or redis-cluster://HOST:PORT,…; boot_offset_ns is what CLOCK_BOOTTIME is ahead of
  * CLOCK_MONOTONIC, which Java reads: 0 unless the machine was suspended.
  *
  * <p>Here are: lock, try, unlock, force, query, count, shutdown, crash. Not here: what Redisson does not have. Where
- * the other driver has an Owner there is a thread: one for each owner=, and one for each lock command without. More
+ * the other puppet has an Owner there is a thread: one for each owner=, and one for each lock command without. More
  * than there: {@code kind=plain|fair|read|write} of lock and try. {@code error} has the kinds bad_command,
  * no_such_lock, not_granted, {@code lost} (unlocked by who does not hold it) and unavailable (all else).
  */
-public final class Driver {
+public final class Puppet {
     /** A lock command that takes longer says `waiting`. */
     private static final long SAY_WAITING_MS = 20;
 
@@ -55,7 +55,7 @@ public final class Driver {
         }
     }
 
-    private Driver(Client client, Events events) {
+    private Puppet(Client client, Events events) {
         this.client = client;
         this.events = events;
     }
@@ -73,7 +73,7 @@ public final class Driver {
         }
         events.emit(null, "ready", "uuid", client.id(), "pid", ProcessHandle.current().pid(),
             "redisson", Client.version());
-        new Driver(client, events).run();
+        new Puppet(client, events).run();
         System.exit(0);
     }
 

@@ -1,4 +1,4 @@
-//! One process that runs `examples/driver.rs`, or speaks its protocol.
+//! One process that runs the package `puppet`, or speaks its protocol.
 
 use std::collections::VecDeque;
 use std::io::BufRead;
@@ -31,16 +31,16 @@ use crate::test;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
 
-/// Builds the driver of this crate and says where it is.
+/// Builds the package `puppet` and says where its program is.
 pub(crate) fn build() -> Result<PathBuf, String> {
-    println!("building the driver");
-    let mut command = cargo(&["build", "--example", "driver", "--message-format=json-render-diagnostics"]);
-    command.arg(test::FEATURES);
-    let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
-    if !built.success {
-        return Err(format!("the driver does not build:\n{}", built.output));
+    let build = ["build", "--package", "puppet", test::FEATURES];
+    // Once for those who watch, and once for its path.
+    if !process::run(cargo(&build), BUILD_LIMIT, Echo::On)?.success {
+        return Err("the package `puppet` does not build; see above".into());
     }
-    executable(&built.output, "driver")
+    let mut command = cargo(&build);
+    command.arg("--message-format=json-render-diagnostics");
+    executable(&process::run(command, BUILD_LIMIT, Echo::Off)?.output, "puppet")
 }
 
 /// Where cargo, asked for messages as JSON, says that it has put a program.
@@ -53,7 +53,7 @@ pub(crate) fn executable(output: &str, name: &str) -> Result<PathBuf, String> {
     program.ok_or_else(|| format!("cargo does not say where `{name}` is"))
 }
 
-/// One line that a driver printed.
+/// One line that a puppet printed.
 #[derive(Debug, Clone)]
 pub(crate) struct Event {
     pub(crate) event: String,
@@ -78,7 +78,7 @@ impl Event {
 }
 
 /// The process. Killed when dropped; `finish` lets it end well.
-pub(crate) struct Driver {
+pub(crate) struct Puppet {
     pub(crate) letter: char,
     pub(crate) pid: u32,
     pub(crate) uuid: String,
@@ -89,7 +89,7 @@ pub(crate) struct Driver {
     cleanup: Cleanup,
 }
 
-impl Driver {
+impl Puppet {
     /// Starts it and waits for `ready`, which says when it was and where the process is.
     pub(crate) fn start(
         mut command: Command,
@@ -111,8 +111,8 @@ impl Driver {
             process::kill_group(pid);
             let _ = killed.lock().unwrap_or_else(PoisonError::into_inner).wait();
         });
-        let input = input.ok_or("the driver has no input")?;
-        let output = BufReader::new(output.ok_or("the driver has no output")?);
+        let input = input.ok_or("the puppet has no input")?;
+        let output = BufReader::new(output.ok_or("the puppet has no output")?);
         let (sender, events) = mpsc::channel();
         thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
@@ -122,10 +122,10 @@ impl Driver {
             }
         });
         let unread = VecDeque::new();
-        let mut driver = Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
-        let ready = driver.expect_within("", "ready", limit)?;
-        driver.uuid = ready.text("uuid").to_owned();
-        Ok((driver, ready))
+        let mut puppet = Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
+        let ready = puppet.expect_within("", "ready", limit)?;
+        puppet.uuid = ready.text("uuid").to_owned();
+        Ok((puppet, ready))
     }
 
     /// Sends a command, not waiting for anything.

@@ -1,10 +1,9 @@
-//! A driver process (examples/driver.rs) under a test's control.
+//! A process of the package `puppet` under a test's control.
 
 use std::io::BufRead;
 use std::io::BufReader;
 use std::io::Write;
 use std::path::Path;
-use std::path::PathBuf;
 use std::process::Child;
 use std::process::ChildStdin;
 use std::process::Command;
@@ -16,13 +15,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+/// Built with these tests, which are targets of its package.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_puppet");
+
 /// Generous: the machine may be busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Events that end a command.
 const ENDS: [&str; 7] = ["granted", "denied", "unlocked", "dropped", "cancelled", "info", "error"];
 
-pub(crate) struct Driver {
+pub(crate) struct Puppet {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<Value>,
@@ -31,15 +33,15 @@ pub(crate) struct Driver {
     pub(crate) uuid: String,
 }
 
-impl Driver {
+impl Puppet {
     pub(crate) fn start(url: &str, settings: &[&str]) -> Self {
-        Self::start_by(Command::new(binary()), url, settings)
+        Self::start_by(Command::new(PROGRAM), url, settings)
     }
 
     /// The same in a mount namespace of its own, where this file is `/etc/hosts`.
     pub(crate) fn start_with_hosts(hosts: &Path, url: &str, settings: &[&str]) -> Self {
         let mut command = with_hosts(hosts);
-        command.arg(binary());
+        command.arg(PROGRAM);
         Self::start_by(command, url, settings)
     }
 
@@ -50,7 +52,7 @@ impl Driver {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("the driver starts");
+            .expect("the puppet starts");
         let output = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = channel();
         std::thread::spawn(move || {
@@ -62,22 +64,22 @@ impl Driver {
             }
         });
         let input = child.stdin.take();
-        let mut driver = Self { child, input, lines, kept: Vec::new(), uuid: String::new() };
-        let ready = driver.wait("ready", |event| event["event"] == "ready" || event["id"].is_null());
+        let mut puppet = Self { child, input, lines, kept: Vec::new(), uuid: String::new() };
+        let ready = puppet.wait("ready", |event| event["event"] == "ready" || event["id"].is_null());
         assert_eq!(ready["event"], "ready", "{ready}");
-        driver.uuid = ready["uuid"].as_str().expect("a uuid").to_owned();
-        driver
+        puppet.uuid = ready["uuid"].as_str().expect("a uuid").to_owned();
+        puppet
     }
 
     pub(crate) fn send(&mut self, line: &str) {
         let input = self.input.as_mut().expect("open");
-        writeln!(input, "{line}").expect("the driver reads");
+        writeln!(input, "{line}").expect("the puppet reads");
     }
 
     /// Many lines at once.
     pub(crate) fn send_all(&mut self, lines: impl IntoIterator<Item = String>) {
         let text: String = lines.into_iter().map(|line| line + "\n").collect();
-        self.input.as_mut().expect("open").write_all(text.as_bytes()).expect("the driver reads");
+        self.input.as_mut().expect("open").write_all(text.as_bytes()).expect("the puppet reads");
     }
 
     /// Sends `ID VERB …` and waits for its end.
@@ -136,14 +138,14 @@ impl Driver {
         self.child.wait().expect("gone");
     }
 
-    /// Ends the input; the driver shuts down and exits with 0.
+    /// Ends the input; the puppet shuts down and exits with 0.
     pub(crate) fn finish(mut self) {
         drop(self.input.take());
         assert!(self.child.wait().expect("it exits").success());
     }
 }
 
-impl Drop for Driver {
+impl Drop for Puppet {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -156,13 +158,4 @@ pub(crate) fn with_hosts(hosts: &Path) -> Command {
     command.args(["--map-root-user", "--mount", "sh", "-c"]);
     command.arg("mount --bind \"$0\" /etc/hosts && exec \"$@\"").arg(hosts);
     command
-}
-
-/// The example beside this test's own binary: target/PROFILE/deps/it-… → target/PROFILE/examples/driver.
-fn binary() -> PathBuf {
-    let own = std::env::current_exe().expect("a path");
-    let profile = own.parent().and_then(|deps| deps.parent()).expect("target/PROFILE/deps");
-    let driver = profile.join("examples").join("driver");
-    assert!(driver.is_file(), "{} is missing: run `cargo build --example driver`", driver.display());
-    driver
 }

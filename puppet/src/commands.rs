@@ -1,0 +1,336 @@
+//! The commands, each run as its own task.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::io::BufRead;
+use std::os::unix::fs::FileExt;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::Barrier;
+use std::sync::Mutex;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use redis_reentrant_lock::Finding;
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::Owner;
+use serde_json::Value;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::lock::Acquiring;
+use crate::lock::Action;
+use crate::lock::Lock;
+use crate::lock::Locks;
+use crate::lock::Request;
+use crate::lock::locked;
+use crate::output::Done;
+use crate::output::Failure;
+use crate::output::boot_ns;
+use crate::output::emit;
+use crate::output::finish;
+use crate::words::Options;
+use crate::words::Words;
+use crate::words::millis;
+
+/// How long the client may take to shut down.
+const SHUTDOWN: Duration = Duration::from_secs(5);
+
+pub(crate) struct Puppet {
+    client: LockClient,
+    /// The watched lease.
+    lease: Duration,
+    runtime: Runtime,
+    workers: usize,
+    owners: HashMap<String, Owner>,
+    locks: Arc<Locks>,
+}
+
+impl Puppet {
+    pub(crate) fn new(client: LockClient, lease: Duration, runtime: Runtime, workers: usize) -> Self {
+        Self { client, lease, runtime, workers, owners: HashMap::new(), locks: Arc::default() }
+    }
+
+    pub(crate) fn run(mut self, mut input: impl BufRead) -> ExitCode {
+        let mut line = Vec::new();
+        while input.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+            self.line(&line);
+            line.clear();
+        }
+        let _ = self.runtime.block_on(self.client.shutdown(SHUTDOWN));
+        self.runtime.shutdown_timeout(Duration::from_millis(100));
+        ExitCode::SUCCESS
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        let Ok(line) = std::str::from_utf8(line) else {
+            return emit(None, "error", Failure::bad("the line is not UTF-8").fields());
+        };
+        let mut words = Words(line);
+        let Some(id) = words.next() else { return };
+        if let Err(failure) = self.command(id, words) {
+            emit(Some(id), "error", failure.fields());
+        }
+    }
+
+    /// Starts a command. An error is the end of it; else it ends by itself.
+    fn command(&mut self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        match words.required("the verb")? {
+            verb @ ("lock" | "try" | "mutex") => self.lock(id, verb, words),
+            "unlock" => self.ask(id, Action::Unlock, words),
+            "drop" => self.ask(id, Action::Drop, words),
+            "cancel" => self.ask(id, Action::Cancel, words),
+            "verify" => self.ask(id, Action::Verify, words),
+            "guard" => self.ask(id, Action::Look, words),
+            "force" => self.force(id, words),
+            "query" => self.query(id, words),
+            "count" => self.count(id, words),
+            "block" => self.block(id, words),
+            "stats" => self.stats(id, words),
+            "ping" => self.ping(id, words),
+            "preflight" => self.preflight(id, words),
+            "shutdown" => self.shutdown(id, words),
+            "crash" => crash(words),
+            verb => Err(Failure::bad(format!("no such verb: {verb}"))),
+        }
+    }
+
+    fn lock(&mut self, id: &str, verb: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let name = words.name()?;
+        let options = words.options(&["owner", "lease_ms", "wait_ms", "max_hold_ms"])?;
+        let acquiring = self.acquiring(verb, &name, &options)?;
+        let requests = self.locks.enter(id)?;
+        let lease = options.lease.unwrap_or(self.lease);
+        let lock = Lock { id: id.to_owned(), name, lease, requests, locks: Arc::clone(&self.locks) };
+        self.runtime.spawn(lock.run(acquiring));
+        Ok(())
+    }
+
+    /// The future of a lock command. It decides on its owner when it is first polled: in the command's own task.
+    fn acquiring(&mut self, verb: &str, name: &str, options: &Options) -> Result<Acquiring, Failure> {
+        let plain = options.lock_options();
+        let once = options.wait.is_none() && verb == "try";
+        if verb == "mutex" {
+            let mutex = self.client.mutex(name)?;
+            return Ok(Box::pin(async move {
+                match plain {
+                    None => mutex.lock().await.map(Some),
+                    Some(options) => mutex.lock_with(options).await,
+                }
+            }));
+        }
+        let lock = self.client.reentrant_lock(name)?;
+        let acquiring = async move {
+            match plain {
+                None if once => lock.try_lock().await,
+                None => lock.lock().await.map(Some),
+                Some(options) if once => lock.lock_with(options.wait(Duration::ZERO)).await,
+                Some(options) => lock.lock_with(options).await,
+            }
+        };
+        Ok(match &options.owner {
+            Some(owner) => Box::pin(self.owner(owner).scope(acquiring)),
+            None => Box::pin(acquiring),
+        })
+    }
+
+    fn owner(&mut self, owner: &str) -> Owner {
+        *self.owners.entry(owner.to_owned()).or_insert_with(Owner::new)
+    }
+
+    fn ask(&self, id: &str, action: Action, mut words: Words<'_>) -> Result<(), Failure> {
+        let lock = words.required("the id of a lock command")?;
+        words.end()?;
+        self.locks.send(lock, Request { id: id.to_owned(), action })
+    }
+
+    fn force(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let lock = self.client.reentrant_lock(words.name()?)?;
+        words.end()?;
+        self.spawn(id, async move { Ok(("info", json!({ "forced": lock.force_unlock().await? }))) });
+        Ok(())
+    }
+
+    fn query(&mut self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let lock = self.client.reentrant_lock(words.name()?)?;
+        let options = words.options(&["owner"])?;
+        let owner = options.owner.map_or_else(Owner::new, |owner| self.owner(&owner));
+        self.spawn(id, async move {
+            let holder = lock.holder().await?.map(|holder| {
+                let field = format!("{}:{}", holder.client, holder.hold);
+                json!({ "field": field, "count": holder.count, "this_client": holder.is_this_client })
+            });
+            let remaining = lock.remaining_lease().await?.map(|left| left.as_millis() as u64);
+            let (held, count) = owner.scope(async { (lock.is_held(), lock.hold_count()) }).await;
+            let fields = json!({
+                "locked": holder.is_some(), "holder": holder, "remaining_ms": remaining,
+                "held": held?, "hold_count": count?,
+            });
+            Ok(("info", fields))
+        });
+        Ok(())
+    }
+
+    fn count(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let lock = self.client.mutex(words.name()?)?;
+        let number = words.required("the number")?;
+        let until = number.parse().map_err(|_| Failure::bad(format!("not a number: {number}")))?;
+        let path = words.required("the file")?;
+        let work = match words.next().map(|word| (word, word.split_once('='))) {
+            None => Duration::ZERO,
+            Some((_, Some(("work_us", value)))) => {
+                Duration::from_micros(value.parse().map_err(|_| Failure::bad(format!("work_us={value}")))?)
+            }
+            Some((word, _)) => return Err(Failure::bad(format!("not an option here: {word}"))),
+        };
+        words.end()?;
+        let file = std::fs::File::options().read(true).write(true).open(path);
+        let file = file.map_err(|error| Failure::bad(format!("{path}: {error}")))?;
+        self.spawn(id, async move { Ok(("info", count(&lock, until, &file, work).await?)) });
+        Ok(())
+    }
+
+    /// Puts one blocking task on each worker. From a thread of its own, one at a time: the workers must be had all
+    /// at once, or two commands would wait for each other.
+    fn block(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let time = millis("block", words.required("the time in ms")?)?;
+        words.end()?;
+        let (id, workers, handle) = (id.to_owned(), self.workers, self.runtime.handle().clone());
+        std::thread::spawn(move || {
+            let _turn = locked(&ONE_AT_A_TIME);
+            let barrier = Arc::new(Barrier::new(workers));
+            let (done, all_done) = mpsc::channel();
+            for _ in 0..workers {
+                let (barrier, done) = (Arc::clone(&barrier), done.clone());
+                handle.spawn(async move {
+                    barrier.wait();
+                    sleep_here(time);
+                    let _ = done.send(());
+                });
+            }
+            drop(done);
+            while all_done.recv().is_ok() {}
+            finish(&id, Ok(("info", json!({ "workers": workers, "blocked_ms": time.as_millis() as u64 }))));
+        });
+        Ok(())
+    }
+
+    fn stats(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        words.end()?;
+        let stats = self.client.stats();
+        let counters = json!({
+            "grants": stats.grants,
+            "reentries": stats.reentries,
+            "waits": stats.waits,
+            "wake_ups": stats.wake_ups,
+            "fallback_grants": stats.fallback_grants,
+            "hand_offs": stats.hand_offs,
+            "renewals": stats.renewals,
+            "renewal_failures": stats.renewal_failures,
+            "losses": stats.losses,
+            "failed_drop_releases": stats.failed_drop_releases,
+            "undone_grants": stats.undone_grants,
+        });
+        let gauges = json!({
+            "holds": stats.holds,
+            "waiters": stats.waiters,
+            "renewals": stats.registered_renewals,
+            "subscriptions": stats.subscriptions,
+            "clean_ups": stats.clean_ups,
+        });
+        finish(id, Ok(("info", json!({ "counters": counters, "gauges": gauges }))));
+        Ok(())
+    }
+
+    fn preflight(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let name = words.name()?;
+        words.end()?;
+        let client = self.client.clone();
+        self.spawn(id, async move {
+            let report = client.preflight(&name).await?;
+            let finding = |finding: &Finding| {
+                let severity = finding.severity.as_str();
+                json!({ "severity": severity, "topic": finding.topic, "found": finding.found, "fix": finding.fix })
+            };
+            let findings: Vec<Value> = report.findings.iter().map(finding).collect();
+            let (severity, text) = (report.severity().as_str(), report.to_string());
+            let usable = report.is_usable();
+            Ok(("info", json!({ "severity": severity, "usable": usable, "findings": findings, "text": text })))
+        });
+        Ok(())
+    }
+
+    fn ping(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        words.end()?;
+        let client = self.client.clone();
+        self.spawn(id, async move {
+            let sent = boot_ns();
+            client.ping().await?;
+            Ok(("info", json!({ "rtt_us": (boot_ns() - sent) / 1_000 })))
+        });
+        Ok(())
+    }
+
+    fn shutdown(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
+        let deadline = words.next().map_or(Ok(SHUTDOWN), |word| millis("the deadline", word))?;
+        words.end()?;
+        let client = self.client.clone();
+        self.spawn(id, async move {
+            let report = client.shutdown(deadline).await?;
+            Ok(("info", json!({ "unreleased": report.unreleased })))
+        });
+        Ok(())
+    }
+
+    /// Runs the rest of a command as its own task.
+    fn spawn(&self, id: &str, rest: impl Future<Output = Done> + Send + 'static) {
+        let id = id.to_owned();
+        self.runtime.spawn(async move { finish(&id, rest.await) });
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "blocking the runtime is what was asked for")]
+fn sleep_here(time: Duration) {
+    std::thread::sleep(time);
+}
+
+/// Critical sections on the number in a file, until it is `until`.
+async fn count(
+    lock: &redis_reentrant_lock::Mutex,
+    until: u64,
+    file: &std::fs::File,
+    work: Duration,
+) -> Result<Value, Failure> {
+    let unreadable = |error: &dyn Display| Failure::new("unavailable", format!("the counter: {error}"));
+    let (mut sections, mut longest_ns) = (Vec::new(), 0);
+    loop {
+        let called_ns = boot_ns();
+        let guard = lock.lock().await?;
+        let granted_ns = boot_ns();
+        longest_ns = longest_ns.max(granted_ns - called_ns);
+        let mut text = [b' '; 32];
+        file.read_at(&mut text, 0).map_err(|error| unreadable(&error))?;
+        let number = String::from_utf8_lossy(&text).trim_matches(['\0', ' ', '\n']).parse::<u64>();
+        let number = number.map_err(|error| unreadable(&error))?;
+        if number >= until {
+            guard.unlock().await?;
+            let done = sections.len();
+            return Ok(json!({ "done": done, "longest_wait_us": longest_ns / 1_000, "sections": sections }));
+        }
+        if !work.is_zero() {
+            sleep_here(work);
+        }
+        file.write_all_at(format!("{:020}\n", number + 1).as_bytes(), 0)
+            .map_err(|error| unreadable(&error))?;
+        sections.push([number, granted_ns, boot_ns()]);
+        guard.unlock().await?;
+    }
+}
+
+/// Ends the process as a power cut would: nothing is released, nothing is flushed.
+fn crash(mut words: Words<'_>) -> Result<(), Failure> {
+    words.end()?;
+    let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
+    std::process::abort()
+}

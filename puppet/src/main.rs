@@ -1,0 +1,160 @@
+//! A lock client that other programs steer: tests, other languages, operators trying things out.
+//!
+//! ```text
+//! puppet URL [keeper=thread|current] [lease_ms=N] [profile=default|redisson]
+//!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
+//! ```
+//!
+//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: authorities to trust, client certificate and its key.
+//!
+//! This is a stable protocol: verbs, events and fields are added, not changed.
+//!
+//! # Input
+//!
+//! One command a line, `ID VERB ARGUMENT…`, each run as its own task. ID is any word. NAME is a bare word or a JSON
+//! string. Commands with the same `owner=` share an `Owner`; without it each command is an owner of its own.
+//!
+//! | command | ends in | |
+//! |---|---|---|
+//! | `ID lock NAME [owner=O] [lease_ms=N] [wait_ms=N] [max_hold_ms=N]` | granted, denied | waits, forever or `wait_ms`; `lease_ms` makes the lease a fixed one |
+//! | `ID try NAME …` | granted, denied | as `lock`, but one attempt if there is no `wait_ms` |
+//! | `ID mutex NAME …` | granted, denied | as `lock`, every acquisition its own owner (`owner=` is ignored) |
+//! | `ID unlock LOCK` | unlocked | releases the guard that command LOCK was granted, and waits for the answer |
+//! | `ID drop LOCK` | dropped | drops it; the release goes on in the background |
+//! | `ID cancel LOCK` | cancelled | drops the future of the waiting command LOCK, which ends in `cancelled` too |
+//! | `ID verify LOCK` | info | asks the server whether the guard still holds |
+//! | `ID guard LOCK` | info | `state` (held, suspect, lost), `count`, `token`, `remaining_ms`, `holder`, `reason`; no I/O |
+//! | `ID force NAME` | info | `forced`: whether somebody lost the lock by it |
+//! | `ID query NAME [owner=O]` | info | `locked`, `remaining_ms`, `holder`; of the owner: `held`, `hold_count` |
+//! | `ID count NAME UNTIL FILE [work_us=N]` | info | critical sections, see below |
+//! | `ID block MS` | info | blocks every worker of the user's runtime |
+//! | `ID stats` | info | `counters` and `gauges` |
+//! | `ID ping` | info | `rtt_us` |
+//! | `ID preflight NAME` | info | `severity` (ok, note, warning, error), `usable`, `findings` (each `severity`, `topic`, `found`, `fix`), `text` |
+//! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
+//! | `ID crash` | | SIGKILL to itself |
+//!
+//! `count` goes round lock, read the number in FILE, wait N µs, write the number plus 1, unlock, until the number is
+//! UNTIL: the lock is all that protects it. Lines of numbers would cost more than locks. It ends in `done` (how many of
+//! the sections were its own), `longest_wait_us`, and `sections`, for each the number read, when the lock was granted
+//! and when its release began, in ns as `boot_ns`.
+//!
+//! At the end of the input the client is shut down and the process exits with 0.
+//!
+//! # Output
+//!
+//! One JSON object a line, `{"id":…,"event":…,"boot_ns":…,…}`; `id` is the command's, a string; `boot_ns` is
+//! CLOCK_BOOTTIME when it happened. Every command ends in exactly one of `granted`, `denied`, `unlocked`, `dropped`,
+//! `cancelled`, `info` and `error`; `crash` cannot.
+//!
+//! | event | fields |
+//! |---|---|
+//! | `ready` | `uuid` of the client, `pid`; `id` is null |
+//! | `waiting` | once, when a `lock`, `try` or `mutex` has not ended within 20 ms |
+//! | `granted` | `name`, `token`, `count`, `holder` (the field in the key); `sent_ns`, when the granted attempt was sent; `valid_until_ns`, which counts from it |
+//! | `denied` | `name`: somebody else holds it |
+//! | `releasing` | `lock`; before the release of an `unlock` or `drop` is sent |
+//! | `unlocked`, `dropped`, `cancelled` | `lock` |
+//! | `info` | as above |
+//! | `error` | `kind`, `message`; `id` is null if the line has none, or before `ready` |
+//! | `lost` | `name`, `reason`; unasked, once for each live guard; `id` is that of its lock command |
+//!
+//! `kind` is an `Error` in snake case, or `bad_command`, `no_such_lock`, `not_granted`, `already_granted`.
+mod commands;
+mod lock;
+mod output;
+mod words;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockClientBuilder;
+use redis_reentrant_lock::Tls;
+use serde_json::json;
+
+use crate::commands::Puppet;
+use crate::output::Failure;
+use crate::output::emit;
+use crate::words::millis;
+
+/// The crate's.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (builder, lease) = match builder(&args) {
+        Ok(configured) => configured,
+        Err(failure) => return fail(&failure),
+    };
+    let workers = std::thread::available_parallelism().map_or(2, |number| number.get().max(2));
+    let runtime =
+        match tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => return fail(&Failure::new("unavailable", error)),
+        };
+    // In a task, so that a keeper on the current runtime lives on the workers that `block` blocks.
+    let client = match runtime.block_on(async { tokio::spawn(builder.connect()).await }) {
+        Ok(Ok(client)) => client,
+        Ok(Err(error)) => return fail(&error.into()),
+        Err(error) => return fail(&Failure::new("unavailable", error)),
+    };
+    emit(None, "ready", json!({ "uuid": client.id(), "pid": std::process::id() }));
+    let puppet = Puppet::new(client, lease, runtime, workers);
+    puppet.run(std::io::stdin().lock())
+}
+
+/// The client that the command line describes, and its watched lease.
+fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
+    let [url, settings @ ..] = args else {
+        return Err(Failure::bad(
+            "usage: puppet URL [keeper=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…]",
+        ));
+    };
+    let (mut builder, mut lease) = (LockClient::builder().url(url), DEFAULT_LEASE);
+    let mut files = HashMap::new();
+    for setting in settings {
+        builder = match setting.split_once('=').unwrap_or((setting, "")) {
+            ("keeper", word) => builder.keeper(word.parse()?),
+            ("lease_ms", value) => {
+                lease = millis("lease_ms", value)?;
+                builder.lease(lease)
+            }
+            ("profile", word) => builder.profile(word.parse()?),
+            ("sharded", word) => builder.sharding(word.parse()?),
+            ("handoff", "on") => builder.hand_off(true),
+            ("handoff", "off") => builder.hand_off(false),
+            (what @ ("ca" | "cert" | "key"), path) => {
+                let text = std::fs::read(path).map_err(|error| Failure::bad(format!("{path}: {error}")))?;
+                files.insert(what, text);
+                builder
+            }
+            _ => return Err(Failure::bad(format!("not a setting: {setting}"))),
+        };
+    }
+    Ok((with_tls(builder, files)?, lease))
+}
+
+fn with_tls(
+    builder: LockClientBuilder,
+    mut files: HashMap<&str, Vec<u8>>,
+) -> Result<LockClientBuilder, Failure> {
+    if files.is_empty() {
+        return Ok(builder);
+    }
+    let mut tls = Tls::new();
+    if let Some(ca) = files.remove("ca") {
+        tls = tls.ca_pem(ca);
+    }
+    Ok(builder.tls(match (files.remove("cert"), files.remove("key")) {
+        (Some(cert), Some(key)) => tls.client_cert_pem(cert, key),
+        (None, None) => tls,
+        _ => return Err(Failure::bad("cert= and key= belong together")),
+    }))
+}
+
+fn fail(failure: &Failure) -> ExitCode {
+    emit(None, "error", failure.fields());
+    ExitCode::FAILURE
+}
