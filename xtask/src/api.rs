@@ -126,9 +126,8 @@ impl<'a> Listing<'a> {
         self.lines.insert(format!("{own}: {}{text}", open(item)));
         let inside = match kind {
             "module" | "trait" => &inner["items"],
-            "struct" => fields(&inner["kind"]),
+            "struct" | "variant" => fields(&inner["kind"]),
             "enum" => &inner["variants"],
-            "variant" => fields(&inner["kind"]),
             _ => &Value::Null,
         };
         let inside = inside.as_array().into_iter().flatten().filter(|id| !id.is_null());

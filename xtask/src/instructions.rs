@@ -60,7 +60,7 @@ fn judge(record: &str, compiler: &str, count: u64) -> bool {
 
 fn count() -> Result<u64, String> {
     let mut command =
-        process::cargo(&["test", "--lib", "--no-run", "--message-format=json-render-diagnostics"]);
+        process::optimizing_cargo(&["test", "--lib", "--no-run", "--message-format=json-render-diagnostics"]);
     command.arg(test::FEATURES);
     let built = process::run(command, LIMIT, Echo::Off)?;
     if !built.success {

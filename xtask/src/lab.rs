@@ -166,7 +166,7 @@ impl Lab {
         let mut command = process::cargo(&args[..1]);
         command.arg(test::FEATURES).args(&args[1..]).current_dir(&self.tree);
         command.env("CARGO_TARGET_DIR", &self.target).env("REDIS_SERVER", &self.redis);
-        // Only this crate is built again and again; its dependencies stay optimized.
+        // Built again and again.
         command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
         command
     }

@@ -54,6 +54,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// The same for what computes for minutes: it optimizes the crates of this repository, which are
+/// then built once more. Dependencies are those of other commands.
+pub(crate) fn optimizing_cargo(args: &[&str]) -> Command {
+    let mut command = cargo(args);
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    command
+}
+
 /// Runs `command` to its end, or kills it and all that it started after `limit`.
 pub(crate) fn run(mut command: Command, limit: Duration, echo: Echo) -> Result<Finished, String> {
     let program = command.get_program().to_string_lossy().into_owned();

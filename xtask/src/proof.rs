@@ -25,8 +25,14 @@ pub(crate) fn threads() -> Result<bool, String> {
 
 /// Runs the script tests on each mutant of each script, and counts those that the model notices without them.
 pub(crate) fn lua_mutants() -> Result<bool, String> {
-    let mut command =
-        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "--", "every_mutant_of_the_scripts"]);
+    let mut command = process::optimizing_cargo(&[
+        "test",
+        "--quiet",
+        test::FEATURES,
+        "--lib",
+        "--",
+        "every_mutant_of_the_scripts",
+    ]);
     command.args(["random_calls_notice_mutants", "--include-ignored", "--nocapture"]);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
@@ -44,7 +50,7 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
     }
     let test = "script_tests::random::random_calls";
     let mut command =
-        process::cargo(&["test", test::FEATURES, "--lib", "--quiet", test, "--", "--nocapture"]);
+        process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--quiet", test, "--", "--nocapture"]);
     command.env("SEQUENCES", sequences).env("STEPS", steps).env("SEED", seed);
     command.env("REDIS_SERVER", servers::find_or_install()?);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
@@ -53,8 +59,15 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
 /// So many random inputs for each fuzz target, and the corpus of lock names.
 pub(crate) fn fuzz_smoke(inputs: &str) -> Result<bool, String> {
     let inputs: u64 = inputs.parse().map_err(|_| format!("fuzz-smoke wants a number, not `{inputs}`"))?;
-    let mut command =
-        process::cargo(&["test", "--quiet", test::FEATURES, "--lib", "--", "fuzzing::tests", "name::corpus"]);
+    let mut command = process::optimizing_cargo(&[
+        "test",
+        "--quiet",
+        test::FEATURES,
+        "--lib",
+        "--",
+        "fuzzing::tests",
+        "name::corpus",
+    ]);
     command.arg("--nocapture");
     command.env("FUZZ_INPUTS", inputs.to_string());
     let done = process::run(command, LIMIT, Echo::On)?;

@@ -70,12 +70,13 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 
 /// Builds the simulation, then runs seeds of it.
 pub(crate) fn simulate(wanted: &Wanted, limit: Duration, echo: Echo) -> Result<Finished, String> {
-    let build = process::cargo(&["test", test::FEATURES, "--lib", "--no-run"]);
+    let build = process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--no-run"]);
     let built = process::run(build, BUILD_LIMIT, Echo::Off)?;
     if !built.success {
         return Err(format!("the build failed:\n{}", built.output));
     }
-    let mut command = process::cargo(&["test", test::FEATURES, "--lib", "--quiet", TEST, "--", "--exact"]);
+    let mut command =
+        process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--quiet", TEST, "--", "--exact"]);
     command.arg("--nocapture");
     wanted.tell(&mut command);
     let done = process::run(command, limit, echo)?;

@@ -22,7 +22,7 @@ pub(crate) fn url(text: &str) {
     let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
     let scheme = text.split_once("://").map_or("redis", |(scheme, _)| scheme);
     for url in [text.to_owned(), format!("{scheme}://user:{PASSWORD}@{after_scheme}")] {
-        let shown = match RedisConfig::parse(&url) {
+        let shown = match RedisConfig::read(&url) {
             Ok(config) => format!("{config:?} {}", config.address()),
             Err(error) => format!("{error:?} {error}"),
         };
