@@ -1,5 +1,5 @@
-//! `cargo xtask package`: what a publish would do, and whether the published tests and examples
-//! build from the published files alone.
+//! `cargo xtask package`: what a publish would do, whether the published tests and examples build
+//! from the published files alone, and whether the library compiles for other systems.
 
 use std::fs;
 use std::path::Path;
@@ -15,16 +15,37 @@ use crate::test;
 
 const NAME: &str = "redis-reentrant-lock";
 const LIMIT: Duration = Duration::from_secs(900);
+/// For which the library must compile, if the standard library for them is installed.
+const OTHER_SYSTEMS: [&str; 2] = ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"];
 
 /// True if the package could be published.
 pub(crate) fn run() -> Result<bool, String> {
-    println!("1 of 2: cargo publish --dry-run");
+    println!("1 of 3: cargo publish --dry-run");
     let publish = cargo(&["publish", "--dry-run", "--allow-dirty", "--package", NAME]);
     if !process::run(publish, LIMIT, Echo::On)?.success {
         return Ok(false);
     }
-    println!("2 of 2: the tests and examples in the package");
-    // Outside the repository, whose files and settings they must not find.
+    println!("2 of 3: the tests and examples in the package");
+    if !check_published()? {
+        return Ok(false);
+    }
+    println!("3 of 3: the library for other systems");
+    for system in OTHER_SYSTEMS {
+        if !is_installed(system) {
+            println!("NOT CHECKED: {system}, whose standard library is not installed");
+            continue;
+        }
+        println!("{system}");
+        let check = cargo(&["check", "--package", NAME, "--lib", "--target", system]);
+        if !process::run(check, LIMIT, Echo::On)?.success {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The tests and examples, outside the repository, whose files and settings they must not find.
+fn check_published() -> Result<bool, String> {
     let directory = std::env::temp_dir().join(format!("xtask-package-{}", std::process::id()));
     fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let remove = directory.clone();
@@ -38,6 +59,13 @@ pub(crate) fn run() -> Result<bool, String> {
     let mut check = cargo(&["check", "--all-targets", test::FEATURES]);
     check.current_dir(package).env("CARGO_TARGET_DIR", target);
     Ok(process::run(check, LIMIT, Echo::On)?.success)
+}
+
+/// Whether the compiler has a standard library for it.
+fn is_installed(system: &str) -> bool {
+    let mut command = Command::new("rustc");
+    command.args(["--print", "target-libdir", "--target", system]).current_dir(crate::root());
+    Path::new(&process::first_line(&mut command)).is_dir()
 }
 
 /// The package, as the registry would get it, unpacked.

@@ -142,7 +142,8 @@ fn not_taken(config: &FredConfig) -> Vec<&'static str> {
     match config.server {
         ServerConfig::Sentinel { .. } => settings.push("the login of the sentinels"),
         ServerConfig::Clustered { .. } => settings.push("the cluster's discovery policy"),
-        ServerConfig::Centralized { .. } | ServerConfig::Unix { .. } => {}
+        // One server, at an address or a unix socket.
+        _ => {}
     }
     #[cfg(any(feature = "rustls", feature = "native-tls"))]
     if config.tls.as_ref().is_some_and(|tls| tls.hostnames != TlsHostMapping::None) {
@@ -164,6 +165,7 @@ fn topology(server: &ServerConfig) -> Topology {
             #[cfg(not(any(feature = "rustls", feature = "native-tls")))]
             certified: None,
         }),
+        #[cfg(unix)]
         ServerConfig::Unix { path } => Topology::One(Place::Unix(path.clone())),
         ServerConfig::Sentinel { hosts, service_name, .. } => Topology::Sentinel {
             sentinels: all(hosts),
@@ -228,6 +230,7 @@ mod tests {
                 login: Login::default()
             }
         );
+        #[cfg(unix)]
         assert_eq!(
             topology(ServerConfig::new_unix_socket("/run/s")),
             Topology::One(Place::Unix(PathBuf::from("/run/s")))
