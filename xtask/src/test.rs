@@ -28,7 +28,7 @@ const DEPLOYMENTS: [topologies::Kind; 4] = topologies::Kind::ALL;
 const COMPOSE: &str = "compose";
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
-const KIND_LIMIT: Duration = Duration::from_secs(300);
+const KIND_LIMIT: Duration = Duration::from_secs(600);
 const EXAMPLE_LIMIT: Duration = Duration::from_secs(60);
 
 /// How one kind of test went.
