@@ -13,7 +13,7 @@ const LAYERS: &[&[&str]] = &[
     &["scripts"],
     &["engine"],
     &["wakes"],
-    &["slot", "trace"],
+    &["loss_signal", "slot", "trace"],
     &["keeper"],
     &["guard"],
     &["lock"],
