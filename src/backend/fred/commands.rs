@@ -328,3 +328,33 @@ fn words(call: &ScriptCall, script: &str) -> Vec<Word> {
     let rest = call.keys.iter().chain(call.args.iter()).map(str::to_owned);
     head.into_iter().chain(rest).map(Word::from).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use fred::types::config::Config;
+    use tokio::sync::mpsc;
+
+    #[tokio::test]
+    async fn messages_come_from_the_process_that_answers_calls() {
+        let client = Client::new(Config::default(), None, None, None);
+        let settings = Settings::of(&client, Duration::from_secs(1)).expect("one server");
+        let replace_messages = Arc::new(watch::Sender::new(()));
+        let mut replaced = replace_messages.subscribe();
+        let commands = Commands {
+            settings: Arc::new(settings),
+            events: Events(mpsc::unbounded_channel().0),
+            digests: Map::default(),
+            replaced: watch::Sender::new(()).subscribe(),
+            replace_messages,
+        };
+        let mut known = String::new();
+        for (run_id, is_another) in [("a", false), ("a", false), ("b", true), ("b", false), ("a", true)] {
+            let server = ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() };
+            commands.follow(&mut known, &server);
+            assert_eq!(replaced.has_changed(), Ok(is_another), "{run_id}");
+            replaced.mark_unchanged();
+        }
+    }
+}
