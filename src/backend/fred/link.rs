@@ -72,27 +72,21 @@ impl Link {
 
     /// Closes the connection, and returns once it is closed.
     pub(super) async fn end(mut self) {
-        self.stop();
-        if !self.router.is_finished() {
-            let _ = (&mut self.router).await;
-        }
-    }
-
-    fn stop(&self) {
         if self.router.is_finished() {
             return;
         }
         self.router.abort();
+        let _ = (&mut self.router).await;
         // With a credential provider a client has one more task, which refreshes the login and ends
-        // only when it hears of a QUIT. What matters is that it hears of it: the command itself is
-        // dropped with the router.
+        // only when it hears of a QUIT. It hears of it now; the command itself goes nowhere, because
+        // there is no router any more.
         let _ = self.client.quit().now_or_never();
     }
 }
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.stop();
+        self.router.abort();
     }
 }
 

@@ -32,9 +32,10 @@ use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::subscriber::Request;
 
-/// After a refusal the reply to an earlier PING may still be on its way. At most this many PINGs are
-/// sent until one gets its own reply.
-const STEPS: usize = 3;
+/// At most this many PINGs are sent until one gets its own reply.
+const STEPS: usize = 4;
+/// How long a reply is given to come after the one before it. It is four times as long each time.
+const BETWEEN_REPLIES: Duration = Duration::from_millis(20);
 
 pub(super) struct Messages {
     pub(super) settings: Arc<Settings>,
@@ -246,8 +247,13 @@ impl Subscriber {
         self.get_in_step().await
     }
 
-    /// Returns once the server has replied to a new PING. Replies to earlier ones are ignored.
+    /// Returns once a new PING got its own reply.
+    ///
+    /// After a refusal one reply may be on its way that no command waits for. A PING that is sent
+    /// before it has come gets it, and leaves its own reply over in turn. fred drops a reply only
+    /// while no command waits for one, hence the pauses.
     async fn get_in_step(&mut self) -> Result<(), WireError> {
+        let mut pause = BETWEEN_REPLIES;
         for _ in 0..STEPS {
             let carried = self.next_ping();
             match self.client.ping::<Word>(Some(carried.clone())).await {
@@ -260,6 +266,8 @@ impl Subscriber {
                     }
                 }
             }
+            tokio::time::sleep(pause).await;
+            pause *= 4;
         }
         Err(out_of_step())
     }

@@ -4,11 +4,17 @@
 use super::*;
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use fred::interfaces::ClientLike;
 use fred::types::RespVersion;
 use fred::types::config::ReconnectPolicy;
+use tokio::io::AsyncBufReadExt;
+use tokio::io::AsyncWriteExt;
+use tokio::io::BufReader;
+use tokio::net::TcpListener;
+use tokio::net::TcpStream;
 
 use crate::backend::Value;
 use crate::backend::redis::tests::driver::APPEND;
@@ -256,13 +262,42 @@ async fn subscribed_is_what_the_server_says_in_both_protocols() {
     }
 }
 
-#[tokio::test]
-async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
-    let server = RedisServer::start();
+/// Makes a user who may subscribe only to channels that begin with `allowed:`.
+fn limit(server: &RedisServer) {
     let () = redis::cmd("ACL")
         .arg(&["SETUSER", "limited", "on", ">secret", "~*", "+@all", "resetchannels", "&allowed:*"])
         .query(&mut server.connection())
         .expect("a user");
+}
+
+/// The address of a relay to this server that lets some time pass between two lines of replies.
+async fn line_by_line(server: String) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("its address");
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(&server).await.expect("a server");
+            let ((mut from_client, mut to_client), (from_server, mut to_server)) =
+                (client.into_split(), server.into_split());
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let (mut replies, mut line) = (BufReader::new(from_server), Vec::new());
+                while replies.read_until(b'\n', &mut line).await.is_ok_and(|read| read > 0) {
+                    to_client.write_all(&line).await?;
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    line.clear();
+                }
+                std::io::Result::Ok(())
+            });
+        }
+    });
+    address
+}
+
+#[tokio::test]
+async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
+    let server = RedisServer::start();
+    limit(&server);
     let mut driver = connected(&format!("redis://limited:secret@{}", server.address())).await;
     for round in 0..20 {
         let (forbidden, allowed) = (format!("forbidden:{round}"), format!("allowed:{round}"));
@@ -282,6 +317,26 @@ async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
         assert!(driver.subscribed("forbidden:s", 1).await.is_err());
         assert_eq!(driver.subscribed("allowed:s", 1).await, Ok(()));
     }
+}
+
+/// Between the refusal of a SUBSCRIBE and the reply to the PING behind it there is time for another
+/// request, which must not get that reply.
+#[tokio::test]
+async fn a_refusal_over_a_slow_link_shifts_no_answer() {
+    let server = RedisServer::start();
+    limit(&server);
+    let address = line_by_line(server.address()).await;
+    let mut driver = connected(&format!("redis://limited:secret@{address}")).await;
+    for round in 0..5 {
+        let (forbidden, allowed) = (format!("forbidden:{round}"), format!("allowed:{round}"));
+        driver.subscribe(&forbidden, round);
+        driver.subscribe(&allowed, round);
+        assert!(driver.subscribed(&forbidden, round).await.is_err());
+        assert_eq!(driver.subscribed(&allowed, round).await, Ok(()));
+        let heard = redis::cmd("PUBLISH").arg(&[allowed.as_str(), "0"]).query(&mut server.connection());
+        assert_eq!(heard, Ok(1));
+    }
+    assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
 }
 
 /// Valkey 8.0 refuses an UNSUBSCRIBE where nothing is subscribed; others confirm it.
