@@ -42,8 +42,8 @@ use crate::stats::Stats;
 /// this blocks the thread, usually for a round trip and for at most 200 ms.
 /// [`shutdown`](Self::shutdown) waits without blocking and returns what became of the locks: in
 /// async code, call it first. A client in a `static` is never dropped, and `std::process::exit`
-/// drops no client. There, call `shutdown` or unlock each guard before the end; otherwise guards
-/// that were dropped last may stay locked until their leases end.
+/// drops no client: guards that still exist then stay locked until their leases end. What
+/// [`Guard`](crate::Guard) says about the ends of threads is about guards that were dropped.
 #[derive(Clone)]
 pub struct LockClient {
     shared: Arc<Shared>,

@@ -36,12 +36,15 @@ use crate::trace;
 /// [`Error::Closed`], and dropping it leaves the parent's lock alone.
 ///
 /// A thread that has dropped guards waits when it ends, for 200 ms at most, until the server has
-/// answered their releases. So a guard that is dropped at the end of `main` is released before the
-/// process ends. This is not so where thread-local values are not dropped: after
-/// `std::process::abort`, a panic that aborts, or the end of the main thread on some platforms
-/// other than Linux and macOS. Call `unlock` or
-/// [`LockClient::shutdown`](crate::LockClient::shutdown) first there. Bind a guard to a variable with a
-/// name: `let _ = lock.lock().await?` releases at once.
+/// answered the releases of their clients. The thread that has made a client does so too, whoever
+/// has dropped guards. So what was dropped before the end of `main`, or before
+/// `std::process::exit`, is released before the process ends. This is not so if the thread that
+/// ends the process has neither made the client nor dropped a guard, and where thread-local values
+/// are not dropped: after `std::process::abort`, a panic that aborts, or the end of the main thread
+/// on some platforms other than Linux and macOS. Call `unlock` or
+/// [`LockClient::shutdown`](crate::LockClient::shutdown) first there.
+///
+/// Bind a guard to a variable with a name: `let _ = lock.lock().await?` releases at once.
 ///
 /// A guard may be moved to another task or thread and released there; that does not change the
 /// owner of the hold.

@@ -193,11 +193,12 @@ impl Shared {
     pub(crate) fn release(self: &Arc<Self>, hold: u64, level: RequestId) {
         if !self.is_in_child() {
             self.mailbox.send(Message::Release { hold, level, waiting: None });
-            self.note_given_up();
+            self.settle_at_end();
         }
     }
 
-    fn note_given_up(self: &Arc<Self>) {
+    /// Has the end of this thread wait a moment for what is given up by then.
+    pub(super) fn settle_at_end(self: &Arc<Self>) {
         // A keeper that runs on the caller's runtime ends with that, before the process does.
         if self.thread.is_some() {
             settle::note(self);
@@ -357,7 +358,7 @@ impl Drop for Asked {
         }
         if self.slot.close() && self.cancellable {
             self.shared.mailbox.send(Message::Cancel { request: self.request });
-            self.shared.note_given_up();
+            self.shared.settle_at_end();
         }
     }
 }

@@ -123,7 +123,9 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
         Home::Process(process) => (in_process(make, process)?, None, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
-    Ok(Arc::new(shared.with(at_once, rest, drive)))
+    let shared = Arc::new(shared.with(at_once, rest, drive));
+    shared.settle_at_end();
+    Ok(shared)
 }
 
 /// With what notices that nobody drives the runtime, where that can be.

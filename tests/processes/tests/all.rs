@@ -87,6 +87,21 @@ fn a_guard_that_is_dropped_by_a_task_is_released() {
 }
 
 #[test]
+fn a_guard_that_is_dropped_by_a_task_before_exit_is_released() {
+    end("worker-exit");
+}
+
+#[test]
+fn a_guard_that_is_dropped_by_a_thread_that_does_not_end_is_released() {
+    end("thread");
+}
+
+#[test]
+fn a_guard_in_a_thread_local_is_released_whenever_that_is_dropped() {
+    end("thread-local");
+}
+
+#[test]
 fn a_lock_that_is_given_up_at_the_end_of_main_is_taken_back() {
     end("cancel");
 }
