@@ -201,9 +201,9 @@ impl Watched {
         if !self.stalled.is_so.load(Ordering::Acquire) {
             return None;
         }
-        let cause = "nobody drives the current-thread runtime of this client; only Runtime::block_on \
-                     does, Handle::block_on and other executors do not: use Keeper::Thread, or stay \
-                     in Runtime::block_on meanwhile";
+        let cause = "in that time nobody drove the current-thread runtime of this client, or it was \
+                     blocked; only Runtime::block_on drives it, Handle::block_on and other executors \
+                     do not: use Keeper::Thread, or stay in Runtime::block_on meanwhile";
         Some(Error::Unavailable { name: None, waited: self.limit, cause: cause.to_owned() })
     }
 }
