@@ -130,10 +130,29 @@ mod tests {
     use crate::name::LockName;
     use crate::owner::OwnerKey;
 
+    fn hold(id: u64) -> Hold {
+        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
+        Hold::new(id, 9, LockName::new("n").unwrap(), OwnerKey::once(), lease)
+    }
+
+    #[test]
+    fn what_is_removed_is_gone_wherever_it_stood() {
+        let (mut renewals, mut hold) = (Renewals::default(), hold(1));
+        renewals.set(&mut hold, Moment(10));
+        renewals.remove(&mut hold);
+        assert_eq!((renewals.len(), renewals.next()), (0, None));
+        renewals.park(&mut hold);
+        assert_eq!((renewals.len(), renewals.parked().len()), (1, 1));
+        renewals.remove(&mut hold);
+        assert_eq!((renewals.len(), renewals.parked().len()), (0, 0));
+        renewals.line_up(&mut hold, ServerId::ONLY);
+        assert_eq!(renewals.len(), 1);
+        renewals.remove(&mut hold);
+        assert_eq!((renewals.len(), renewals.take_turn()), (0, None));
+    }
+
     #[test]
     fn what_is_due_soon_goes_along() {
-        let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
-        let hold = |id| Hold::new(id, 9, LockName::new("n").unwrap(), OwnerKey::once(), lease);
         let (mut renewals, mut third) = (Renewals::default(), hold(3));
         renewals.set(&mut hold(1), Moment(10));
         renewals.set(&mut hold(2), Moment(12));

@@ -30,6 +30,7 @@ use super::LEASE;
 use super::fixed;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::held;
 use super::watched;
 
@@ -94,6 +95,42 @@ fn a_count_on_the_wire_of_a_hold_that_is_lost_meanwhile_is_answered() {
         let answer = hand.answer(unlock);
         assert!(matches!(answer, Answer::Failed(Error::Lost { .. })), "{answer:?}");
         assert!(hand.engine.is_idle());
+    }
+}
+
+#[test]
+fn a_level_given_up_in_line_behind_a_re_entry_is_answered_when_the_hold_is_lost() {
+    let mut hand = Hand::new();
+    let (outer, cell) = hand.hold(1);
+    let inner = hand.ask(1, Wait::Forever);
+    hand.take("acquire");
+    let unlock = hand.release(&cell, outer);
+    hand.resubscribe();
+    hand.renewed_with(Renewed::Gone);
+    for request in [unlock, inner] {
+        let answer = hand.answer(request);
+        assert!(matches!(&answer, Answer::Failed(error) if error.is_lost()), "{answer:?}");
+    }
+}
+
+/// A success begins the pauses anew.
+#[test]
+fn a_smaller_count_that_fails_now_and_then_is_repeated_as_soon_each_time() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    let levels = [hand.re_enter(1), hand.re_enter(1)];
+    for level in levels {
+        let unlock = hand.release(&cell, level);
+        for pause in [20, 40, 80] {
+            let (op, _) = hand.take("release");
+            hand.refused(op, FailureKind::Busy);
+            hand.pass((pause - 1) * MS);
+            hand.nothing_sent();
+            hand.pass(MS);
+        }
+        let (op, _) = hand.take("release");
+        hand.done(op, Body::Release(Released::CountSet));
+        assert!(matches!(hand.answer(unlock), Answer::Done));
     }
 }
 
@@ -227,6 +264,47 @@ fn a_release_without_an_answer_is_none_of_a_server_that_is_well_either() {
     hand.is_open(other);
 }
 
+/// A hold of this client was in the way for most of the wait. Then the server was asked, and it is
+/// well: that it needs a moment is no outage.
+#[test]
+fn a_hold_that_was_in_the_way_is_an_answer_after_its_end_too_if_the_server_is_well() {
+    for well in [true, false] {
+        let mut hand = Hand::new();
+        hand.taken(1, watched(), None);
+        let waiter = hand.ask(2, Wait::For(5 * SECOND));
+        hand.pass(4_500 * MS);
+        hand.resubscribe();
+        hand.renewed_with(Renewed::Gone);
+        hand.take("acquire");
+        if !well {
+            hand.cut();
+        }
+        hand.pass(500 * MS);
+        let answer = hand.answer(waiter);
+        assert_eq!(matches!(answer, Answer::NotGranted), well, "{answer:?}");
+        assert_eq!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), !well, "{answer:?}");
+    }
+}
+
+/// What the server said before a grant of this client says nothing about the time after its hold.
+#[test]
+fn a_refusal_from_before_a_hold_of_this_client_is_no_answer_after_it() {
+    let mut hand = Hand::new();
+    let first = hand.want(1, fixed(2 * SECOND), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    let waiter = hand.ask(2, Wait::For(10 * SECOND));
+    hand.done(op, held(20_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(1));
+    hand.granted(first);
+    hand.event(Event::PickedUp { request: first });
+    hand.cut();
+    hand.pass(10 * SECOND);
+    let answer = hand.answer(waiter);
+    assert!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), "{answer:?}");
+}
+
 #[test]
 fn only_trouble_that_passes_and_is_the_servers_is_an_outage() {
     let cases = [
@@ -288,6 +366,55 @@ fn an_unknown_attempt_of_nobody_is_given_up_until_it_is_cleaned_up() {
     let (op, _) = hand.take("release");
     hand.done(op, freed());
     assert_eq!(hand.engine.given_up().len(), 0);
+    // The same of a release on its way.
+    let (level, cell) = hand.hold(1);
+    assert_eq!(hand.engine.given_up().len(), 0);
+    hand.release(&cell, level);
+    assert_eq!(hand.engine.given_up(), [cell.id]);
+}
+
+/// That one of them is over says nothing about the other.
+#[test]
+fn a_name_is_not_tried_before_each_of_its_clean_ups_is_under_way() {
+    let mut hand = Hand::new();
+    hand.ask(1, Wait::Forever);
+    let mut clean_ups = Vec::new();
+    for _ in 0..2 {
+        let (op, _) = hand.take("acquire");
+        hand.unknown(op);
+        clean_ups.push(hand.take("release").0);
+        hand.pass(50 * MS);
+    }
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    hand.pass(2 * SECOND);
+    hand.nothing_sent();
+    hand.done(clean_ups[0], freed());
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    hand.refused(clean_ups[1], FailureKind::Busy);
+    hand.message();
+    hand.nothing_sent();
+    hand.pass(50 * MS);
+    assert_eq!(hand.labels(), ["release", "acquire"]);
+}
+
+/// Only what was freed is a reason to try.
+#[test]
+fn a_clean_up_that_fails_wakes_nobody() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.event(Event::Cancel { request });
+    hand.unknown(op);
+    let (op, _) = hand.take("release");
+    hand.pass(50 * MS);
+    hand.sleeper(2);
+    hand.unknown(op);
+    hand.nothing_sent();
 }
 
 /// Each try comes later than the one before, up to half a second.
@@ -423,6 +550,28 @@ fn a_max_hold_that_is_over_at_this_instant_is_over() {
     assert!(cell.is_held(hand.now));
 }
 
+/// Of two ends the farther one is left, and its reason.
+#[test]
+fn a_level_that_is_withdrawn_leaves_the_end_that_another_one_sets() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let levels = [20, 6].map(|seconds| {
+        let level = hand.want(1, watched(), Wait::Forever, Some(seconds * SECOND));
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(0));
+        hand.granted(level);
+        level
+    });
+    hand.event(Event::Withdrawn { request: levels[1] });
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    hand.event(Event::PickedUp { request: levels[0] });
+    hand.pass(19 * SECOND);
+    assert!(cell.is_held(hand.now));
+    hand.pass(SECOND);
+    assert_eq!(cell.loss(), Some(LossReason::MaxHold));
+}
+
 /// With its end the reason goes not to renew the hold any more.
 #[test]
 fn a_hold_is_renewed_again_when_a_level_that_limited_it_is_withdrawn() {
@@ -441,6 +590,59 @@ fn a_hold_is_renewed_again_when_a_level_that_limited_it_is_withdrawn() {
     assert!(cell.is_held(hand.now));
 }
 
+// ---- what is renewed
+
+#[test]
+fn nothing_is_renewed_after_the_last_level_that_asked_for_it() {
+    let mut hand = Hand::new();
+    let (outer, cell) = hand.taken(1, watched(), None);
+    let inner = hand.want(1, fixed(LEASE), Wait::Forever, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, grant(0));
+    hand.granted(inner);
+    hand.event(Event::PickedUp { request: inner });
+    assert_eq!(hand.counters.snapshot().registered_renewals, 1);
+    hand.event(Event::Release { hold: cell.id, level: outer, request: None });
+    let (op, _) = hand.take("release");
+    hand.done(op, Body::Release(Released::CountSet));
+    assert_eq!(hand.counters.snapshot().registered_renewals, 0);
+    hand.pass(LEASE / 2);
+    hand.nothing_sent();
+}
+
+/// Nobody expects a confirmation of it.
+#[test]
+fn a_fixed_lease_is_not_in_doubt_because_nothing_is_heard_of_it() {
+    for (lease, suspect) in [(fixed(LEASE), false), (watched(), true)] {
+        let mut hand = Hand::new();
+        let (_, cell) = hand.taken(1, lease, None);
+        hand.pass(LEASE * 2 / 3);
+        hand.verify(&cell);
+        assert_eq!(cell.is_suspect(), suspect, "{lease:?}");
+    }
+}
+
+#[test]
+fn a_hold_that_was_handed_on_is_to_be_released_like_any_other() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    let next = hand.ask(2, Wait::Forever);
+    hand.release(&cell, level);
+    let (op, _) = hand.take("hand_off");
+    hand.done(op, handed());
+    hand.granted(next);
+    assert_eq!(hand.engine.unreleased(), [LockName::new("n").unwrap()]);
+}
+
+#[test]
+fn nobody_waits_for_a_name_that_nobody_knows() {
+    let mut hand = Hand::new();
+    let name = LockName::new("n").unwrap();
+    assert_eq!(hand.engine.waiters_for(&name), 0);
+    hand.sleeper(1);
+    assert_eq!(hand.engine.waiters_for(&name), 1);
+}
+
 // ---- subscriptions
 
 #[test]
@@ -455,7 +657,7 @@ fn a_subscription_that_is_refused_for_a_while_is_asked_for_again() {
     hand.is_open(request);
     hand.pass(199 * MS);
     assert_eq!(hand.subscriptions, []);
-    hand.pass(2 * MS);
+    hand.pass(MS);
     assert!(
         matches!(&hand.subscriptions[..], [(again, newer)] if **again == *CHANNEL && *newer > generation)
     );
@@ -659,7 +861,7 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
     let unlock = hand.release(&cell, level);
     hand.take("release");
     hand.event(Event::Ping { request: ASKED });
-    hand.take("ping");
+    let (ping, _) = hand.take("ping");
     let end = RequestId(901);
     hand.event(Event::Shutdown { until: hand.now.plus(SECOND), request: Some(end) });
     for request in [waiter, ASKED] {
@@ -667,6 +869,8 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
         assert!(matches!(answer, Answer::Failed(Error::Closed { .. })), "{answer:?}");
     }
     assert_eq!(hand.unsubscribed, [Arc::<str>::from(CHANNEL)]);
+    hand.done(ping, Body::Pong);
+    hand.is_open(ASKED);
     hand.is_open(unlock);
     hand.pass(SECOND);
     assert!(matches!(hand.answer(unlock), Answer::Failed(Error::Closed { .. })));

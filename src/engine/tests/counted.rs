@@ -46,6 +46,9 @@ fn a_grant_a_level_and_a_renewal_are_counted_once() {
     let (op, _) = hand.take("renew");
     hand.refused(op, FailureKind::Busy);
     assert_eq!((hand.stats().renewals, hand.stats().renewal_failures), (1, 1));
+    let failed =
+        |report: &Report| matches!(report, Report::RenewalFailed { holds: 1, cause } if cause == "no");
+    assert_eq!(hand.count_reports(failed), 1);
     hand.pass(SECOND);
     let (op, _) = hand.take("renew");
     hand.done(op, Body::Renew(Some(vec![Renewed::Foreign])));
@@ -75,6 +78,7 @@ fn a_wait_its_wake_up_and_the_hand_off_after_it_are_counted_once() {
     hand.done(op, handed());
     hand.granted(second);
     assert_eq!((hand.stats().hand_offs, hand.stats().grants), (1, 2));
+    assert_eq!(hand.count_reports(|report| matches!(report, Report::Released { .. })), 1);
 }
 
 #[test]
@@ -168,6 +172,17 @@ fn a_wait_for_a_hold_of_this_client_is_told_once() {
         hand.live(12 * SECOND);
     }
     assert_eq!(hand.count_reports(on_self), 1);
+}
+
+/// Behind a release nobody waits for its own client.
+#[test]
+fn a_wait_for_a_release_is_none_for_a_hold_of_this_client() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand.hold(1);
+    hand.release(&cell, level);
+    hand.ask(2, Wait::Forever);
+    hand.pass(11 * SECOND);
+    assert_eq!(hand.count_reports(|report| matches!(report, Report::WaitingOnSelf { .. })), 0);
 }
 
 /// A release that fails is told to who waits for it, and reported only if nobody does.

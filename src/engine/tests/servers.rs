@@ -228,6 +228,7 @@ fn lock_channels_are_sharded_as_the_setting_says_and_the_clients_own_never_is() 
         assert_eq!(servers.is_sharded(setting), expected, "{setting}, cluster: {cluster:?}");
     }
     for (mut hand, expected) in [(Hand::two(), true), (Hand::new(), false)] {
+        hand.resubscribe();
         hand.ask_for("a");
         let (op, _) = hand.take("acquire");
         hand.done_by(op, held(20_000));
