@@ -80,9 +80,11 @@ async fn nothing_runs_twice_while_the_connection_is_killed_again_and_again() {
     let (server, proxy) = behind_a_proxy();
     let mut driver = connected(&proxy.url()).await;
     proxy.kill_every(Some(Duration::from_millis(40)));
-    let (mut done, mut not_executed) = (0, 0);
-    let calls = 2_000;
-    for _ in 0..calls / 20 {
+    let (mut calls, mut done, mut not_executed) = (0, 0, 0);
+    // Until some of them were killed: a busy machine may do that late.
+    while calls < 2_000 || done == calls {
+        assert!(calls < 1_000_000, "nothing was killed");
+        calls += 20;
         let ops: Vec<_> = (0..20).map(|_| driver.submit(count("counter"))).collect();
         for op in ops {
             match driver.answer(op).await {
@@ -95,7 +97,7 @@ async fn nothing_runs_twice_while_the_connection_is_killed_again_and_again() {
     proxy.kill_every(None);
     let counted = get(&server, "counter");
     assert!((done..=calls - not_executed).contains(&counted), "{done} {counted} {not_executed}");
-    assert!(done > 0 && done < calls, "nothing was killed: {done} {not_executed}");
+    assert!(done > 0, "everything was killed");
 }
 
 #[tokio::test]
