@@ -134,7 +134,7 @@ struct InFlight {
     slot: Option<u16>,
     sent: Moment,
     not_after: ServerTime,
-    /// Given less time than a command has, because its lease, its wait or its hold ends earlier.
+    /// It had less time than the command timeout, because a lease, a wait or a hold ends earlier.
     cut_short: bool,
 }
 
@@ -148,13 +148,14 @@ struct Answered {
 }
 
 impl Answered {
-    /// Whether a failure says anything about the server. The end of less time than a command has
-    /// does not. That a connection broke meanwhile is told by an event of its own.
+    /// Whether a failure says anything about the server or the link. If the command had less time
+    /// than the command timeout, a missing answer does not: the server may answer others in time. A
+    /// connection that breaks is an event of its own.
     fn tells_of_server(&self, failure: &Failure) -> bool {
         !(self.cut_short && failure.kind == FailureKind::Link)
     }
 
-    /// What the server, or the way to it, had against a command, in words.
+    /// The words of a failure, if it says anything about the server or the link.
     fn trouble(&self, failure: Failure) -> Option<String> {
         self.tells_of_server(&failure).then_some(failure.message)
     }

@@ -160,7 +160,7 @@ pub(crate) struct Release {
     pub(crate) background: bool,
     /// A try together with others, or as a hand-off, has failed: the next one does nothing else.
     pub(crate) alone: bool,
-    /// What the server, or the way to it, had against the last try.
+    /// Why the last try failed, if that says anything about the server or the link.
     pub(crate) last_failure: Option<String>,
 }
 

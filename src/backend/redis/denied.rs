@@ -35,12 +35,17 @@ fn named(call: &ScriptCall, failure: Failure) -> Failure {
     Failure::new(failure.kind, message)
 }
 
-/// The same for a subscription.
+/// The same for a subscription: the command, if Redis names one, otherwise the channel.
 pub(crate) fn name_channel(channel: &str, failure: Failure) -> Failure {
     if failure.kind != FailureKind::Denied {
         return failure;
     }
-    let message = format!("{} [the channel {channel:?}; {ADVICE}]", failure.message.trim());
+    let words = failure.message.trim();
+    let about = match named_in(words) {
+        Some(commands) => format!("the command {}", any_of(commands)),
+        None => format!("the channel {channel:?}"),
+    };
+    let message = format!("{words} [{about}; {ADVICE}]");
     Failure::new(failure.kind, message)
 }
 
@@ -196,5 +201,12 @@ mod tests {
         assert_eq!(name_channel("c", Failure::new(FailureKind::Link, "gone")).message, "gone");
         let denied = name_channel("c", Failure::new(FailureKind::Denied, "NOPERM"));
         assert!(denied.message.starts_with("NOPERM [the channel \"c\""), "{denied}");
+        let words = "NOPERM this user has no permissions to run the 'subscribe' command";
+        let denied = name_channel("c", Failure::new(FailureKind::Denied, words));
+        assert_eq!(denied.message, format!("{words} [the command subscribe; {ADVICE}]"));
+        // Redis 7.2, about a channel.
+        let words = "NOPERM User locks has no permissions to access the 'c' channel";
+        let denied = name_channel("c", Failure::new(FailureKind::Denied, words));
+        assert_eq!(denied.message, format!("{words} [the channel \"c\"; {ADVICE}]"));
     }
 }

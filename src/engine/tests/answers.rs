@@ -325,7 +325,7 @@ fn a_release_on_its_way_is_an_answer() {
     assert!(matches!(hand.answer(denied), Answer::NotGranted));
 }
 
-/// A command that had less time than others has met no trouble when that time is over.
+/// It had less time than the command timeout.
 #[test]
 fn an_attempt_that_is_cut_short_tells_nothing_about_the_server() {
     let mut hand = Hand::new();
@@ -360,7 +360,7 @@ fn a_hand_off_that_is_cut_short_is_followed_by_a_release_that_has_met_no_trouble
     assert!(matches!(hand.answer(brief), Answer::NotGranted));
 }
 
-/// One that had the whole time has.
+/// It had the whole command timeout.
 #[test]
 fn a_hand_off_without_an_answer_is_trouble() {
     let mut hand = Hand::new();
