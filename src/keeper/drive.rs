@@ -86,7 +86,10 @@ impl Drive {
             return None;
         }
         let stalled = Arc::<Stalled>::default();
-        let number = self.add(Call { limit, stalled: Arc::downgrade(&stalled), seen: None })?;
+        let call = Call { limit, stalled: Arc::downgrade(&stalled), seen: (lock(&self.polls).count, now()) };
+        // From here on it has the time of the limit to be polled.
+        self.keeper.wake_by_ref();
+        let number = self.add(call)?;
         Some(Watched { stalled, limit, number, drive: Arc::clone(self) })
     }
 
@@ -146,8 +149,8 @@ struct Calls {
 struct Call {
     limit: Duration,
     stalled: Weak<Stalled>,
-    /// The polls of the keeper so far, and when that number was first seen.
-    seen: Option<(u64, Instant)>,
+    /// The polls of the keeper so far, and when that number was first seen. The keeper was woken then.
+    seen: (u64, Instant),
 }
 
 impl Calls {
@@ -156,11 +159,10 @@ impl Calls {
         let (mut stalled, mut next) = (Vec::new(), None::<Duration>);
         self.list.retain(|_, call| {
             let Some(told) = call.stalled.upgrade() else { return false };
-            let (_, since) = *call.seen.insert(match call.seen {
-                Some((before, since)) if before == polls => (before, since),
-                _ => (polls, now),
-            });
-            let left = call.limit.saturating_sub(now.duration_since(since));
+            if call.seen.0 != polls {
+                call.seen = (polls, now);
+            }
+            let left = call.limit.saturating_sub(now.duration_since(call.seen.1));
             if left.is_zero() {
                 stalled.push(told);
                 return false;
@@ -254,15 +256,15 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(50);
 
-    fn call(limit: Duration) -> (Call, Arc<Stalled>) {
+    fn call(limit: Duration, since: Instant) -> (Call, Arc<Stalled>) {
         let stalled = Arc::<Stalled>::default();
-        (Call { limit, stalled: Arc::downgrade(&stalled), seen: None }, stalled)
+        (Call { limit, stalled: Arc::downgrade(&stalled), seen: (7, since) }, stalled)
     }
 
     #[test]
     fn a_call_is_stalled_once_the_keeper_has_not_been_polled_for_its_limit() {
         let (mut calls, start) = (Calls::default(), now());
-        let ((short, _short), (long, _long)) = (call(LIMIT), call(3 * LIMIT));
+        let ((short, _short), (long, _long)) = (call(LIMIT, start), call(3 * LIMIT, start));
         calls.list = BTreeMap::from([(1, short), (2, long)]);
         let mut look = |polls, after| {
             let (stalled, next) = calls.look(polls, start + after);
@@ -278,11 +280,22 @@ mod tests {
     #[test]
     fn a_call_that_is_over_is_taken_off_the_list() {
         let mut calls = Calls::default();
-        let (over, stalled) = call(LIMIT);
+        let (over, stalled) = call(LIMIT, now());
         drop(stalled);
         calls.list.insert(1, over);
         assert!(matches!(calls.look(0, now()), (stalled, None) if stalled.is_empty()));
         assert!(calls.list.is_empty());
+    }
+
+    /// The second call begins shortly before the first is stalled.
+    #[test]
+    fn each_call_has_its_own_limit_however_many_there_are() {
+        let (mut calls, start) = (Calls::default(), now());
+        let ((early, _early), (late, _late)) = (call(LIMIT, start), call(LIMIT, start + LIMIT / 2));
+        calls.list = BTreeMap::from([(1, early), (2, late)]);
+        let (stalled, next) = calls.look(7, start + LIMIT);
+        assert_eq!((stalled.len(), next), (1, Some(LIMIT / 2)));
+        assert_eq!(calls.look(7, start + LIMIT * 3 / 2).0.len(), 1);
     }
 
     /// From a thread that drives nothing.
