@@ -419,6 +419,20 @@ mod tests {
         assert_eq!(login(&without), of("", ""));
     }
 
+    #[test]
+    fn only_another_database_than_the_first_is_selected() {
+        for (url, selected, other) in [
+            ("redis://h", None, false),
+            ("redis://h/0", None, false),
+            ("redis://h/1", Some(1), true),
+            ("redis-sentinel://h/main/0", None, false),
+            ("redis-sentinel://h/main/15", Some(15), true),
+        ] {
+            let config = parsed(url);
+            assert_eq!((config.database(), config.has_other_database()), (selected, other), "{url}");
+        }
+    }
+
     #[cfg(feature = "rustls")]
     #[test]
     fn settings_of_tls_are_refused_where_nothing_is_encrypted() {

@@ -346,6 +346,42 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_read_up_to_the_largest() {
+        let cases = [
+            ("0", Some(0)),
+            ("-1", Some(-1)),
+            ("999999999999999999", Some(999_999_999_999_999_999)),
+            ("9223372036854775807", Some(i64::MAX)),
+            ("-9223372036854775808", Some(i64::MIN)),
+            ("9223372036854775808", None),
+            ("99999999999999999999", None),
+            ("", None),
+            ("1x", None),
+        ];
+        for (text, number) in cases {
+            assert_eq!(integer(text.as_bytes()), number, "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_nothing_and_what_is_true_or_false_have_their_values() {
+        let cases: [(Protocol, &[u8], Value); 7] = [
+            (Protocol::Resp2, b"*-1\r\n", Value::Nil),
+            (Protocol::Resp2, b"$-1\r\n", Value::Nil),
+            (Protocol::Resp2, b"*0\r\n", Value::List(Vec::new())),
+            (Protocol::Resp3, b"_\r\n", Value::Nil),
+            (Protocol::Resp3, b"%0\r\n", Value::List(Vec::new())),
+            (Protocol::Resp3, b"#t\r\n", Value::Int(1)),
+            (Protocol::Resp3, b"#f\r\n", Value::Int(0)),
+        ];
+        for (protocol, bytes, value) in cases {
+            let found = whole(protocol, bytes).expect("a reply").expect("all of it");
+            assert!(matches!(&found.0, Found::Reply(Ok(found)) if *found == value), "{found:?}");
+            assert_eq!(found.1, bytes.len(), "{value:?}");
+        }
+    }
+
+    #[test]
     fn lists_within_lists_and_lines_without_an_end_are_refused() {
         let deep = b"*1\r\n".repeat(100_000);
         let long = [b"+".as_slice(), &[b'x'; 2 * LONGEST_LINE]].concat();

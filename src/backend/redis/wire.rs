@@ -652,6 +652,15 @@ mod tests {
         assert_eq!(reply(&mut wire).await.expect_err("the end").details(), "Connection closed.");
     }
 
+    /// The words for people come from the system. The others name what the library of TLS has met.
+    #[test]
+    fn what_the_system_says_is_told_in_its_words() {
+        let reset = || io::Error::from_raw_os_error(104);
+        assert_eq!(told_by_system(reset()).details(), reset().to_string());
+        let library = told_by_system(io::Error::new(io::ErrorKind::InvalidData, "UnknownIssuer"));
+        assert!(library.details().contains("InvalidData"), "{library}");
+    }
+
     #[tokio::test]
     async fn who_is_turned_away_hears_why() {
         let (mut wire, mut server) = wire(1_000, Protocol::Resp2);

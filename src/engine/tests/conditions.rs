@@ -23,6 +23,8 @@ use crate::scripts::reentrant::Command;
 use crate::scripts::reentrant::KeyState;
 use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Renewed;
+use crate::scripts::reentrant::Reply;
+use crate::scripts::reentrant::ServerTime;
 
 use super::CHANNEL;
 use super::Hand;
@@ -147,6 +149,22 @@ fn a_re_entry_that_waits_to_be_repeated_is_not_forgotten_with_a_renewal() {
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(0));
     hand.granted(inner);
+}
+
+#[test]
+fn a_re_entry_in_line_behind_another_is_not_forgotten_with_a_renewal() {
+    let mut hand = Hand::new();
+    hand.taken(1, watched(), None);
+    let levels = [hand.ask(1, Wait::Forever), hand.ask(1, Wait::Forever)];
+    let (first, _) = hand.take("acquire");
+    hand.resubscribe();
+    hand.renewed();
+    hand.done(first, grant(0));
+    let (second, _) = hand.take("acquire");
+    hand.done(second, grant(0));
+    for level in levels {
+        hand.granted(level);
+    }
 }
 
 #[test]
@@ -400,6 +418,25 @@ fn a_name_is_not_tried_before_each_of_its_clean_ups_is_under_way() {
     hand.nothing_sent();
     hand.pass(50 * MS);
     assert_eq!(hand.labels(), ["release", "acquire"]);
+}
+
+/// However far away the end of its deadline is, by the server's clock.
+#[test]
+fn a_clean_up_is_repeated_every_five_seconds_at_least() {
+    let mut hand = Hand::new();
+    let request = hand.ask(1, Wait::Forever);
+    let (op, _) = hand.take("acquire");
+    hand.event(Event::Cancel { request });
+    hand.unknown(op);
+    for _ in 0..3 {
+        let (op, _) = hand.take("release");
+        let time = Some(ServerTime(hand.server_time().0 - 60_000_000));
+        let outcome = Outcome::Done(Reply { time, body: Body::Release(Released::Gone) });
+        hand.event(Event::Replied { op, server: ServerId::ONLY, outcome });
+        hand.pass(5 * SECOND - MS);
+        hand.nothing_sent();
+        hand.pass(MS);
+    }
 }
 
 /// Only what was freed is a reason to try.

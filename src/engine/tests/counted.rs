@@ -81,6 +81,21 @@ fn a_wait_its_wake_up_and_the_hand_off_after_it_are_counted_once() {
     assert_eq!(hand.count_reports(|report| matches!(report, Report::Released { .. })), 1);
 }
 
+/// First for a hold of this client, then for another client: it is one wait.
+#[test]
+fn a_wait_that_goes_on_for_another_reason_is_counted_once() {
+    let mut hand = Hand::new();
+    hand.taken(1, watched(), None);
+    hand.ask(2, Wait::Forever);
+    hand.resubscribe();
+    let (op, _) = hand.take("renew");
+    hand.done(op, Body::Renew(Some(vec![Renewed::Foreign])));
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    assert_eq!(hand.stats().waits, 1);
+    assert_eq!(hand.count_reports(|report| matches!(report, Report::Waiting { .. })), 0);
+}
+
 #[test]
 fn a_lock_that_is_free_is_not_waited_for() {
     let mut hand = Hand::new();

@@ -179,6 +179,22 @@ fn an_end_far_away_keeps_nobody_out_of_a_batch_and_a_near_one_hurries_nobody() {
     assert_eq!(batches, [(1, brief.validity()), (40, SECOND)]);
 }
 
+/// Who has more time than the command timeout goes with all others like that, and who has less goes
+/// with those who have about as much.
+#[test]
+fn holds_that_end_soon_are_not_asked_about_together_if_one_ends_much_sooner() {
+    let mut hand = Hand::new();
+    hand.taken_named("far", watched(), None);
+    hand.taken_named("farther", fixed(2 * LEASE), None);
+    for (name, length) in [("near", SECOND / 2), ("as near", SECOND / 2), ("nearest", SECOND / 10)] {
+        hand.taken_named(name, Lease::Fixed(LeaseMs::checked("lease", length).unwrap()), None);
+    }
+    hand.resubscribe();
+    let mut holds: Vec<usize> = hand.batches().into_iter().map(|(holds, _)| holds).collect();
+    holds.sort_unstable();
+    assert_eq!(holds, [1, 2, 2]);
+}
+
 #[test]
 fn holds_of_a_short_lease_are_renewed_together() {
     let mut hand = Hand::new();

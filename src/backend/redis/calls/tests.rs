@@ -278,6 +278,12 @@ async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
         let (_, outcome) = answer(&mut calls).await;
         let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
         assert_eq!(failure.kind, kind);
+        // What the login may not do is another matter.
+        calls.submit(OpId(2), Request::Call(Call::Ping), SECOND);
+        server.write_all(b"-NOPERM no\r\n").await.expect("room");
+        let (_, outcome) = answer(&mut calls).await;
+        let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
+        assert_eq!(failure.kind, FailureKind::Denied);
     }
 }
 

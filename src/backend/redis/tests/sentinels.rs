@@ -190,6 +190,19 @@ async fn a_change_that_nobody_announces_is_found_out_by_asking() {
 }
 
 #[tokio::test]
+async fn a_sentinel_with_nothing_to_announce_is_asked_now_and_then_only() {
+    let server = RedisServer::start();
+    let sentinel = Sentinel::start(server.port(), 1).await;
+    let mut driver = Driver::new(&url(&[&sentinel]));
+    driver.both_up().await;
+    let before = sentinel.asked.load(Ordering::Acquire);
+    driver.listen(Duration::from_secs(1)).await;
+    let asked = sentinel.asked.load(Ordering::Acquire) - before;
+    assert!(asked <= 3, "{asked} times in a second");
+    driver.close().await;
+}
+
+#[tokio::test]
 async fn a_replica_is_asked_about_until_it_is_the_primary_or_another_is_named() {
     let (primary, replica) = (RedisServer::start(), RedisServer::start());
     let replicate = |of: &str, port: &str| {

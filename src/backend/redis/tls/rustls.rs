@@ -89,3 +89,16 @@ fn certificates(option: &'static str, text: &[u8]) -> Result<Vec<CertificateDer<
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_without_an_authority_is_refused() {
+        for text in ["", "no PEM", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
+            let refused = own(&[text.as_bytes().to_vec()]);
+            assert!(matches!(refused, Err(Error::InvalidOption { option: CA, .. })), "{text}: {refused:?}");
+        }
+    }
+}

@@ -77,6 +77,9 @@ async fn the_map_is_asked_for_again_and_again() {
     cluster.refresh.asked.clear();
     cluster.on_up(first, ServerInfo::default());
     assert_eq!(pause(&mut cluster), SECOND, "and back");
+    cluster.refresh.asked.clear();
+    cluster.adopt(&[map(&[(0, 99, 1)])]);
+    assert_eq!(pause(&mut cluster), SECOND, "nobody who could be asked has the other slots");
 }
 
 #[tokio::test(start_paused = true)]
@@ -531,4 +534,25 @@ async fn locks_are_announced_in_shards_if_every_node_is_known_to_do_so() {
         });
         assert_eq!(of_shards, Some(told), "{known:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_without_slots_is_left_at_the_next_look_at_the_map() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    cluster.begin_refresh();
+    tokio::time::advance(SPARE + MS).await;
+    cluster.refresh.asked.clear();
+    cluster.begin_refresh();
+    assert!(cluster.nodes[&second].leaving && !cluster.nodes[&first].leaving);
+}
+
+/// It is the other node's to answer, here that there is no connection.
+#[tokio::test]
+async fn a_redirected_call_is_answered_by_the_node_that_it_is_sent_on_to() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    let op = cluster.travels(1, 7, 0, SECOND, false);
+    let moved = failed(FailureKind::Redirected, "MOVED 7 127.0.0.1:2");
+    cluster.on_replied(first, op, Outcome::NotExecuted(moved));
+    let answered = |event: &BackendEvent| matches!(event, BackendEvent::Replied { op: of, server, .. } if *of == op && *server == second);
+    until("answered", &mut cluster, |_, events| events.iter().any(answered)).await;
 }
