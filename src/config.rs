@@ -130,6 +130,8 @@ words!(WireProfile, "profile": "default" = Default or "redisson" = Redisson);
 pub(crate) struct Config {
     /// This client's id, the first part of its hold fields.
     pub(crate) client_id: String,
+    /// The server as the user named it, without credentials; for messages.
+    pub(crate) address: String,
     /// Watched lease. 30 s, Redisson's lockWatchdogTimeout.
     pub(crate) lease: LeaseMs,
     /// How long one command may take. 1 s: renewing a 30 s lease can then fail 19 times before it is lost.

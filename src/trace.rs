@@ -84,8 +84,12 @@ fn report_course(report: Report) {
         Report::Suspect { name, hold, holds } => {
             event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, holds, "no renewal was confirmed for half of the lease");
         }
-        Report::Lost { name, hold, reason } => {
-            event!(name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold, reason = reason.as_str(), "lost");
+        Report::Lost { name, hold, reason, client, address, held } => {
+            let client = Short(&client);
+            event!(
+                name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold,
+                reason = reason.as_str(), %client, %address, ?held, "lost"
+            );
         }
         other => report_surroundings(other),
     }
@@ -119,12 +123,26 @@ fn report_surroundings(report: Report) {
         Report::ClockJump => {
             event!(name: "renew", target: TARGET, parent: None, Level::WARN, "the server's clock jumped");
         }
-        Report::LinkUp { client, address, version } => {
+        Report::LinkUp { client, address, version, away } => {
             let client = Short(&client);
-            event!(name: "link", target: TARGET, parent: None, Level::INFO, %client, %address, %version, "connected");
+            event!(
+                name: "link", target: TARGET, parent: None, Level::INFO, %client, %address, %version,
+                away = away.map(tracing::field::debug), "connected"
+            );
         }
-        Report::LinkDown { address, cause, holds } => {
-            event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, holds, "disconnected");
+        Report::LinkDown { client, address, cause, holds, lasted } => {
+            let client = Short(&client);
+            event!(
+                name: "link", target: TARGET, parent: None, Level::WARN, %client, %address, %cause, holds,
+                ?lasted, "disconnected"
+            );
+        }
+        Report::ConnectFailed { client, address, cause } => {
+            let client = Short(&client);
+            event!(
+                name: "link", target: TARGET, parent: None, Level::WARN, %client, %address, %cause,
+                "connecting failed; it is tried again"
+            );
         }
         _ => {}
     }

@@ -454,6 +454,7 @@ impl LockClientBuilder {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
         let place = server.place(self.keeper, &self.access, &config)?;
+        let config = Config { address: place.address.clone(), ..config };
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
         let shared = keeper::start(place.home, setup)?;
         let Place { topology, other_database, .. } = place;
@@ -467,6 +468,7 @@ impl LockClientBuilder {
         }
         Ok(Config {
             client_id: uuid::Uuid::new_v4().to_string(),
+            address: String::new(),
             lease: times.lease,
             command_timeout: times.command_timeout,
             outage_limit: times.outage_limit,

@@ -265,6 +265,9 @@ pub(crate) enum Report {
         name: LockName,
         hold: u64,
         reason: LossReason,
+        client: String,
+        address: String,
+        held: Duration,
     },
     /// The first in line has waited long for another client, for the first time since this one had the lock.
     WaitingLong {
@@ -290,11 +293,23 @@ pub(crate) enum Report {
         client: String,
         address: String,
         version: String,
+        /// How long there was no connection, after the first.
+        away: Option<Duration>,
     },
     LinkDown {
+        client: String,
         address: String,
         cause: String,
         /// Held there.
         holds: usize,
+        /// How long there was a connection.
+        lasted: Duration,
+    },
+    /// The first attempt to connect since there was a connection has failed, or one with another
+    /// cause than the last.
+    ConnectFailed {
+        client: String,
+        address: String,
+        cause: String,
     },
 }

@@ -25,6 +25,7 @@ use crate::engine::timers::TimerKey;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::LeaseMs;
+use crate::name::LockName;
 use crate::scripts::reentrant::Acquired;
 use crate::scripts::reentrant::Body;
 use crate::scripts::reentrant::Command;
@@ -32,6 +33,7 @@ use crate::scripts::reentrant::Released;
 use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
+use crate::stats::add_time;
 
 /// A key that outlives its hold by less is left to its time to live.
 const SOON: Duration = Duration::from_secs(1);
@@ -511,20 +513,29 @@ impl Engine {
         // A caller may have seen it run out first; the first cause wins.
         let reason = cell.loss().unwrap_or(reason);
         hold.enter(Input::Ended(reason));
-        let (key, name) = (hold.name, hold.lock.clone());
+        let (key, name, begun) = (hold.name, hold.lock.clone(), hold.begun);
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         self.renewals.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }
-        add(&self.counters.losses, 1);
-        self.report(Report::Lost { name, hold: id, reason });
+        self.note_loss(name, id, reason, begun);
         self.end_pending(id, todo, verifying);
         if reason == LossReason::MaxHold {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);
         self.wake(key);
+    }
+
+    /// A loss, counted and told.
+    pub(super) fn note_loss(&mut self, name: LockName, hold: u64, reason: LossReason, begun: Moment) {
+        let held = self.now.since(begun);
+        add(&self.counters.losses, 1);
+        add_time(&self.counters.hold_micros, held);
+        let (client, server) = (self.config.client_id.clone(), self.servers.id_of(&name));
+        let address = self.address_of(server);
+        self.report(Report::Lost { name, hold, reason, client, address, held });
     }
 
     /// Its time is over here. On the server it may last longer, since a nested level has cut it short.

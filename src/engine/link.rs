@@ -40,12 +40,14 @@ impl Engine {
     // ---- up and down
 
     pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
-        let client = self.config.client_id.to_string();
+        let client = self.config.client_id.clone();
         let ServerInfo { address, version, .. } = info.clone();
-        self.report(Report::LinkUp { client, address, version });
-        if self.servers.get(server).is_some_and(Server::was_up) {
+        let before = self.servers.get(server).filter(|server| server.was_up());
+        let away = before.map(|server| self.now.since(server.since));
+        if away.is_some() {
             add(&self.counters.reconnects, 1);
         }
+        self.report(Report::LinkUp { client, address, version, away });
         self.servers.connected(server, info);
         self.servers.get_mut(server).since = self.now;
         self.show_links();
@@ -57,11 +59,16 @@ impl Engine {
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
         let known = self.servers.get_mut(server);
         known.disconnected();
-        known.since = self.now;
+        let since = std::mem::replace(&mut known.since, self.now);
         let held = self.holds_at(server);
         let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
-        let (address, cause_of_it) = (self.servers.address_of(server), cause.to_owned());
-        self.report(Report::LinkDown { address, cause: cause_of_it, holds: live });
+        self.report(Report::LinkDown {
+            client: self.config.client_id.clone(),
+            address: self.address_of(server),
+            cause: cause.to_owned(),
+            holds: live,
+            lasted: self.now.since(since),
+        });
         self.begin_outage(server, self.now, cause);
         self.show_links();
         self.fail_pings(server);
@@ -132,6 +139,7 @@ impl Engine {
             self.begin_outage(server, self.now, &failure.message);
             let refuses = !failure.kind.is_transient();
             self.servers.get_mut(server).refuses = refuses;
+            self.report_failure(server, &failure.message);
             self.show_links();
             if !refuses {
                 self.fail_pings(server);
@@ -180,6 +188,22 @@ impl Engine {
         for key in self.names_at(server) {
             self.fail_waiters(key, |engine, since| engine.error_of(failure, since));
         }
+    }
+
+    /// Once for each cause: attempts follow each other quickly.
+    fn report_failure(&mut self, server: ServerId, cause: &str) {
+        let known = self.servers.get_mut(server);
+        if known.reported.as_deref() != Some(cause) {
+            known.reported = Some(cause.to_owned());
+            let (client, address) = (self.config.client_id.clone(), self.address_of(server));
+            self.report(Report::ConnectFailed { client, address, cause: cause.to_owned() });
+        }
+    }
+
+    /// The address of a server, or what the user has named before there was a connection.
+    pub(super) fn address_of(&self, server: ServerId) -> String {
+        let known = self.servers.address_of(server);
+        if known.is_empty() { self.config.address.clone() } else { known }
     }
 
     /// For people: an event of a connection has changed how the servers stand.

@@ -344,9 +344,7 @@ impl Engine {
             }
             (false, true) => LossReason::Removed,
         };
-        add(&self.counters.losses, 1);
-        add_time(&self.counters.hold_micros, self.now.since(begun));
-        self.report(Report::Lost { name: name.clone(), hold: id, reason });
+        self.note_loss(name.clone(), id, reason, begun);
         let error = Error::Lost { name: name.to_string(), reason };
         self.finish_release(id, Some(error));
     }

@@ -109,6 +109,7 @@ impl Hand {
             sharding: Sharding::Auto,
             hand_off: true,
             max_waiters: 5,
+            address: String::new(),
             max_hold_count: 3,
         };
         let (directory, counters) = (Arc::new(Directory::default()), Arc::new(Counters::default()));

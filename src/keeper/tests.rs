@@ -171,6 +171,7 @@ fn config() -> Config {
         sharding: Sharding::Auto,
         hand_off: true,
         max_waiters: Config::MAX_WAITERS,
+        address: String::new(),
         max_hold_count: Config::MAX_HOLD_COUNT,
     }
 }

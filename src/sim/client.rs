@@ -234,6 +234,7 @@ impl Client {
             sharding: Sharding::Auto,
             hand_off: plan.hand_off,
             max_waiters: 100,
+            address: String::new(),
             max_hold_count: plan.max_hold_count,
         };
         let directory = Arc::new(Directory::default());
