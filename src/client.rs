@@ -37,8 +37,8 @@ use crate::stats::Stats;
 /// A client belongs to the process that has made it. In a child made by `fork`, every call is
 /// [`Error::Closed`] at once, and dropping the client does nothing.
 ///
-/// Dropping the last handle (clients, locks, guards and `lock()` futures count) ends the client and
-/// sends the releases that are still to be sent. With [`Keeper::Thread`](crate::Keeper::Thread)
+/// Clients, locks, guards and pending `lock()` futures all keep a client alive. When the last of
+/// them is dropped, the client ends, after it has sent the releases that are left. With [`Keeper::Thread`](crate::Keeper::Thread)
 /// this blocks the thread, usually for a round trip and for at most 200 ms.
 /// [`shutdown`](Self::shutdown) waits without blocking and returns what became of the locks: in
 /// async code, call it first. A client in a `static` is never dropped, and `std::process::exit`
@@ -93,9 +93,10 @@ impl LockClient {
 
     /// The reentrant lock of that name. Nothing is sent; call this wherever you need the lock.
     ///
-    /// The name is the Redis key, unchanged. Keep it apart from the keys of data (`lock:orders:42`
-    /// beside `orders:42`). What other programs write into that key while the lock is held is
-    /// deleted with it.
+    /// The name, after the client's [`prefix`](LockClientBuilder::prefix) if it has one, is the Redis
+    /// key. Keep it apart from the keys of data (`lock:orders:42` beside `orders:42`). Data that
+    /// another program writes under that key while the lock is held is kept, but until it is removed
+    /// nobody can lock: [`Error::KeyStillInUse`] and [`Error::KeyConflict`] say so.
     ///
     /// # Errors
     ///

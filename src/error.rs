@@ -42,8 +42,9 @@ pub enum Error {
         /// What is wrong with it and what is allowed.
         reason: String,
     },
-    /// `ReentrantLock` was used where there is no task or thread to own the hold. In a work-stealing
-    /// pool such as rayon a thread is no owner either: two of its jobs would share the lock.
+    /// `ReentrantLock` was used where there is no task or thread to own the hold. A thread inside
+    /// `block_on` is an owner. In a work-stealing pool such as rayon that owner is shared by all jobs
+    /// of the thread, so use a scope or a `Mutex` there.
     #[error(
         "{CRATE}: no owner: this is neither a Tokio task nor the root of a Tokio runtime; \
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"

@@ -23,8 +23,9 @@ use crate::keeper::Shared;
 use crate::loss_signal::LossSignal;
 use crate::trace;
 
-/// Proof of one level of a hold. [`unlock`](Self::unlock) releases it, and so does dropping the
-/// guard.
+/// A lock that is held. Each `lock()` of a [`ReentrantLock`](crate::ReentrantLock) by the same owner
+/// returns a guard of its own: one *level* of the *hold*, which ends with the last of them.
+/// [`unlock`](Self::unlock) releases a level, and so does dropping its guard.
 ///
 /// A guard can be dropped anywhere, also outside a runtime and in a panic. The release then happens
 /// in the background, and a failure is only counted and logged. `unlock` waits for the release and
@@ -94,8 +95,8 @@ impl Guard {
         self.cell.count()
     }
 
-    /// Whether the lock is still held, as far as this process can know. Reads a clock and the number
-    /// of this process; no I/O. False in a forked child.
+    /// Whether the lock is still held, as far as this process can know. Compares a clock and the id of
+    /// this process; no I/O. False in a forked child.
     pub fn is_held(&self) -> bool {
         !self.shared.is_in_child() && self.cell.is_still_held(self.shared.now())
     }
@@ -120,7 +121,7 @@ impl Guard {
 
     /// Waits until the lock is lost, and returns the reason. It returns at
     /// [`valid_until`](Self::valid_until) at the latest, plus the delay of a timer in this process
-    /// (1 to 2 ms on an idle machine). For a hold that is released it never returns: use it in
+    /// (1 to 2 ms on an idle machine). Use it in
     /// `select!`, or use [`run`](Self::run).
     ///
     /// # Errors
@@ -144,7 +145,8 @@ impl Guard {
     }
 
     /// What tells another task of a loss: an owned value that can be cloned and sent, and that
-    /// releases nothing when it is dropped. It is about the whole hold, not about this level.
+    /// releases nothing when it is dropped. It fires when the lock is lost, not when
+    /// the guard of a nested level is released.
     ///
     /// ```no_run
     /// # async fn example(guard: redis_reentrant_lock::Guard) {

@@ -254,10 +254,11 @@
 //! | `renew` | renewed (`holds`) | trace |
 //! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them); the server's clock jumped | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
-//! | | the release of a dropped guard failed; publishing was refused; the server forgot a release | warn |
+//! | | a hold that is over here still had the lock on the server, because its lease lasts longer there or the server lost the release: it is released (`name`, `hold`) | info |
+//! | | the release of a dropped guard failed; publishing was refused | warn |
 //! | `lost` | the hold was lost (`name`, `hold`, `reason`, `client`, `address`, and `held`: for how long) | warn |
 //! | `link` | connected (`client`, `address`, `version`, and after a loss `away`: for how long); the pub/sub connection is back (`address`) | info |
-//! | | the first attempt to connect has failed, or one with another cause (`client`, `address`, `cause`) | warn |
+//! | | connecting has failed, once for each cause (`client`, `address`, `cause`) | warn |
 //! | | disconnected (`client`, `address`, `cause`, `holds` there, and `lasted`: for how long it was connected); the pub/sub connection is lost (`address`, `cause`); new credentials could not be obtained (`cause`) | warn |
 //! | `settings` | settings of another library's client that are not taken over (`library`, `settings`) | info |
 //! | none | the keeper panicked | error |

@@ -9,13 +9,13 @@ use crate::lock::Lock;
 use crate::lock::LockOptions;
 use crate::owner::OwnerKey;
 
-/// A lock that is never re-entered: every acquisition is its own owner. This is what most async
+/// A lock without re-entrance: taking it again while its guard exists waits. This is what most async
 /// code needs; it works on any executor.
 ///
 /// It shares the key with [`ReentrantLock`](crate::ReentrantLock)s of the same name, so they
 /// exclude each other. Acquiring it again while holding its guard waits forever.
 ///
-/// It is cheap to clone and to make: all handles of one client and name are the same lock.
+/// It is cheap to clone and to make: handles of the same client and name refer to the same lock.
 #[derive(Clone, Debug)]
 pub struct Mutex(Lock);
 
@@ -71,11 +71,10 @@ impl Mutex {
     /// server that answers "not now" is asked again, within the command timeout. A release of this
     /// client that is still on its way counts as held: so directly after `drop(guard)` this is
     /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
-    /// While the server is known to give no answers, such a release does not count, and the call
-    /// ends in `Unavailable`.
+    /// During an outage the call returns `Unavailable` instead.
     ///
     /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
-    /// lock.try_lock().await?` goes on without the lock if another holder has it.
+    /// lock.try_lock().await?` compiles, but `_guard` is an `Option` and may be `None`.
     ///
     /// # Errors
     ///
@@ -97,8 +96,8 @@ impl Mutex {
         self.0.try_lock(OwnerKey::once()).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: the last answer within the wait was that
-    /// somebody holds it (the server may have been silent since); then the work must not start. Any
+    /// Acquires the lock, waiting at most `wait`. `None`: the lock was still
+    /// held when the wait ended, as far as the last answer goes. Do not start the work. Any
     /// length is allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
     /// round trip to the server ends in `Unavailable`.
     ///
@@ -200,7 +199,7 @@ impl Mutex {
     /// let lock = client.mutex("nightly-report")?;
     /// let now_or_never = LockOptions::new().wait(Duration::ZERO);
     /// if lock.with_options(now_or_never, async |_| write_report().await).await?.is_none() {
-    ///     println!("another process writes the report");
+    ///     println!("somebody else writes the report");
     /// }
     /// # Ok(())
     /// # }
@@ -296,8 +295,10 @@ impl Mutex {
     ///
     /// As [`is_locked`](Self::is_locked), but after `Unavailable` the lock may have been taken away
     /// all the same. [`NotAnnounced`](crate::Error::NotAnnounced): the lock is free, but its
-    /// waiters or its holder were not told. [`KeyStillInUse`](crate::Error::KeyStillInUse): the
-    /// lock is free, but data of somebody else is left under its key.
+    /// waiters or its holder were not told. [`KeyConflict`](crate::Error::KeyConflict) also if
+    /// another program has put data beside the hold, because then nobody knows which field is the
+    /// holder's: remove that data first (`HDEL`), or use
+    /// [`force_unlock_from`](Self::force_unlock_from) with a holder that was looked up before.
     ///
     /// # Cancel safety
     ///
@@ -317,13 +318,15 @@ impl Mutex {
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) returned it, and from no
     /// other. Returns false if that holder did not have the lock any more. This is for operators
-    /// who have looked at the holder and do not want to hit the next one. A thread of Redisson has
+    /// who have looked at the holder and do not want to take the lock from a later holder. A thread of Redisson has
     /// the same id in all its holds: if it has released the lock and taken it again since, that
     /// later hold is taken away.
     ///
     /// # Errors
     ///
-    /// As [`force_unlock`](Self::force_unlock).
+    /// As [`force_unlock`](Self::force_unlock), but data of another program beside the hold is no
+    /// hindrance: [`KeyStillInUse`](crate::Error::KeyStillInUse) then says that the lock is free and
+    /// that the data is left under its key.
     ///
     /// # Cancel safety
     ///

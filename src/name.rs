@@ -129,14 +129,15 @@ impl Prefix {
     pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
         let refuse = |reason: String| {
             let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
-            let allowed = format!("a beginning of lock names with no braces or one whole {{tag}}: {reason}");
+            let allowed =
+                format!("empty, or without braces, or with exactly one non-empty {{tag}}: {reason}");
             Err(Error::InvalidOption { option: "prefix", given, allowed })
         };
         let braces: Vec<(usize, &str)> = prefix.match_indices(['{', '}']).collect();
         match braces[..] {
             [] => {}
             [(open, "{"), (close, "}")] if close > open + 1 => {}
-            _ => return refuse("its braces are something else".to_owned()),
+            _ => return refuse("its braces are not a {tag}".to_owned()),
         }
         match LockName::new(&format!("{prefix}n")) {
             Ok(_) => Ok(Self(prefix.into())),

@@ -73,7 +73,10 @@ fn report_course(report: Report) {
             event!(name: "release", target: TARGET, parent: None, Level::DEBUG, ?name, hold, "released");
         }
         Report::ReleasedAgain { name, hold } => {
-            event!(name: "release", target: TARGET, parent: None, Level::WARN, ?name, hold, "the server lost this release: it is sent again");
+            event!(
+                name: "release", target: TARGET, parent: None, Level::INFO, ?name, hold,
+                "a hold of this client that is over still has the lock on the server: it is released"
+            );
         }
         Report::ReleaseFailed { name, hold, cause } => {
             event!(

@@ -251,8 +251,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// What stands before each lock name of this client, for example `"orders-service:"`, so that
-    /// services that share a server do not meet. Default: nothing.
+    /// A prefix for all lock names of this client, for example `"orders-service:"`, so that
+    /// services that share a server do not use the same locks. Default: nothing. Only the fence
+    /// counters (`redisson_lock_fence:{…}`) are shared by all clients of a server.
     ///
     /// It is part of the name in everything that this client does: the key and the channel in Redis,
     /// [`name`](crate::Mutex::name), errors, logs, [`preflight`](LockClient::preflight) and
@@ -291,8 +292,9 @@ impl LockClientBuilder {
     }
 
     /// Whether a release may grant to a waiter of this client in the same script, at most 16 times
-    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Without it, many
-    /// tasks of one process get a fraction of the grants, and waiters of other processes wait less.
+    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Turning it
+    /// off lowers the throughput when many tasks of one process share a lock, and shortens the waits
+    /// of other processes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self

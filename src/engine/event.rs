@@ -305,8 +305,7 @@ pub(crate) enum Report {
         /// How long there was a connection.
         lasted: Duration,
     },
-    /// The first attempt to connect since there was a connection has failed, or one with another
-    /// cause than the last.
+    /// An attempt to connect has failed, with a cause that is new since the last connection.
     ConnectFailed {
         client: String,
         address: String,

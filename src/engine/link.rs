@@ -36,6 +36,9 @@ use crate::scripts::reentrant::Reply;
 use crate::scripts::reentrant::ServerTime;
 use crate::stats::add;
 
+/// So many causes of failed attempts to connect are told between two connections.
+const MAX_CAUSES: usize = 8;
+
 impl Engine {
     // ---- up and down
 
@@ -190,11 +193,11 @@ impl Engine {
         }
     }
 
-    /// Once for each cause: attempts follow each other quickly.
+    /// Once for each cause, of which two may take turns: attempts follow each other quickly.
     fn report_failure(&mut self, server: ServerId, cause: &str) {
-        let known = self.servers.get_mut(server);
-        if known.reported.as_deref() != Some(cause) {
-            known.reported = Some(cause.to_owned());
+        let reported = &mut self.servers.get_mut(server).reported;
+        if reported.len() < MAX_CAUSES && !reported.iter().any(|known| known == cause) {
+            reported.push(cause.to_owned());
             let (client, address) = (self.config.client_id.clone(), self.address_of(server));
             self.report(Report::ConnectFailed { client, address, cause: cause.to_owned() });
         }

@@ -22,6 +22,7 @@ use tracing_subscriber::layer::Context;
 use tracing_subscriber::layer::SubscriberExt;
 
 use crate::support::hearing::hear;
+use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
 use crate::support::settle::settles;
 
@@ -122,4 +123,49 @@ async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
         said.text
     );
     assert_eq!(said.text.matches("(pub/sub)").count(), 2, "{}", said.text);
+}
+
+/// Each cause once, however many attempts fail.
+#[tokio::test]
+async fn a_server_that_goes_away_is_told_with_the_causes_and_how_long_it_was_away() {
+    let log = Log::default();
+    let _subscriber = hear(tracing_subscriber::registry().with(log.clone()));
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let url = proxy.url().replace("redis://", "redis://:a-password@");
+    let mut connection = server.connection();
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "a-password"]).exec(&mut connection).unwrap();
+    let client = LockClient::builder().url(url).keeper(Keeper::Current).connect().await.unwrap();
+    let text = || log.0.lock().unwrap().text.clone();
+    proxy.refuse(true);
+    proxy.cut();
+    until(|| text().contains("connecting failed")).await;
+    tokio::time::timeout(Duration::from_secs(10), async {
+        // It tries again in the meantime.
+        while client.links()[0].lasts < Duration::from_millis(300) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .unwrap();
+    // "Closed" and "reset".
+    assert!(text().matches("connecting failed").count() <= 2, "{}", text());
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "another"]).exec(&mut connection).unwrap();
+    proxy.refuse(false);
+    until(|| text().contains("WRONGPASS")).await;
+    redis::cmd("CONFIG").arg(&["SET", "requirepass", "a-password"]).exec(&mut connection).unwrap();
+    until(|| client.is_connected()).await;
+    client.shutdown(Duration::from_secs(5)).await.unwrap();
+    let text = text();
+    for part in ["disconnected", "lasted=", "away=", &client.id()[..8], &proxy.address()] {
+        assert!(text.contains(part), "no {part} in {text}");
+    }
+    assert!(!text.contains("a-password"), "{text}");
+}
+
+/// Lets this test's tasks run until something is so.
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
 }
