@@ -1,8 +1,9 @@
 //! Redisson's reentrant lock for Tokio, over Redis or Valkey.
 //!
-//! A lock is a name. At most one client holds it at a time, on any machine. Its owner can take it
-//! again while holding it. Waiters are woken by pub/sub instead of polling. A watchdog renews what
-//! is held. A holder is told when its lock is lost, and gets a fencing token with every grant.
+//! A lock is a name. One client holds it at a time, on any machine, under
+//! [conditions](#what-you-get-and-what-no-lease-lock-can-give). Its owner can take it again while
+//! holding it. Waiters are woken by pub/sub instead of polling. A watchdog renews what is held. A
+//! holder is told when its lock is lost, and gets a fencing token with every grant.
 //!
 //! ```no_run
 //! use redis_reentrant_lock::LockClient;
@@ -10,7 +11,7 @@
 //! # async fn work() {}
 //! # async fn example() -> redis_reentrant_lock::Result<()> {
 //! let client = LockClient::connect("redis://127.0.0.1:6379").await?;
-//! let lock = client.reentrant_lock("lock:orders:42")?; // a name that is not allowed: an error here
+//! let lock = client.reentrant_lock("lock:orders:42")?; // an error if the name is not allowed
 //!
 //! let outer = lock.lock().await?; // waits; the lease is renewed for as long as the guard lives
 //! {
@@ -79,15 +80,16 @@
 //!    a [`Mutex`] there;
 //! 4. outside Tokio, [`Error::NoOwner`].
 //!
-//! * **Parent and child.** A spawned task is another owner than its parent. A parent that holds a
-//!   lock and waits for a child that takes the same lock never ends; after 10 s the log says so.
+//! * **Parent and child.** A spawned task is another owner than its parent. If a task
+//!   holds a lock and waits for a spawned task that needs the same lock, both wait forever; after
+//!   10 s the log says so.
 //!   The same is true of a thread of `spawn_blocking`. `block_in_place` stays in the task.
 //! * **Jobs of a work-stealing pool** such as rayon share threads. A job that calls
 //!   `Handle::block_on(lock.lock())` and then waits for other jobs (`rayon::join`, a parallel
-//!   iterator, `rayon::yield_now`) may run another job on its thread meanwhile. That job is the same
-//!   owner and enters the lock too: two are inside. This cannot be told from a legal re-entry. Use a
-//!   [`Mutex`], or a scope for each job, and do not wait for other jobs while you hold it: a job
-//!   that waits for a lock which its own thread holds further up never ends.
+//!   iterator, `rayon::yield_now`) may run another job on its thread meanwhile. That job is the
+//!   same owner and enters the lock too: two are inside. The crate cannot detect this. Use a [`Mutex`],
+//!   or a scope for each job, and do not wait for other jobs while you hold the lock: the waiting
+//!   thread may run another job that needs it, and then deadlocks.
 //! * **A guard that was moved to another task.** The task that took the lock is still the owner, so
 //!   its next `lock()` of that name succeeds at once, while the other task still works under the
 //!   guard. An example is the task of a connection whose handler answers before the job is done.
@@ -135,24 +137,25 @@
 //! the client can see it ([`Guard::lost`], [`Guard::run`]). That is not always in time.
 //!
 //! As long as conditions 1 and 2 hold, these never happen: a lock without a time to live; a key
-//! that outlives the last guard or attempt by more than one lease; an acquisition that ended in
-//! `Ok(None)` or in an error and stays held all the same (what it may have left behind is taken
-//! back).
+//! that outlives the last guard or attempt by more than one lease; a failed acquisition that keeps
+//! the lock.
 //!
 //! **What no lease lock can give.** Between your question to the guard and the effect of your
 //! write, the process can be suspended, or the network can delay the write, for longer than the
 //! lease. Then another client has the lock while your write arrives. If two writers would do
-//! damage, send the fencing token along, and let the receiver refuse smaller tokens. Then it no
-//! longer matters whether conditions 1, 2 and 4 hold, nor when you asked. (A token can go backwards
-//! only if the server loses its data *and* its clock goes back. A failover can do both: the
-//! promoted replica lacks the last writes, and its clock is behind the old primary's by more than
-//! the failover took.)
+//! damage, send the fencing token along, and let the receiver refuse smaller tokens. With such a
+//! receiver, the data stay correct even if condition 1, 2 or 4 is violated.
+//!
+//! A token can go backwards only if the server loses its data *and* its clock goes back. A failover
+//! can do both: the promoted replica lacks the last writes, and its clock is behind the old
+//! primary's by more than the failover took. After setting a server's clock, a lock can be granted
+//! twice in each of these deployments:
 //!
 //! | server | survives | can grant twice after |
 //! |---|---|---|
 //! | no persistence | crashed clients, network faults | a restart |
 //! | `appendonly yes`, `appendfsync everysec` | also a crash of the server process, while the disk keeps up | a power failure, or a crash while the disk is busy, for the last second or two |
-//! | `appendfsync always` | also a power failure | loss of the disk, setting the clock |
+//! | `appendfsync always` | also a power failure | loss of the disk |
 //! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!
 //! If you need locks that stay exclusive through the loss of a machine, use a consensus service
@@ -216,7 +219,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}`; no `redisson_lock_fence:{…}` |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` as the first of them; no `redisson_lock_fence:{…}` |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
