@@ -127,6 +127,19 @@ mod tests {
     }
 
     #[test]
+    fn keys_are_told_from_commands_and_channels() {
+        for (words, about_keys) in [
+            ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
+            ("NOPERM No permissions to access a key", true),
+            ("NOPERM this user has no permissions to run the 'evalsha' command", false),
+            ("NOPERM this user has no permissions to access one of the channels used as arguments", false),
+            ("NOPERM No permissions to access a channel", false),
+        ] {
+            assert_eq!(is_about_keys(words), about_keys, "{words}");
+        }
+    }
+
+    #[test]
     fn a_command_that_scripts_may_not_call() {
         let renamed = |command| format!("[the command {command}, in the script a/b; {RENAMED}]");
         let unknown = "ERR Unknown Redis command called from script";
