@@ -5,8 +5,8 @@ use std::path::Path;
 
 /// Modules, lowest layer first. A module may name those of earlier rows only.
 const LAYERS: &[&[&str]] = &[
-    &["clock", "credentials", "error", "log", "map", "random", "stats", "tls"],
-    &["lease", "name", "owner", "process"],
+    &["clock", "credentials", "error", "log", "map", "random", "tls"],
+    &["lease", "name", "owner", "process", "stats"],
     &["cell", "config"],
     &["acl"],
     &["backend"],
