@@ -56,7 +56,8 @@ fn boot_now() -> Moment {
 
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux", target_os = "openbsd"))]
     const CLOCK: ClockId = ClockId::Boottime;
-    // On macOS it "will continue to increment while the system is asleep", says clock_gettime(3) there.
+    // On macOS it "will continue to increment while the system is asleep", by the manual page
+    // clock_gettime(3) there.
     #[cfg(not(any(
         target_os = "android",
         target_os = "fuchsia",

@@ -1,4 +1,5 @@
-//! Certificates for TLS servers in tests and in the compose file. Not for production: their keys lie around.
+//! Certificates for TLS servers in tests and in the compose file. Not for production: the keys are
+//! left in plain files.
 
 use std::fs;
 use std::path::Path;
@@ -49,7 +50,8 @@ impl Authority {
         Ok(Self { cert, issuer: Issuer::new(params, key) })
     }
 
-    /// For a server with these names and addresses. Valid as a client's too: replicas and cluster nodes are both.
+    /// For a server with these names and addresses. It is valid for a client too: replicas and nodes
+    /// of a cluster are both.
     ///
     /// # Errors
     ///

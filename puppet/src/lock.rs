@@ -187,7 +187,8 @@ impl Lock {
         finish(id, done.map(|event| (event, json!({ "lock": self.id }))).map_err(Failure::from));
     }
 
-    /// Ends the lock command itself. The id is free first, so that whoever reads the event can use it again.
+    /// Ends the lock command itself. The id is free before the event is printed, so that
+    /// its reader can use the id again at once.
     fn end(&mut self, event: &'static str, fields: Value) {
         self.leave();
         emit(Some(&self.id), event, fields);

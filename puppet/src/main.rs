@@ -1,18 +1,21 @@
-//! A lock client that other programs steer: tests, other languages, operators trying things out.
+//! A lock client that other programs control: tests, programs in other languages, and operators who
+//! try things out.
 //!
 //! ```text
 //! puppet URL [keeper=thread|current] [lease_ms=N] [profile=default|redisson]
 //!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
 //! ```
 //!
-//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: authorities to trust, client certificate and its key.
+//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: the authorities to trust, the client's
+//! certificate and its key.
 //!
 //! This is a stable protocol: verbs, events and fields are added, not changed.
 //!
 //! # Input
 //!
-//! One command a line, `ID VERB ARGUMENT…`, each run as its own task. ID is any word. NAME is a bare word or a JSON
-//! string. Commands with the same `owner=` share an `Owner`; without it each command is an owner of its own.
+//! One command a line, `ID VERB ARGUMENT…`, each run as its own task. ID is any word. NAME is a bare
+//! word or a JSON string. Commands with the same `owner=` share an `Owner`; without it each command
+//! is an owner of its own.
 //!
 //! | command | ends in | |
 //! |---|---|---|
@@ -34,18 +37,19 @@
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
 //!
-//! `count` goes round lock, read the number in FILE, wait N µs, write the number plus 1, unlock, until the number is
-//! UNTIL: the lock is all that protects it. Lines of numbers would cost more than locks. It ends in `done` (how many of
-//! the sections were its own), `longest_wait_us`, and `sections`, for each the number read, when the lock was granted
-//! and when its release began, in ns as `boot_ns`.
+//! `count` repeats: lock, read the number in FILE, wait N µs, write the number plus 1, unlock. It stops
+//! when the number is UNTIL. Only the lock protects the number. It prints nothing meanwhile, since
+//! that would take longer than the locks do. It ends in `done` (how many of the sections were its
+//! own), `longest_wait_us`, and `sections`: for each of them the number that it read, when the lock
+//! was granted and when its release began, in ns as `boot_ns`.
 //!
 //! At the end of the input the client is shut down and the process exits with 0.
 //!
 //! # Output
 //!
-//! One JSON object a line, `{"id":…,"event":…,"boot_ns":…,…}`; `id` is the command's, a string; `boot_ns` is
-//! CLOCK_BOOTTIME when it happened. Every command ends in exactly one of `granted`, `denied`, `unlocked`, `dropped`,
-//! `cancelled`, `info` and `error`; `crash` cannot.
+//! One JSON object a line, `{"id":…,"event":…,"boot_ns":…,…}`; `id` is the command's, a string;
+//! `boot_ns` is CLOCK_BOOTTIME when it happened. Every command but `crash` ends in exactly one of
+//! `granted`, `denied`, `unlocked`, `dropped`, `cancelled`, `info` and `error`.
 //!
 //! | event | fields |
 //! |---|---|
@@ -59,7 +63,9 @@
 //! | `error` | `kind`, `message`; `id` is null if the line has none, or before `ready` |
 //! | `lost` | `name`, `reason`; unasked, once for each live guard; `id` is that of its lock command |
 //!
-//! `kind` is an `Error` in snake case, or `bad_command`, `no_such_lock`, `not_granted`, `already_granted`.
+//! `kind` is an `Error` in snake case, or `bad_command`, `no_such_lock`, `not_granted`,
+//! `already_granted`.
+
 mod commands;
 mod lock;
 mod output;

@@ -17,7 +17,7 @@ pub(crate) fn emit(id: Option<&str>, event: &str, fields: Value) {
         }
     }
     line.push_str("}\n");
-    // Nobody reads any more: the end of the input will end us.
+    // If it fails, the reader has gone; then the input ends too, and this process with it.
     let _ = std::io::stdout().lock().write_all(line.as_bytes());
 }
 

@@ -1,7 +1,7 @@
 //! `cargo xtask api`: what the library offers, an item a line, held against `docs/public-api.txt`.
 //!
-//! Rustdoc says which items are public, as JSON; their text is that of the source. The JSON is unstable: a compiler
-//! whose JSON is of another shape ends this with an error.
+//! Rustdoc's JSON says which items are public; their text is that of the source. The JSON is unstable:
+//! with a compiler whose JSON has another shape, this ends with an error.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -59,8 +59,8 @@ fn rustdoc() -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// Rustdoc with its unstable options. For rustdoc alone: build scripts that look at the variable would run again, and
-/// everything on them would be built again.
+/// A script that runs rustdoc with its unstable options. The variable is set for rustdoc only: build
+/// scripts look at it, and would run again with everything that depends on them.
 fn unstable_rustdoc(target: &std::path::Path) -> Result<PathBuf, String> {
     let path = target.join("unstable-rustdoc");
     let write = || {
@@ -205,7 +205,7 @@ fn declaration(text: &str) -> String {
         depth == 0 && matches!(c, '{' | ';')
     });
     let words: Vec<_> = text[..end.map_or(text.len(), |(at, _)| at)].split_whitespace().collect();
-    // That an argument may be changed inside concerns nobody outside.
+    // `mut` before an argument is no part of what callers see.
     words.join(" ").trim_end_matches(',').replace("( ", "(").replace(", )", ")").replace("(mut ", "(")
 }
 

@@ -1,4 +1,5 @@
-//! Certificates for servers with TLS, by the package `certs`: only what needs them waits for its build.
+//! Certificates for servers with TLS, written by the package `certs`, which is built only for commands
+//! that need them.
 
 use std::path::Path;
 use std::time::Duration;

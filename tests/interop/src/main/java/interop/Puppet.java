@@ -16,7 +16,7 @@ import java.util.concurrent.atomic.AtomicInteger;
 import org.redisson.api.RLock;
 
 /**
- * A Redisson client that tests steer by the protocol of the package {@code puppet}.
+ * A Redisson client that tests control by the protocol of the package {@code puppet}.
  *
  * <pre>
  * Puppet URL [lease_ms=N] [sharded=auto|on|off] [boot_offset_ns=N]
