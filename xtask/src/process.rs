@@ -55,10 +55,11 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
 }
 
 /// The same for what computes for minutes: it optimizes the crates of this repository, which are
-/// then built once more. Dependencies are those of other commands.
+/// then built once more. Dependencies are those of other commands. Below level 2 the compiler would
+/// use what they have of generic functions, which is not optimized.
 pub(crate) fn optimizing_cargo(args: &[&str]) -> Command {
     let mut command = cargo(args);
-    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1");
+    command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "2");
     command
 }
 
