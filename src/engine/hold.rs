@@ -512,6 +512,12 @@ impl Hold {
         Some(level)
     }
 
+    /// Valid, and somebody has a guard of it. Without guards it only waits for its release to be
+    /// sent.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.state.is_live() && !self.levels.is_empty()
+    }
+
     pub(crate) fn valid_until(&self) -> Moment {
         self.cell().map_or(Moment::ZERO, |cell| cell.valid_until())
     }

@@ -7,6 +7,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
+use crate::engine::hold::Hold;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::queue::Contest;
@@ -103,7 +104,7 @@ impl Engine {
 
     fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
         let Some(name) = self.names.get(&key) else { return };
-        let in_the_way = self.hold_in_the_way(name).map(|hold| hold.state.is_live());
+        let in_the_way = self.hold_in_the_way(name).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
         // not give.
@@ -227,7 +228,7 @@ impl Engine {
         };
         let presumed = || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
         match self.hold_in_the_way(name) {
-            Some(hold) if hold.state.is_live() => true,
+            Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
             None => name.contest().was_refused_since(waiter.since) || presumed(),
         }
