@@ -223,15 +223,26 @@ impl Drop for Watched {
 /// Whether this thread is running the tasks of a runtime. In `Handle::block_on`, and outside of
 /// Tokio, it is not, and who yields is woken at once.
 fn runs_tasks() -> bool {
-    let woken = Arc::<Woken>::default();
-    let waker = Waker::from(Arc::clone(&woken));
-    tokio::task::try_id().is_some()
-        || pin!(yield_now()).poll(&mut Context::from_waker(&waker)).is_pending()
-            && !woken.0.load(Ordering::Relaxed)
+    tokio::task::try_id().is_some() || YIELDING.try_with(|woken| woken.waits_for_turn()).unwrap_or(false)
+}
+
+thread_local! {
+    /// Made once, since each call asks.
+    static YIELDING: Arc<Woken> = Arc::default();
 }
 
 #[derive(Debug, Default)]
 struct Woken(AtomicBool);
+
+impl Woken {
+    /// Yields, and says whether the turn comes later.
+    fn waits_for_turn(self: &Arc<Self>) -> bool {
+        self.0.store(false, Ordering::Relaxed);
+        let waker = Waker::from(Arc::clone(self));
+        let yielded = pin!(yield_now()).poll(&mut Context::from_waker(&waker));
+        yielded.is_pending() && !self.0.load(Ordering::Relaxed)
+    }
+}
 
 impl Wake for Woken {
     fn wake(self: Arc<Self>) {
