@@ -138,7 +138,7 @@ impl InMemoryClient {
     /// let taken_over = b.mutex("import")?.lock().await?;
     ///
     /// server.client(&a).set_partitioned(false);
-    /// a.ping().await?;
+    /// a.mutex("another")?.lock().await?.unlock().await?;
     /// # drop(taken_over);
     /// # Ok(())
     /// # }
