@@ -147,7 +147,7 @@ impl LockClient {
     }
 
     /// Whether there is a usable connection to each server that has locks. No I/O: it is what this
-    /// client knows. A connection that has gone silent counts until a command has no answer. To ask the server, use [`ping`](Self::ping). In a forked child: false.
+    /// client knows. A connection that has gone silent counts until the client gives it up. To ask the server, use [`ping`](Self::ping). In a forked child: false.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) {
@@ -161,8 +161,8 @@ impl LockClient {
         self.links_may_be_asked() && self.shared.counters().are_all_connected()
     }
 
-    /// How the connection to each server that has locks stands. No I/O. Empty before the first event
-    /// of a connection, and in a forked child.
+    /// How the connection to each server that has locks stands. No I/O. There are no entries before
+    /// the first event of a connection, after the end of the client, and in a forked child.
     pub fn links(&self) -> Vec<Link> {
         if !self.links_may_be_asked() {
             return Vec::new();

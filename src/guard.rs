@@ -101,8 +101,8 @@ impl Guard {
         !self.shared.is_in_child() && self.cell.is_still_held(self.shared.now())
     }
 
-    /// Whether a loss is likely: no renewal was confirmed for half a lease, or the connection is
-    /// down. The lock is still held.
+    /// Whether a loss is likely: no renewal of a watched lease was confirmed for half of it, or the
+    /// connection is known to be down. The lock is still held. False once the lock was lost.
     pub fn is_suspect(&self) -> bool {
         self.is_held() && self.cell.is_suspect()
     }

@@ -207,10 +207,10 @@
 //!
 //! | setting | default | allowed |
 //! |---|---|---|
-//! | [watched lease](LockClientBuilder::lease) | 30 s, at least two command timeouts; renewed every third | 10 ms to 24 h |
+//! | [watched lease](LockClientBuilder::lease) | 30 s, or two command timeouts where that is more; renewed every third | 10 ms to 24 h |
 //! | [fixed lease](LockOptions::lease), [`max_hold`](LockOptions::max_hold) | none | 10 ms to 24 h |
-//! | [command timeout](LockClientBuilder::command_timeout) | 1 s, at most half of the lease | 10 ms to 1 min, not longer than the lease |
-//! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s | 10 ms to 24 h, not shorter than the command timeout |
+//! | [command timeout](LockClientBuilder::command_timeout) | 1 s, or half of the lease, or the outage limit, whichever is least | 10 ms to 1 min, not longer than the lease |
+//! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s, or the command timeout where that is more | 10 ms to 24 h, not shorter than the command timeout |
 //! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s, or five command timeouts | 10 ms to 24 h |
 //! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
 //! | [wire profile](LockClientBuilder::profile) | `Default` | `Default`, `Redisson` |
@@ -219,7 +219,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` as the first of them; no `redisson_lock_fence:{…}` |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not the key of a fence counter (`redisson_lock_fence:{number}`) |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |

@@ -77,7 +77,7 @@ impl LockOptions {
     /// hold is lost, with the reason [`MaxHold`](crate::LossReason::MaxHold).
     ///
     /// The guard stops a little earlier, so that the key on the server does not outlive it: by a
-    /// tenth, or by ten round trips if that is more, but by no more than the command timeout or
+    /// tenth of what was left at the last renewal, or by ten round trips if that is more, but by no more than the command timeout or
     /// half of `max_hold`; and by 1 % and 2 ms for the clocks.
     ///
     /// If levels nest, the nearest end counts for the whole hold, also after the level that asked

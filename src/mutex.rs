@@ -71,7 +71,8 @@ impl Mutex {
     /// server that answers "not now" is asked again, within the command timeout. A release of this
     /// client that is still on its way counts as held: so directly after `drop(guard)` this is
     /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
-    /// During an outage the call returns `Unavailable` instead.
+    /// During an outage the call returns `Unavailable` instead, unless another hold of this client is
+    /// still valid.
     ///
     /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
     /// lock.try_lock().await?` compiles, but `_guard` is an `Option` and may be `None`.
@@ -99,7 +100,7 @@ impl Mutex {
     /// Acquires the lock, waiting at most `wait`. `None`: the lock was still
     /// held when the wait ended, as far as the last answer goes. Do not start the work. Any
     /// length is allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
-    /// round trip to the server ends in `Unavailable`.
+    /// round trip to the server mostly ends in `Unavailable`.
     ///
     /// # Errors
     ///
@@ -155,8 +156,9 @@ impl Mutex {
     /// [`fencing_token`](Guard::fencing_token) or [`ensure`](Guard::ensure).
     ///
     /// If the lock is lost, `work` is dropped, as by [`Guard::run`]. If `work` panics, the lock is
-    /// released in the background. If the release fails, it goes on in the background, is counted
-    /// and logged, and the outcome of `work` is returned all the same.
+    /// released in the background. The release is waited for, up to the outage limit. If it
+    /// fails, it goes on in the background, is counted and logged, and the outcome of `work` is
+    /// returned all the same.
     ///
     /// # Errors
     ///

@@ -57,7 +57,7 @@ stats! {
     renewal_failures,
     /// Holds that were lost.
     losses,
-    /// Releases of dropped guards that ended in an error: refused, not announced, not confirmed
+    /// Releases of dropped guards, and of `with`, that ended in an error: refused, not announced, not confirmed
     /// before the lease ended, or with data of another program left under the key.
     failed_drop_releases,
     /// Grants that no caller took, and that were given back.

@@ -214,6 +214,11 @@ impl Engine {
         self.counters.show_links(self.servers.links());
     }
 
+    /// The client has ended: it is connected to nothing.
+    pub(crate) fn forget_links(&self) {
+        self.counters.show_links(Vec::new());
+    }
+
     /// Whoever asks whether the server answers need not wait for what is known.
     fn fail_pings(&mut self, server: ServerId) {
         let failure = Failure::new(FailureKind::Link, self.servers.last_trouble(server));

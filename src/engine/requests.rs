@@ -453,6 +453,7 @@ impl Engine {
         }
         stopping.finished = true;
         let request = stopping.request;
+        self.forget_links();
         for id in self.holds.ids(|_| true) {
             let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
             for unlock in unlocks.into_iter().flatten() {

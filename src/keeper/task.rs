@@ -903,6 +903,7 @@ impl Drop for Task {
         // A shutdown that comes later is told, too.
         let _ = self.left.set(self.engine.unreleased());
         self.engine.end_holds();
+        self.engine.forget_links();
         if self.at_work {
             tell(
                 || tracing::error!(target: TARGET, parent: None, "the keeper panicked; this client is closed"),

@@ -915,4 +915,6 @@ async fn a_client_in_memory_says_how_its_connection_stands() {
     server.client(&client).set_reachable(true);
     client.mutex("orders:42").unwrap().with(async |_| assert!(client.is_connected())).await.unwrap();
     assert_eq!(client.stats().reconnects, 1);
+    server.client(&client).kill();
+    assert!(!client.is_connected());
 }

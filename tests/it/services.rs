@@ -240,6 +240,8 @@ async fn a_client_says_how_its_connections_stand() {
     assert_eq!((links[0].reconnects, client.stats().reconnects), (1, 1), "{links:?}");
     mutex.lock().await.unwrap().unlock().await.unwrap();
     assert!(client.links()[0].trouble.is_none());
+    client.shutdown(Duration::from_secs(5)).await.unwrap();
+    assert!(!client.is_connected() && client.links().is_empty());
 }
 
 #[tokio::test]
