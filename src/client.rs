@@ -38,8 +38,9 @@ use crate::stats::Stats;
 /// [`Error::Closed`] at once, and dropping the client does nothing.
 ///
 /// Clients, locks, guards and pending `lock()` futures all keep a client alive. When the last of
-/// them is dropped, the client ends, after it has sent the releases that are left. With [`Keeper::Thread`](crate::Keeper::Thread)
-/// this blocks the thread, usually for a round trip and for at most 200 ms.
+/// them is dropped, the client ends, after it has sent the releases that are left. With
+/// [`Keeper::Thread`](crate::Keeper::Thread) this blocks the thread, usually for a round trip and
+/// for at most 200 ms.
 /// [`shutdown`](Self::shutdown) waits without blocking and returns what became of the locks: in
 /// async code, call it first. A client in a `static` is never dropped, and `std::process::exit`
 /// drops no client: guards that still exist then stay locked until their leases end. What
@@ -147,7 +148,8 @@ impl LockClient {
     }
 
     /// Whether there is a usable connection to each server that has locks. No I/O: it is what this
-    /// client knows. A connection that has gone silent counts until the client gives it up. To ask the server, use [`ping`](Self::ping). In a forked child: false.
+    /// client knows. A connection that has gone silent counts until the client gives it up. To ask
+    /// the server, use [`ping`](Self::ping). In a forked child: false.
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) {
@@ -158,21 +160,18 @@ impl LockClient {
     /// # }
     /// ```
     pub fn is_connected(&self) -> bool {
-        self.links_may_be_asked() && self.shared.counters().are_all_connected()
+        let links = self.links();
+        !links.is_empty() && links.iter().all(|link| link.is_connected)
     }
 
     /// How the connection to each server that has locks stands. No I/O. There are no entries before
     /// the first event of a connection, after the end of the client, and in a forked child.
     pub fn links(&self) -> Vec<Link> {
-        if !self.links_may_be_asked() {
+        if self.shared.is_in_child() {
+            // The keeper may have had them locked at the fork.
             return Vec::new();
         }
         self.shared.counters().links(self.shared.now())
-    }
-
-    /// In a child the keeper may have had them locked at the fork.
-    fn links_may_be_asked(&self) -> bool {
-        !self.shared.is_in_child()
     }
 
     /// Counters and gauges of this client. No I/O. In a forked child: as they were at the fork.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tracing::Instrument;
 
+use crate::clock::Moment;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -224,7 +225,7 @@ impl Lock {
     ) -> Result<Option<Guard>> {
         let span = trace::acquire_span(&self.name, &owner);
         let since = self.shared.now();
-        let result = self.ask(owner, lease, wait, max_hold).instrument(span.clone()).await;
+        let result = self.ask(since, owner, lease, wait, max_hold).instrument(span.clone()).await;
         let counters = self.shared.counters();
         match &result {
             Ok(Some(_)) => add_time(&counters.wait_micros, self.shared.now().since(since)),
@@ -244,12 +245,12 @@ impl Lock {
 
     async fn ask(
         &self,
+        since: Moment,
         owner: OwnerKey,
         lease: Lease,
         wait: Wait,
         max_hold: Option<Duration>,
     ) -> Result<Option<Guard>> {
-        let since = self.shared.now();
         let mut left = wait;
         loop {
             let name = self.name.clone();

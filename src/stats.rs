@@ -130,11 +130,6 @@ impl Counters {
         self.lock_links().iter().map(shown).collect()
     }
 
-    pub(crate) fn are_all_connected(&self) -> bool {
-        let links = self.lock_links();
-        !links.is_empty() && links.iter().all(|link| link.is_connected)
-    }
-
     fn lock_links(&self) -> MutexGuard<'_, Vec<LinkState>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -128,9 +128,9 @@ fn a_grant_for_nobody_is_counted_once() {
 fn grants_of_the_fallback_poll_are_counted_until_a_wake_up_arrives() {
     let mut hand = Hand::new();
     let missing = |report: &Report| matches!(report, Report::WakeUpsMissing { in_a_row: 3, .. });
-    let by_fallback = |hand: &mut Hand| {
+    let granted_after = |hand: &mut Hand, wakes: fn(&mut Hand)| {
         let request = hand.sleeper(1);
-        hand.pass(6 * SECOND);
+        wakes(hand);
         let (op, _) = hand.take("acquire");
         hand.done(op, grant(1));
         let cell = hand.granted(request);
@@ -139,21 +139,14 @@ fn grants_of_the_fallback_poll_are_counted_until_a_wake_up_arrives() {
         hand.done(op, freed());
         hand.pass(SECOND);
     };
+    let by_fallback = |hand: &mut Hand| granted_after(hand, |hand| hand.pass(6 * SECOND));
     by_fallback(&mut hand);
     by_fallback(&mut hand);
     assert_eq!((hand.stats().fallback_grants, hand.count_reports(missing)), (2, 0));
     by_fallback(&mut hand);
     assert_eq!((hand.stats().fallback_grants, hand.count_reports(missing)), (3, 1));
 
-    let request = hand.sleeper(1);
-    hand.message();
-    let (op, _) = hand.take("acquire");
-    hand.done(op, grant(1));
-    let cell = hand.granted(request);
-    hand.release(&cell, request);
-    let (op, _) = hand.take("release");
-    hand.done(op, freed());
-    hand.pass(SECOND);
+    granted_after(&mut hand, Hand::message);
     by_fallback(&mut hand);
     by_fallback(&mut hand);
     assert_eq!((hand.stats().fallback_grants, hand.count_reports(missing)), (5, 1));
