@@ -121,8 +121,8 @@ impl Guard {
 
     /// Waits until the lock is lost, and returns the reason. It returns at
     /// [`valid_until`](Self::valid_until) at the latest, plus the delay of a timer in this process
-    /// (1 to 2 ms on an idle machine). Use it in
-    /// `select!`, or use [`run`](Self::run).
+    /// (1 to 2 ms on an idle machine). Use it in `select!`, or use
+    /// [`run`](Self::run).
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Guard {
     }
 
     /// What tells another task of a loss: an owned value that can be cloned and sent, and that
-    /// releases nothing when it is dropped. It fires when the lock is lost, not when
-    /// the guard of a nested level is released.
+    /// releases nothing when it is dropped. It fires when the lock is lost, not when the
+    /// guard of a nested level is released.
     ///
     /// ```no_run
     /// # async fn example(guard: redis_reentrant_lock::Guard) {

@@ -47,6 +47,11 @@ impl Server {
         self.info.is_some()
     }
 
+    /// Since when it has been up or down; before the first connection, since the first failure.
+    fn stands_since(&self) -> Option<Moment> {
+        if self.was_up() { Some(self.since) } else { self.outage_since }
+    }
+
     /// Up, and its clock is known: what a grant or a renewal needs.
     pub(crate) fn is_usable(&self) -> bool {
         self.up && self.clock.is_known()
@@ -208,7 +213,7 @@ impl Servers {
             LinkState {
                 address: self.address_of(*id),
                 is_connected: server.is_some_and(Server::is_up),
-                since: server.map_or(Moment::NEVER, |server| server.since),
+                since: server.and_then(Server::stands_since).unwrap_or(Moment::NEVER),
                 reconnects: server.map_or(0, |server| server.reconnects),
                 trouble: server.filter(|server| !server.up).and_then(|server| server.trouble.clone()),
             }

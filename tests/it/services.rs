@@ -245,6 +245,15 @@ async fn a_client_says_how_its_connections_stand() {
 }
 
 #[tokio::test]
+async fn a_link_that_never_was_has_lasted_since_the_first_failure() {
+    let nobody = RedisServer::not_started(&[]);
+    let client = LockClient::builder().url(nobody.url()).connect_lazy().unwrap();
+    until(|| client.links().iter().any(|link| link.trouble.is_some())).await;
+    let link = client.links().remove(0);
+    assert!(!link.is_connected && link.lasts < Duration::from_secs(60), "{link:?}");
+}
+
+#[tokio::test]
 async fn an_open_ping_ends_when_the_connection_is_lost() {
     let server = RedisServer::start();
     let proxy = FaultProxy::start(&server.address());
