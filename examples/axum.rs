@@ -66,7 +66,7 @@ async fn ship(
 ) -> Result<Json<Value>, (StatusCode, String)> {
     let lock = locks.mutex(format!("example:orders:{id}")).map_err(refusal)?;
     let wait = Duration::from_secs(1);
-    let Some(guard) = lock.try_lock_for(wait).await.map_err(refusal)? else {
+    let Ok(guard) = lock.try_lock_for(wait).await.map_err(refusal)? else {
         return Err((StatusCode::CONFLICT, format!("order {id} is being shipped by another request\n")));
     };
     // If the client goes away axum drops this future, and the guard with it: that releases too.

@@ -71,11 +71,11 @@ async fn price(client: &LockClient, cache: &Cache) -> Result<Found, Failure> {
     }
     let refill = client.mutex("example:price:refill")?;
     let guard = match refill.try_lock().await {
-        Ok(Some(guard)) => guard,
+        Ok(Ok(guard)) => guard,
         // Somebody is at it, or Redis is away: an old price is better than none.
-        Ok(None) | Err(_) if cache.has_value() => return Ok(Found::Stale),
+        Ok(Err(_)) | Err(_) if cache.has_value() => return Ok(Found::Stale),
         // Nothing to fall back on: wait, but not forever.
-        Ok(None) => refill.try_lock_for(Duration::from_secs(5)).await?.ok_or("nobody computed a price")?,
+        Ok(Err(_)) => refill.try_lock_for(Duration::from_secs(5)).await??,
         Err(error) => return Err(error.into()),
     };
     // Look again: whoever had the lock before us may have done the work.

@@ -55,7 +55,7 @@ async fn service(url: &str) -> Result<(), Failure> {
 async fn run_unless_busy(client: &LockClient, busy: Duration, who: &str) -> Result<bool, Failure> {
     // The lease is fixed: nobody renews it, and no crash ends it early.
     let options = LockOptions::new().lease(busy).wait(Duration::ZERO);
-    let Some(guard) = client.mutex("example:cron")?.lock_with(options).await? else {
+    let Ok(guard) = client.mutex("example:cron")?.lock_with(options).await? else {
         return Ok(false);
     };
     match guard.run(job(who)).await? {
@@ -76,7 +76,7 @@ async fn run_unless_busy(client: &LockClient, busy: Duration, who: &str) -> Resu
 async fn once(url: &str) -> Result<(), Failure> {
     let client = LockClient::connect(url).await?;
     let options = LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::ZERO);
-    let Some(guard) = client.mutex("example:cron-once")?.lock_with(options).await? else {
+    let Ok(guard) = client.mutex("example:cron-once")?.lock_with(options).await? else {
         println!("somebody has run it already");
         return Ok(());
     };

@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut store = Store::open(&url)?;
 
     let short = LockOptions::new().lease(Duration::from_millis(100));
-    let slow = lock.lock_with(short).await?.ok_or("there is no limit on the wait")?;
+    let slow = lock.lock_with(short).await??;
     println!("slow: token {}", slow.fencing_token());
     assert!(store.write(slow.fencing_token(), "draft")?);
 

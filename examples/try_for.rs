@@ -25,12 +25,12 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     .await??;
 
-    // Somebody else has it: that is an answer, `None`, and not an error.
-    assert!(lock.try_lock().await?.is_none());
+    // Somebody else has it: that is an answer, `NotAcquired`, and not an error.
+    assert!(lock.try_lock().await?.is_err());
     println!("try_lock: taken, answered at once");
 
     let wait = Duration::from_millis(200);
-    assert!(lock.try_lock_for(wait).await?.is_none());
+    assert!(lock.try_lock_for(wait).await?.is_err());
     println!("try_lock_for: still taken after {wait:?}");
 
     // It is released while we wait: the release wakes us, nobody polls.
@@ -42,11 +42,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     });
     let _ = waiting.send(());
     match lock.try_lock_for(Duration::from_secs(10)).await? {
-        Some(guard) => {
+        Ok(guard) => {
             println!("try_lock_for: granted");
             guard.unlock().await?;
         }
-        None => return Err("nobody released the lock within 10 s".into()),
+        Err(not_acquired) => return Err(format!("after 10 s, {not_acquired}").into()),
     }
     release.await??;
 

@@ -11,7 +11,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed.
 ///
-/// "Somebody else holds the lock" is not an error: it is the answer `Ok(None)`. Texts never contain
+/// "Somebody else holds the lock" is not an error: it is the answer
+/// [`NotAcquired`](crate::NotAcquired). Texts never contain
 /// a password. The page on [errors](crate::docs::errors) says what each means, what to do, and
 /// which reply of the server leads to it. Each text begins with the name of this crate and, if the
 /// call was about a lock, has the lock's name: [`lock_name`](Self::lock_name) gives it by itself.
@@ -43,8 +44,8 @@ pub enum Error {
         reason: String,
     },
     /// `ReentrantLock` was used where there is no task or thread to own the hold. A thread inside
-    /// `block_on` is an owner. In a work-stealing pool such as rayon that owner is shared by all jobs
-    /// of the thread, so use a scope or a `Mutex` there.
+    /// `block_on` is an owner. In a work-stealing pool such as rayon that owner is shared by all
+    /// jobs of the thread, so use a scope or a `Mutex` there.
     #[error(
         "{CRATE}: no owner: this is neither a Tokio task nor the root of a Tokio runtime; \
          run it in `Owner::new().scope(..)`, or use `LockClient::mutex`"
@@ -94,7 +95,8 @@ pub enum Error {
         /// What was asked for.
         needed: Duration,
     },
-    /// The key or its fence counter holds something that is not a reentrant lock. It was left untouched.
+    /// The key or its fence counter holds something that is not a reentrant lock. It was left
+    /// untouched.
     #[error("{CRATE}: a key of lock \"{name}\" is used for something else: {found}; it was left untouched")]
     KeyConflict {
         /// The lock name.

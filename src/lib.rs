@@ -226,7 +226,7 @@
 //!
 //! # Errors
 //!
-//! "Somebody else holds it" is not an error but an answer, `Ok(None)`. For three kinds of [`Error`]
+//! "Somebody else holds it" is not an error but an answer, [`NotAcquired`]. For three kinds of [`Error`]
 //! there is a predicate: [`is_transient`](Error::is_transient), the same call may succeed later;
 //! [`is_lost`](Error::is_lost), the hold is gone; [`is_config`](Error::is_config), the call, the
 //! settings or the server must be changed first. The two others are the end of the client
@@ -392,6 +392,7 @@ pub use error::Result;
 pub use guard::Guard;
 pub use lock::Holder;
 pub use lock::LockOptions;
+pub use lock::NotAcquired;
 pub use loss_signal::LossSignal;
 pub use mutex::Mutex;
 pub use name::WireProfile;

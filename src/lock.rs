@@ -78,8 +78,8 @@ impl LockOptions {
     /// hold is lost, with the reason [`MaxHold`](crate::LossReason::MaxHold).
     ///
     /// The guard stops a little earlier, so that the key on the server does not outlive it: by a
-    /// tenth of what was left at the last renewal, or by ten round trips if that is more, but by no more than the command timeout or
-    /// half of `max_hold`; and by 1 % and 2 ms for the clocks.
+    /// tenth of what was left at the last renewal, or by ten round trips if that is more, but by no
+    /// more than the command timeout or half of `max_hold`; and by 1 % and 2 ms for the clocks.
     ///
     /// If levels nest, the nearest end counts for the whole hold, also after the level that asked
     /// for it was released. A nested level with a `max_hold` that is shorter than the hold has
@@ -104,6 +104,64 @@ impl LockOptions {
         }
     }
 }
+
+/// The answer that somebody else holds the lock. It is not a failure: nothing went wrong, and the
+/// work must not start.
+///
+/// It is the inner half of a `Result<Result<Guard, NotAcquired>>`. So the compiler warns if the
+/// answer is not looked at:
+///
+/// ```compile_fail
+/// #![deny(unused_must_use)]
+/// # async fn example(lock: redis_reentrant_lock::Mutex) -> redis_reentrant_lock::Result<()> {
+/// lock.try_lock().await?; // refused: unused `Result` that must be used
+/// # Ok(())
+/// # }
+/// ```
+///
+/// `let Ok(guard) = lock.try_lock().await? else { … }` takes the guard out, and so does `match`. In
+/// a function whose error type can be made from both, `lock.try_lock().await??` does.
+///
+/// The compiler cannot see a guard that is dropped at once. These compile without a warning, and
+/// the work after them runs without the lock: `if lock.try_lock().await?.is_ok() { work() }`, `let
+/// Ok(_) = lock.try_lock().await? else { … };` and `let _ = lock.lock().await?;`. Bind the guard to
+/// a variable with a name, or use [`with`](crate::Mutex::with), where there is no guard to lose.
+/// `let _guard = lock.try_lock().await?;` compiles as well, but is no guard: `_guard` may be `Err`.
+///
+/// ```
+/// # #[cfg(feature = "in-memory")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> redis_reentrant_lock::Result<()> {
+/// # let server = redis_reentrant_lock::InMemoryServer::new();
+/// # let client = redis_reentrant_lock::LockClient::builder().in_memory(&server).connect().await?;
+/// # let other = redis_reentrant_lock::LockClient::builder().in_memory(&server).connect().await?;
+/// let guard = client.mutex("orders:42")?.lock().await?;
+/// match other.mutex("orders:42")?.try_lock().await? {
+///     Ok(_guard) => unreachable!("two holders"),
+///     Err(answer) => assert_eq!(answer.to_string(), "lock \"orders:42\" was not acquired: it is taken"),
+/// }
+/// # guard.unlock().await
+/// # }
+/// # #[cfg(not(feature = "in-memory"))]
+/// # fn main() {}
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAcquired(LockName);
+
+impl NotAcquired {
+    /// The name of the lock that was not acquired.
+    pub fn lock_name(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl fmt::Display for NotAcquired {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "lock \"{}\" was not acquired: it is taken", self.0.as_str())
+    }
+}
+
+impl std::error::Error for NotAcquired {}
 
 /// Who holds a lock, as its key says. The holder may have changed by the time you read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -163,19 +221,27 @@ impl Lock {
         self.acquire_or_wait(owner, self.watched(), None).await
     }
 
-    pub(crate) async fn try_lock(&self, owner: OwnerKey) -> Result<Option<Guard>> {
+    pub(crate) async fn try_lock(&self, owner: OwnerKey) -> Result<Result<Guard, NotAcquired>> {
         self.acquire(owner, self.watched(), Wait::Once, None).await
     }
 
-    pub(crate) async fn try_lock_for(&self, owner: OwnerKey, wait: Duration) -> Result<Option<Guard>> {
+    pub(crate) async fn try_lock_for(
+        &self,
+        owner: OwnerKey,
+        wait: Duration,
+    ) -> Result<Result<Guard, NotAcquired>> {
         self.acquire(owner, self.watched(), Wait::For(wait), None).await
     }
 
-    pub(crate) async fn lock_with(&self, owner: OwnerKey, options: LockOptions) -> Result<Option<Guard>> {
+    pub(crate) async fn lock_with(
+        &self,
+        owner: OwnerKey,
+        options: LockOptions,
+    ) -> Result<Result<Guard, NotAcquired>> {
         let lease = options.check()?.map_or_else(|| self.watched(), Lease::Fixed);
         match options.wait {
             Some(wait) => self.acquire(owner, lease, Wait::For(wait), options.max_hold).await,
-            None => self.acquire_or_wait(owner, lease, options.max_hold).await.map(Some),
+            None => self.acquire_or_wait(owner, lease, options.max_hold).await.map(Ok),
         }
     }
 
@@ -184,16 +250,16 @@ impl Lock {
         work_under(self.lock(owner).await?, work).await
     }
 
-    /// The same with options. `None`: the lock was not granted, and `work` was not called.
+    /// The same with options. If the lock was not acquired, `work` was not called.
     pub(crate) async fn with_options<T>(
         &self,
         owner: OwnerKey,
         options: LockOptions,
         work: impl AsyncFnOnce(&Guard) -> T,
-    ) -> Result<Option<T>> {
+    ) -> Result<Result<T, NotAcquired>> {
         match self.lock_with(owner, options).await? {
-            Some(guard) => work_under(guard, work).await.map(Some),
-            None => Ok(None),
+            Ok(guard) => work_under(guard, work).await.map(Ok),
+            Err(not_acquired) => Ok(Err(not_acquired)),
         }
     }
 
@@ -205,7 +271,7 @@ impl Lock {
     ) -> Result<Guard> {
         let since = self.shared.now();
         let granted = self.acquire(owner, lease, Wait::Forever, max_hold).await?;
-        granted.ok_or_else(|| Error::Unavailable {
+        granted.map_err(|_| Error::Unavailable {
             name: Some(self.name().to_owned()),
             waited: self.shared.now().since(since),
             cause: "waiting without a limit ended without a grant".to_owned(),
@@ -222,21 +288,21 @@ impl Lock {
         lease: Lease,
         wait: Wait,
         max_hold: Option<Duration>,
-    ) -> Result<Option<Guard>> {
+    ) -> Result<Result<Guard, NotAcquired>> {
         let span = trace::acquire_span(&self.name, &owner);
         let since = self.shared.now();
         let result = self.ask(since, owner, lease, wait, max_hold).instrument(span.clone()).await;
         let counters = self.shared.counters();
         match &result {
-            Ok(Some(_)) => add_time(&counters.wait_micros, self.shared.now().since(since)),
-            Ok(None) => {}
+            Ok(Ok(_)) => add_time(&counters.wait_micros, self.shared.now().since(since)),
+            Ok(Err(_)) => {}
             Err(_) => add(&counters.failed_acquisitions, 1),
         }
         span.record(
             "outcome",
             match &result {
-                Ok(Some(_)) => "granted",
-                Ok(None) => "not granted",
+                Ok(Ok(_)) => "granted",
+                Ok(Err(_)) => "not granted",
                 Err(_) => "failed",
             },
         );
@@ -250,7 +316,7 @@ impl Lock {
         lease: Lease,
         wait: Wait,
         max_hold: Option<Duration>,
-    ) -> Result<Option<Guard>> {
+    ) -> Result<Result<Guard, NotAcquired>> {
         let mut left = wait;
         loop {
             let name = self.name.clone();
@@ -259,9 +325,9 @@ impl Lock {
             });
             match asked.or_withdrawn().await {
                 Some(Answer::Granted(cell)) => {
-                    return Ok(Some(Guard::new(cell, Arc::clone(&self.shared), asked.request())));
+                    return Ok(Ok(Guard::new(cell, Arc::clone(&self.shared), asked.request())));
                 }
-                Some(Answer::NotGranted) => return Ok(None),
+                Some(Answer::NotGranted) => return Ok(Err(NotAcquired(self.name.clone()))),
                 Some(answer) => return Err(self.unexpected(answer)),
                 // Granted, but this task did not run for so long that others got it: wait on.
                 None => left = rest_of(wait, self.shared.now().since(since)),

@@ -7,10 +7,11 @@ use crate::guard::Guard;
 use crate::lock::Holder;
 use crate::lock::Lock;
 use crate::lock::LockOptions;
+use crate::lock::NotAcquired;
 use crate::owner::OwnerKey;
 
-/// A lock without re-entrance: taking it again while its guard exists waits. This is what most async
-/// code needs; it works on any executor.
+/// A lock without re-entrance: taking it again while its guard exists waits. This is what most
+/// async code needs; it works on any executor.
 ///
 /// It shares the key with [`ReentrantLock`](crate::ReentrantLock)s of the same name, so they
 /// exclude each other. Acquiring it again while holding its guard waits forever.
@@ -67,15 +68,15 @@ impl Mutex {
         self.0.lock(OwnerKey::once()).await
     }
 
-    /// Acquires the lock if it is free, without waiting for a holder. `None`: somebody holds it. A
-    /// server that answers "not now" is asked again, within the command timeout. A release of this
-    /// client that is still on its way counts as held: so directly after `drop(guard)` this is
-    /// usually `None`. Call `unlock().await` first, or use [`try_lock_for`](Self::try_lock_for).
-    /// During an outage the call returns `Unavailable` instead, unless another hold of this client is
-    /// still valid.
+    /// Acquires the lock if it is free, without waiting for a holder. [`NotAcquired`]: somebody
+    /// holds it. A server that answers "not now" is asked again, within the command timeout. A
+    /// release of this client that is still on its way counts as held: so directly after
+    /// `drop(guard)` this is usually `NotAcquired`. Call `unlock().await` first, or use
+    /// [`try_lock_for`](Self::try_lock_for). During an outage the call returns `Unavailable`
+    /// instead, unless another hold of this client is still valid.
     ///
-    /// Take the guard out with `let Some(guard) = … else { … }` or `match`. `let _guard =
-    /// lock.try_lock().await?` compiles, but `_guard` is an `Option` and may be `None`.
+    /// Take the guard out with `let Ok(guard) = … else { … }` or `match`. The compiler warns if the
+    /// inner `Result` is not used at all; [`NotAcquired`] says which mistakes it cannot see.
     ///
     /// # Errors
     ///
@@ -88,16 +89,16 @@ impl Mutex {
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// match client.mutex("orders:42")?.try_lock().await? {
-    ///     Some(guard) => guard.unlock().await,
-    ///     None => Ok(println!("somebody else has the lock")),
+    ///     Ok(guard) => guard.unlock().await,
+    ///     Err(not_acquired) => Ok(println!("{not_acquired}")),
     /// }
     /// # }
     /// ```
-    pub async fn try_lock(&self) -> Result<Option<Guard>> {
+    pub async fn try_lock(&self) -> Result<Result<Guard, NotAcquired>> {
         self.0.try_lock(OwnerKey::once()).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. `None`: the lock was still
+    /// Acquires the lock, waiting at most `wait`. [`NotAcquired`]: the lock was still
     /// held when the wait ended, as far as the last answer goes. Do not start the work. Any
     /// length is allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
     /// round trip to the server mostly ends in `Unavailable`.
@@ -113,19 +114,19 @@ impl Mutex {
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// let wait = std::time::Duration::from_secs(2);
-    /// if let Some(guard) = client.mutex("orders:42")?.try_lock_for(wait).await? {
+    /// if let Ok(guard) = client.mutex("orders:42")?.try_lock_for(wait).await? {
     ///     guard.unlock().await?;
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn try_lock_for(&self, wait: Duration) -> Result<Option<Guard>> {
+    pub async fn try_lock_for(&self, wait: Duration) -> Result<Result<Guard, NotAcquired>> {
         self.0.try_lock_for(OwnerKey::once(), wait).await
     }
 
-    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold. `None` is
-    /// returned only with a limit on the wait: the last answer within it was that somebody holds
-    /// the lock; then the work must not start.
+    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold.
+    /// [`NotAcquired`] is returned only with a limit on the wait: the last answer within it was
+    /// that somebody holds the lock; then the work must not start.
     ///
     /// # Errors
     ///
@@ -141,18 +142,18 @@ impl Mutex {
     /// # use std::time::Duration;
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// let options = LockOptions::new().lease(Duration::from_secs(10)).wait(Duration::from_secs(2));
-    /// if let Some(guard) = client.mutex("nightly-report")?.lock_with(options).await? {
+    /// if let Ok(guard) = client.mutex("nightly-report")?.lock_with(options).await? {
     ///     guard.unlock().await?;
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn lock_with(&self, options: LockOptions) -> Result<Option<Guard>> {
+    pub async fn lock_with(&self, options: LockOptions) -> Result<Result<Guard, NotAcquired>> {
         self.0.lock_with(OwnerKey::once(), options).await
     }
 
-    /// Acquires the lock, runs `work` for as long as the lock is held, releases the lock, and returns
-    /// what `work` has returned. `work` gets the guard by reference, for
+    /// Acquires the lock, runs `work` for as long as the lock is held, releases the lock, and
+    /// returns what `work` has returned. `work` gets the guard by reference, for
     /// [`fencing_token`](Guard::fencing_token) or [`ensure`](Guard::ensure).
     ///
     /// If the lock is lost, `work` is dropped, as by [`Guard::run`]. If `work` panics, the lock is
@@ -162,8 +163,8 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock), before `work` was called. [`Error::Lost`](crate::Error::Lost) if the
-    /// lock was lost before it was released: `work` may have been done in part or as a whole.
+    /// As [`lock`](Self::lock), before `work` was called. [`Error::Lost`](crate::Error::Lost) if
+    /// the lock was lost before it was released: `work` may have been done in part or as a whole.
     ///
     /// # Cancel safety
     ///
@@ -181,8 +182,8 @@ impl Mutex {
         self.0.with(OwnerKey::once(), work).await
     }
 
-    /// The same as [`with`](Self::with), with options. `None` is returned only with a limit on the
-    /// wait: somebody holds the lock, and `work` was not called.
+    /// The same as [`with`](Self::with), with options. [`NotAcquired`] is returned only with a
+    /// limit on the wait: somebody holds the lock, and `work` was not called.
     ///
     /// # Errors
     ///
@@ -200,8 +201,8 @@ impl Mutex {
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// let lock = client.mutex("nightly-report")?;
     /// let now_or_never = LockOptions::new().wait(Duration::ZERO);
-    /// if lock.with_options(now_or_never, async |_| write_report().await).await?.is_none() {
-    ///     println!("somebody else writes the report");
+    /// if let Err(not_acquired) = lock.with_options(now_or_never, async |_| write_report().await).await? {
+    ///     println!("somebody else writes the report: {not_acquired}");
     /// }
     /// # Ok(())
     /// # }
@@ -210,7 +211,7 @@ impl Mutex {
         &self,
         options: LockOptions,
         work: impl AsyncFnOnce(&Guard) -> T,
-    ) -> Result<Option<T>> {
+    ) -> Result<Result<T, NotAcquired>> {
         self.0.with_options(OwnerKey::once(), options, work).await
     }
 
@@ -219,9 +220,9 @@ impl Mutex {
     ///
     /// # Errors
     ///
-    /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else, `Auth`,
-    /// `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer, `Closed` after
-    /// a shutdown or in a forked child.
+    /// `Unavailable` if no answer comes, `KeyConflict` if the key is used for something else,
+    /// `Auth`, `Denied`, `Tls`, `Unsupported` or `Refused` if the server refuses to answer,
+    /// `Closed` after a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -320,15 +321,15 @@ impl Mutex {
 
     /// Takes the lock away from this holder, as [`holder`](Self::holder) returned it, and from no
     /// other. Returns false if that holder did not have the lock any more. This is for operators
-    /// who have looked at the holder and do not want to take the lock from a later holder. A thread of Redisson has
-    /// the same id in all its holds: if it has released the lock and taken it again since, that
-    /// later hold is taken away.
+    /// who have looked at the holder and do not want to take the lock from a later holder. A thread
+    /// of Redisson has the same id in all its holds: if it has released the lock and taken it again
+    /// since, that later hold is taken away.
     ///
     /// # Errors
     ///
     /// As [`force_unlock`](Self::force_unlock), but data of another program beside the hold is no
-    /// hindrance: [`KeyStillInUse`](crate::Error::KeyStillInUse) then says that the lock is free and
-    /// that the data is left under its key.
+    /// hindrance: [`KeyStillInUse`](crate::Error::KeyStillInUse) then says that the lock is free
+    /// and that the data is left under its key.
     ///
     /// # Cancel safety
     ///

@@ -38,7 +38,7 @@ stats! {
     reentries,
     /// Acquisitions that had to wait.
     waits,
-    /// Acquisitions that ended in an error. `None`, "somebody else has it", is no error.
+    /// Acquisitions that ended in an error. "Somebody else has it" is no error.
     failed_acquisitions,
     /// How long granted acquisitions have waited from call to grant, in microseconds, all together.
     wait_micros,
@@ -57,8 +57,8 @@ stats! {
     renewal_failures,
     /// Holds that were lost.
     losses,
-    /// Releases of dropped guards, and of `with`, that ended in an error: refused, not announced, not confirmed
-    /// before the lease ended, or with data of another program left under the key.
+    /// Releases of dropped guards, and of `with`, that ended in an error: refused, not announced,
+    /// not confirmed before the lease ended, or with data of another program left under the key.
     failed_drop_releases,
     /// Grants that no caller took, and that were given back.
     undone_grants,

@@ -114,7 +114,7 @@ impl Puppet {
             let mutex = self.client.mutex(name)?;
             return Ok(Box::pin(async move {
                 match plain {
-                    None => mutex.lock().await.map(Some),
+                    None => mutex.lock().await.map(Ok),
                     Some(options) => mutex.lock_with(options).await,
                 }
             }));
@@ -123,7 +123,7 @@ impl Puppet {
         let acquiring = async move {
             match plain {
                 None if once => lock.try_lock().await,
-                None => lock.lock().await.map(Some),
+                None => lock.lock().await.map(Ok),
                 Some(options) if once => lock.lock_with(options.wait(Duration::ZERO)).await,
                 Some(options) => lock.lock_with(options).await,
             }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
+use redis_reentrant_lock::NotAcquired;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
@@ -26,7 +27,7 @@ use crate::output::finish;
 /// A `lock` that takes longer says `waiting`.
 const SAY_WAITING: Duration = Duration::from_millis(20);
 
-pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Option<Guard>, Error>> + Send>>;
+pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Result<Guard, NotAcquired>, Error>> + Send>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -115,7 +116,7 @@ impl Lock {
             tokio::select! {
                 biased;
                 result = &mut acquiring => {
-                    return Ok(result?.map_or(Waited::Denied, Waited::Granted));
+                    return Ok(result?.map_or_else(|_| Waited::Denied, Waited::Granted));
                 }
                 Some(request) = self.requests.recv() => match request.action {
                     Action::Cancel => return Ok(Waited::Cancelled(request.id)),

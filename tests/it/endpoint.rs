@@ -116,7 +116,7 @@ async fn a_release_wakes_a_waiter_of_another_client() {
     let (a, b) = (endpoint.client().await, endpoint.client().await);
     let held = a.reentrant_lock(name("wake")).unwrap().lock().await.unwrap();
     let other = b.reentrant_lock(name("wake")).unwrap();
-    assert!(other.try_lock().await.unwrap().is_none());
+    assert!(other.try_lock().await.unwrap().is_err());
     let waiting = tokio::spawn(async move { other.lock().await });
     let asleep = async {
         while b.stats().subscriptions == 0 {
@@ -207,8 +207,8 @@ async fn waiting_ends_when_its_time_is_over() {
     let (a, b) = (endpoint.client().await, endpoint.client().await);
     let held = a.mutex(name("busy")).unwrap().lock().await.unwrap();
     let other = b.mutex(name("busy")).unwrap();
-    assert!(other.try_lock().await.unwrap().is_none());
-    assert!(other.try_lock_for(Duration::from_millis(50)).await.unwrap().is_none());
+    assert!(other.try_lock().await.unwrap().is_err());
+    assert!(other.try_lock_for(Duration::from_millis(50)).await.unwrap().is_err());
     held.unlock().await.unwrap();
     other.try_lock_for(BOUND).await.unwrap().expect("free").unlock().await.unwrap();
     shut_down(a).await;

@@ -13,8 +13,10 @@ use redis_reentrant_lock::InMemoryServer;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
+use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
+use redis_reentrant_lock::Result;
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -175,13 +177,13 @@ async fn try_lock_says_none_and_try_lock_for_waits_no_longer_than_asked() {
     let (server, _client, lock) = world().await;
     let held = lock.lock().await.unwrap();
     let theirs = client(&server).await.reentrant_lock("orders:42").unwrap();
-    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(theirs.try_lock().await.unwrap().is_err());
     let before = tokio::time::Instant::now();
-    assert!(theirs.try_lock_for(Duration::from_secs(7)).await.unwrap().is_none());
+    assert!(theirs.try_lock_for(Duration::from_secs(7)).await.unwrap().is_err());
     assert!(before.elapsed() >= Duration::from_secs(7) && before.elapsed() < Duration::from_millis(7_100));
-    assert!(theirs.try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    assert!(theirs.try_lock_for(Duration::ZERO).await.unwrap().is_err());
     drop(held);
-    assert!(theirs.try_lock_for(Duration::MAX).await.unwrap().is_some());
+    assert!(theirs.try_lock_for(Duration::MAX).await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -202,7 +204,7 @@ async fn a_moved_guard_does_not_move_its_owner() {
     let theirs = lock.clone();
     let there = tokio::spawn(async move {
         assert_eq!(theirs.hold_count().unwrap(), 0, "the task does not own what it was given");
-        assert!(theirs.try_lock().await.unwrap().is_none());
+        assert!(theirs.try_lock().await.unwrap().is_err());
         guard.unlock().await.unwrap();
     });
     there.await.unwrap();
@@ -245,13 +247,13 @@ async fn a_mutex_does_not_reenter_and_shares_the_key() {
     let (_server, client, lock) = world().await;
     let mutex = client.mutex("orders:42").unwrap();
     let guard = mutex.lock().await.unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_none());
-    assert!(lock.try_lock().await.unwrap().is_none());
+    assert!(mutex.try_lock().await.unwrap().is_err());
+    assert!(lock.try_lock().await.unwrap().is_err());
     guard.unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_none());
+    assert!(mutex.try_lock().await.unwrap().is_err());
     guard.unlock().await.unwrap();
-    assert!(mutex.try_lock().await.unwrap().is_some());
+    assert!(mutex.try_lock().await.unwrap().is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -409,7 +411,7 @@ async fn shutdown_says_what_it_could_not_release() {
 async fn failures(lock: &ReentrantLock, holder: &Holder) -> Vec<(&'static str, Error)> {
     let wait = LEASE / 2;
     let with_wait = LockOptions::new().wait(wait);
-    let failed = |guard: Option<Guard>| assert!(guard.is_none(), "granted");
+    let failed = |answer: Result<Guard, NotAcquired>| assert!(answer.is_err(), "granted");
     vec![
         ("lock", lock.lock().await.map(drop).unwrap_err()),
         ("try_lock", lock.try_lock().await.map(failed).unwrap_err()),
@@ -560,7 +562,7 @@ async fn a_killed_client_releases_nothing_and_renews_nothing() {
     let killed = tokio::time::Instant::now();
     drop(other);
     assert!(guard.unlock().await.unwrap_err().is_lost());
-    assert!(theirs.try_lock().await.unwrap().is_none(), "somebody released it");
+    assert!(theirs.try_lock().await.unwrap().is_err(), "somebody released it");
     let taken = theirs.lock().await.unwrap();
     assert!(killed.elapsed() > LEASE / 2 && killed.elapsed() <= LEASE + Duration::from_millis(200));
     assert!(server.contains("others"));
@@ -653,7 +655,7 @@ async fn a_client_that_is_frozen_for_a_moment_keeps_what_it_holds() {
         server.client(&a).set_frozen(false);
         tokio::time::sleep(LEASE / 10).await;
         assert!(guard.is_held());
-        assert!(theirs.try_lock().await.unwrap().is_none());
+        assert!(theirs.try_lock().await.unwrap().is_err());
     }
     guard.verify().await.unwrap();
 }
@@ -709,7 +711,7 @@ async fn a_holder_that_is_cut_off_stops_before_anybody_else_begins() {
 
     server.client(&a).set_partitioned(false);
     drop(guard);
-    assert!(ours.try_lock().await.unwrap().is_none());
+    assert!(ours.try_lock().await.unwrap().is_err());
     let waiter = tokio::spawn(async move { ours.lock().await });
     until("it waits", || a.stats().subscriptions == 1).await;
     taken.unlock().await.unwrap();
@@ -742,7 +744,7 @@ async fn a_slow_network_makes_a_client_slow_and_not_wrong() {
     assert!(asked.elapsed() >= SLOW);
     tokio::time::sleep(LEASE * 4).await;
     assert!(guard.is_held(), "renewals come through");
-    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(theirs.try_lock().await.unwrap().is_err());
     guard.unlock().await.unwrap();
 
     let held = theirs.lock().await.unwrap();
@@ -807,9 +809,9 @@ fn outside_tokio_clients_run_on_threads_of_their_own() {
     let server = InMemoryServer::new();
     let [(a, ours), (b, theirs)] = elsewhere(rivals(&server));
     let guard = elsewhere(ours.lock()).unwrap();
-    assert!(elsewhere(theirs.try_lock()).unwrap().is_none());
+    assert!(elsewhere(theirs.try_lock()).unwrap().is_err());
     let deadline = Duration::from_millis(50);
-    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_none(), "the keeper has its own timers");
+    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_err(), "the keeper has its own timers");
     // A waiter on another thread is woken.
     let waiter = std::thread::spawn(move || elsewhere(theirs.lock()).unwrap().fencing_token());
     while b.stats().subscriptions == 0 {
@@ -835,7 +837,7 @@ fn outside_tokio_leases_are_renewed_and_run_out_in_real_time() {
     let (a, b) = (connect(), connect());
     let guard = elsewhere(a.mutex("orders:42").unwrap().lock()).unwrap();
     let theirs = b.mutex("orders:42").unwrap();
-    assert!(elsewhere(theirs.try_lock_for(lease * 4)).unwrap().is_none() && guard.is_held());
+    assert!(elsewhere(theirs.try_lock_for(lease * 4)).unwrap().is_err() && guard.is_held());
     server.client(&a).set_frozen(true);
     let taken = elsewhere(theirs.try_lock_for(lease * 20)).unwrap().expect("nothing was renewed");
     server.client(&a).set_frozen(false);

@@ -78,7 +78,7 @@ async fn events_and_spans_have_stable_names_and_short_ids() {
     let other = LockClient::builder().in_memory(&server).connect().await.unwrap();
 
     let guard = lock.lock().await.unwrap();
-    assert!(other.mutex(lock.name()).unwrap().try_lock_for(lease * 2).await.unwrap().is_none());
+    assert!(other.mutex(lock.name()).unwrap().try_lock_for(lease * 2).await.unwrap().is_err());
     guard.unlock().await.unwrap();
     let guard = lock.lock().await.unwrap();
     server.remove(lock.name());

@@ -96,7 +96,7 @@ async fn no_time_to_wait_still_makes_its_attempt() {
     let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_secs(5));
     let granted = client.mutex(NAME).unwrap().lock_with(options).await.unwrap().expect("it is free");
     let other = connect(&server.url()).await;
-    assert!(other.mutex(NAME).unwrap().try_lock_for(Duration::ZERO).await.unwrap().is_none());
+    assert!(other.mutex(NAME).unwrap().try_lock_for(Duration::ZERO).await.unwrap().is_err());
     granted.unlock().await.unwrap();
 }
 
@@ -191,9 +191,9 @@ async fn held_by_another_is_an_answer() {
     let (server, _client, lock) = world().await;
     let _held = lock.lock().await.unwrap();
     let theirs = client(&server).await.reentrant_lock(NAME).unwrap();
-    assert!(theirs.try_lock().await.unwrap().is_none());
+    assert!(theirs.try_lock().await.unwrap().is_err());
     let before = Instant::now();
-    assert!(theirs.try_lock_for(Duration::from_millis(300)).await.unwrap().is_none());
+    assert!(theirs.try_lock_for(Duration::from_millis(300)).await.unwrap().is_err());
     assert!(before.elapsed() >= Duration::from_millis(300));
     let holder = theirs.holder().await.unwrap().unwrap();
     assert_eq!((holder.count, holder.is_this_client), (1, false));
@@ -240,8 +240,8 @@ fn a_mutex_needs_no_tokio() {
     let mutex = client.mutex(NAME).unwrap();
     futures::executor::block_on(async {
         let guard = mutex.lock().await.unwrap();
-        assert!(mutex.try_lock().await.unwrap().is_none());
-        assert!(mutex.try_lock_for(Duration::from_millis(50)).await.unwrap().is_none());
+        assert!(mutex.try_lock().await.unwrap().is_err());
+        assert!(mutex.try_lock_for(Duration::from_millis(50)).await.unwrap().is_err());
         assert_eq!(guard.run(async { 7 }).await.unwrap(), 7);
         guard.unlock().await.unwrap();
         let lock = client.reentrant_lock(NAME).unwrap();
@@ -288,7 +288,7 @@ async fn a_task_that_tries_again_and_again_lets_others_run() {
         let others = tokio::spawn(async { tokio::task::yield_now().await });
         let mut tries = 0;
         while !others.is_finished() && tries < 10_000 {
-            assert!(lock.try_lock().await.unwrap().is_none());
+            assert!(lock.try_lock().await.unwrap().is_err());
             tries += 1;
         }
         assert!(tries < 10_000);

@@ -111,7 +111,7 @@ async fn contend(client: &LockClient, name: &str) -> Result<()> {
     let lock = client.mutex(name)?;
     let guard = lock.lock().await?;
     let holder = lock.holder().await.map(drop);
-    let refused = lock.try_lock().await.map(|granted| assert!(granted.is_none()));
+    let refused = lock.try_lock().await.map(|granted| assert!(granted.is_err()));
     [holder, refused, guard.unlock().await].into_iter().collect()
 }
 
@@ -243,7 +243,7 @@ async fn a_lock_that_cannot_be_taken_is_refused_at_once_with_the_name_of_the_com
         for wait in [false, true] {
             let before = look::script_runs(&mut connection);
             let end = timeout(BOUND, async {
-                if wait { lock.lock().await.map(Some) } else { lock.try_lock().await }
+                if wait { lock.lock().await.map(Ok) } else { lock.try_lock().await }
             });
             let error = end.await.expect("at once").expect_err(command);
             assert!(matches!(error, Error::Unsupported { .. }), "{command}: {error:?}");

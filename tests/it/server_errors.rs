@@ -413,7 +413,7 @@ impl World {
             // Much that is to be undone goes in a script that the server lacks; then this one comes in full.
             self.answer("Takes the lock, or sets", u64::MAX);
             let end = timeout(BOUND, async {
-                if wait { lock.lock().await.map(Some) } else { lock.try_lock().await }
+                if wait { lock.lock().await.map(Ok) } else { lock.try_lock().await }
             });
             let error = end.await.expect(self.line).expect_err(self.line);
             assert!(

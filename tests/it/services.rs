@@ -53,13 +53,13 @@ async fn with_options_does_nothing_while_somebody_else_holds_the_lock() {
     let at_once = LockOptions::new().wait(Duration::ZERO);
     let (mutex, lock) = (ours.mutex("lock").unwrap(), ours.reentrant_lock("lock").unwrap());
     let never = async |_: &_| panic!("the lock is not free");
-    assert!(mutex.with_options(at_once, never).await.unwrap().is_none());
-    assert!(lock.with_options(at_once, never).await.unwrap().is_none());
+    assert!(mutex.with_options(at_once, never).await.unwrap().is_err());
+    assert!(lock.with_options(at_once, never).await.unwrap().is_err());
     let wrong = at_once.lease(Duration::ZERO);
     assert!(matches!(mutex.with_options(wrong, never).await, Err(Error::InvalidOption { .. })));
     guard.unlock().await.unwrap();
-    assert_eq!(mutex.with_options(at_once, async |_| 1).await.unwrap(), Some(1));
-    assert_eq!(lock.with_options(at_once, async |_| 2).await.unwrap(), Some(2));
+    assert_eq!(mutex.with_options(at_once, async |_| 1).await.unwrap(), Ok(1));
+    assert_eq!(lock.with_options(at_once, async |_| 2).await.unwrap(), Ok(2));
 }
 
 /// Tells when it is dropped.
@@ -179,7 +179,7 @@ async fn a_prefix_is_part_of_every_name() {
         keys.sort();
         assert_eq!(keys, ["invoices:42", "orders:42"]);
         assert!(plain.mutex("orders:42").unwrap().is_locked().await.unwrap());
-        assert!(ours.reentrant_lock("42").unwrap().try_lock().await.unwrap().is_none());
+        assert!(ours.reentrant_lock("42").unwrap().try_lock().await.unwrap().is_err());
 
         let error = ours.mutex("a\nb").unwrap_err().to_string();
         assert!(error.contains("orders:a"), "{error}");

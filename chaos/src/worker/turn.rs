@@ -7,6 +7,7 @@ use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Mutex;
+use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::ReentrantLock;
 use redis_reentrant_lock::Result;
 use tokio::io::AsyncBufReadExt;
@@ -45,14 +46,14 @@ impl Lock {
         }
     }
 
-    async fn try_lock(&self) -> Result<Option<Guard>> {
+    async fn try_lock(&self) -> Result<Result<Guard, NotAcquired>> {
         match self {
             Self::Reentrant(lock) => lock.try_lock().await,
             Self::Mutex(lock) => lock.try_lock().await,
         }
     }
 
-    async fn with(&self, options: LockOptions) -> Result<Option<Guard>> {
+    async fn with(&self, options: LockOptions) -> Result<Result<Guard, NotAcquired>> {
         match self {
             Self::Reentrant(lock) => lock.lock_with(options).await,
             Self::Mutex(lock) => lock.lock_with(options).await,
@@ -95,25 +96,25 @@ impl<'a> Task<'a> {
             What::TryFor => lock.with(LockOptions::new().wait(wait)).await,
             What::Fixed => lock.with(LockOptions::new().lease(lease).wait(wait * 2)).await,
             What::Dropped => match timeout(wait / 10, lock.lock()).await {
-                Ok(result) => result.map(Some),
+                Ok(result) => result.map(Ok),
                 Err(_) => {
                     self.worker.log.end(op, How::Cancelled);
                     return None;
                 }
             },
-            _ => lock.lock().await.map(Some),
+            _ => lock.lock().await.map(Ok),
         };
         self.granted(op, result, 1)
     }
 
-    fn granted(&self, op: u64, result: Result<Option<Guard>>, levels: u32) -> Option<Guard> {
+    fn granted(&self, op: u64, result: Result<Result<Guard, NotAcquired>>, levels: u32) -> Option<Guard> {
         let (how, guard) = match result {
-            Ok(Some(guard)) => {
+            Ok(Ok(guard)) => {
                 let until = guard.valid_until().as_boot_nanos();
                 let (hold, token, count) = (guard.hold_id(), guard.fencing_token(), guard.hold_count());
                 (How::Granted { hold, token, count, levels, until }, Some(guard))
             }
-            Ok(None) => (How::Denied, None),
+            Ok(Err(_)) => (How::Denied, None),
             Err(error) => (self.failed(&error), None),
         };
         self.worker.log.end(op, how);
@@ -149,7 +150,7 @@ impl<'a> Task<'a> {
         let levels = u32::try_from(guards.len()).unwrap_or(u32::MAX) + 1;
         let hold = guards[0].hold_id();
         let op = self.worker.log.call(self.number, What::Nested, name, &hold, levels);
-        let result = lock.lock().await.map(Some);
+        let result = lock.lock().await.map(Ok);
         guards.extend(self.granted(op, result, levels));
     }
 

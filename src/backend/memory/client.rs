@@ -61,7 +61,7 @@ impl InMemoryClient {
     /// assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
     ///
     /// // Nobody has released the lock: it is free when the lease ends.
-    /// assert!(b.mutex("import")?.try_lock().await?.is_none());
+    /// assert!(b.mutex("import")?.try_lock().await?.is_err());
     /// let taken_over = b.mutex("import")?.lock().await?;
     /// assert!(taken_over.fencing_token() > guard.fencing_token());
     /// # Ok(())
@@ -134,7 +134,7 @@ impl InMemoryClient {
     /// server.client(&a).set_partitioned(true);
     /// // The holder stops in time: before the server gives the lock to somebody else.
     /// assert_eq!(guard.lost().await, LossReason::Expired);
-    /// assert!(b.mutex("import")?.try_lock().await?.is_none());
+    /// assert!(b.mutex("import")?.try_lock().await?.is_err());
     /// let taken_over = b.mutex("import")?.lock().await?;
     ///
     /// server.client(&a).set_partitioned(false);

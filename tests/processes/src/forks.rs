@@ -167,7 +167,7 @@ async fn guards_are_closed([unlocked, dropped, kept]: [Guard; 3]) {
 async fn a_client_of_its_own_works(url: &str) {
     let client = LockClient::connect(url).await.expect("a client");
     assert!(
-        client.mutex(NAME).expect("a name").try_lock().await.expect("an answer").is_none(),
+        client.mutex(NAME).expect("a name").try_lock().await.expect("an answer").is_err(),
         "the parent has it"
     );
     let guard = client.mutex("of the child").expect("a name").lock().await.expect("the lock");

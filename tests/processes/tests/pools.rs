@@ -28,7 +28,7 @@ fn job(with: With, runtime: &Runtime, client: &LockClient, inside: impl FnOnce()
         }
     });
     inside();
-    guard.is_some()
+    guard.is_ok()
 }
 
 /// Which of two jobs were in the critical section at a time. The first lets its thread run the
