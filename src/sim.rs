@@ -342,7 +342,7 @@ fn seeds_that_found_something_are_good() {
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    for seed in 0..60 {
+    for seed in 0..crowds() {
         let [first, second] = [(); 2].map(|()| run(seed, &Mask::default(), Trace::hashed()));
         assert_eq!(first.result, second.result, "seed {seed}");
         assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
@@ -357,9 +357,19 @@ fn time_begins_far_from_zero() {
     assert!(World::new(1, &Mask::default(), Trace::off()).now > Moment::ZERO);
 }
 
+/// How many crowds a test takes. `cargo xtask sim --crowds` sets this to more.
+fn crowds() -> u64 {
+    setting("SIM_CROWDS").unwrap_or(12).max(1)
+}
+
+/// How many runs a test takes of each crowd that it has drawn up itself.
+fn runs_of_each() -> u64 {
+    crowds().div_ceil(12)
+}
+
 #[test]
 fn everybody_in_a_crowd_gets_a_share() {
-    for seed in 0..setting("SIM_CROWDS").unwrap_or(60).max(1) {
+    for seed in 0..crowds() {
         let shared = share(seed);
         assert!(shared.is_ok(), "seed {seed}: {shared:?}");
     }
@@ -374,7 +384,7 @@ fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
                 let mut world = World::plain_crowd(seed, clients, tasks, hand_off);
                 contend(&mut world).unwrap().iter().sum::<u64>()
             };
-            (0..3).map(grants).sum()
+            (0..runs_of_each()).map(grants).sum()
         });
         assert!(with * 10 >= without * 9, "{clients} clients of {tasks} tasks: {with}, without {without}");
     }
@@ -383,7 +393,7 @@ fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
 /// How often each of a crowd gets the lock that it keeps so long, in a few runs.
 fn spread(distances: &[u64], idle_listeners: usize, hold: Duration) -> Vec<u64> {
     let mut sum = vec![0; distances.len()];
-    for seed in 0..4 {
+    for seed in 0..runs_of_each() {
         let mut world = World::spread_crowd(seed, distances, idle_listeners, hold);
         let grants = contend(&mut world).unwrap();
         sum.iter_mut().zip(grants).for_each(|(sum, own)| *sum += own);
@@ -417,7 +427,7 @@ fn who_only_listens_does_not_stop_the_others() {
 
 #[test]
 fn the_same_crowd_does_the_same() {
-    for seed in 0..10 {
+    for seed in 0..runs_of_each() {
         let [first, second] = [(); 2].map(|()| {
             let mut world = World::crowd(seed);
             (contend(&mut world).unwrap(), world.events)

@@ -12,6 +12,8 @@ use crate::test;
 pub(crate) const TEST: &str = "sim::what_must_be_true_is_true_for_every_seed";
 
 const BUILD_LIMIT: Duration = Duration::from_secs(900);
+/// How many crowds of contending clients are simulated.
+const CROWDS: &str = "60";
 /// Whoever asks for many seeds wants to wait for them.
 const LIMIT: Duration = Duration::from_secs(24 * 3_600);
 
@@ -63,9 +65,20 @@ impl Wanted {
 
 /// True if no seed failed.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
-    let wanted =
-        Wanted::read(args).ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N")?;
+    if args == ["--crowds"] {
+        return crowds();
+    }
+    let wanted = Wanted::read(args)
+        .ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N; or --crowds alone")?;
     Ok(simulate(&wanted, LIMIT, Echo::On)?.success)
+}
+
+/// The tests of the simulation that are not about seeds, with more crowds than `cargo test` takes.
+fn crowds() -> Result<bool, String> {
+    let mut command = process::optimizing_cargo(&["test", test::FEATURES, "--lib", "sim::", "--"]);
+    command.args(["--skip", TEST, "--nocapture"]).env("SIM_CROWDS", CROWDS);
+    let done = process::run(command, BUILD_LIMIT + LIMIT, Echo::On)?;
+    Ok(done.success && test::counts(&done.output).passed > 0)
 }
 
 /// Builds the simulation, then runs seeds of it.
