@@ -36,14 +36,17 @@ use crate::trace;
 /// In a child made by `fork`, a guard of the parent is not held, calls on it are
 /// [`Error::Closed`], and dropping it leaves the parent's lock alone.
 ///
-/// A thread that has dropped guards waits when it ends, for 200 ms at most, until the server has
-/// answered the releases of their clients. The thread that has made a client does so too, whoever
-/// has dropped guards. So what was dropped before the end of `main`, or before
-/// `std::process::exit`, is released before the process ends. This is not so if the thread that
-/// ends the process has neither made the client nor dropped a guard, and where thread-local values
-/// are not dropped: after `std::process::abort`, a panic that aborts, or the end of the main thread
-/// on some platforms other than Linux and macOS. Call `unlock` or
-/// [`LockClient::shutdown`](crate::LockClient::shutdown) first there.
+/// **At the end of a process**, what was dropped before is released before the process ends: the
+/// end of a thread that has made the client, or has dropped guards, waits until the server has
+/// answered the releases of that client, for 200 ms at most. This holds for the end of `main` and
+/// for `std::process::exit`. It does not hold
+///
+/// * if the thread that ends the process has neither made the client nor dropped a guard;
+/// * after `std::process::abort`, or a panic that aborts;
+/// * where thread-local values of the main thread are not dropped, as on some platforms other than
+///   Linux and macOS.
+///
+/// There, call `unlock` or [`LockClient::shutdown`](crate::LockClient::shutdown) first.
 ///
 /// Bind a guard to a variable with a name: `let _ = lock.lock().await?` releases at once.
 ///
@@ -90,7 +93,8 @@ impl Guard {
         self.cell.token()
     }
 
-    /// How many levels the hold has right now, this guard's included.
+    /// How many levels the hold has right now, this guard's included. Guards of a lost hold count
+    /// until they are dropped.
     pub fn hold_count(&self) -> u32 {
         self.cell.count()
     }

@@ -55,15 +55,12 @@ impl LockName {
         if hashed_part(name) != hashed_part(&channel_of(WireProfile::Default, name)) {
             return refuse(
                 "its braces put the key and the wake-up channel into different cluster slots; \
-                 use no braces, or one non-empty {tag}",
+                 use no braces, or let the first one begin a non-empty {tag}",
             );
         }
         let checked = Self::with_slot(name);
         if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
-            return refuse(
-                "it is the key of a fence counter; \
-                 use a name that does not begin with `redisson_lock_fence:{`",
-            );
+            return refuse("it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name");
         }
         Ok(checked)
     }
@@ -375,7 +372,7 @@ mod tests {
             ("a{b", "braces"),
             ("a}b", "braces"),
             ("a{}{b}", "braces"),
-            ("redisson_lock_fence:{0}", "does not begin with `redisson_lock_fence:{`"),
+            ("redisson_lock_fence:{0}", "the key of a fence counter"),
         ];
         for (name, wanted) in cases {
             let error = LockName::new(name).unwrap_err();

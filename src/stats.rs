@@ -47,7 +47,8 @@ stats! {
     hold_micros,
     /// Wake-up messages that arrived for a name with waiters.
     wake_ups,
-    /// Grants won by the fallback poll instead of a wake-up.
+    /// Grants after a wait that a timer ended, not a wake-up message. Many of them, compared with
+    /// `wake_ups`, mean that messages are lost.
     fallback_grants,
     /// Grants by hand-off: release and grant in one script.
     hand_offs,

@@ -144,7 +144,8 @@ impl LockClientBuilder {
     /// | `redis-cluster://[[user]:password@]host[:port],host…` | a cluster, of which some nodes are named |
     ///
     /// * **TLS**: `rediss`, `rediss-sentinel` and `rediss-cluster`; see [`Tls`].
-    /// * **Other spellings**: `valkey` for `redis`, `valkeys` for `rediss`, `unix` for `redis+unix`.
+    /// * **Other spellings**: `valkey` for `redis`, `valkeys` for `rediss`, `unix` for
+    ///   `redis+unix`.
     /// * **Ports** are 6379 by default, and 26379 for sentinels.
     /// * **Special characters** in users and passwords: write `%25 %40 %2F %3A %3F %23 %2C` for
     ///   `% @ / : ? # ,`.
@@ -196,20 +197,20 @@ impl LockClientBuilder {
         self
     }
 
-    /// The watched lease, renewed every third of it. After a crash the lock is free at the latest after this time.
-    /// 10 ms to 24 h. Default: 30 s, or twice the [command timeout](Self::command_timeout) where that
-    /// is more.
+    /// The watched lease, renewed every third of it. After a crash the lock is free at the latest
+    /// after this time. 10 ms to 24 h. Default: 30 s, or twice the [command
+    /// timeout](Self::command_timeout) where that is more.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.times.lease = Some(lease);
         self
     }
 
-    /// How long one command on a lock may take. 10 ms to 1 min. Default: 1 s, or half of the lease
-    /// or the [outage limit](Self::outage_limit) where that is less.
+    /// How long one command on a lock may take. 10 ms to 1 min. Default: the shortest of 1 s,
+    /// half of the lease, and the [outage limit](Self::outage_limit).
     ///
-    /// It must not be longer than the [lease](Self::lease): [`Error::InvalidOption`]. With more than
-    /// half of the lease a warning is logged, since a renewal whose answer is lost could not be
-    /// repeated in time.
+    /// It must not be longer than the [lease](Self::lease): [`Error::InvalidOption`]. With more
+    /// than half of the lease a warning is logged, since a renewal whose answer is lost could not
+    /// be repeated in time.
     ///
     /// Everything else that waits for a server's answer has its time from this one: see
     /// [`docs::connections`](crate::docs::connections). So on a slow link, or to a distant server,
@@ -219,16 +220,19 @@ impl LockClientBuilder {
         self
     }
 
-    /// How long `lock()` goes on without any good answer of the server before it is `Unavailable`. 10 ms to 24 h,
-    /// and not less than the [command timeout](Self::command_timeout), after which it is known that a
-    /// command has no answer. Default: 30 s, or the command timeout where that is more.
+    /// How long `lock()` waits during an outage before it ends in `Unavailable`. 10 ms to 24 h, and
+    /// not less than the [command timeout](Self::command_timeout), since a shorter time would end
+    /// before it is known that a command has no answer. Default: 30 s, or the command timeout where
+    /// that is more.
     ///
-    /// It is counted from the sending of the first command that had no answer, from the loss of the connection, or from the
-    /// first failed attempt to connect, whichever is first; a time in which nothing was asked does not count. A wait that
-    /// begins during an outage has the full limit from its own start.
+    /// An outage begins when the connection is lost, when the first attempt to connect fails, or
+    /// when the first of the commands without an answer is sent, whichever happens first. It ends
+    /// with the next good answer of the server. A `lock()` that begins during an outage waits for
+    /// the full limit, counted from its own start.
     ///
-    /// A `lock_with` whose lease or `max_hold` is over each time before the grant is here meets the same end. From its second
-    /// such attempt on it lets those behind it go first.
+    /// The limit also ends a `lock_with` whose lease or `max_hold` is too short for this link, so
+    /// that each grant has run out before its answer arrives. After its second such attempt,
+    /// waiters behind it are served first.
     pub fn outage_limit(mut self, limit: Duration) -> Self {
         self.times.outage_limit = Some(limit);
         self
@@ -237,8 +241,8 @@ impl LockClientBuilder {
     /// How long [`connect`](Self::connect) tries. 10 ms to 24 h. Default: 5 s, or five times the
     /// [command timeout](Self::command_timeout) where that is more: as many round trips as it takes
     /// with TLS and a login. When it gives up, connections get one more second, or one more command
-    /// timeout, to close. With less than a command timeout a warning is logged: `connect` then gives
-    /// up on a server that answers commands in time.
+    /// timeout, to close. With less than a command timeout a warning is logged: `connect` then
+    /// gives up on a server that answers commands in time.
     pub fn connect_timeout(mut self, timeout: Duration) -> Self {
         self.times.connect_timeout = Some(timeout);
         self
@@ -255,16 +259,16 @@ impl LockClientBuilder {
     /// services that share a server do not use the same locks. Default: nothing. Only the fence
     /// counters (`redisson_lock_fence:{…}`) are shared by all clients of a server.
     ///
-    /// It is part of the name in everything that this client does: the key and the channel in Redis,
-    /// [`name`](crate::Mutex::name), errors, logs, [`preflight`](LockClient::preflight) and
+    /// It is part of the name in everything that this client does: the key and the channel in
+    /// Redis, [`name`](crate::Mutex::name), errors, logs, [`preflight`](LockClient::preflight) and
     /// [`required_acl`](LockClient::required_acl). The prefix and a name together have at most 512
     /// bytes. Clients contend only with clients whose prefix and name together are the same. With
     /// [`WireProfile::Redisson`], set the same prefix in the `NameMapper` of the Java clients.
     ///
-    /// In a cluster, the hash tag of a lock is the first `{tag}` of prefix and name together. With a
-    /// tag in the prefix, all locks of this client are in one slot, and so on one server. Connecting
-    /// with a prefix that is not valid is [`Error::InvalidOption`]: allowed are no braces, or one
-    /// whole `{tag}` that is not empty.
+    /// In a cluster, the hash tag of a lock is the first `{tag}` of prefix and name together. With
+    /// a tag in the prefix, all locks of this client are in one slot, and so on one server.
+    /// Connecting with a prefix that is not valid is [`Error::InvalidOption`]: allowed are no
+    /// braces, or one whole `{tag}` that is not empty.
     ///
     /// ```no_run
     /// # async fn example() -> redis_reentrant_lock::Result<()> {
@@ -292,18 +296,19 @@ impl LockClientBuilder {
     }
 
     /// Whether a release may grant to a waiter of this client in the same script, at most 16 times
-    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Turning it
-    /// off lowers the throughput when many tasks of one process share a lock, and shortens the waits
-    /// of other processes.
+    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Turning it off
+    /// lowers the throughput when many tasks of one process share a lock, and shortens the waits of
+    /// other processes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self
     }
 
-    /// A server inside this process instead of a URL, for tests. The keeper then runs on the
-    /// current Tokio runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a
-    /// paused one. Outside Tokio, on whatever executor, it runs on a thread of its own, in real
-    /// time. TLS and credentials have no effect.
+    /// A server inside this process, for tests. Of several calls that name a server, such as this
+    /// one and [`url`](Self::url), the last one counts. The keeper then runs on the current Tokio
+    /// runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a paused one.
+    /// Outside Tokio, on whatever executor, it runs on a thread of its own, in real time. TLS and
+    /// credentials have no effect.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
         self.server = Some(Server::Memory(server.clone()));
@@ -315,8 +320,8 @@ impl LockClientBuilder {
     /// yours, and it is neither reconnected nor closed.
     ///
     /// Servers, login, database, protocol, TLS and TCP options are those of your client at the time
-    /// of connecting. Its retries, reconnect policy, timeouts and DNS resolver are not taken over: a
-    /// command is sent once, a connection that ends is replaced by a new client, and attempts to
+    /// of connecting. Its retries, reconnect policy, timeouts and DNS resolver are not taken over:
+    /// a command is sent once, a connection that ends is replaced by a new client, and attempts to
     /// connect, commands and back-off take as long as they do without fred.
     ///
     /// This is weaker than connections of this crate, and [a page](crate::docs::connections) says
@@ -326,7 +331,8 @@ impl LockClientBuilder {
     ///   runtime is blocked, or after it has ended, no hold is renewed or released: holds end with
     ///   their leases.
     /// * More commands end with an unknown outcome. Each of them costs a command that cleans up.
-    /// * With Sentinel, the client does not hear the sentinels announce a new primary. It stays with
+    /// * With Sentinel, the client does not hear the sentinels announce a new primary. It stays
+    ///   with
     ///   the old one until that closes the connection, refuses a write or stops answering.
     /// * It is slower: commands are sent one by one.
     ///

@@ -73,10 +73,10 @@ async fn names() {
         ("a\nb", "control character \\u{a}"),
         ("a\r\nSET x 1", "control character \\u{d}"),
         ("a\u{85}", "control character \\u{85}"),
-        ("{}x", "one non-empty {tag}"),
-        ("a{b", "one non-empty {tag}"),
-        ("a}b", "one non-empty {tag}"),
-        ("a{}{b}", "one non-empty {tag}"),
+        ("{}x", "a non-empty {tag}"),
+        ("a{b", "a non-empty {tag}"),
+        ("a}b", "a non-empty {tag}"),
+        ("a{}{b}", "a non-empty {tag}"),
     ];
     for (name, words) in refused {
         let errors = [world.client.reentrant_lock(name).unwrap_err(), world.client.mutex(name).unwrap_err()];
