@@ -47,8 +47,8 @@ stats! {
     hold_micros,
     /// Wake-up messages that arrived for a name with waiters.
     wake_ups,
-    /// Grants after a wait that a timer ended, not a wake-up message. Many of them, compared with
-    /// `wake_ups`, mean that messages are lost.
+    /// Grants won by the attempt that waiters make every 5 s or so in case a wake-up message was
+    /// lost. Many of them, compared with `wake_ups`, mean that messages are lost.
     fallback_grants,
     /// Grants by hand-off: release and grant in one script.
     hand_offs,
