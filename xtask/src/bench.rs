@@ -14,6 +14,7 @@ mod programs;
 mod redis_benchmark;
 mod report;
 mod server_time;
+mod show;
 mod wide;
 
 use std::path::PathBuf;

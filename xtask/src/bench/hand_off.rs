@@ -11,13 +11,12 @@ use super::figures::number;
 use super::figures::numbers;
 use super::figures::percentile;
 use super::fleet::Worker;
+use super::programs::PROFILES;
 use super::programs::Programs;
+use super::report::HAND_OFF_LOADS as LOADS;
 use super::report::Report;
 use super::report::Row;
 
-/// With hand-off and without; both wake Redisson.
-pub(crate) const KINDS: [&str; 2] = ["redisson-profile", "redisson-profile-no-hand-off"];
-pub(crate) const LOADS: [&str; 2] = ["hand-off-on", "hand-off-off"];
 const CROWD: u64 = 16;
 
 /// Who waits: tasks of one process, one task of another, one thread of Redisson.
@@ -35,7 +34,7 @@ pub(crate) fn all(
 ) -> Result<(), String> {
     println!("hand-off: on, off");
     let mut parties = Vec::new();
-    for (load, kind) in LOADS.into_iter().zip(KINDS) {
+    for (load, kind) in LOADS.into_iter().zip(PROFILES) {
         let redisson = plan.kinds(load, programs, &["redisson"], report);
         let mut members = vec![
             ("crowd of 16", CROWD, Worker::start(programs, kind, server)?),

@@ -1,6 +1,6 @@
 //! Plots, written by hand: a frame, lines, a legend.
 
-use super::hand_off;
+use super::report::HAND_OFF_LOADS;
 use super::report::Report;
 use super::report::Row;
 use super::report::short;
@@ -53,8 +53,8 @@ pub(crate) fn all(report: &Report) -> Vec<(String, String)> {
             by_percentile(&format!("{load}: time in us by percentile"), &lines),
         ));
     }
-    let mut waits = distributions(report, hand_off::LOADS[0], ", on");
-    waits.extend(distributions(report, hand_off::LOADS[1], ", off"));
+    let mut waits = distributions(report, HAND_OFF_LOADS[0], ", on");
+    waits.extend(distributions(report, HAND_OFF_LOADS[1], ", off"));
     waits.retain(|line| !line.kind.starts_with("crowd"));
     let title = "waits in us beside a crowd in another process, its hand-off on and off";
     files.push(("hand-off.svg".to_owned(), by_percentile(title, &waits)));

@@ -14,7 +14,6 @@ use crate::puppet;
 use crate::root;
 
 use super::Plan;
-use super::hand_off;
 
 const BUILD_LIMIT: Duration = Duration::from_secs(1_800);
 
@@ -24,6 +23,8 @@ pub(crate) const FLOORS: [&str; 2] = ["floor-thread", "floor-current"];
 pub(crate) const RAW: &str = "floor-raw";
 /// One task that passes a lock on, however many others would have.
 pub(crate) const RELAY: &str = "floor-relay";
+/// This crate in the profile of Redisson, with hand-off and without; both wake Redisson.
+pub(crate) const PROFILES: [&str; 2] = ["redisson-profile", "redisson-profile-no-hand-off"];
 const RUST: [&str; 3] = ["rlock", "rslock", "async-redis-lock"];
 const GO: [&str; 2] = ["rueidislock", "redsync"];
 const JAVA: [&str; 1] = ["redisson"];
@@ -51,7 +52,7 @@ impl Programs {
     pub(crate) fn build(plan: &Plan) -> Result<Self, String> {
         let own = rust("this crate", "bench", &["-p", "bench"])?;
         let others = [RAW, RELAY, "thread-no-hand-off"];
-        let kinds = OWN.into_iter().chain(FLOORS).chain(others).chain(hand_off::KINDS);
+        let kinds = OWN.into_iter().chain(FLOORS).chain(others).chain(PROFILES);
         let of = kinds.map(|kind| (kind, own.clone())).collect();
         let mut programs = Self { of, absent: BTreeMap::new(), threads: plan.threads.clone() };
         programs.peers(plan, &RUST, rust_peers);

@@ -11,11 +11,7 @@ use crate::interop::client::Direction;
 use crate::interop::client::Lang;
 use crate::interop::client::Lease;
 use crate::interop::client::Programs;
-use crate::interop::contention;
-use crate::interop::keys;
-use crate::interop::losses;
 use crate::interop::redis::Redis;
-use crate::interop::together;
 use crate::interop::versions::PubSub;
 use crate::interop::versions::Redisson;
 use crate::topologies::Kind;
@@ -41,10 +37,6 @@ impl Scenario {
         }
         format!("{}, {} then {}", self.title, first.name(), second.name())
     }
-}
-
-pub(crate) fn scenarios() -> impl Iterator<Item = &'static Scenario> {
-    [together::ALL, losses::ALL, keys::ALL, contention::ALL].into_iter().flatten()
 }
 
 pub(crate) struct Stage<'a> {
