@@ -123,7 +123,7 @@ macro_rules! words {
 
 words!(Sharding, "sharding": "auto" = Auto, "on" = On or "off" = Off);
 words!(Keeper, "keeper": "thread" = Thread or "current" = Current);
-words!(WireProfile, "profile": "default" = Default or "redisson" = Redisson);
+words!(WireProfile, "profile": "native" = Native or "redisson" = Redisson);
 
 /// What the engine needs to know.
 #[derive(Debug, Clone)]
@@ -174,7 +174,7 @@ mod tests {
         for keeper in [Keeper::Thread, Keeper::Current] {
             assert_eq!(keeper.to_string().parse::<Keeper>().expect("its own word"), keeper);
         }
-        for profile in [WireProfile::Default, WireProfile::Redisson] {
+        for profile in [WireProfile::Native, WireProfile::Redisson] {
             assert_eq!(profile.to_string().parse::<WireProfile>().expect("its own word"), profile);
         }
         assert_eq!(format!("{:>5}", Sharding::On), "   on");
@@ -193,7 +193,7 @@ mod tests {
         );
         assert_eq!(
             "java".parse::<WireProfile>().map_err(said),
-            Err("profile \"java\" is not allowed: it must be default or redisson".to_owned())
+            Err("profile \"java\" is not allowed: it must be native or redisson".to_owned())
         );
     }
 }

@@ -31,7 +31,7 @@ pub fn name(data: &[u8]) {
     assert_eq!(name.as_str(), text);
     assert_eq!(name.slot(), slot_of(&text));
     assert_eq!(slot_of(&name.fence_key()), name.slot());
-    for profile in [WireProfile::Default, WireProfile::Redisson] {
+    for profile in [WireProfile::Native, WireProfile::Redisson] {
         let channel = name.channel(profile);
         assert_eq!(slot_of(&channel), name.slot(), "{channel}");
         assert!(channel.contains(&*text) && *channel != *text);

@@ -213,7 +213,7 @@
 //! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s, or the command timeout where that is more | 10 ms to 24 h, not shorter than the command timeout |
 //! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s, or five command timeouts | 10 ms to 24 h |
 //! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
-//! | [wire profile](LockClientBuilder::profile) | `Default` | `Default`, `Redisson` |
+//! | [wire profile](LockClientBuilder::profile) | `Native` | `Native`, `Redisson` |
 //! | [sharding](LockClientBuilder::sharding) | `Auto` | `Auto`, `On`, `Off` |
 //! | [hand-off](LockClientBuilder::hand_off) | on | on, off |
 //!

@@ -52,7 +52,7 @@ impl LockName {
             return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
         }
         // A channel in another slot than its key cannot be published from a cluster's script.
-        if hashed_part(name) != hashed_part(&channel_of(WireProfile::Default, name)) {
+        if hashed_part(name) != hashed_part(&channel_of(WireProfile::Native, name)) {
             return refuse(
                 "its braces put the key and the wake-up channel into different cluster slots; \
                  use no braces, or let the first one begin a non-empty {tag}",
@@ -175,15 +175,16 @@ impl fmt::Display for LockName {
     }
 }
 
-/// How wake-up channels are spelled. As text: `default` or `redisson`.
+/// How wake-up channels are spelled. As text: `native` or `redisson`.
 ///
 /// Clients wake each other only if they use the same profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WireProfile {
-    /// `redisson_lock__channel__{name}`: this crate's default, and Redisson's spelling before 3.2.
+    /// `redisson_lock__channel__{name}`: for clients of this crate. Redisson before 3.2 had the same
+    /// spelling.
     #[default]
-    Default,
+    Native,
     /// `redisson_lock__channel:{name}`: Redisson 3.2 and later.
     Redisson,
 }
@@ -191,7 +192,7 @@ pub enum WireProfile {
 impl WireProfile {
     fn separator(self) -> &'static str {
         match self {
-            Self::Default => "__",
+            Self::Native => "__",
             Self::Redisson => ":",
         }
     }
@@ -351,10 +352,10 @@ mod tests {
     #[test]
     fn channels_are_spelled_as_documented() {
         let plain = LockName::new("orders:42").unwrap();
-        assert_eq!(&*plain.channel(WireProfile::Default), "redisson_lock__channel__{orders:42}");
+        assert_eq!(&*plain.channel(WireProfile::Native), "redisson_lock__channel__{orders:42}");
         assert_eq!(&*plain.channel(WireProfile::Redisson), "redisson_lock__channel:{orders:42}");
         let tagged = LockName::new("{a}b").unwrap();
-        assert_eq!(&*tagged.channel(WireProfile::Default), "redisson_lock__channel:{a}b");
+        assert_eq!(&*tagged.channel(WireProfile::Native), "redisson_lock__channel:{a}b");
         assert_eq!(&*tagged.channel(WireProfile::Redisson), "redisson_lock__channel:{a}b");
     }
 

@@ -23,9 +23,9 @@ fn main() {
         runtime.block_on(async { Own::connect(url, keeper, hand_off, profile).await })
     };
     match kind.as_str() {
-        "thread" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Default)),
-        "current" => bench::serve(&runtime, own(Keeper::Current, true, WireProfile::Default)),
-        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Default)),
+        "thread" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Native)),
+        "current" => bench::serve(&runtime, own(Keeper::Current, true, WireProfile::Native)),
+        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Native)),
         "redisson-profile" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Redisson)),
         "redisson-profile-no-hand-off" => {
             bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Redisson));

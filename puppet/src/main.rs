@@ -2,7 +2,7 @@
 //! try things out.
 //!
 //! ```text
-//! puppet URL [keeper=thread|current] [lease_ms=N] [profile=default|redisson]
+//! puppet URL [keeper=thread|current] [lease_ms=N] [profile=native|redisson]
 //!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
 //! ```
 //!
@@ -78,6 +78,7 @@ use std::time::Duration;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Tls;
+use redis_reentrant_lock::WireProfile;
 use serde_json::json;
 
 use crate::commands::Puppet;
@@ -127,6 +128,8 @@ fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
                 lease = millis("lease_ms", value)?;
                 builder.lease(lease)
             }
+            // What the profile was called once: programs that speak this protocol may still say it.
+            ("profile", "default") => builder.profile(WireProfile::Native),
             ("profile", word) => builder.profile(word.parse()?),
             ("sharded", word) => builder.sharding(word.parse()?),
             ("handoff", "on") => builder.hand_off(true),

@@ -249,7 +249,7 @@ impl LockClientBuilder {
     }
 
     /// How wake-up channels are spelled. It must be the same for all clients that contend. Default:
-    /// [`WireProfile::Default`].
+    /// [`WireProfile::Native`].
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
         self

@@ -105,7 +105,7 @@ impl Hand {
             command_timeout: Duration::from_secs(1),
             outage_limit: Duration::from_secs(30),
             fallback: Duration::from_secs(5),
-            profile: WireProfile::Default,
+            profile: WireProfile::Native,
             sharding: Sharding::Auto,
             hand_off: true,
             max_waiters: 5,

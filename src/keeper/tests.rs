@@ -167,7 +167,7 @@ fn config() -> Config {
         command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
         outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
         fallback: Config::FALLBACK,
-        profile: WireProfile::Default,
+        profile: WireProfile::Native,
         sharding: Sharding::Auto,
         hand_off: true,
         max_waiters: Config::MAX_WAITERS,

@@ -41,7 +41,7 @@ fn every_name_is_refused_or_has_a_place_of_its_own() {
     for text in &accepted {
         let name = LockName::new(text).unwrap();
         assert_eq!(name.as_str(), text);
-        let channels = [WireProfile::Default, WireProfile::Redisson].map(|profile| name.channel(profile));
+        let channels = [WireProfile::Native, WireProfile::Redisson].map(|profile| name.channel(profile));
         for derived in [&**text, &name.fence_key(), &channels[0], &channels[1]] {
             assert_eq!(slot_of(derived), name.slot(), "{derived}");
         }

@@ -230,7 +230,7 @@ impl Client {
             command_timeout: plan.command_timeout,
             outage_limit: plan.outage_limit,
             fallback: plan.fallback,
-            profile: WireProfile::Default,
+            profile: WireProfile::Native,
             sharding: Sharding::Auto,
             hand_off: plan.hand_off,
             max_waiters: 100,

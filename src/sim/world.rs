@@ -140,7 +140,7 @@ impl World {
             let crowd = Plan { clients, tasks: 2, hand_off: true, think: 50, hold, ..one };
             Plan { horizon, distances, idle_listeners, ..crowd }
         });
-        let channel = world.names[0].channel(WireProfile::Default);
+        let channel = world.names[0].channel(WireProfile::Native);
         let listeners = i64::try_from(idle_listeners).unwrap_or(i64::MAX);
         world.processes[0].keys.set_subscribers(&channel, false, listeners);
         world

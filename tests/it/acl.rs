@@ -167,8 +167,8 @@ async fn the_line_allows_all_that_a_lock_does() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     for (profile, name) in [
-        (WireProfile::Default, NAME),
-        (WireProfile::Default, "orders:{eu}:7"),
+        (WireProfile::Native, NAME),
+        (WireProfile::Native, "orders:{eu}:7"),
         (WireProfile::Redisson, NAME),
         (WireProfile::Redisson, "orders:{eu}:7"),
     ] {
@@ -183,8 +183,8 @@ async fn the_line_allows_all_that_a_lock_does() {
     }
     // Nothing beyond the line is even tried.
     redis::cmd("ACL").arg("LOG").arg("RESET").exec(&mut connection).unwrap();
-    set_user(&mut connection, "locks", &rules(WireProfile::Default));
-    let life = Life::begin(&url(&server, "locks"), WireProfile::Default).await.unwrap();
+    set_user(&mut connection, "locks", &rules(WireProfile::Native));
+    let life = Life::begin(&url(&server, "locks"), WireProfile::Native).await.unwrap();
     life.live(NAME, &mut connection).await.unwrap();
     life.end().await;
     let log: Vec<redis::Value> = redis::cmd("ACL").arg("LOG").query(&mut connection).unwrap();
@@ -211,7 +211,7 @@ fn named(rule: &str) -> &str {
 async fn each_missing_permission_is_named() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let all = rules(WireProfile::Default);
+    let all = rules(WireProfile::Native);
     let (mut missed, mut removed) = (Vec::new(), 0);
     for (number, rule) in all.iter().enumerate() {
         if rule == "resetchannels" || rule == "&redisson_lock__channel:orders:*{*" {
@@ -222,7 +222,7 @@ async fn each_missing_permission_is_named() {
         let user = format!("without-{number}");
         set_user(&mut connection, &user, &some);
         let end = timeout(3 * BOUND, async {
-            let life = Life::begin(&url(&server, &user), WireProfile::Default).await?;
+            let life = Life::begin(&url(&server, &user), WireProfile::Native).await?;
             let end = life.live(NAME, &mut server.connection()).await;
             let immortal = look::immortal_keys(&mut server.connection());
             assert!(immortal.is_empty(), "without {rule}: {immortal:?}");
@@ -269,7 +269,7 @@ async fn the_line_for_a_cluster() {
     {
         set_on(&cluster, 0..6, &rules, without);
         let end = timeout(3 * BOUND, async {
-            let life = Life::begin(&url, WireProfile::Default).await?;
+            let life = Life::begin(&url, WireProfile::Native).await?;
             let end = life.live(&name, &mut cluster.connection(0)).await;
             let report = life.ours.preflight(&name).await?;
             assert_eq!(report.is_usable(), without.is_empty(), "without {without}: {report}");
@@ -302,7 +302,7 @@ async fn the_lines_for_sentinels() {
     // Without the others a failover is noticed later, or a sentinel that lags behind is believed.
     for without in ["", "+sentinel|get-master-addr-by-name"] {
         set_on(&set, 3..6, &rules, without);
-        match Life::begin(&url, WireProfile::Default).await {
+        match Life::begin(&url, WireProfile::Native).await {
             Ok(life) => {
                 assert_eq!(without, "");
                 life.live(NAME, &mut set.connection(set.primary())).await.unwrap();
@@ -334,7 +334,7 @@ fn the_commands_are_those_of_the_scripts_and_no_others() {
     );
     called.sort();
     called.dedup();
-    let mut allowed: Vec<String> = rules(WireProfile::Default)
+    let mut allowed: Vec<String> = rules(WireProfile::Native)
         .iter()
         .filter_map(|rule| rule.strip_prefix('+'))
         .map(str::to_owned)
@@ -349,7 +349,7 @@ fn rules_are_as_narrow_as_the_syntax_allows() {
         let acl = RequiredAcl::new(patterns).unwrap().profile(profile);
         acl.rules().into_iter().filter(|rule| rule.starts_with(sign)).collect()
     };
-    let (ours, java) = (WireProfile::Default, WireProfile::Redisson);
+    let (ours, java) = (WireProfile::Native, WireProfile::Redisson);
     let client = "&redisson_lock__client:*";
     assert_eq!(with(&["orders:*"], ours, "~"), ["~orders:*", "~redisson_lock_fence:{*}"]);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The default profile beside Redisson before 3.2, by a client that speaks exactly its protocol. The Java client
+//! The profile `Native` beside Redisson before 3.2, by a client that speaks exactly its protocol. The Java client
 //! itself is run by `cargo xtask interop`.
 
 use std::fs::File;

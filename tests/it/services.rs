@@ -168,7 +168,7 @@ async fn a_prefix_is_part_of_every_name() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let plain = client(&server).await;
-    for (profile, separator) in [(WireProfile::Default, "__"), (WireProfile::Redisson, ":")] {
+    for (profile, separator) in [(WireProfile::Native, "__"), (WireProfile::Redisson, ":")] {
         let builder = LockClient::builder().url(server.url()).profile(profile);
         let ours = builder.clone().prefix("orders:").connect().await.unwrap();
         let theirs = builder.prefix(String::from("invoices:")).connect().await.unwrap();

@@ -103,7 +103,7 @@ impl Hand {
     }
 
     fn message_for(&mut self, lock: &str) {
-        let channel = name(lock).channel(WireProfile::Default);
+        let channel = name(lock).channel(WireProfile::Native);
         self.event(Event::Message { channel, payload: "0".to_owned() });
     }
 

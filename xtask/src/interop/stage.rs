@@ -96,7 +96,7 @@ impl<'a> Stage<'a> {
     /// The lock channel of a name without braces.
     pub(crate) fn channel(&self, name: &str) -> String {
         match self.redisson.profile {
-            "default" => format!("redisson_lock__channel__{{{name}}}"),
+            "native" => format!("redisson_lock__channel__{{{name}}}"),
             _ => format!("redisson_lock__channel:{{{name}}}"),
         }
     }

@@ -71,8 +71,8 @@ pub(crate) const ALL: &[Redisson] = &[
     Redisson::of("3.22.0", &[PubSub::Auto]),
     Redisson::of("3.21.3", &[PubSub::Plain]),
     Redisson::ancient("3.2.0", "redisson"),
-    Redisson::ancient("3.1.0", "default"),
-    Redisson::ancient("3.0.0", "default"),
+    Redisson::ancient("3.1.0", "native"),
+    Redisson::ancient("3.0.0", "native"),
 ];
 
 pub(crate) fn named(version: &str) -> Result<Redisson, String> {

@@ -85,7 +85,7 @@ pub(super) struct Lives<'a> {
 pub(super) fn run_sequence(together: &mut Together, seed: u64, length: u64) {
     together.begin(format!("SEED={seed}, a sequence of commands"));
     let mut random = Random(seed);
-    let profiles = [WireProfile::Default, WireProfile::Redisson];
+    let profiles = [WireProfile::Native, WireProfile::Redisson];
     let ways = CLIENTS.iter().map(|_| (profiles[random.index(2)], random.below(3) == 0)).collect();
     let names = NAMES.iter().map(|name| LockName::new(name).unwrap()).collect();
     let (holds, on_the_way, promises) = (Vec::new(), Vec::new(), Promises::default());
