@@ -39,6 +39,8 @@ pub(crate) struct Verdict {
     pub(crate) samples: u64,
     /// Names whose search for an order was given up.
     pub(crate) undecided: u64,
+    /// What the search for an order was about, a line for each operation, for another checker.
+    pub(crate) operations: Vec<String>,
 }
 
 pub(crate) fn check(history: &History) -> Verdict {

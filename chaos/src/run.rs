@@ -230,7 +230,10 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
     leaks(&history, &mut verdict);
     let harm: String = history.harm.iter().map(|(at, what)| format!("{at} {what}\n")).collect();
     let accesses: String = history.accesses.iter().map(|access| format!("{access:?}\n")).collect();
-    let _ = fs::write(directory.join("harm"), harm).and(fs::write(directory.join("accesses"), accesses));
+    let operations: String = verdict.operations.iter().map(|line| format!("{line}\n")).collect();
+    for (file, text) in [("harm", harm), ("accesses", accesses), ("operations", operations)] {
+        fs::write(directory.join(file), text).map_err(|error| format!("{file}: {error}"))?;
+    }
     Ok(Done { history, verdict, counts: nemesis.counts, keys: seen.keys })
 }
 

@@ -20,6 +20,7 @@ mod proof;
 mod puppet;
 mod reliability;
 mod resp;
+mod second_opinion;
 mod seeded;
 mod servers;
 mod sim;
@@ -73,9 +74,12 @@ cargo xtask <command>
                            the unit tests must notice each mutant
   random-scripts [--sequences N] [--steps N] [--seed N]
                            the same random calls of the scripts in memory and on a private server
+  second-opinion [--histories N]
+                           histories of chaos (20), which Porcupine checks as well; needs go
   seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
   sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
-                           run smaller and shows what is left; --trace shows all of it; --threads N (one a core)
+                           run smaller and shows what is left; --trace shows all of it; --threads N (one a core);
+                           or --crowds alone: shares of clients that contend for one name
   threads                  tries the interleavings of the threads that share a hold, a slot, a mailbox
   lua-mutants              makes every small mistake in every script, each of which the script tests must notice
   load [--quick] [--only SCENE]
@@ -124,6 +128,7 @@ fn main() -> ExitCode {
         ["reliability", options @ ..] => reliability::run(options),
         ["random-scripts", options @ ..] => proof::random_scripts(options),
         ["soak", options @ ..] => soak::run(options),
+        ["second-opinion", options @ ..] => second_opinion::run(options),
         ["seeded", names @ ..] => seeded::run(names),
         ["sim", options @ ..] => sim::run(options),
         ["load", options @ ..] => load::run(options),

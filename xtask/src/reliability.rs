@@ -29,6 +29,7 @@ const PARTS: &[&[&str]] = &[
     &["lua-mutants"],
     &["small-faults"],
     &["chaos", "--histories", "120"],
+    &["second-opinion", "--histories", "20"],
     &["load"],
     &["fuzz-smoke", "250000"],
     &["coverage"],
@@ -54,6 +55,7 @@ const BARS: &[(&str, &str, u64, &str)] = &[
     ("chaos", "sentinel_failovers", 5, "failovers by sentinels"),
     ("chaos", "cluster_failovers", 5, "failovers in a cluster"),
     ("chaos", "slot_moves", 20, "slots moved with what is locked in them"),
+    ("second-opinion", "operations", 30_000, "operations that another checker looked at, too"),
     ("load", "holds", 10_000, "watched holds, for 60 s"),
     ("load", "waiters_served", 3_000, "waiters of one lock in 4 processes, in three rounds"),
     ("load", "leak_operations", 1_000_000, "locks and unlocks in one process"),
@@ -102,6 +104,9 @@ const SENTENCES: &[&str] = &[
      {chaos.cluster_failovers} in clusters, and {chaos.slot_moves} slots were moved. {chaos.violations} violations were \
      found; {chaos.undecided} names had too long a history for the checker. {chaos.overlaps_in_breaches} times, a restart or \
      a failover had lost a hold, and its holder still believed in it when the next one was granted: two holders at once.",
+    "Second opinion: Porcupine, a checker that shares no code with the one above, looked at {second-opinion.operations} \
+     operations on {second-opinion.names} names in {second-opinion.histories} histories. It found {second-opinion.wrong} that no \
+     reentrant, fenced mutex could have answered, and gave up on {second-opinion.undecided}.",
     "Load: {load.holds} watched holds were renewed for 60 s, and {load.holds_lost} were lost. {load.waiters_served} waits for \
      one lock in 4 processes were served, and {load.waiters_lost_wake_ups} wake-ups were lost. {load.leak_operations} \
      operations and {load.leak_cancelled} cancellations left {load.leak_left} things behind. {load.losses_signals} holds were \

@@ -24,23 +24,29 @@ use crate::history::Operation;
 const SLACK: u64 = 100_000_000;
 
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
-    let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
-    let operations = history.operations();
-    for operation in &operations {
-        names.entry(&operation.name).or_default().push(operation);
-    }
-    for (name, operations) in names {
-        let ops = Build::new(history, holds).all(&operations);
+    for (name, ops) in by_name(history, holds) {
+        verdict.operations.extend(ops.iter().map(|op| op.line(&name)));
         verdict.denials += ops.iter().filter(|op| op.step == Step::Deny).count() as u64;
         match search::order(&ops) {
             Found::Order => {}
             Found::Nothing { stuck } => {
                 let what = format!("no mutex answers like this: {} has no place", ops[stuck].says);
-                verdict.wrong(ops[stuck].called, name, what);
+                verdict.wrong(ops[stuck].called, &name, what);
             }
             Found::GaveUp => verdict.undecided += 1,
         }
     }
+}
+
+/// What was done to the mutex of each name, by the times of the calls.
+fn by_name(history: &History, holds: &BTreeMap<String, Hold>) -> BTreeMap<String, Vec<Op>> {
+    let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    let operations = history.operations();
+    for operation in &operations {
+        names.entry(&operation.name).or_default().push(operation);
+    }
+    let build = Build::new(history, holds);
+    names.into_iter().map(|(name, operations)| (name.to_owned(), build.all(&operations))).collect()
 }
 
 struct Build<'a> {

@@ -36,6 +36,21 @@ pub(super) struct Op {
 }
 
 impl Op {
+    /// For another checker: the name, the step, its hold and number, when it was called and ended (-: it need not
+    /// happen), and whether it certainly happened.
+    pub(super) fn line(&self, name: &str) -> String {
+        let (step, hold, number) = match self.step {
+            Step::Grant(hold, token) => ("grant", hold, token),
+            Step::Nest(hold, depth) => ("nest", hold, depth.into()),
+            Step::Leave(hold, left) => ("leave", hold, left.into()),
+            Step::Release(hold) => ("release", hold, 0),
+            Step::Gone(hold) => ("gone", hold, 0),
+            Step::Deny => ("deny", 0, 0),
+        };
+        let ended = if self.ended == NEVER { "-".to_owned() } else { self.ended.to_string() };
+        format!("{name} {step} {hold} {number} {} {ended} {}", self.called, u8::from(self.strict))
+    }
+
     fn hold(&self) -> Option<usize> {
         match self.step {
             Step::Grant(hold, _)

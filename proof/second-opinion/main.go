@@ -1,0 +1,113 @@
+// Reads what was done to locks in histories of real processes, and asks Porcupine whether there is an order, within
+// the times of the calls, in which a reentrant, fenced mutex would have given the same answers. The histories have been
+// checked by another program already; this one shares no code with it.
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// patience is how long the search for an order of one name may take.
+const patience = 60 * time.Second
+
+func main() {
+	names, operations, undecided, wrong := 0, 0, 0, 0
+	for _, path := range os.Args[1:] {
+		history, err := read(path)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(2)
+		}
+		for name, done := range history {
+			names++
+			operations += len(done)
+			switch porcupine.CheckOperationsTimeout(model, done, patience) {
+			case porcupine.Illegal:
+				wrong++
+				fmt.Printf("WRONG %s: no mutex answers like this: %s\n", path, name)
+			case porcupine.Unknown:
+				undecided++
+				fmt.Printf("undecided after %v: %s of %s\n", patience, name, path)
+			}
+		}
+	}
+	fmt.Printf("{\"part\":\"second-opinion\",\"histories\":%d,\"names\":%d,\"operations\":%d,\"undecided\":%d,\"wrong\":%d}\n",
+		len(os.Args)-1, names, operations, undecided, wrong)
+	if wrong > 0 || names == 0 {
+		os.Exit(1)
+	}
+}
+
+// read gives the operations of each name in a file.
+func read(path string) (map[string][]porcupine.Operation, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	all := make(map[string][]operation)
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		name, op, err := parse(lines.Text())
+		if err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", path, lines.Text(), err)
+		}
+		all[name] = append(all[name], op)
+	}
+	history := make(map[string][]porcupine.Operation)
+	for name, done := range all {
+		for _, op := range possible(done) {
+			history[name] = append(history[name], porcupine.Operation{Input: op, Call: op.called, Return: op.ended})
+		}
+	}
+	return history, lines.Err()
+}
+
+// possible leaves out the ends of holds that were certainly released: those did not end by themselves. With fewer
+// operations that need not happen the search is faster.
+func possible(done []operation) []operation {
+	released := make(map[int]bool)
+	for _, op := range done {
+		if op.step == "release" && op.strict {
+			released[op.hold] = true
+		}
+	}
+	var rest []operation
+	for _, op := range done {
+		if op.step != "gone" || !released[op.hold] {
+			rest = append(rest, op)
+		}
+	}
+	return rest
+}
+
+// parse reads a line: name, step, hold, number, called, ended or "-", strict.
+func parse(line string) (string, operation, error) {
+	words := strings.Fields(line)
+	if len(words) != 7 {
+		return "", operation{}, fmt.Errorf("%d words instead of 7", len(words))
+	}
+	op := operation{step: words[1], ended: never, strict: words[6] == "1"}
+	var err error
+	number := func(word string) int64 {
+		value, failed := strconv.ParseInt(word, 10, 64)
+		if failed != nil {
+			err = failed
+		}
+		return value
+	}
+	op.hold = int(number(words[2]))
+	op.number = uint64(number(words[3]))
+	op.called = number(words[4])
+	if words[5] != "-" {
+		op.ended = number(words[5])
+	}
+	return words[0], op, err
+}
