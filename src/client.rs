@@ -3,6 +3,8 @@
 mod builder;
 #[cfg(feature = "in-memory")]
 mod in_memory;
+#[cfg(test)]
+mod moves;
 mod times;
 
 pub use builder::LockClientBuilder;

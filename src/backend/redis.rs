@@ -20,6 +20,7 @@ pub(crate) mod fuzzing;
 pub(crate) mod handshake;
 pub(crate) mod link;
 mod login;
+pub(crate) mod names;
 mod pubsub;
 pub(crate) mod resp;
 mod sentinel;
@@ -60,6 +61,7 @@ pub(crate) use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::config::Topology;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
+use crate::backend::redis::names::Names;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::Subscriptions;
@@ -362,15 +364,22 @@ impl Backend for RedisBackend {
 
 /// Where the server is, and the tasks that find out.
 fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) {
+    let names = Names::of(&config);
+    let mut tasks = Vec::new();
+    if config.follows_names() && config.may_have_names() {
+        tasks.push(spawn(names.clone().watch(stop.clone())));
+    }
     let Topology::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
-        return (Whereabouts::known(config), Vec::new());
+        return (Whereabouts::known(config, names), tasks);
     };
     let sentinels = Sentinels::new(&primary_name, &addresses);
-    let whereabouts = Whereabouts::told_by(&sentinels, config.clone());
+    let whereabouts = Whereabouts::told_by(&sentinels, config.clone(), names.clone());
     let listen = |(number, (host, port)): (usize, (String, u16))| {
         let (config, primary_name) = (config.at_sentinel(&host, port), primary_name.clone());
-        let listener = Listener { config, primary_name, sentinels: sentinels.clone(), number };
+        let (sentinels, names) = (sentinels.clone(), names.clone());
+        let listener = Listener { config, primary_name, sentinels, names, number };
         spawn(sentinel::listen(listener, stop.clone()))
     };
-    (whereabouts, addresses.into_iter().enumerate().map(listen).collect())
+    tasks.extend(addresses.into_iter().enumerate().map(listen));
+    (whereabouts, tasks)
 }

@@ -23,6 +23,10 @@ use crate::backend::memory::MemoryBackend;
 use crate::backend::redis;
 use crate::backend::redis::Access;
 use crate::backend::redis::RedisConfig;
+#[cfg(test)]
+use crate::backend::redis::names::Resolver;
+#[cfg(test)]
+use crate::backend::redis::names::tests::Answers;
 use crate::clock::Clock;
 use crate::config::Config;
 use crate::config::Keeper;
@@ -188,6 +192,41 @@ impl LockClientBuilder {
     /// [`Error::InvalidOption`]. Sentinels do not get these credentials.
     pub fn credentials(mut self, provider: CredentialProvider) -> Self {
         self.access.provider = Some(provider);
+        self
+    }
+
+    /// Whether connections follow the host names of their servers to other addresses. Default: yes.
+    ///
+    /// A host name in use is resolved again every 5 s, and for every new connection. If the address
+    /// that a connection goes to is not among the answers any more, the client goes over to one that
+    /// is, as it does when sentinels name another primary: answers of the old server do not count
+    /// from then on, and the new one is asked about every hold. So the client follows a managed
+    /// service that lets a name stand for another server at a failover, even if the old server can
+    /// still be reached. A resolver that fails, or gives no address, changes nothing.
+    ///
+    /// This applies to one server, to sentinels, and to the host names that sentinels and nodes of a
+    /// cluster announce; not to IP addresses, unix sockets and clients of fred. Turn it off if each
+    /// query for the name is answered with a different selection of addresses; names are then
+    /// resolved for new connections only.
+    ///
+    /// ```no_run
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// let builder = LockClient::builder().url("redis://random-selection.internal");
+    /// let client = builder.follow_dns(false).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn follow_dns(mut self, on: bool) -> Self {
+        self.access.ignores_dns = !on;
+        self
+    }
+
+    /// Resolves names by this instead of the system's resolver.
+    #[cfg(test)]
+    pub(crate) fn resolver(mut self, answers: &Answers) -> Self {
+        self.access.resolver = Resolver::Told(answers.clone());
         self
     }
 
@@ -578,6 +617,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("tls", &self.access.tls)
             .field("sentinel_tls", &self.access.sentinel_tls)
             .field("credentials", &self.access.provider)
+            .field("follow_dns", &!self.access.ignores_dns)
             .field("keeper", &self.keeper)
             .field("times", &self.times)
             .field("profile", &self.profile)

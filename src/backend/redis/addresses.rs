@@ -1,25 +1,18 @@
 //! The addresses that a server's name stands for: tried one after the other, until one of them is what is wanted.
 
 use std::fmt;
-use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-#[cfg(test)]
-use std::collections::HashMap;
-#[cfg(test)]
 use std::sync::Arc;
-#[cfg(test)]
-use std::sync::Mutex;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::redis::budget::LOOK_UP;
 use crate::backend::redis::config::Place;
 use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::dial::within;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::wire::told;
+use crate::backend::redis::names::InUse;
+use crate::backend::redis::names::Name;
+use crate::backend::redis::names::Names;
 
 /// Where a socket leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,54 +30,39 @@ impl fmt::Display for Target {
     }
 }
 
-/// What turns names into addresses.
-#[derive(Clone, Default)]
-pub(crate) enum Resolver {
-    #[default]
-    System,
-    /// For tests: names, and what they stand for.
-    #[cfg(test)]
-    Told(Arc<Mutex<HashMap<String, Vec<SocketAddr>>>>),
-}
-
-impl Resolver {
-    async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WireError> {
-        match self {
-            Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()),
-            #[cfg(test)]
-            Self::Told(names) => Ok(match (names.lock().expect("no panic").get(host), host.parse()) {
-                (Some(addresses), _) => addresses.clone(),
-                (None, Ok(address)) => vec![SocketAddr::new(address, port)],
-                (None, Err(_)) => Vec::new(),
-            }),
-        }
-    }
-}
-
 /// What is left to try, and why what was tried would not do.
 pub(crate) struct Tries {
     left: std::vec::IntoIter<Target>,
     /// How many there were to begin with.
     count: usize,
-    /// An address says by itself where it leads; a name does not.
-    named: bool,
+    /// `None`: a unix socket.
+    name: Option<Arc<Name>>,
     failures: Vec<(Target, Failure)>,
 }
 
 impl Tries {
     /// Resolves the name of the server. `first` is tried before the others, if it is still one of them.
-    pub(crate) async fn begin(config: &RedisConfig, first: Option<&Target>) -> Result<Self, WireError> {
-        let (mut targets, named) = match config.place() {
-            Place::Unix(path) => (vec![Target::Unix(path)], false),
+    pub(crate) async fn begin(
+        config: &RedisConfig,
+        names: &Names,
+        first: Option<&Target>,
+    ) -> Result<Self, WireError> {
+        let (mut targets, name) = match config.place() {
+            Place::Unix(path) => (vec![Target::Unix(path)], None),
             Place::Tcp { host, port, .. } => {
-                let found = config.resolver().resolve(&host, port);
-                let found = within("its name was not resolved", LOOK_UP, found).await?;
-                (found.into_iter().map(Target::Tcp).collect::<Vec<_>>(), host.parse::<IpAddr>().is_err())
+                let name = names.name(&host, port);
+                let found = name.resolve(config.budgets().answer()).await?;
+                (found.into_iter().map(Target::Tcp).collect::<Vec<_>>(), Some(name))
             }
         };
         // The order of the others stays: the resolver has its reasons for it.
         targets.sort_by_key(|target| Some(target) != first);
-        Ok(Self { count: targets.len(), left: targets.into_iter(), named, failures: Vec::new() })
+        Ok(Self { count: targets.len(), left: targets.into_iter(), name, failures: Vec::new() })
+    }
+
+    /// For a connection to one of them, which is to hear when the name stands for others.
+    pub(crate) fn using(&self, target: &Target) -> InUse {
+        self.name.as_ref().map(|name| name.using(target)).unwrap_or_default()
     }
 
     pub(crate) fn next(&mut self) -> Option<Target> {
@@ -108,7 +86,9 @@ impl Tries {
         let Some(kind) = worst.map(|(_, failure)| failure.kind) else {
             return Failure::new(FailureKind::Link, "the host has no address");
         };
-        if !self.named && self.failures.len() == 1 {
+        // An address says by itself where it leads; a name does not.
+        let named = self.name.is_some_and(|name| name.is_resolved());
+        if !named && self.failures.len() == 1 {
             return self.failures.remove(0).1;
         }
         let said = self.failures.iter().map(|(target, failure)| format!("at {target}: {failure}"));
@@ -117,22 +97,10 @@ impl Tries {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
 
-    /// A server under a name that stands for these addresses.
-    pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> RedisConfig {
-        let config = RedisConfig::parse(url).expect("an address");
-        let Place::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
-        let names = HashMap::from([(host, addresses.to_vec())]);
-        config.resolved_by(Resolver::Told(Arc::new(Mutex::new(names))))
-    }
-
-    /// From now on the name stands for these.
-    pub(crate) fn rename(config: &RedisConfig, host: &str, addresses: &[SocketAddr]) {
-        let Resolver::Told(names) = config.resolver() else { panic!("not told") };
-        names.lock().expect("no panic").insert(host.to_owned(), addresses.to_vec());
-    }
+    use crate::backend::redis::names::tests::named;
 
     fn address(last: u8) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, last], 6379))
@@ -141,7 +109,7 @@ pub(crate) mod tests {
     async fn tries(first: Option<u8>) -> Vec<Target> {
         let config = named("redis://db", &[address(1), address(2), address(3)]);
         let first = first.map(|last| Target::Tcp(address(last)));
-        let mut tries = Tries::begin(&config, first.as_ref()).await.expect("known");
+        let mut tries = Tries::begin(&config, &Names::of(&config), first.as_ref()).await.expect("known");
         std::iter::from_fn(|| tries.next()).collect()
     }
 
@@ -156,7 +124,7 @@ pub(crate) mod tests {
 
     async fn summed_up(url: &str, addresses: &[SocketAddr], failures: &[(FailureKind, &str)]) -> Failure {
         let config = named(url, addresses);
-        let mut tries = Tries::begin(&config, None).await.expect("known");
+        let mut tries = Tries::begin(&config, &Names::of(&config), None).await.expect("known");
         for (kind, words) in failures {
             let target = tries.next().expect("an address for each");
             tries.failed(target, Failure::new(*kind, *words));
@@ -169,7 +137,7 @@ pub(crate) mod tests {
         use FailureKind as F;
         let (one, two) = (address(1), address(2));
         type Row<'a> = (&'a str, &'a [SocketAddr], &'a [(F, &'a str)], F, &'a str);
-        let table: [Row<'_>; 6] = [
+        let table: [Row<'_>; 5] = [
             ("redis://10.0.0.1", &[one], &[(F::Link, "refused")], F::Link, "refused"),
             ("redis://db", &[one], &[(F::Link, "refused")], F::Link, "at 10.0.0.1:6379: refused"),
             (
@@ -193,7 +161,6 @@ pub(crate) mod tests {
                 F::Busy,
                 "at 10.0.0.1:6379: a replica; at 10.0.0.2:6379: loading",
             ),
-            ("redis://db", &[], &[], F::Link, "the host has no address"),
         ];
         for (url, addresses, failures, kind, words) in table {
             assert_eq!(summed_up(url, addresses, failures).await, Failure::new(kind, words));
@@ -203,7 +170,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_socket_in_the_file_system_has_one_address() {
         let config = RedisConfig::parse("unix:///run/redis.sock").expect("an address");
-        let mut tries = Tries::begin(&config, None).await.expect("nothing to resolve");
+        let mut tries = Tries::begin(&config, &Names::of(&config), None).await.expect("nothing to resolve");
         assert_eq!((tries.count(), tries.next()), (1, Some(Target::Unix("/run/redis.sock".into()))));
         tries.failed(Target::Unix("/run/redis.sock".into()), Failure::new(FailureKind::Link, "refused"));
         assert_eq!(tries.failure().message, "refused");

@@ -19,6 +19,7 @@ use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::LogsIn;
+use crate::backend::redis::names::InUse;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
 use crate::backend::redis::whereabouts::Lived;
@@ -52,7 +53,8 @@ impl Connects for Commands {
             whereabouts.tried(greeting.as_ref().map(|_| ()));
         }
         match greeting {
-            Some(Ok((wire, Greeting { server, round_trip }))) => {
+            Some(Ok(Greeted { wire, greeting: Greeting { server, round_trip }, address })) => {
+                let mandate = mandate.at(address.clone());
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let asks_again = config.provider().is_some();
                 let connection =
@@ -62,7 +64,7 @@ impl Connects for Commands {
                 let (cause, lived) = tokio::select! {
                     // First, since it says more than that the connection has ended.
                     biased;
-                    moved = whereabouts.moved() => well(&moved),
+                    moved = whereabouts.moved_from(&address) => well(&moved),
                     broken = &mut broken => match broken {
                         Ok(Broken { cause, served }) => (cause, Lived::broken(served)),
                         Err(_) => well("closed"),
@@ -97,23 +99,31 @@ impl LogsIn for Commands {
     }
 }
 
-async fn greet(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<(Wire, Greeting), Failure> {
+/// A connection to a primary, and the address that it leads to.
+struct Greeted {
+    wire: Wire,
+    greeting: Greeting,
+    address: InUse,
+}
+
+async fn greet(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Greeted, Failure> {
     let reached = whereabouts.reached.clone();
     tokio::select! {
-        greeting = greet_any(config, &reached) => greeting,
+        greeted = greet_any(config, &reached) => greeted,
         moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
     }
 }
 
 /// At the first of the server's addresses where a primary answers.
-async fn greet_any(config: &RedisConfig, reached: &Reached) -> Result<(Wire, Greeting), Failure> {
+async fn greet_any(config: &RedisConfig, reached: &Reached) -> Result<Greeted, Failure> {
     let tries = reached.tries(config).await;
     let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match greet_at(config, &target, tries.count()).await {
-            Ok(greeted) => {
+            Ok((wire, greeting)) => {
+                let address = tries.using(&target);
                 reached.connected(target);
-                return Ok(greeted);
+                return Ok(Greeted { wire, greeting, address });
             }
             Err(failure) => tries.failed(target, failure),
         }

@@ -5,6 +5,7 @@ mod redis_rs;
 mod url;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use tracing::Level;
 use tracing::event;
 
 use crate::backend::Several;
-use crate::backend::redis::addresses::Resolver;
 use crate::backend::redis::budget::Budgets;
+use crate::backend::redis::names::Resolver;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
@@ -42,6 +43,8 @@ pub(crate) struct RedisConfig {
     several: Option<Several>,
     budgets: Budgets,
     resolver: Resolver,
+    /// Connections go over to another address when the name of their server stands for another.
+    follows_names: bool,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
     had_primary: bool,
     /// It was given as one server; otherwise a cluster or sentinels lead to it.
@@ -56,6 +59,10 @@ pub(crate) struct Access {
     pub(crate) sentinel_tls: Option<Tls>,
     /// In the place of user and password.
     pub(crate) provider: Option<CredentialProvider>,
+    /// Connections stay where they are when the name of their server stands for another address.
+    pub(crate) ignores_dns: bool,
+    #[cfg(test)]
+    pub(crate) resolver: Resolver,
 }
 
 /// Which connections an address wants TLS for.
@@ -179,7 +186,12 @@ impl RedisConfig {
             });
         }
         self.provider = access.provider.clone();
-        Ok(self)
+        self.follows_names = !access.ignores_dns;
+        #[cfg(test)]
+        let this = self.resolved_by(access.resolver.clone());
+        #[cfg(not(test))]
+        let this = self;
+        Ok(this)
     }
 
     /// The settings of another library's client. Not its TLS, which `secured` adds, or
@@ -216,6 +228,7 @@ impl RedisConfig {
             several: None,
             budgets: Budgets::of(config::Config::DEFAULT_COMMAND_TIMEOUT),
             resolver: Resolver::default(),
+            follows_names: true,
             had_primary: false,
         }
     }
@@ -239,6 +252,20 @@ impl RedisConfig {
 
     pub(crate) fn resolver(&self) -> &Resolver {
         &self.resolver
+    }
+
+    /// Whether connections follow the names of their servers to other addresses.
+    pub(crate) fn follows_names(&self) -> bool {
+        self.follows_names
+    }
+
+    /// Whether there may be a name to follow: sentinels may announce one.
+    pub(crate) fn may_have_names(&self) -> bool {
+        match &self.topology {
+            Topology::One(Place::Tcp { host, .. }) => host.parse::<IpAddr>().is_err(),
+            Topology::One(Place::Unix(_)) => false,
+            Topology::Sentinel { .. } | Topology::Cluster { .. } => true,
+        }
     }
 
     /// Has calls that come at once go in this script, where one server has all keys.

@@ -22,6 +22,7 @@ use crate::backend::redis::link;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::names::InUse;
 use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::whereabouts::Connects;
 use crate::backend::redis::whereabouts::Found;
@@ -84,7 +85,7 @@ impl Connects for PubSub {
         let Found { config, renewal, .. } = found;
         let dialled = Instant::now();
         match unless_stopped(stop, open(&config, whereabouts)).await {
-            Some(Ok(subscriber)) => {
+            Some(Ok((subscriber, address))) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let subscriptions =
                     Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false, dialled };
@@ -93,7 +94,7 @@ impl Connects for PubSub {
                     link::report_well(&config.address(), "connected again (pub/sub)");
                 }
                 let lived = tokio::select! {
-                    _ = whereabouts.moved() => Lived::Well,
+                    _ = whereabouts.moved_from(&address) => Lived::Well,
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
                         let cause = format!("{}: {}", config.address(), broken.cause);
                         link::report(
@@ -126,7 +127,7 @@ impl Connects for PubSub {
     }
 }
 
-async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Subscriber, Failure> {
+async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<(Subscriber, InUse), Failure> {
     let reached = whereabouts.reached.clone();
     tokio::select! {
         opened = open_any(config, &reached) => opened,
@@ -135,11 +136,11 @@ async fn open(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Sub
 }
 
 /// At the address that answers commands, if any does, or else at the first that will do.
-async fn open_any(config: &RedisConfig, reached: &Reached) -> Result<Subscriber, Failure> {
+async fn open_any(config: &RedisConfig, reached: &Reached) -> Result<(Subscriber, InUse), Failure> {
     let mut tries = reached.tries(config).await.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match open_at(config, &target, tries.count(), reached).await {
-            Ok(subscriber) => return Ok(subscriber),
+            Ok(subscriber) => return Ok((subscriber, tries.using(&target))),
             Err(failure) => tries.failed(target, failure),
         }
     }
@@ -170,10 +171,12 @@ async fn open_at(
 mod tests {
     use super::*;
 
+    use crate::backend::redis::names::Names;
+
     #[tokio::test]
     async fn a_server_without_pubsub_is_told_of_after_two_mute_connections_in_a_row() {
         let config = RedisConfig::parse("redis://127.0.0.1:1").expect("an address");
-        let reached = Reached::default();
+        let reached = Reached::new(Names::of(&config));
         let target = reached.tries(&config).await.expect("an address").next().expect("one");
         let (events, mut told) = mpsc::unbounded_channel();
         let pubsub = PubSub::new(events);

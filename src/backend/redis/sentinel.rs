@@ -26,6 +26,7 @@ use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
+use crate::backend::redis::names::Names;
 use crate::backend::redis::resp::Reply;
 use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
@@ -62,6 +63,7 @@ pub(crate) struct Listener {
     pub(crate) config: RedisConfig,
     pub(crate) primary_name: String,
     pub(crate) sentinels: Sentinels,
+    pub(crate) names: Names,
     /// Which of the sentinels.
     pub(crate) number: usize,
 }
@@ -88,12 +90,12 @@ pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
 /// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`. Of the
 /// addresses of the sentinel's name the first is used where a sentinel answers.
 async fn live(listener: &Listener, answered: &mut bool) -> Failure {
-    let mut tries = match Tries::begin(&listener.config, None).await {
+    let mut tries = match Tries::begin(&listener.config, &listener.names, None).await {
         Ok(tries) => tries,
         Err(error) => return handshake::explain(&error, &listener.config),
     };
     while let Some(target) = tries.next() {
-        let failure = live_at(listener, &target, tries.count(), answered).await;
+        let failure = live_at(listener, &target, &tries, answered).await;
         if *answered {
             return failure;
         }
@@ -102,13 +104,18 @@ async fn live(listener: &Listener, answered: &mut bool) -> Failure {
     tries.failure()
 }
 
-async fn live_at(listener: &Listener, target: &Target, addresses: usize, answered: &mut bool) -> Failure {
+async fn live_at(listener: &Listener, target: &Target, tries: &Tries, answered: &mut bool) -> Failure {
     let config = &listener.config;
+    let address = tries.using(target);
     let lived = async {
-        let subscriber = Subscriber::new(dial(config, target, addresses).await?, config.budgets());
+        let subscriber = Subscriber::new(dial(config, target, tries.count()).await?, config.budgets());
         Connection { listener, subscriber, announced: false }.serve(answered).await
     };
-    match lived.await {
+    let lived = tokio::select! {
+        lived = lived => lived,
+        gone = address.gone() => return Failure::new(FailureKind::Link, gone),
+    };
+    match lived {
         Err(error) if *answered => failure(&error),
         Err(error) => handshake::explain(&error, config),
         Ok(never) => match never {},

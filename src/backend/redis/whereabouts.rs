@@ -21,6 +21,8 @@ use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::Renewal;
 use crate::backend::redis::login::log_in;
+use crate::backend::redis::names::InUse;
+use crate::backend::redis::names::Names;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
@@ -34,8 +36,11 @@ pub(crate) struct Whereabouts {
 }
 
 /// Which of the server's addresses answers commands: for all connections to it.
-#[derive(Clone, Default)]
-pub(crate) struct Reached(Arc<Mutex<At>>);
+#[derive(Clone)]
+pub(crate) struct Reached {
+    at: Arc<Mutex<At>>,
+    names: Names,
+}
 
 #[derive(Default)]
 struct At {
@@ -46,10 +51,14 @@ struct At {
 }
 
 impl Reached {
+    pub(crate) fn new(names: Names) -> Self {
+        Self { at: Arc::default(), names }
+    }
+
     /// The server's addresses, beginning with the one that answered commands last.
     pub(crate) async fn tries(&self, config: &RedisConfig) -> Result<Tries, WireError> {
         let last = self.at().target.clone();
-        Tries::begin(config, last.as_ref()).await
+        Tries::begin(config, &self.names, last.as_ref()).await
     }
 
     pub(crate) fn connected(&self, target: Target) {
@@ -65,7 +74,7 @@ impl Reached {
     }
 
     fn at(&self) -> MutexGuard<'_, At> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,29 +97,41 @@ pub(crate) struct Found {
     pub(crate) mandate: Mandate,
 }
 
-/// Whether the server is still the primary, as far as was heard.
+/// Whether the server is still the one to talk to, as far as was heard.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mandate(Option<(Arc<AtomicU64>, u64)>);
+pub(crate) struct Mandate {
+    /// How often another primary was named: altogether, and by the time of this one.
+    named: Option<(Arc<AtomicU64>, u64)>,
+    /// The address that its name stood for.
+    address: InUse,
+}
 
 impl Mandate {
     /// Of the primary that there is now.
     pub(crate) fn now(changes: &Arc<AtomicU64>) -> Self {
-        Self(Some((Arc::clone(changes), changes.load(Ordering::Acquire))))
+        let named = Some((Arc::clone(changes), changes.load(Ordering::Acquire)));
+        Self { named, ..Self::default() }
     }
 
-    /// Whether another one was named since.
+    /// The same for a connection to this address.
+    pub(crate) fn at(self, address: InUse) -> Self {
+        Self { address, ..self }
+    }
+
+    /// Whether another primary was named since, or the name stands for other addresses.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.as_ref().is_some_and(|(changes, seen)| changes.load(Ordering::Acquire) != *seen)
+        let renamed = |(changes, seen): &(Arc<AtomicU64>, u64)| changes.load(Ordering::Acquire) != *seen;
+        self.named.as_ref().is_some_and(renamed) || self.address.is_gone()
     }
 }
 
 impl Whereabouts {
     /// The address is known.
-    pub(crate) fn known(config: RedisConfig) -> Self {
-        Self { config, search: None, reached: Reached::default() }
+    pub(crate) fn known(config: RedisConfig, names: Names) -> Self {
+        Self { config, search: None, reached: Reached::new(names) }
     }
 
-    pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig) -> Self {
+    pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig, names: Names) -> Self {
         let knowledge = sentinels.knowledge.subscribe();
         Self {
             search: Some(Search {
@@ -121,7 +142,7 @@ impl Whereabouts {
                 time: config.budgets().search(),
             }),
             config,
-            reached: Reached::default(),
+            reached: Reached::new(names),
         }
     }
 
@@ -147,6 +168,14 @@ impl Whereabouts {
         match &mut self.search {
             Some(search) => search.moved().await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// The same, or when the name of the server does not stand for this address any more.
+    pub(crate) async fn moved_from(&mut self, address: &InUse) -> String {
+        tokio::select! {
+            moved = self.moved() => moved,
+            gone = address.gone() => gone,
         }
     }
 
@@ -305,7 +334,8 @@ mod tests {
     fn told_by_one() -> (Sentinels, Whereabouts) {
         let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
         let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
-        let whereabouts = Whereabouts::told_by(&sentinels, config);
+        let names = Names::of(&config);
+        let whereabouts = Whereabouts::told_by(&sentinels, config, names);
         (sentinels, whereabouts)
     }
 
@@ -323,7 +353,8 @@ mod tests {
             let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
             let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
             let config = config.timed(Duration::from_secs(command_timeout));
-            let mut whereabouts = Whereabouts::told_by(&sentinels, config);
+            let names = Names::of(&config);
+            let mut whereabouts = Whereabouts::told_by(&sentinels, config, names);
             let begun = Instant::now();
             let Err(failure) = whereabouts.find(true).await else { panic!("nobody has said anything") };
             assert_eq!((failure.kind, begun.elapsed().as_secs()), (FailureKind::Link, search));
@@ -384,7 +415,9 @@ mod tests {
         let (stop, stopped) = Stop::pair();
         let begun = Arc::<Mutex<_>>::default();
         let kind = Ending { lived, begun: Arc::clone(&begun) };
-        let whereabouts = Whereabouts::known(RedisConfig::parse("redis://localhost").unwrap());
+        let config = RedisConfig::parse("redis://localhost").unwrap();
+        let names = Names::of(&config);
+        let whereabouts = Whereabouts::known(config, names);
         let link = tokio::spawn(keep_connected(whereabouts, kind, stopped));
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.send(true).unwrap();

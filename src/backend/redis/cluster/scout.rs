@@ -20,6 +20,7 @@ use crate::backend::redis::dial::within;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
+use crate::backend::redis::names::Names;
 
 /// Nodes asked at the same time.
 const AT_ONCE: usize = 8;
@@ -94,7 +95,7 @@ async fn ask_any(
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
-    let tries = Tries::begin(config, None).await;
+    let tries = Tries::begin(config, &Names::of(config), None).await;
     let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match ask_at(config, &target, tries.count(), node, probe).await {
@@ -165,7 +166,7 @@ mod tests {
     use tokio::net::TcpListener;
     use tokio::net::TcpStream;
 
-    use crate::backend::redis::addresses::tests::named;
+    use crate::backend::redis::names::tests::named;
 
     /// Where a connection neither comes about nor fails: the queue of those that nobody accepts is full.
     async fn hole() -> (Socket, TcpStream) {

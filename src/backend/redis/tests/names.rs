@@ -11,8 +11,9 @@ use crate::backend::BackendEvent;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
-use crate::backend::redis::addresses::tests::named;
-use crate::backend::redis::addresses::tests::rename;
+use crate::backend::redis::names::tests::answers;
+use crate::backend::redis::names::tests::named;
+use crate::backend::redis::names::tests::rename;
 
 /// Connections are made, and nothing is ever said.
 fn mute() -> (TcpListener, SocketAddr) {
@@ -35,10 +36,30 @@ fn replica() -> RedisServer {
     RedisServer::with(&["--replicaof", "127.0.0.1", "1"])
 }
 
+/// A connection for subscriptions that was made before the one for commands is replaced, whatever it leads to.
+async fn subscribe(driver: &mut Driver) {
+    for generation in 1.. {
+        driver.events.clear();
+        driver.subscribe("news", generation);
+        let subscribed = driver
+            .until("Subscribed or PubSubUp", |event| match event {
+                BackendEvent::Subscribed { generation: of, result, .. } if *of == generation => {
+                    assert_eq!(*result, Ok(()));
+                    Some(true)
+                }
+                BackendEvent::PubSubUp => Some(false),
+                _ => None,
+            })
+            .await;
+        if subscribed {
+            return;
+        }
+    }
+}
+
 async fn locks_and_hears(driver: &mut Driver, server: &RedisServer) {
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
-    driver.subscribe("news", 1);
-    assert_eq!(driver.subscribed("news", 1).await, Ok(()));
+    subscribe(driver).await;
     let heard: Result<u32, _> =
         redis::cmd("PUBLISH").arg("news").arg("hello").query(&mut server.connection());
     assert_eq!(heard, Ok(1), "subscribed at the server that has the locks");
@@ -136,5 +157,47 @@ async fn a_sentinel_is_found_behind_an_address_that_is_mute() {
     let mut driver = Driver::with(named("redis-sentinel://watcher/main", &[mute, there]));
     driver.both_up().await;
     locks_and_hears(&mut driver, &server).await;
+    driver.close().await;
+}
+
+/// Both servers stay reachable.
+#[tokio::test]
+async fn a_connection_that_is_lost_takes_the_other_one_along_to_the_new_address() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    // As the host name of a node of a cluster, too.
+    for config in [named("redis://db", &[]), named("redis-cluster://db", &[]).at("db", 6379)] {
+        rename(&config, "db", &[address_of(&old)]);
+        let mut driver = Driver::with(config.clone());
+        let before = driver.both_up().await;
+        let op = driver.submit(count("n"));
+        driver.answer(op).await;
+        rename(&config, "db", &[address_of(&new)]);
+        let asked = answers(&config).asked();
+        let () = redis::cmd("CLIENT")
+            .arg(&["KILL", "TYPE", "pubsub"])
+            .query(&mut old.connection())
+            .expect("killed");
+        driver.down().await;
+        let after = driver.up().await;
+        assert_ne!(after.run_id, before.run_id);
+        assert!(answers(&config).asked() <= asked + 3, "each new connection has resolved the name once");
+        locks_and_hears(&mut driver, &new).await;
+        driver.close().await;
+        let () = redis::cmd("FLUSHALL").query(&mut new.connection()).expect("flushed");
+    }
+}
+
+#[tokio::test]
+async fn a_sentinel_is_left_when_its_name_stands_for_another_one() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let (before, after) = (Sentinel::start(old.port(), 1).await, Sentinel::start(new.port(), 2).await);
+    let at = |sentinel: &Sentinel| SocketAddr::from(([127, 0, 0, 1], sentinel.port));
+    let config = named("redis-sentinel://watcher/main", &[at(&before)]);
+    let mut driver = Driver::with(config.clone());
+    assert_eq!(driver.both_up().await.address, old.address());
+    rename(&config, "watcher", &[at(&after)]);
+    driver.down().await;
+    assert_eq!(driver.up().await.address, new.address());
+    locks_and_hears(&mut driver, &new).await;
     driver.close().await;
 }

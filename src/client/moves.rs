@@ -1,0 +1,89 @@
+//! Names of servers that stand for another server from some moment on, as at the failover of a managed service.
+
+use std::net::SocketAddr;
+
+use crate::backend::redis::names::tests::Answers;
+use crate::backend::redis::tests::redis_server::RedisServer;
+use crate::backend::redis::tests::redis_server::eventually;
+use crate::client::LockClient;
+use crate::error::LossReason;
+
+fn address(server: &RedisServer) -> SocketAddr {
+    server.address().parse().expect("an address")
+}
+
+fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
+    let mut command = redis::cmd(words[0]);
+    command
+        .arg(&words[1..])
+        .query(&mut server.connection())
+        .unwrap_or_else(|error| panic!("{words:?}: {error}"))
+}
+
+fn has(server: &RedisServer, key: &str) -> bool {
+    ask(server, &["EXISTS", key])
+}
+
+fn listeners(server: &RedisServer) -> usize {
+    ask::<Vec<String>>(server, &["PUBSUB", "CHANNELS"]).len()
+}
+
+/// A client under a name that stands for this server.
+async fn client_of(server: &RedisServer, answers: &Answers) -> LockClient {
+    answers.point("locks.test", &[address(server)]);
+    let builder = LockClient::builder().url("redis://locks.test").resolver(answers);
+    builder.connect().await.expect("the server is there")
+}
+
+/// The old primary stays reachable, and takes writes: only the name says that it is not the one any more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_go_over_to_the_server_that_their_name_stands_for() {
+    let old = RedisServer::start();
+    let new = RedisServer::with(&["--replicaof", "127.0.0.1", &old.port().to_string()]);
+    let answers = Answers::default();
+    let client = client_of(&old, &answers).await;
+    let lock = |name: &str| client.mutex(name).expect("a name");
+    let kept = lock("kept").lock().await.expect("the lock");
+    eventually("the hold is known to the replica", || has(&new, "kept"));
+    let () = ask(&new, &["REPLICAOF", "NO", "ONE"]);
+    let forgotten = lock("forgotten").lock().await.expect("the lock");
+    let () = ask(&old, &["HSET", "taken", "dc1dbb23-1ae7-4a4c-8d32-b3b1bd5a7c92:1", "1"]);
+    let () = ask(&old, &["PEXPIRE", "taken", "600000"]);
+    let waiting = tokio::spawn({
+        let lock = lock("taken");
+        async move { lock.lock().await }
+    });
+    eventually("it waits", || listeners(&old) == 2);
+
+    answers.point("locks.test", &[address(&new)]);
+    assert_eq!(forgotten.lost().await, LossReason::ServerLostData);
+    let taken = waiting.await.expect("no panic").expect("free on the new server");
+    kept.verify().await.expect("the new server knows it");
+    assert!(kept.is_held() && taken.is_held() && has(&new, "taken"));
+    let after = lock("after").lock().await.expect("the lock");
+    assert!(has(&new, "after") && !has(&old, "after"));
+    eventually("messages are heard at the new server", || listeners(&new) > 0 && listeners(&old) == 0);
+    assert!(has(&old, "forgotten"), "the old server is there all the time");
+    for guard in [kept, taken, after] {
+        guard.unlock().await.expect("released");
+    }
+    assert!(!has(&new, "kept"));
+    assert_eq!(client.links()[0].reconnects, 1);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_follow_names_stays_as_long_as_its_connections_do() {
+    let (old, new) = (RedisServer::start(), RedisServer::start());
+    let answers = Answers::default();
+    answers.point("locks.test", &[address(&old)]);
+    let builder = LockClient::builder().url("redis://locks.test").resolver(&answers).follow_dns(false);
+    let client = builder.connect().await.expect("the server is there");
+    answers.point("locks.test", &[address(&new)]);
+    let asked = answers.asked();
+    let () = ask(&old, &["CLIENT", "KILL", "TYPE", "pubsub"]);
+    eventually("messages are heard at the new server", || listeners(&new) > 0);
+    assert_eq!(answers.asked(), asked + 1, "for the new connection only");
+    let guard = client.mutex("stays").expect("a name").lock().await.expect("the lock");
+    assert!(has(&old, "stays"), "the connection for commands is the old one");
+    guard.unlock().await.expect("released");
+}
