@@ -53,7 +53,7 @@ async fn main() -> Result<(), Failure> {
     // First the requests under way, which hold locks; then the locks.
     axum::serve(listener, app).with_graceful_shutdown(async { drop(stopped.await) }).await?;
     let report = locks.shutdown(Duration::from_secs(5)).await?;
-    println!("ended; locks left to their leases: {:?}", report.unreleased);
+    println!("ended: {report}");
     visitor.await?
 }
 

@@ -283,7 +283,7 @@ async fn scopes(stage: &Stage) -> Outcome {
 /// Shuts a client down; it must have nothing left.
 async fn end(client: LockClient) -> Outcome {
     let report = client.shutdown(Duration::from_secs(1)).await?;
-    if report.is_clean() { Ok(()) } else { Err(format!("left behind: {:?}", report.unreleased).into()) }
+    if report.is_clean() { Ok(()) } else { Err(report.to_string().into()) }
 }
 
 /// Waits until something is so.

@@ -5,9 +5,12 @@ mod builder;
 mod in_memory;
 #[cfg(test)]
 mod moves;
+mod shutdown_report;
 mod times;
 
 pub use builder::LockClientBuilder;
+pub use shutdown_report::LeftLock;
+pub use shutdown_report::ShutdownReport;
 
 use std::fmt;
 use std::sync::Arc;
@@ -251,11 +254,13 @@ impl LockClient {
     /// the locks whose guards still exist.
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)).
-    /// Waiting callers, and later calls on the client and its locks, get [`Error::Closed`]. Locks
-    /// that could not be released are in the report, and end with their leases. A second call waits
-    /// for the same end, or returns the same report afterwards. The same holds for a call after the
-    /// client ended by itself, because its runtime has ended: the report then names the locks that
-    /// were held, because they were not released.
+    /// Waiting callers, and later calls on the client and its locks, get [`Error::Closed`].
+    ///
+    /// The report says which locks were released, and which are left to their leases, because the
+    /// server did not answer in time or refused the release. With a time of zero, releases are sent,
+    /// but their answers are not waited for. A second call waits for the same end, which the time of
+    /// the first call sets, or returns the same report afterwards. If the client has ended by itself,
+    /// because its runtime has ended, all locks that it held are left to their leases.
     ///
     /// # Errors
     ///
@@ -268,17 +273,17 @@ impl LockClient {
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
     /// let report = client.shutdown(std::time::Duration::from_secs(5)).await?;
-    /// if !report.is_clean() {
-    ///     eprintln!("left to their leases: {:?}", report.unreleased);
-    /// }
+    /// println!("{report}"); // 12 locks released, 1 left to its lease: orders:42 (for at most 24.8s)
     /// # Ok(())
     /// # }
     /// ```
     pub async fn shutdown(&self, within: Duration) -> Result<ShutdownReport> {
         self.shared.check_process()?;
         match self.shared.ask_shutdown(within).await {
-            Answer::ShutDown { unreleased } => Ok(ShutdownReport::of(&unreleased)),
-            Answer::Failed(Error::Closed { .. }) => Ok(ShutdownReport::of(self.shared.left())),
+            Answer::ShutDown(fates) => Ok(ShutdownReport::of(&fates, self.shared.clock())),
+            Answer::Failed(Error::Closed { .. }) => {
+                Ok(ShutdownReport::of(&self.shared.fates(), self.shared.clock()))
+            }
             answer => Err(unexpected(answer)),
         }
     }
@@ -287,25 +292,6 @@ impl LockClient {
 impl fmt::Debug for LockClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockClient").field("id", &self.id()).finish_non_exhaustive()
-    }
-}
-
-/// The outcome of a shutdown for the locks that the client held.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ShutdownReport {
-    /// Names of the locks whose release was not confirmed in time; each ends with its lease.
-    pub unreleased: Vec<String>,
-}
-
-impl ShutdownReport {
-    fn of(unreleased: &[LockName]) -> Self {
-        Self { unreleased: unreleased.iter().map(ToString::to_string).collect() }
-    }
-
-    /// Whether everything was released.
-    pub fn is_clean(&self) -> bool {
-        self.unreleased.is_empty()
     }
 }
 

@@ -377,6 +377,7 @@ pub use acl::RequiredAcl;
 pub use backend::memory::InMemoryClient;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
+pub use client::LeftLock;
 pub use client::LockClient;
 pub use client::LockClientBuilder;
 pub use client::ShutdownReport;

@@ -144,7 +144,7 @@ fn ending(task: &str) -> String {
     let farewell = between(task, "/// What is said once nothing of the keeper is left.", "impl Task {");
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
-        "use crate::engine::event::Answer;\nuse crate::name::LockName;\nuse crate::slot::Ticket;\nuse crate::wakes::Wakes;\n\
+        "use std::sync::Arc;\nuse crate::engine::event::Answer;\nuse crate::engine::event::Fates;\nuse crate::slot::Ticket;\nuse crate::wakes::Wakes;\n\
          use super::Message;\nuse super::desk::Desk;\nuse super::mailbox::Inbox;\n\
          pub(crate) struct Ending {{ pub(crate) messages: Inbox, pub(crate) desk: Desk, \
          pub(crate) farewell: Farewell }}\n{}\nimpl Ending {{\n{}}}\n",

@@ -278,7 +278,8 @@ impl Puppet {
         let client = self.client.clone();
         self.spawn(id, async move {
             let report = client.shutdown(deadline).await?;
-            Ok(("info", json!({ "unreleased": report.unreleased })))
+            let unreleased: Vec<&str> = report.left.iter().map(|left| left.name.as_str()).collect();
+            Ok(("info", json!({ "unreleased": unreleased })))
         });
         Ok(())
     }

@@ -414,8 +414,8 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         self.drop_unwanted_attempt(id);
-        self.release_again(key, &lock, &holder);
         let expiry = self.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
+        self.release_again(key, &lock, &holder, expiry);
         let fallback = self.now.plus(self.fallback_of(&lock));
         let Some(name) = self.names.get_mut(&key) else { return };
         let contest = name.contest_mut();
@@ -550,17 +550,24 @@ impl Engine {
     /// Gives a dead hold id to the clean-up; its waiter stays where it is and gets a new one.
     pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, lock) = (hold.name, hold.lock.clone());
-        self.remember_dead(id, key, lock, not_after);
+        let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+        self.remember_dead(id, key, lock, not_after, key_end);
         self.drop_hold(id);
         self.send_cleanup(id);
     }
 
     /// The name is not tried again before a release of this id is on its way.
-    pub(super) fn remember_dead(&mut self, id: u64, key: u64, lock: LockName, not_after: ServerTime) {
+    pub(super) fn remember_dead(
+        &mut self,
+        id: u64,
+        key: u64,
+        lock: LockName,
+        not_after: ServerTime,
+        key_end: Moment,
+    ) {
         if let Some(name) = self.names.get_mut(&key) {
             name.contest_mut().dead.push(id);
         }
-        self.cleanup.add(id, key, lock, not_after);
+        self.cleanup.add(id, key, lock, not_after, key_end);
     }
 }

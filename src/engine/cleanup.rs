@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::backend::OpId;
+use crate::clock::Moment;
 use crate::name::LockName;
 use crate::scripts::reentrant::ServerTime;
 
@@ -13,6 +14,8 @@ pub(crate) struct Dead {
     pub(crate) lock: LockName,
     /// The attempt cannot be executed once the server's clock is past this.
     pub(crate) not_after: ServerTime,
+    /// If it was granted, the key is gone by then.
+    pub(crate) key_end: Moment,
     pub(crate) op: Option<OpId>,
     /// A release of it was answered, so whatever was granted by then is undone.
     pub(crate) answered: bool,
@@ -25,8 +28,8 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn add(&mut self, id: u64, name: u64, lock: LockName, not_after: ServerTime) {
-        self.dead.insert(id, Dead { name, lock, not_after, op: None, answered: false, failures: 0 });
+    pub(crate) fn add(&mut self, id: u64, name: u64, lock: LockName, not_after: ServerTime, key_end: Moment) {
+        self.dead.insert(id, Dead { name, lock, not_after, key_end, op: None, answered: false, failures: 0 });
     }
 
     pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Dead> {

@@ -1,5 +1,6 @@
 //! What the engine is told, and what it wants done. Plain values.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -212,11 +213,23 @@ pub(crate) enum Answer {
     Probed(Probed),
     /// Whether `force_unlock` took the lock from somebody.
     Forced(bool),
-    /// What `shutdown` could not release.
-    ShutDown {
-        unreleased: Vec<LockName>,
-    },
+    /// What became of the locks.
+    ShutDown(Arc<Fates>),
     Failed(Error),
+}
+
+/// What became of the locks that a client had, or may have had, when it was shut down.
+pub(crate) type Fates = BTreeMap<LockName, Fate>;
+
+/// What became of one of them. If several holds had the name, the greatest of their fates is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    /// The server has confirmed the release.
+    Released,
+    /// When it was to be released, the server did not have the hold any more.
+    Lost,
+    /// The server may have it until then, but no longer.
+    Left(Moment),
 }
 
 /// What the log is told. The keeper turns these into `tracing` events with stable names.

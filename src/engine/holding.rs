@@ -10,6 +10,7 @@ use crate::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
+use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Errands;
@@ -519,6 +520,7 @@ impl Engine {
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.timers.clear(timer);
         }
+        self.note_fate(&name, Fate::Lost);
         self.note_loss(name, id, reason, begun);
         self.end_pending(id, todo, verifying);
         if reason == LossReason::MaxHold {
@@ -543,8 +545,8 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         if self.now.plus(SOON) < hold.key_end {
             // Nothing of it that is on its way can create the key again, so that one answer is enough.
-            let (key, lock) = (hold.name, hold.lock.clone());
-            self.remember_dead(id, key, lock, ServerTime(0));
+            let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+            self.remember_dead(id, key, lock, ServerTime(0), key_end);
             self.send_cleanup(id);
         }
     }

@@ -10,6 +10,7 @@ use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
+use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
@@ -211,6 +212,7 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) => {
                 let error = self.error_of(&failure, self.now);
+                self.note_left(id);
                 self.end_release(id, Some((error, failure.message)));
             }
             Outcome::Unknown(failure) => {
@@ -257,6 +259,7 @@ impl Engine {
         let (key, lock) = (hold.name, hold.lock.clone());
         add_time(&self.counters.hold_micros, self.now.since(hold.begun));
         self.note_published(key, receivers);
+        self.note_fate(&lock, Fate::Released);
         self.report(Report::Released { name: lock.clone(), hold: id });
         if receivers.is_none() {
             self.report(Report::PublishRefused { name: lock.clone() });
@@ -329,10 +332,12 @@ impl Engine {
     pub(super) fn on_not_ours(&mut self, id: u64, gone: bool) {
         let Some(hold) = self.holds.get(&id) else { return };
         let nobody_asks = hold.release().unlocks.is_empty() && !hold.release().background;
-        if hold.release().may_be_done || nobody_asks {
+        let (name, begun, may_be_done) = (hold.lock.clone(), hold.begun, hold.release().may_be_done);
+        self.note_fate(&name, if may_be_done { Fate::Released } else { Fate::Lost });
+        if may_be_done || nobody_asks {
             return self.end_release(id, None);
         }
-        let (name, begun) = (hold.lock.clone(), hold.begun);
+        let Some(hold) = self.holds.get(&id) else { return };
         let reason = match (hold.force_hint, gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
@@ -355,7 +360,15 @@ impl Engine {
         let server = self.servers.id_of(&hold.lock);
         let cause = hold.release().last_failure.clone().unwrap_or_else(|| self.servers.last_trouble(server));
         let error = self.unavailable(hold.confirmed_at, server);
+        self.note_left(id);
         self.end_release(id, Some((error, cause)));
+    }
+
+    /// Its release is given up.
+    fn note_left(&mut self, id: u64) {
+        if let Some((lock, key_end)) = self.holds.get(&id).map(|hold| (hold.lock.clone(), hold.key_end)) {
+            self.note_fate(&lock, Fate::Left(key_end));
+        }
     }
 
     /// Ends a release, telling the log of a failure that nobody else hears of.
@@ -385,14 +398,14 @@ impl Engine {
     // ---- releases that the server has lost
 
     /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older state, has lost its release.
-    pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str) {
+    pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str, key_end: Moment) {
         let Some(id) = self.hold_of_field(holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, State::Lost(_)));
         if !over || self.cleanup.get(id).is_some() {
             return;
         }
         // Nothing of it is on its way, so that one answer is enough.
-        self.remember_dead(id, key, lock.clone(), ServerTime(0));
+        self.remember_dead(id, key, lock.clone(), ServerTime(0), key_end);
         self.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
         self.send_cleanup(id);
     }
@@ -456,6 +469,7 @@ impl Engine {
         if let Some(hold) = self.holds.get(&from) {
             let (key, name) = (hold.name, hold.lock.clone());
             add_time(&self.counters.hold_micros, self.now.since(hold.begun));
+            self.note_fate(&name, Fate::Released);
             self.report(Report::Released { name, hold: from });
             if let Some(name) = self.names.get_mut(&key) {
                 name.note_hand_off();

@@ -1,6 +1,6 @@
 //! Queries, force-unlock, readiness, and the end of the client.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Failure;
@@ -12,6 +12,8 @@ use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
+use crate::engine::event::Fate;
+use crate::engine::event::Fates;
 use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
@@ -99,6 +101,8 @@ impl Query {
 pub(crate) struct Stopping {
     request: Option<RequestId>,
     finished: bool,
+    /// Of holds that have ended since.
+    fates: Fates,
 }
 
 impl Engine {
@@ -358,7 +362,7 @@ impl Engine {
             }
             return;
         }
-        self.stopping = Some(Stopping { request, finished: false });
+        self.stopping = Some(Stopping { request, finished: false, fates: Fates::default() });
         self.timers.set(TimerKey::Shutdown, until);
         self.close_waits();
         for id in self.holds.ids(|_| true) {
@@ -403,13 +407,25 @@ impl Engine {
         self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
     }
 
-    /// The locks that a server may still have for this client.
-    pub(crate) fn unreleased(&self) -> Vec<LockName> {
+    /// A hold has ended. Of interest only while the client shuts down.
+    pub(super) fn note_fate(&mut self, lock: &LockName, fate: Fate) {
+        if let Some(stopping) = &mut self.stopping {
+            add_fate(&mut stopping.fates, lock, fate);
+        }
+    }
+
+    /// What has become of the locks since the shutdown began, and what a server may still have for this client. An attempt
+    /// counts that may have been granted: no answer came, and its lease may not be over.
+    pub(crate) fn fates(&self) -> Fates {
+        let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
         let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && self.unsent.get(&hold.id).is_none();
-        let held = self.holds.unordered().filter(|hold| ours(hold)).map(|hold| hold.lock.clone());
-        let names: BTreeSet<LockName> =
-            held.chain(self.cleanup.iter().map(|(_, dead)| dead.lock.clone())).collect();
-        names.into_iter().collect()
+        for hold in self.holds.unordered().filter(|hold| ours(hold)) {
+            add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
+        }
+        for (_, dead) in self.cleanup.iter().filter(|(_, dead)| self.now < dead.key_end) {
+            add_fate(&mut fates, &dead.lock, Fate::Left(dead.key_end));
+        }
+        fates
     }
 
     /// Holds that nobody has any more, and that the server may still have: their releases, or the
@@ -446,13 +462,13 @@ impl Engine {
 
     /// Nothing more is done; what could not be released is told.
     pub(super) fn finish(&mut self) {
-        let unreleased = self.unreleased();
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.finished {
             return;
         }
         stopping.finished = true;
         let request = stopping.request;
+        let fates = Arc::new(self.fates());
         self.forget_links();
         for id in self.holds.ids(|_| true) {
             let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
@@ -461,8 +477,13 @@ impl Engine {
             }
         }
         if let Some(request) = request {
-            self.answer(request, Answer::ShutDown { unreleased });
+            self.answer(request, Answer::ShutDown(fates));
         }
         self.effects.push(Effect::Finished);
     }
+}
+
+fn add_fate(fates: &mut Fates, lock: &LockName, fate: Fate) {
+    let known = fates.entry(lock.clone()).or_insert(fate);
+    *known = fate.max(*known);
 }

@@ -21,6 +21,7 @@ mod probes;
 mod questions;
 mod reports;
 mod servers;
+mod shutdowns;
 mod slips;
 mod unknown;
 mod waiting;
@@ -44,6 +45,7 @@ use crate::engine::Engine;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
+use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
@@ -266,6 +268,21 @@ impl Hand {
     fn answer(&mut self, request: RequestId) -> Answer {
         let at = self.answers.iter().position(|(other, _)| *other == request);
         self.answers.remove(at.unwrap_or_else(|| panic!("{request:?} was not answered"))).1
+    }
+
+    /// What a shutdown says of the locks.
+    fn fates(&mut self, shutdown: RequestId) -> Vec<(String, Fate)> {
+        match self.answer(shutdown) {
+            Answer::ShutDown(fates) => fates.iter().map(|(name, fate)| (name.to_string(), *fate)).collect(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The locks that the server may have for this client.
+    fn left(&self) -> Vec<String> {
+        let fates = self.engine.fates();
+        let left = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Left(_)));
+        left.map(|(name, _)| name.to_string()).collect()
     }
 
     fn is_open(&self, request: RequestId) {

@@ -25,9 +25,9 @@ use crate::clock::Moment;
 use crate::config::Config;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::error::Error;
-use crate::name::LockName;
 use crate::process::Process;
 use crate::slot::Slot;
 use crate::slot::Ticket;
@@ -49,8 +49,8 @@ pub(super) const LAST_RELEASES: Duration = Duration::from_millis(200);
 /// The least time in which the end of a keeper may seem to stand still.
 const LEAST_WATCH: Duration = Duration::from_secs(2);
 
-/// The locks that a keeper left to their leases. Empty while it lives.
-pub(super) type Left = OnceLock<Vec<LockName>>;
+/// What became of the locks of a keeper that has ended. Empty while it lives.
+pub(super) type Left = OnceLock<Arc<Fates>>;
 
 /// Has the keeper take a message here and now, if it can.
 pub(super) type AtOnce = Box<dyn Fn(&mut Option<Message>) + Send + Sync>;
@@ -154,9 +154,9 @@ impl Shared {
         &self.counters
     }
 
-    /// What a keeper that has ended, in whatever way, did not release.
-    pub(crate) fn left(&self) -> &[LockName] {
-        self.left.get().map_or(&[], Vec::as_slice)
+    /// What became of the locks of a keeper that has ended, in whatever way.
+    pub(crate) fn fates(&self) -> Arc<Fates> {
+        self.left.get().cloned().unwrap_or_default()
     }
 
     /// Sends a request. The future that is returned may be dropped: nobody waits for the answer then.

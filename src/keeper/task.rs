@@ -32,6 +32,7 @@ use crate::engine::Engine;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
+use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::log::TARGET;
@@ -203,13 +204,13 @@ enum Turn {
 #[derive(Debug, Default)]
 pub(super) struct Farewell {
     tickets: Vec<Ticket>,
-    unreleased: Vec<LockName>,
+    fates: Arc<Fates>,
 }
 
 impl Farewell {
     pub(super) fn deliver(self) {
         for ticket in self.tickets {
-            ticket.put(Answer::ShutDown { unreleased: self.unreleased.clone() }, &mut Wakes::default());
+            ticket.put(Answer::ShutDown(Arc::clone(&self.fates)), &mut Wakes::default());
         }
     }
 }
@@ -806,10 +807,10 @@ impl Task {
     }
 
     fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
-        if let Answer::ShutDown { unreleased } = answer {
+        if let Answer::ShutDown(fates) = answer {
             // Said by the keeper's last act, not while connections are still open.
-            let _ = self.left.set(unreleased.clone());
-            self.farewell.unreleased = unreleased;
+            let _ = self.left.set(Arc::clone(&fates));
+            self.farewell.fates = fates;
             return None;
         }
         self.connecting.take_if(|connecting| connecting.request == request);
@@ -901,7 +902,7 @@ impl Drop for Task {
     /// However the keeper ends, nothing is renewed from here on: whoever believes in a hold must hear of it.
     fn drop(&mut self) {
         // A shutdown that comes later is told, too.
-        let _ = self.left.set(self.engine.unreleased());
+        self.left.get_or_init(|| Arc::new(self.engine.fates()));
         self.engine.end_holds();
         self.engine.forget_links();
         if self.at_work {

@@ -237,7 +237,7 @@ fn connections_that_do_not_close_do_not_hold_up_a_shutdown() {
     assert!(backend.gone.is_some());
     let shared = keeper(Keeper::Thread, backend);
     let answer = futures::executor::block_on(shared.ask_shutdown(Duration::ZERO));
-    assert!(matches!(&answer, Answer::ShutDown { unreleased } if unreleased.is_empty()), "{answer:?}");
+    assert!(matches!(&answer, Answer::ShutDown(fates) if fates.is_empty()), "{answer:?}");
     assert!(dropped.load(Ordering::SeqCst), "answered while something was left");
 }
 

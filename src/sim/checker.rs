@@ -34,6 +34,7 @@ use crate::clock::Moment;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::error::Error;
@@ -363,8 +364,9 @@ impl Checker {
         match answer {
             Answer::Granted(cell) => self.on_granted(now, (client, request), cell, wish, to),
             Answer::NotGranted => self.on_not_granted(now, (client, request), wish, to),
-            Answer::ShutDown { unreleased } => {
-                let names = unreleased.iter().map(ToString::to_string).collect();
+            Answer::ShutDown(fates) => {
+                let left = fates.iter().filter(|(_, fate)| matches!(fate, Fate::Left(_)));
+                let names = left.map(|(name, _)| name.to_string()).collect();
                 self.reports.insert(client, names);
                 Ok(())
             }

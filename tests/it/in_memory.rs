@@ -17,6 +17,7 @@ use redis_reentrant_lock::NotAcquired;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ReentrantLock;
 use redis_reentrant_lock::Result;
+use redis_reentrant_lock::ShutdownReport;
 
 const LEASE: Duration = Duration::from_secs(3);
 
@@ -34,7 +35,7 @@ fn a_shutdown_after_the_runtime_has_gone_says_what_was_held() {
     assert_eq!(guard.loss(), Some(LossReason::ClientShutdown));
     for _ in 0..2 {
         let report = runtime().block_on(client.shutdown(LEASE)).unwrap();
-        assert_eq!(report.unreleased, ["orders:42"]);
+        assert_eq!(left(&report), ["orders:42"]);
     }
 }
 
@@ -45,8 +46,16 @@ async fn a_second_shutdown_gives_the_report_of_the_first() {
     server.set_reachable(false);
     for _ in 0..2 {
         let report = client.shutdown(Duration::from_millis(100)).await.unwrap();
-        assert_eq!(report.unreleased, ["orders:42"]);
+        assert_eq!(left(&report), ["orders:42"]);
     }
+}
+
+/// The names of the locks that are left to their leases, which end within one lease and a command timeout.
+fn left(report: &ShutdownReport) -> Vec<&str> {
+    let left = report.left.iter();
+    left.inspect(|left| assert!(left.until.remaining() <= LEASE + Duration::from_secs(4), "{report:?}"))
+        .map(|left| left.name.as_str())
+        .collect()
 }
 
 async fn client(server: &InMemoryServer) -> LockClient {
@@ -386,6 +395,7 @@ async fn shutdown_releases_what_is_held_and_closes_the_rest() {
 
     let report = client.shutdown(Duration::from_secs(5)).await.unwrap();
     assert!(report.is_clean(), "{report:?}");
+    assert_eq!(report.released, ["orders:42"], "the one who waited never had it");
     assert!(!server.contains("orders:42"));
     assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
     assert_eq!(guard.lost().await, LossReason::ClientShutdown);
@@ -396,6 +406,27 @@ async fn shutdown_releases_what_is_held_and_closes_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_shutdown_leaves_is_free_when_it_says_so() {
+    let (server, client, lock) = world().await;
+    let _watched = lock.lock().await.unwrap();
+    let fixed = LockOptions::new().lease(LEASE * 2);
+    let _fixed = client.mutex("fixed").unwrap().lock_with(fixed).await.unwrap();
+    settle().await;
+    server.set_reachable(false);
+    let report = client.shutdown(Duration::from_secs(1)).await.unwrap();
+    let [first, second] = &report.left[..] else { panic!("{report:?}") };
+    assert_eq!((&*first.name, &*second.name), ("fixed", "orders:42"));
+    assert!(second.until < first.until);
+    for left in [second, first] {
+        assert!(server.contains(&left.name), "nobody has released it");
+        tokio::time::sleep(left.until.remaining()).await;
+        assert!(!server.contains(&left.name) && left.until.is_past());
+    }
+    assert!(report.to_string().ends_with("fixed (its lease is over), orders:42 (its lease is over)"));
+    assert_eq!(client.shutdown(Duration::ZERO).await.unwrap(), report);
+}
+
+#[tokio::test(start_paused = true)]
 async fn shutdown_says_what_it_could_not_release() {
     let (server, client, lock) = world().await;
     let _guard = lock.lock().await.unwrap();
@@ -403,7 +434,7 @@ async fn shutdown_says_what_it_could_not_release() {
     settle().await;
     let before = tokio::time::Instant::now();
     let report = client.shutdown(Duration::from_secs(1)).await.unwrap();
-    assert_eq!(report.unreleased, ["orders:42"]);
+    assert_eq!(left(&report), ["orders:42"]);
     assert!(before.elapsed() < Duration::from_secs(4));
 }
 
@@ -588,7 +619,7 @@ async fn whoever_uses_a_killed_client_is_told_that_it_is_closed() {
     assert!(matches!(waiting.await.unwrap(), Err(Error::Closed { .. })));
     assert!(work.await.unwrap().unwrap_err().is_lost());
     assert!(matches!(a.ping().await, Err(Error::Closed { .. })));
-    assert_eq!(a.shutdown(LEASE).await.unwrap().unreleased, ["mine"]);
+    assert_eq!(left(&a.shutdown(LEASE).await.unwrap()), ["mine"]);
     // What had subscribed has gone with it: nobody is told of the release.
     held.unlock().await.unwrap();
     assert!(server.contains("mine"));

@@ -32,6 +32,7 @@ mod scripts;
 mod sentinel;
 mod server_errors;
 mod services;
+mod shutdowns;
 #[allow(dead_code)] // What the tests of one build do not need.
 mod support;
 #[cfg(any(feature = "rustls", feature = "native-tls"))]

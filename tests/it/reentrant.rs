@@ -319,7 +319,7 @@ async fn shutdown_without_a_server_reports_what_it_left() {
     let _guard = lock.lock().await.unwrap();
     server.stop();
     let report = client.shutdown(Duration::from_millis(300)).await.unwrap();
-    assert_eq!(report.unreleased, [NAME]);
+    assert_eq!(report.left.iter().map(|left| &left.name).collect::<Vec<_>>(), [NAME]);
 }
 
 /// What ends a hold from outside, and what its holder is told.

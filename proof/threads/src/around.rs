@@ -101,8 +101,12 @@ pub(crate) mod stats {
 
 pub(crate) mod engine {
     pub(crate) mod event {
+        use std::sync::Arc;
+
         use crate::error::Error;
-        use crate::name::LockName;
+
+        #[derive(Debug, Default)]
+        pub(crate) struct Fates;
 
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub(crate) struct RequestId(pub(crate) u64);
@@ -112,7 +116,7 @@ pub(crate) mod engine {
         pub(crate) enum Answer {
             Granted(u64),
             Done,
-            ShutDown { unreleased: Vec<LockName> },
+            ShutDown(Arc<Fates>),
             Failed(Error),
         }
 

@@ -232,7 +232,7 @@ pub(crate) fn a_keeper_that_ends_answers_everybody() {
     ending.join().unwrap();
 }
 
-/// A shutdown is asked for while the keeper ends: if it was taken, it hears what was left unreleased.
+/// A shutdown is asked for while the keeper ends: if it was taken, it hears what became of the locks.
 pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     let (shared, mut keeper) = client();
     let ending = thread::spawn(move || {

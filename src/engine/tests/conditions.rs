@@ -668,7 +668,7 @@ fn a_hold_that_was_handed_on_is_to_be_released_like_any_other() {
     let (op, _) = hand.take("hand_off");
     hand.done(op, handed());
     hand.granted(next);
-    assert_eq!(hand.engine.unreleased(), [LockName::new("n").unwrap()]);
+    assert_eq!(hand.left(), ["n"]);
 }
 
 #[test]
@@ -890,7 +890,7 @@ fn a_release_without_an_answer_ends_when_its_key_has_run_out() {
 fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
     let mut hand = Hand::new();
     let waiter = hand.sleeper(1);
-    assert_eq!(hand.engine.unreleased(), [], "an attempt that was refused is at no server");
+    assert!(hand.left().is_empty(), "an attempt that was refused is at no server");
     let level = hand.want_name("m", 2, watched(), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
@@ -911,8 +911,7 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
     hand.is_open(unlock);
     hand.pass(SECOND);
     assert!(matches!(hand.answer(unlock), Answer::Failed(Error::Closed { .. })));
-    let Answer::ShutDown { unreleased } = hand.answer(end) else { panic!("not shut down") };
-    assert_eq!(unreleased, [LockName::new("m").unwrap()]);
+    assert_eq!(hand.fates(end).iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["m"]);
     assert!(hand.finished);
     // The engine is at its end: whatever comes now has no answer and no effect.
     let late = hand.ask(1, Wait::Forever);
@@ -925,8 +924,8 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
 fn a_lost_hold_is_nothing_to_be_released() {
     let mut hand = Hand::new();
     let (_, cell) = hand.taken(1, watched(), None);
-    assert_eq!(hand.engine.unreleased(), [LockName::new("n").unwrap()]);
+    assert_eq!(hand.left(), ["n"]);
     hand.resubscribe();
     hand.renewed_with(Renewed::Gone);
-    assert_eq!((cell.loss(), hand.engine.unreleased().len()), (Some(LossReason::Removed), 0));
+    assert_eq!((cell.loss(), hand.left().len()), (Some(LossReason::Removed), 0));
 }

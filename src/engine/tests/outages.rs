@@ -10,6 +10,7 @@ use crate::backend::ServerInfo;
 use crate::clock::Moment;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
+use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
@@ -136,16 +137,14 @@ fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
     assert!(!hand.finished);
     hand.done(op, freed());
     assert!(hand.finished);
-    let Answer::ShutDown { unreleased } = hand.answer(request) else { panic!() };
-    assert!(unreleased.is_empty());
+    assert_eq!(hand.fates(request), [("n".to_owned(), Fate::Released)]);
 
     let mut hand = Hand::new();
     hand.hold(1);
     hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
     hand.pass(Duration::from_secs(2));
     assert!(hand.finished);
-    let Answer::ShutDown { unreleased } = hand.answer(request) else { panic!() };
-    assert_eq!(unreleased.len(), 1);
+    assert_eq!(hand.left(), ["n"]);
 }
 
 #[test]
