@@ -8,6 +8,7 @@ use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ShutdownReport;
+use tokio::time::Instant;
 
 use crate::support::client::builder;
 use crate::support::look;
@@ -129,7 +130,7 @@ async fn a_shutdown_without_time_sends_the_releases_all_the_same() {
         let report = client.shutdown(Duration::ZERO).await.unwrap();
         // Whether their answers come before it looks at the clock is chance.
         assert_eq!(report.released.len() + report.left.len(), 2, "{report:?}");
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         eventually("released", || look::lock_keys(&mut redis).is_empty());
         assert!(begun.elapsed() < LEASE / 2, "{:?}", begun.elapsed());
     }
