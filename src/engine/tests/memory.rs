@@ -29,9 +29,9 @@ impl Hand {
 
 #[test]
 fn records_are_as_large_as_they_have_to_be() {
-    assert!(size_of::<Hold>() <= 168, "{}", size_of::<Hold>());
-    assert!(size_of::<Name>() <= 40, "{}", size_of::<Name>());
-    assert!(size_of::<Event>() <= 104, "{}", size_of::<Event>());
+    assert!(size_of::<Hold>() <= 176, "{}", size_of::<Hold>());
+    assert!(size_of::<Name>() <= 48, "{}", size_of::<Name>());
+    assert!(size_of::<Event>() <= 112, "{}", size_of::<Event>());
 }
 
 #[test]
