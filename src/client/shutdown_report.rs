@@ -41,8 +41,8 @@ pub struct ShutdownReport {
     /// Locks that were released: the server has confirmed it.
     pub released: Vec<String>,
     /// Locks that the server did not have for this client any more when they were to be released:
-    /// somebody had removed them or taken them over, or the server had lost them. Another client may
-    /// have held them at the same time.
+    /// somebody had removed them or taken them over, or the server had lost them. Another client
+    /// may have held them at the same time.
     pub lost: Vec<String>,
     /// Locks that are left to their leases: the server did not confirm the release in time, or
     /// refused it. A lock is also here if the client was about to get it, and the answer did not

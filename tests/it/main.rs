@@ -10,6 +10,7 @@ mod endpoint;
 mod every_byte;
 #[cfg(feature = "in-memory")]
 mod every_poll;
+mod examples;
 mod faults;
 #[cfg(feature = "fred")]
 mod fred;

@@ -17,7 +17,8 @@ use crate::support::redis_server::eventually;
 
 const LEASE: Duration = Duration::from_secs(2);
 const BOUND: Duration = Duration::from_secs(10);
-/// How long after a lease a lock may still count as left: the command timeout and the margin for clocks.
+/// How long after a lease a lock may still count as left: the command timeout and the margin for
+/// clocks.
 const MORE: Duration = Duration::from_secs(2);
 
 async fn client(server: &RedisServer, keeper: Keeper) -> LockClient {
