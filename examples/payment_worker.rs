@@ -157,6 +157,7 @@ impl Provider {
     }
 
     /// `CHARGE_MS` makes it slower.
+    #[expect(clippy::disallowed_methods, reason = "this is what a library that blocks does")]
     fn charge(&mut self, key: &str) -> Result<(), Failure> {
         let time = std::env::var("CHARGE_MS").ok().and_then(|time| time.parse().ok());
         redis::cmd("HINCRBY").arg("example:attempts").arg(key).arg(1).exec(&mut self.0)?;

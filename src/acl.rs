@@ -53,7 +53,7 @@ const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-b
 /// ```
 /// use redis_reentrant_lock::RequiredAcl;
 ///
-/// let acl = RequiredAcl::new(&["orders:*"])?.user("orders-service")?;
+/// let acl = RequiredAcl::new(["orders:*"])?.user("orders-service")?;
 /// let line = acl.to_string();
 /// assert!(line.starts_with("ACL SETUSER orders-service reset on #<SHA-256 of the password> resetchannels ~orders:*"));
 /// assert!(line.contains(" &redisson_lock__channel__{orders:*} "));
@@ -86,7 +86,9 @@ impl RequiredAcl {
     /// of its bytes) or control characters, one longer than 512 bytes, an open `[`, or a `\` at the
     /// end.
     /// [`Error::InvalidName`]: a pattern without wildcards that is not allowed as a name.
-    pub fn new(patterns: &[impl AsRef<str>]) -> Result<Self> {
+    pub fn new(patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
+        let parse = |text| Pattern::parse(AsRef::<str>::as_ref(&text));
+        let patterns: Vec<Pattern> = patterns.into_iter().map(parse).collect::<Result<_>>()?;
         if patterns.is_empty() {
             return Err(Error::InvalidOption {
                 option: "number of ACL name patterns",
@@ -94,7 +96,6 @@ impl RequiredAcl {
                 allowed: "at least one".to_owned(),
             });
         }
-        let patterns = patterns.iter().map(|text| Pattern::parse(text.as_ref())).collect::<Result<_>>()?;
         Ok(Self {
             user: "locks".to_owned(),
             patterns,

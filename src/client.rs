@@ -233,15 +233,14 @@ impl LockClient {
     ///
     /// ```no_run
     /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
-    /// println!("{}", client.required_acl(&["orders:*", "invoices:*"])?);
+    /// println!("{}", client.required_acl(["orders:*", "invoices:*"])?);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn required_acl(&self, patterns: &[impl AsRef<str>]) -> Result<RequiredAcl> {
+    pub fn required_acl(&self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<RequiredAcl> {
         let config = self.shared.config();
-        let patterns: Vec<String> =
-            patterns.iter().map(|pattern| self.prefix.before_pattern(pattern.as_ref())).collect();
-        let acl = RequiredAcl::new(&patterns)?.profile(config.profile).sharding(config.sharding);
+        let patterns = patterns.into_iter().map(|pattern| self.prefix.before_pattern(pattern.as_ref()));
+        let acl = RequiredAcl::new(patterns)?.profile(config.profile).sharding(config.sharding);
         Ok(acl.topology(self.topology).other_database(self.other_database))
     }
 
@@ -329,6 +328,26 @@ mod tests {
         shareable::<PreflightReport>();
         #[cfg(feature = "in-memory")]
         shareable::<InMemoryServer>();
+    }
+
+    /// Whatever a user has a text in.
+    #[expect(dead_code, reason = "only has to compile")]
+    fn texts_are_taken_as_they_are(client: &LockClient, text: String) -> Result<()> {
+        let (owned, shared, boxed) = (text.clone(), Arc::<str>::from(&*text), text.clone().into_boxed_str());
+        let _ = LockClient::builder().url(&text).url(&*text).url(owned.clone()).url(shared.clone());
+        let _ = LockClient::builder().prefix(&text).prefix(&*text).prefix(boxed.clone()).prefix('p');
+        let _ = [client.mutex(&text)?, client.mutex(&*text)?, client.mutex(owned)?, client.mutex(shared)?];
+        let _ = [client.reentrant_lock(&text)?, client.reentrant_lock(boxed)?];
+        drop((client.preflight(&text), client.preflight("n"), client.preflight(text.clone())));
+        let _ = client.required_acl(["a"])?.user(&text)?.user(text.clone())?;
+        let list = vec![text.clone()];
+        let _ = (client.required_acl(&list)?, client.required_acl(list.clone())?);
+        let _ = (RequiredAcl::new([&text])?, RequiredAcl::new(list)?, RequiredAcl::new(Some("a"))?);
+        let _ = crate::Credentials::new(&text, text.clone());
+        let _ = Tls::new().ca_pem(&*text).ca_pem(text.clone()).client_cert_pem(text.as_bytes(), text.clone());
+        #[cfg(feature = "in-memory")]
+        let _ = InMemoryServer::new().contains(&text) || InMemoryServer::new().remove(&*text);
+        Ok(())
     }
 
     #[expect(dead_code, reason = "only has to compile")]

@@ -78,15 +78,15 @@ impl InMemoryServer {
     }
 
     /// Whether a key of that name exists, which means that the lock is held.
-    pub fn contains(&self, name: &str) -> bool {
-        self.with(|hub| hub.contains(name))
+    pub fn contains(&self, name: impl AsRef<str>) -> bool {
+        self.with(|hub| hub.contains(name.as_ref()))
     }
 
     /// Removes a lock's key, as an operator's `DEL` would, and returns whether it was there. No
     /// client is told. The holder notices at its next renewal or `verify`; a holder with a fixed
     /// lease, which is not renewed, only at `verify`.
-    pub fn remove(&self, name: &str) -> bool {
-        self.with(|hub| hub.remove(name))
+    pub fn remove(&self, name: impl AsRef<str>) -> bool {
+        self.with(|hub| hub.remove(name.as_ref()))
     }
 
     /// Removes all data and tells no client, like `FLUSHALL`. Connections stay.

@@ -27,7 +27,7 @@ const BOUND: Duration = Duration::from_secs(10);
 const NAME: &str = "orders:42";
 
 fn rules(profile: WireProfile) -> Vec<String> {
-    RequiredAcl::new(&["orders:*"]).unwrap().profile(profile).rules()
+    RequiredAcl::new(["orders:*"]).unwrap().profile(profile).rules()
 }
 
 fn set_user(connection: &mut Connection, user: &str, rules: &[String]) {
@@ -257,7 +257,7 @@ async fn the_line_for_a_cluster() {
         return;
     }
     let cluster = Topology::cluster();
-    let acl = RequiredAcl::new(&["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
+    let acl = RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
     let rules = acl.rules();
     let url = format!("redis-cluster://narrow:pw@{}", cluster.addresses(0..6).join(","));
     let on_first =
@@ -292,7 +292,7 @@ async fn the_line_for_a_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lines_for_sentinels() {
     let set = Topology::sentinel();
-    let acl = RequiredAcl::new(&["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Sentinel);
+    let acl = RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Sentinel);
     let line = acl.sentinel_line().unwrap();
     let rules: Vec<String> = line.split("password> ").nth(1).unwrap().split(' ').map(str::to_owned).collect();
     set_on(&set, 0..3, &acl.rules(), "");
@@ -425,13 +425,13 @@ fn patterns_that_are_none() {
         ("abc\\", "backslash"),
         ("{}x", "non-empty {tag}"),
     ] {
-        let error = RequiredAcl::new(&[pattern]).unwrap_err();
+        let error = RequiredAcl::new([pattern]).unwrap_err();
         assert!(error.is_config() && error.to_string().contains(words), "{pattern:?}: {error}");
         assert!(!error.to_string().contains(char::is_control), "{error}");
     }
     assert!(RequiredAcl::new(&[] as &[&str]).unwrap_err().to_string().contains("at least one"));
     for user in ["", "a b", "a\0"] {
-        let error = RequiredAcl::new(&["*"]).unwrap().user(user).unwrap_err();
+        let error = RequiredAcl::new(["*"]).unwrap().user(user).unwrap_err();
         assert!(error.to_string().contains("user"), "{error}");
     }
 }

@@ -203,7 +203,7 @@ async fn every_missing_permission_is_found_at_once() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let mut client_of = async |user: &str, pattern: &str, without: &[&str]| {
-        let rules = RequiredAcl::new(&[pattern]).unwrap().rules();
+        let rules = RequiredAcl::new([pattern]).unwrap().rules();
         let rules: Vec<String> = rules.into_iter().filter(|rule| !without.contains(&rule.as_str())).collect();
         redis::cmd("ACL")
             .arg("SETUSER")

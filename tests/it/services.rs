@@ -186,7 +186,7 @@ async fn a_prefix_is_part_of_every_name() {
         assert!(ours.mutex("").unwrap_err().to_string().contains("empty"));
         let report = ours.preflight("43").await.unwrap();
         assert!(report.is_usable() && report.to_string().contains("orders:43"), "{report}");
-        let line = ours.required_acl(&["*"]).unwrap().to_string();
+        let line = ours.required_acl(["*"]).unwrap().to_string();
         let channel = format!(" &redisson_lock__channel{separator}{{orders:*}} ");
         assert!(line.contains(" ~orders:* ") && line.contains(&channel), "{line}");
         assert!(!line.contains(" ~* "), "{line}");

@@ -107,7 +107,7 @@ async fn everything_is_closed(handles: Handles) {
     let holder = {
         client.stats();
         assert!(!format!("{client:?} {lock:?} {mutex:?} {guards:?}").is_empty());
-        assert!(client.required_acl(&["*"]).is_ok());
+        assert!(client.required_acl(["*"]).is_ok());
         client.clone()
     };
     assert_closed("reentrant_lock", holder.reentrant_lock(NAME));
