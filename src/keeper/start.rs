@@ -107,9 +107,9 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
     let (left, rest) = <(Arc<_>, Arc<Rest>)>::default();
-    let (holds, numbers, unreleased) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
+    let (holds, numbers, fates) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
-    let make = move || Task::new(setup, messages, holds, numbers, unreleased, to_wake, keeper);
+    let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, keeper);
     let (thread, at_once, drive) = match home {
         Home::Chosen(Keeper::Thread) => {
             let (thread, at_once) = on_a_thread(make)?;

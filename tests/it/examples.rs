@@ -31,9 +31,11 @@ fn folder() -> &'static PathBuf {
         let profile = own.ancestors().nth(2).expect("the folder of the profile");
         let name = profile.file_name().and_then(|name| name.to_str()).expect("a name");
         let name = if name == "debug" { "dev" } else { name };
-        let build = ["build", "--quiet", "--features=in-memory,rustls", "--profile", name];
-        let examples = EXAMPLES.iter().flat_map(|example| ["--example", example]);
-        let built = Command::new(env!("CARGO")).args(build).args(examples).current_dir(ROOT).status();
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--features=in-memory,rustls", "--profile", name]);
+        build.args(EXAMPLES.iter().flat_map(|example| ["--example", example]));
+        build.arg("--target-dir").arg(profile.parent().expect("the folder of what is built"));
+        let built = build.current_dir(ROOT).status();
         assert!(built.expect("cargo runs").success(), "the examples do not build");
         profile.join("examples")
     })
