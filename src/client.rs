@@ -298,6 +298,7 @@ impl fmt::Debug for LockClient {
 mod tests {
     use super::*;
 
+    use crate::address_map::MappedAddress;
     #[cfg(feature = "in-memory")]
     use crate::backend::memory::InMemoryServer;
     use crate::clock::Deadline;
@@ -316,6 +317,7 @@ mod tests {
         shareable::<LockClient>();
         shareable::<ReentrantLock>();
         shareable::<Mutex>();
+        shareable::<MappedAddress>();
         shareable::<Guard>();
         shareable::<LossSignal>();
         shareable::<Error>();

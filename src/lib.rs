@@ -289,6 +289,7 @@
 #![cfg_attr(all(test, not(repository)), allow(dead_code, reason = "the simulation uses it"))]
 
 mod acl;
+mod address_map;
 mod backend;
 mod cell;
 mod client;
@@ -373,6 +374,7 @@ pub mod docs {
 struct Readme;
 
 pub use acl::RequiredAcl;
+pub use address_map::MappedAddress;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryClient;
 #[cfg(feature = "in-memory")]

@@ -6,6 +6,7 @@ use std::path::Path;
 /// Modules, lowest layer first. A module may name those of earlier rows only.
 const LAYERS: &[&[&str]] = &[
     &["clock", "credentials", "error", "log", "map", "random", "tls"],
+    &["address_map"],
     &["lease", "name", "owner", "process", "stats"],
     &["cell", "config"],
     &["acl"],

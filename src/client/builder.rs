@@ -4,6 +4,8 @@ use std::env::VarError;
 use std::fmt;
 use std::time::Duration;
 
+use crate::address_map::AddressMap;
+use crate::address_map::MappedAddress;
 #[cfg(any(feature = "in-memory", feature = "fred"))]
 use crate::backend::Backend;
 #[cfg(feature = "fred")]
@@ -223,6 +225,49 @@ impl LockClientBuilder {
         self
     }
 
+    /// Translates the addresses that sentinels and the nodes of a cluster announce, where they cannot
+    /// be reached from here: behind NAT, with forwarded ports, through SSH tunnels. Default: they are
+    /// used as they are.
+    ///
+    /// The function gets the announced host (an IPv6 address without brackets) and port, and returns
+    /// the address to connect to: a pair, or a [`MappedAddress`]. It is called for every attempt to
+    /// connect, in the place of the keeper, and must not block. If it panics, the address is used as
+    /// it was announced.
+    ///
+    /// * **What is translated**: the primary that sentinels name; the nodes in CLUSTER SLOTS, MOVED
+    ///   and ASK. A node that does not know its own host is announced with the host at which it was
+    ///   asked. The addresses of sentinels, of a cluster's nodes and of one server **in the URL** are
+    ///   not translated: give them as they can be reached.
+    /// * **TLS**: the certificate must be issued for the host that the function returns, just as for
+    ///   the hosts in the URL. If it is issued for the announced host instead, at the end of a tunnel
+    ///   for instance, return a [`MappedAddress`] with
+    ///   [`certified_for`](MappedAddress::certified_for).
+    /// * **Names**: a server is still known by its announced address, in
+    ///   [`links`](LockClient::links), errors and logs. Errors of a connection name both addresses.
+    ///
+    /// Together with a client of fred it is [`Error::InvalidOption`].
+    ///
+    /// ```no_run
+    /// # async fn example() -> redis_reentrant_lock::Result<()> {
+    /// use redis_reentrant_lock::LockClient;
+    ///
+    /// // ssh -L 17001:10.0.0.1:7001 -L 17002:10.0.0.2:7002 -L 17003:10.0.0.3:7003 bastion
+    /// let client = LockClient::builder()
+    ///     .url("redis-cluster://localhost:17001")
+    ///     .address_map(|_, port| ("localhost", port + 10_000))
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn address_map<A: Into<MappedAddress>>(
+        mut self,
+        map: impl Fn(&str, u16) -> A + Send + Sync + 'static,
+    ) -> Self {
+        self.access.address_map = Some(AddressMap::new(map));
+        self
+    }
+
     /// Resolves names by this instead of the system's resolver.
     #[cfg(test)]
     pub(crate) fn resolver(mut self, answers: &Answers) -> Self {
@@ -376,8 +421,9 @@ impl LockClientBuilder {
     /// * It is slower: commands are sent one by one.
     ///
     /// A client of a cluster is [`Error::InvalidOption`]: pass its configuration to
-    /// [`fred_config`](Self::fred_config). So are [`tls`](Self::tls) and
-    /// [`credentials`](Self::credentials) together with it, and connecting outside a Tokio runtime.
+    /// [`fred_config`](Self::fred_config). So are [`tls`](Self::tls),
+    /// [`credentials`](Self::credentials) and [`address_map`](Self::address_map) together with it, and
+    /// connecting outside a Tokio runtime.
     ///
     /// ```no_run
     /// use fred::prelude::*;
@@ -589,6 +635,7 @@ impl Place {
             ("tls", access.tls.is_some()),
             ("sentinel_tls", access.sentinel_tls.is_some()),
             ("credentials", access.provider.is_some()),
+            ("address_map", access.address_map.is_some()),
         ];
         if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
             let (given, allowed) = ("beside a client of fred".to_owned(), "set in that client".to_owned());
@@ -617,6 +664,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("tls", &self.access.tls)
             .field("sentinel_tls", &self.access.sentinel_tls)
             .field("credentials", &self.access.provider)
+            .field("address_map", &self.access.address_map)
             .field("follow_dns", &!self.access.ignores_dns)
             .field("keeper", &self.keeper)
             .field("times", &self.times)
@@ -668,5 +716,11 @@ mod tests {
     fn debug_has_no_password() {
         let builder = LockClient::builder().url("redis://user:hunter2@127.0.0.1");
         assert!(!format!("{builder:?}").contains("hunter2"));
+        let builder = builder.follow_dns(false).address_map(|_, port| ("hunter2", port));
+        let text = format!("{builder:?}");
+        assert!(
+            text.contains("follow_dns: false") && text.contains("address_map: Some(AddressMap)"),
+            "{text}"
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! One binary for all integration tests.
 
 mod acl;
+mod address_map;
 mod allocations;
 mod bad_input;
 mod cancellation;

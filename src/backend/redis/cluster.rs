@@ -137,7 +137,7 @@ impl ClusterBackend {
         }
         self.last_id += 1;
         let id = ServerId(self.last_id);
-        let backend = RedisBackend::new(self.config.at(&address.0, address.1));
+        let backend = RedisBackend::new(self.config.at_announced(&address.0, address.1));
         let node = Node {
             address: address.clone(),
             backend,

@@ -78,7 +78,7 @@ impl Connects for Commands {
                 lived
             }
             Some(Err(failure)) => {
-                let message = format!("{}: {}", config.address(), failure.message);
+                let message = format!("{}: {}", config.address_in_use(), failure.message);
                 let _ = self.0.send(CommandEvent::Failed(Failure { message, ..failure }));
                 Lived::Never
             }

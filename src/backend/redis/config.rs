@@ -15,6 +15,7 @@ use tracing::Level;
 #[cfg(any(feature = "fred", feature = "redis"))]
 use tracing::event;
 
+use crate::address_map::AddressMap;
 use crate::backend::Several;
 use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::names::Resolver;
@@ -43,6 +44,9 @@ pub(crate) struct RedisConfig {
     several: Option<Several>,
     budgets: Budgets,
     resolver: Resolver,
+    address_map: Option<AddressMap>,
+    /// The address that this server is known by, where it is reached at another.
+    announced: Option<(String, u16)>,
     /// Connections go over to another address when the name of their server stands for another.
     follows_names: bool,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
@@ -59,6 +63,8 @@ pub(crate) struct Access {
     pub(crate) sentinel_tls: Option<Tls>,
     /// In the place of user and password.
     pub(crate) provider: Option<CredentialProvider>,
+    /// Where servers are that others announce.
+    pub(crate) address_map: Option<AddressMap>,
     /// Connections stay where they are when the name of their server stands for another address.
     pub(crate) ignores_dns: bool,
     #[cfg(test)]
@@ -187,6 +193,7 @@ impl RedisConfig {
         }
         self.provider = access.provider.clone();
         self.follows_names = !access.ignores_dns;
+        self.address_map = access.address_map.clone();
         #[cfg(test)]
         let this = self.resolved_by(access.resolver.clone());
         #[cfg(not(test))]
@@ -228,6 +235,8 @@ impl RedisConfig {
             several: None,
             budgets: Budgets::of(config::Config::DEFAULT_COMMAND_TIMEOUT),
             resolver: Resolver::default(),
+            address_map: None,
+            announced: None,
             follows_names: true,
             had_primary: false,
         }
@@ -299,7 +308,20 @@ impl RedisConfig {
 
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        let place = Place::Tcp { host: without_brackets(host), port, certified: None };
+        self.of_place(Place::Tcp { host: without_brackets(host), port, certified: None })
+    }
+
+    /// The same for a server that sentinels or a cluster announce at this address: where the user's map says that it is.
+    pub(crate) fn at_announced(&self, host: &str, port: u16) -> Self {
+        let Some(map) = &self.address_map else { return self.at(host, port) };
+        let announced = (without_brackets(host), port);
+        let mapped = map.apply(&announced.0, port);
+        let (host, certified) = (without_brackets(&mapped.host), mapped.certified_for);
+        let place = Place::Tcp { host, port: mapped.port, certified };
+        Self { announced: Some(announced), ..self.of_place(place) }
+    }
+
+    fn of_place(&self, place: Place) -> Self {
         Self { topology: Topology::One(place), had_primary: true, alone: false, ..self.clone() }
     }
 
@@ -368,9 +390,16 @@ impl RedisConfig {
         self.tls.is_some()
     }
 
-    /// Where the server is, or all that are known, without credentials.
+    /// Where the server is as others know it, or all that are known, without credentials.
     pub(crate) fn address(&self) -> String {
-        self.topology.to_string()
+        let announced = self.announced.as_ref().map(|(host, port)| host_and_port(host, *port));
+        announced.unwrap_or_else(|| self.topology.to_string())
+    }
+
+    /// The same for errors, with the address that connections go to.
+    pub(crate) fn address_in_use(&self) -> String {
+        let (address, used) = (self.address(), self.topology.to_string());
+        if address == used { address } else { format!("{address}, mapped to {used}") }
     }
 }
 
@@ -384,6 +413,7 @@ impl fmt::Debug for RedisConfig {
             .field("tls", &self.tls.is_some())
             .field("sentinel_tls", &self.sentinel_tls.is_some())
             .field("provider", &self.provider)
+            .field("address_map", &self.address_map)
             .finish_non_exhaustive()
     }
 }
@@ -413,6 +443,8 @@ fn invalid(reason: impl Into<String>) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    use crate::address_map::MappedAddress;
 
     fn parsed(url: &str) -> RedisConfig {
         RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
@@ -444,6 +476,47 @@ mod tests {
 
         let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379);
         assert_eq!(login(&without), of("", ""));
+    }
+
+    #[test]
+    fn what_others_announce_is_mapped_and_keeps_its_name() {
+        let map = |host: &str, port| match host {
+            "10.0.0.1" => MappedAddress::new("127.0.0.1", port + 1),
+            "::1" => MappedAddress::new("[::2]", port).certified_for("db"),
+            other => MappedAddress::new(other, port),
+        };
+        let access = Access { address_map: Some(AddressMap::new(map)), ..Access::default() };
+        let place = |host: &str, port, certified: Option<&str>| Place::Tcp {
+            host: host.to_owned(),
+            port,
+            certified: certified.map(str::to_owned),
+        };
+        let table = [
+            (
+                "10.0.0.1",
+                place("127.0.0.1", 7002, None),
+                "10.0.0.1:7001",
+                "10.0.0.1:7001, mapped to 127.0.0.1:7002",
+            ),
+            ("[::1]", place("::2", 7001, Some("db")), "[::1]:7001", "[::1]:7001, mapped to [::2]:7001"),
+            ("other", place("other", 7001, None), "other:7001", "other:7001"),
+        ];
+        for url in ["redis-sentinel://10.0.0.1:7001/main", "redis-cluster://10.0.0.1:7001"] {
+            let config = RedisConfig::with_access(url, &access).expect("an address");
+            for (host, expected, address, in_use) in &table {
+                let mapped = config.at_announced(host, 7001);
+                assert_eq!(mapped.place(), *expected, "{host}");
+                assert_eq!(
+                    (mapped.address().as_str(), mapped.address_in_use().as_str()),
+                    (*address, *in_use)
+                );
+            }
+            for given in [config.at("10.0.0.1", 7001), config.at_sentinel("10.0.0.1", 7001)] {
+                assert_eq!(given.place(), place("10.0.0.1", 7001, None), "what users give is not mapped");
+            }
+        }
+        let unmapped = parsed("redis-cluster://h").at_announced("10.0.0.1", 7001);
+        assert_eq!(unmapped.address_in_use(), "10.0.0.1:7001");
     }
 
     #[test]

@@ -96,7 +96,7 @@ impl Connects for PubSub {
                 let lived = tokio::select! {
                     _ = whereabouts.moved_from(&address) => Lived::Well,
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
-                        let cause = format!("{}: {}", config.address(), broken.cause);
+                        let cause = format!("{}: {}", config.address_in_use(), broken.cause);
                         link::report(
                             &cause,
                             "disconnected (pub/sub): no wake-ups from this server until it is connected again",
@@ -114,7 +114,7 @@ impl Connects for PubSub {
                 lived
             }
             Some(Err(failure)) => {
-                let message = format!("{}: {}", config.address(), failure.message);
+                let message = format!("{}: {}", config.address_in_use(), failure.message);
                 let _ = self.events.send(PubSubEvent::Failed(Failure { message, ..failure }));
                 Lived::Never
             }

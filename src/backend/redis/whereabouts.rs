@@ -152,10 +152,10 @@ impl Whereabouts {
             None => (self.config.clone(), Mandate::default()),
             Some(search) => {
                 let ((host, port), mandate) = search.find(confirmed).await?;
-                (self.config.at(&host, port), mandate)
+                (self.config.at_announced(&host, port), mandate)
             }
         };
-        let address = config.address();
+        let address = config.address_in_use();
         let (config, renewal) = log_in(config).await.map_err(|failure| {
             let message = format!("{address}: {}", failure.message);
             Failure { message, ..failure }

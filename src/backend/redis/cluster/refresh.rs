@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::ClusterBackend;
 use super::scout;
 use super::scout::Found;
+use super::scout::Known;
 use super::slots::Address;
 use super::slots::SlotMap;
 use crate::backend::BackendEvent;
@@ -22,6 +23,7 @@ use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::backend::redis::calls::Request;
+use crate::backend::redis::config::Place;
 use crate::backend::redis::link::Pause;
 use crate::config::Sharding;
 use crate::process::spawn;
@@ -116,18 +118,29 @@ impl ClusterBackend {
             self.refresh.at = self.refresh.at.map(|at| at.max(again));
             return;
         }
-        let mut known: Vec<Address> = self.map.primaries().into_iter().cloned().collect();
-        for address in self.map.replicas.iter().chain(&self.seeds) {
-            if !known.contains(address) {
-                known.push(address.clone());
-            }
-        }
+        let known = self.known_nodes();
         let again = Instant::now() + self.refresh.pause.next();
         self.refresh.scout_again = Some(again);
         self.refresh.at = self.refresh.at.map(|at| at.max(again));
         let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
         let task = spawn(scout::explore(self.config.clone(), known, probe));
         self.refresh.scout = Some(Scout(task));
+    }
+
+    /// Every node that was announced or given, each once. What is given is not mapped, so that the same address may lead
+    /// elsewhere.
+    pub(super) fn known_nodes(&self) -> Vec<Known> {
+        let announced = self.map.primaries().into_iter().chain(&self.map.replicas);
+        let announced = announced.map(|address| Known { address: address.clone(), given: false });
+        let given = self.seeds.iter().map(|address| Known { address: address.clone(), given: true });
+        let mut known: Vec<(Place, Known)> = Vec::new();
+        for node in announced.chain(given) {
+            let place = node.config(&self.config).place();
+            if known.iter().all(|(other, _)| *other != place) {
+                known.push((place, node));
+            }
+        }
+        known.into_iter().map(|(_, node)| node).collect()
     }
 
     /// There is a node to ask. Scouts stay as rare as they are: it may break before it has answered anything.

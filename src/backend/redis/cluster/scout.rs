@@ -25,6 +25,22 @@ use crate::backend::redis::names::Names;
 /// Nodes asked at the same time.
 const AT_ONCE: usize = 8;
 
+/// A node that can be asked.
+#[derive(Debug, Clone)]
+pub(super) struct Known {
+    pub(super) address: Address,
+    /// By the user, as an address that can be reached. Otherwise nodes have announced it.
+    pub(super) given: bool,
+}
+
+impl Known {
+    /// How to connect to it.
+    pub(super) fn config(&self, config: &RedisConfig) -> RedisConfig {
+        let (host, port) = &self.address;
+        if self.given { config.at(host, *port) } else { config.at_announced(host, *port) }
+    }
+}
+
 /// What nodes answered.
 pub(super) struct Found {
     pub(super) maps: Vec<SlotMap>,
@@ -33,7 +49,7 @@ pub(super) struct Found {
 }
 
 /// Asks all of these nodes; gives what the quickest say, or why none of them said anything.
-pub(super) async fn explore(config: RedisConfig, nodes: Vec<Address>, probe: bool) -> Result<Found, Failure> {
+pub(super) async fn explore(config: RedisConfig, nodes: Vec<Known>, probe: bool) -> Result<Found, Failure> {
     let mut found = Found { maps: Vec::new(), sharded: None };
     let mut failures = Vec::new();
     for some in nodes.chunks(AT_ONCE) {
@@ -77,16 +93,16 @@ fn sum_up(failures: &[Failure]) -> Failure {
     Failure::new(kind, format!("no node of the cluster could be asked for its slots: {}", words.join("; ")))
 }
 
-async fn ask(config: &RedisConfig, node: &Address, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
-    let config = config.at(&node.0, node.1);
+async fn ask(config: &RedisConfig, node: &Known, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
+    let config = node.config(config);
     let answer = async {
         // A credential provider and a resolver have their own time, as has the connection.
         let (config, _) = log_in(config.clone()).await?;
-        ask_any(&config, node, probe).await
+        ask_any(&config, &node.address, probe).await
     };
-    answer
-        .await
-        .map_err(|failure| Failure::new(failure.kind, format!("{}: {}", config.address(), failure.message)))
+    answer.await.map_err(|failure| {
+        Failure::new(failure.kind, format!("{}: {}", config.address_in_use(), failure.message))
+    })
 }
 
 /// At the first address of the node's name where it answers.
@@ -202,7 +218,8 @@ mod tests {
         ];
         for (reply, expected) in cases {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let node = ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
+            let address = ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
+            let node = Known { address, given: true };
             let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").expect("an address");
             tokio::spawn(serve_and_say(listener, reply));
             let asked = ask(&config, &node, true).await;

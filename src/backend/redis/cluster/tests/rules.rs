@@ -2,13 +2,16 @@
 
 use super::*;
 
+use crate::address_map::AddressMap;
 use crate::backend::Call;
 use crate::backend::Routes;
 use crate::backend::ScriptCall;
 use crate::backend::redis::cluster::REDIRECTIONS;
 use crate::backend::redis::cluster::SPARE;
 use crate::backend::redis::cluster::Travelling;
+use crate::backend::redis::cluster::scout::Known;
 use crate::backend::redis::cluster::slots::SlotMap;
+use crate::backend::redis::config::Access;
 use crate::backend::redis::tests::driver::ECHO;
 use crate::backend::woken::Woken;
 use crate::name::slot_of;
@@ -59,6 +62,26 @@ async fn a_redirection_counts_until_other_nodes_have_heard_of_it_and_no_longer()
     cluster.on_down(second, "cut".to_owned());
     cluster.adopt(&[before]);
     assert_eq!(cluster.routes[7], first);
+}
+
+/// The same address may be the announced one of a node, and the one at which the user reaches another.
+#[tokio::test(start_paused = true)]
+async fn every_known_node_is_asked_once_where_it_can_be_reached() {
+    let asked = |cluster: &ClusterBackend| {
+        let address = |node: &Known| node.config(&cluster.config).address_in_use();
+        cluster.known_nodes().iter().map(address).collect::<Vec<_>>()
+    };
+    let mut cluster = without_servers();
+    cluster.seeds = vec![nowhere(1), nowhere(9)];
+    cluster.adopt(&[map(&[(0, 8_000, 1), (8_001, 16_383, 2)])]);
+    assert_eq!(asked(&cluster), ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:9"]);
+    let access = Access {
+        address_map: Some(AddressMap::new(|host, port| (host.to_owned(), port + 8))),
+        ..Access::default()
+    };
+    cluster.config = RedisConfig::with_access("redis-cluster://127.0.0.1:1", &access).expect("an address");
+    let mapped = ["127.0.0.1:1, mapped to 127.0.0.1:9", "127.0.0.1:2, mapped to 127.0.0.1:10", "127.0.0.1:1"];
+    assert_eq!(asked(&cluster), mapped);
 }
 
 #[tokio::test(start_paused = true)]
