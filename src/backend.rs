@@ -197,8 +197,10 @@ impl fmt::Display for Failure {
 /// What kind of trouble a failure is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum FailureKind {
-    /// The network: refused, reset, timed out.
+    /// The network: reset, timed out.
     Link,
+    /// Nobody listens there: connection refused.
+    NoListener,
     /// The server says "not now": LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, MISCONF, NOREPLICAS,
     /// max number of clients.
     Busy,
@@ -225,7 +227,22 @@ pub(crate) enum FailureKind {
 impl FailureKind {
     /// Whether trying again may help without anybody changing anything.
     pub(crate) fn is_transient(self) -> bool {
-        matches!(self, Self::Link | Self::Busy | Self::SlotMoving | Self::OutOfMemory | Self::ReadOnly)
+        matches!(
+            self,
+            Self::Link
+                | Self::NoListener
+                | Self::Busy
+                | Self::SlotMoving
+                | Self::OutOfMemory
+                | Self::ReadOnly
+        )
+    }
+
+    /// The same for several servers or addresses, of which one has failed in this way: nobody listens only if that is so
+    /// at all of them.
+    pub(crate) fn of_several(self, all: impl IntoIterator<Item = Self>) -> Self {
+        let other = self == Self::NoListener && all.into_iter().any(|kind| kind != Self::NoListener);
+        if other { Self::Link } else { self }
     }
 }
 

@@ -508,6 +508,7 @@ impl Engine {
             FailureKind::Tls => Error::Tls { name, message },
             FailureKind::Refused => Error::Refused { name, message },
             FailureKind::Link
+            | FailureKind::NoListener
             | FailureKind::Busy
             | FailureKind::SlotMoving
             | FailureKind::OutOfMemory

@@ -371,7 +371,7 @@ mod tests {
         let missing: Vec<&&str> =
             kinds.iter().filter(|kind| !page.contains(&format!(" | {kind} | "))).collect();
         assert_eq!(missing, [&""; 0]);
-        assert_eq!((variants(errors, "Error").len(), kinds.len()), (19, 11));
+        assert_eq!((variants(errors, "Error").len(), kinds.len()), (19, 12));
     }
 
     /// One of each kind.

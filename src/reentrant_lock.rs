@@ -110,7 +110,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`lock`](Self::lock); `Unavailable` if there is no answer within the command timeout.
+    /// As [`lock`](Self::lock); `Unavailable` if there is no answer within the command timeout, and
+    /// at once if the last attempt to connect has shown that nobody listens at the server's address.
     ///
     /// # Cancel safety
     ///

@@ -141,11 +141,16 @@ impl Engine {
         if !self.is_up(server) {
             self.begin_outage(server, self.now, &failure.message);
             let refuses = !failure.kind.is_transient();
-            self.servers.get_mut(server).refuses = refuses;
+            let known = self.servers.get_mut(server);
+            known.refuses = refuses;
+            known.nobody_listens = failure.kind == FailureKind::NoListener;
             self.report_failure(server, &failure.message);
             self.show_links();
             if !refuses {
                 self.fail_pings(server);
+            }
+            if failure.kind == FailureKind::NoListener {
+                self.end_try_locks(server);
             }
         }
         if failure.kind.is_transient() {
@@ -225,6 +230,16 @@ impl Engine {
         self.fail_queries(server, &failure, Query::is_ping);
     }
 
+    /// The same for `try_lock`: a server that is not there will not answer within its time.
+    fn end_try_locks(&mut self, server: ServerId) {
+        let once = self.waiters.ids(|waiter| waiter.once);
+        for request in once {
+            if self.waiters.get(&request).and_then(|waiter| self.server_of_waiter(waiter)) == Some(server) {
+                self.on_request_over(request);
+            }
+        }
+    }
+
     pub(super) fn is_up(&self, server: ServerId) -> bool {
         self.servers.get(server).is_some_and(Server::is_up)
     }
@@ -273,7 +288,7 @@ impl Engine {
         [of_server, own].into_iter().flatten().min()
     }
 
-    fn server_of_waiter(&self, waiter: &Waiter) -> Option<ServerId> {
+    pub(super) fn server_of_waiter(&self, waiter: &Waiter) -> Option<ServerId> {
         Some(self.servers.id_of(&self.names.get(&waiter.name)?.lock))
     }
 

@@ -31,6 +31,8 @@ pub(crate) struct Server {
     reconnects: u64,
     /// Why it is down would not pass by itself, as the last attempt to connect has shown.
     pub(crate) refuses: bool,
+    /// Nobody listened there at the last attempt to connect.
+    pub(crate) nobody_listens: bool,
     /// Why attempts to connect have failed since the last connection, as the log says.
     pub(crate) reported: Vec<String>,
     pub(crate) clock: ServerClock,
@@ -73,6 +75,7 @@ impl Server {
     /// Connected. `life` is used if this is not the process that was there before.
     pub(crate) fn connected(&mut self, info: ServerInfo, life: u32) {
         self.refuses = false;
+        self.nobody_listens = false;
         self.reported.clear();
         self.reconnects += u64::from(self.was_up());
         let same = self.info.as_ref().is_some_and(|known| {

@@ -96,6 +96,11 @@ impl Engine {
             let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
             return self.fail(request, Error::HoldCountLimit { name, limit });
         }
+        if self.asks_nobody(&waiter) {
+            let error = self.wait_failed(&waiter);
+            return self.fail(request, error);
+        }
+        let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.errands().todo.push_back(Todo::Reenter(request));
         waiter.place = Place::Reentering(id);
         self.start_waiting(request, waiter);
@@ -113,6 +118,10 @@ impl Engine {
         let own_is_waiting = name.has_owner(waiter.owner);
         if waiter.once && (live || well && (blocked || known_held || own_is_waiting)) {
             return self.answer(request, Answer::NotGranted);
+        }
+        if self.asks_nobody(&waiter) {
+            let error = self.wait_failed(&waiter);
+            return self.fail(request, error);
         }
         if name.len() >= self.config.max_waiters {
             let (name, limit) = (name.lock.to_string(), self.config.max_waiters);
@@ -137,6 +146,12 @@ impl Engine {
         }
         self.start_waiting(request, waiter);
         self.shorten_turn_for(key, request);
+    }
+
+    /// A `try_lock` of which it is known that it would have no answer: nobody listens where its server should be.
+    fn asks_nobody(&self, waiter: &Waiter) -> bool {
+        let server = self.server_of_waiter(waiter).and_then(|id| self.servers.get(id));
+        waiter.once && server.is_some_and(|server| server.nobody_listens)
     }
 
     /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.

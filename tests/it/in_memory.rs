@@ -807,12 +807,18 @@ async fn one_client_alone_can_be_refused_left_unanswered_or_disconnected() {
     let [(a, _), (b, _)] = rivals(&server).await;
     server.client(&a).set_reachable(false);
     assert!(a.ping().await.unwrap_err().is_transient());
+    let before = tokio::time::Instant::now();
+    assert!(a.mutex("refused").unwrap().try_lock().await.unwrap_err().is_transient());
+    assert_eq!(before.elapsed(), Duration::ZERO, "nobody listens");
     b.ping().await.unwrap();
     server.client(&a).set_reachable(true);
     connected(&a).await;
     a.ping().await.unwrap();
     server.client(&a).set_answering(false);
     assert!(a.ping().await.unwrap_err().is_transient());
+    let before = tokio::time::Instant::now();
+    assert!(a.mutex("mute").unwrap().try_lock().await.unwrap_err().is_transient());
+    assert!(before.elapsed() >= Duration::from_secs(1), "it may answer yet");
     b.ping().await.unwrap();
     server.client(&a).set_answering(true);
     server.client(&a).disconnect();

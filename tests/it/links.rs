@@ -11,7 +11,9 @@ use crate::support::proxy::Direction;
 use crate::support::proxy::Fault;
 use crate::support::proxy::FaultProxy;
 use crate::support::redis_server::RedisServer;
+use crate::support::settle::answers;
 use crate::support::settle::leaves_nothing;
+use crate::support::settle::settles;
 
 /// Generous: much has to go over a slow link.
 const BOUND: Duration = Duration::from_secs(40);
@@ -142,5 +144,43 @@ async fn a_proxy_without_pub_sub_is_told_by_what_is_missing() {
         assert_eq!(error.is_config(), matches!(fault, Fault::Answer(_)), "{pattern:?}, {fault:?}: {text}");
         assert!(text.contains("pub/sub is missing"), "{pattern:?}, {fault:?}: {text}");
         assert!(!text.contains("rediss://") && !text.contains("resolver"), "{pattern:?}, {fault:?}: {text}");
+    }
+}
+
+/// How long a `try_lock` has waited for the server.
+fn unavailable_after(error: Error) -> Duration {
+    match error {
+        Error::Unavailable { waited, .. } => waited,
+        other => panic!("{other}"),
+    }
+}
+
+/// Each of them, on TCP and on a unix socket: nobody listens before the server is started, nor after it was killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_lock_does_not_wait_for_a_server_that_is_not_there() {
+    for over_unix in [false, true] {
+        let mut server = RedisServer::not_started(&[]);
+        let url =
+            if over_unix { format!("redis+unix://{}", server.socket().display()) } else { server.url() };
+        let client = LockClient::builder().url(url).connect_lazy().expect("a good address");
+        let lock = client.mutex("n").expect("a name");
+        for _ in 0..2 {
+            let looked = client.clone();
+            settles("the first attempt to connect has failed", move || {
+                looked.links().iter().any(|link| !link.is_connected && link.trouble.is_some())
+            })
+            .await;
+            let trouble = client.links()[0].trouble.clone();
+            // Of a connection that was cut, only the next attempt tells that nobody listens.
+            let failed = async {
+                while unavailable_after(lock.try_lock().await.expect_err("no server")) > Duration::ZERO {}
+            };
+            timeout(BOUND, failed).await.unwrap_or_else(|_| panic!("it waits each time: {trouble:?}"));
+            server.restart();
+            answers(&client).await;
+            let guard = lock.try_lock().await.expect("the server is there").expect("free");
+            guard.unlock().await.expect("released");
+            server.stop();
+        }
     }
 }

@@ -344,7 +344,10 @@ impl Hub {
             link.push(BackendEvent::Up(ServerId::ONLY, info));
             link.push(BackendEvent::PubSubUp);
         } else {
-            link.refuse(if reachable { "no answer" } else { UNREACHABLE });
+            match reachable {
+                true => link.refuse(FailureKind::Link, "no answer"),
+                false => link.refuse(FailureKind::NoListener, UNREACHABLE),
+            }
         }
     }
 

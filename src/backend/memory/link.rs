@@ -168,12 +168,12 @@ impl Link {
     /// subscriptions stay.
     fn give_up(&mut self) {
         self.break_off("nothing is answered");
-        self.refuse("no answer");
+        self.refuse(FailureKind::Link, "no answer");
     }
 
     /// An attempt to connect fails.
-    pub(super) fn refuse(&mut self, cause: &str) {
-        let failure = Failure::new(FailureKind::Link, cause);
+    pub(super) fn refuse(&mut self, kind: FailureKind, cause: &str) {
+        let failure = Failure::new(kind, cause);
         self.push(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
     }
 

@@ -83,9 +83,10 @@ impl Tries {
     pub(crate) fn failure(mut self) -> Failure {
         let lasting = |failure: &Failure| !failure.kind.is_transient();
         let worst = self.failures.iter().find(|(_, failure)| lasting(failure)).or(self.failures.last());
-        let Some(kind) = worst.map(|(_, failure)| failure.kind) else {
+        let Some(worst) = worst.map(|(_, failure)| failure.kind) else {
             return Failure::new(FailureKind::Link, "the host has no address");
         };
+        let kind = worst.of_several(self.failures.iter().map(|(_, failure)| failure.kind));
         // An address says by itself where it leads; a name does not.
         let named = self.name.is_some_and(|name| name.is_resolved());
         if !named && self.failures.len() == 1 {
@@ -137,7 +138,21 @@ mod tests {
         use FailureKind as F;
         let (one, two) = (address(1), address(2));
         type Row<'a> = (&'a str, &'a [SocketAddr], &'a [(F, &'a str)], F, &'a str);
-        let table: [Row<'_>; 5] = [
+        let table: [Row<'_>; 7] = [
+            (
+                "redis://db",
+                &[one, two],
+                &[(F::NoListener, "refused"), (F::NoListener, "refused")],
+                F::NoListener,
+                "at 10.0.0.1:6379: refused; at 10.0.0.2:6379: refused",
+            ),
+            (
+                "redis://db",
+                &[one, two],
+                &[(F::Link, "mute"), (F::NoListener, "refused")],
+                F::Link,
+                "at 10.0.0.1:6379: mute; at 10.0.0.2:6379: refused",
+            ),
             ("redis://10.0.0.1", &[one], &[(F::Link, "refused")], F::Link, "refused"),
             ("redis://db", &[one], &[(F::Link, "refused")], F::Link, "at 10.0.0.1:6379: refused"),
             (

@@ -16,6 +16,7 @@ pub(crate) fn classify<T>(error: &WireError) -> Outcome<T> {
         ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Protocol | ErrorKind::Tls => {
             Outcome::Unknown(Failure::new(FailureKind::Link, error.details()))
         }
+        ErrorKind::NoListener => Outcome::NotExecuted(Failure::new(FailureKind::NoListener, error.details())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! From an address to a connection that is logged in.
 
+use std::io;
 use std::time::Duration;
 
 use socket2::SockRef;
@@ -26,11 +27,11 @@ pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize
         Target::Unix(_) => return Err(WireError::new(ErrorKind::Io, "this system has no unix sockets")),
         #[cfg(unix)]
         Target::Unix(path) => {
-            let connecting = async { tokio::net::UnixStream::connect(path).await.map_err(told) };
+            let connecting = async { tokio::net::UnixStream::connect(path).await.map_err(not_connected) };
             Box::new(within(NO_SOCKET, budgets.socket(addresses), connecting).await?)
         }
         Target::Tcp(address) => {
-            let connecting = async { TcpStream::connect(address).await.map_err(told) };
+            let connecting = async { TcpStream::connect(address).await.map_err(not_connected) };
             let socket = within(NO_SOCKET, budgets.socket(addresses), connecting).await?;
             secure(config, set_up(socket, budgets)?).await?
         }
@@ -38,6 +39,15 @@ pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize
     let mut wire = Wire::new(stream, config.protocol());
     within("no answer to the login", budgets.answer(), log_in(&mut wire, config)).await?;
     Ok(wire)
+}
+
+/// Without a server there is no file of its unix socket, or one that is left over.
+fn not_connected(error: io::Error) -> WireError {
+    let kind = match error.kind() {
+        io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ErrorKind::NoListener,
+        _ => ErrorKind::Io,
+    };
+    WireError::new(kind, error.to_string())
 }
 
 const NO_SOCKET: &str = "no connection";
@@ -63,7 +73,7 @@ async fn secure(config: &RedisConfig, socket: TcpStream) -> Result<Box<dyn Strea
 fn set_up(socket: TcpStream, budgets: Budgets) -> Result<TcpStream, WireError> {
     // Of a port that nobody listens on the kernel may make our end, too: all that is sent comes back, and is no answer.
     if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
-        return Err(WireError::new(ErrorKind::Io, "no server listens there"));
+        return Err(WireError::new(ErrorKind::NoListener, "no server listens there"));
     }
     let options = SockRef::from(&socket);
     let probe = budgets.probe();
@@ -139,7 +149,20 @@ mod tests {
         let own = socket.local_addr().expect("an address");
         let socket = socket.connect(own).await.expect("its other end is itself");
         let error = set_up(socket, Budgets::of(Duration::ZERO)).expect_err("no server");
-        assert_eq!((error.kind(), error.details()), (ErrorKind::Io, "no server listens there"));
+        assert_eq!((error.kind(), error.details()), (ErrorKind::NoListener, "no server listens there"));
+    }
+
+    #[test]
+    fn only_a_refused_connection_says_that_nobody_listens() {
+        for (kind, expected) in [
+            (io::ErrorKind::ConnectionRefused, ErrorKind::NoListener),
+            (io::ErrorKind::NotFound, ErrorKind::NoListener),
+            (io::ErrorKind::ConnectionReset, ErrorKind::Io),
+            (io::ErrorKind::HostUnreachable, ErrorKind::Io),
+            (io::ErrorKind::PermissionDenied, ErrorKind::Io),
+        ] {
+            assert_eq!(not_connected(kind.into()).kind(), expected, "{kind}");
+        }
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub(crate) struct WireError {
 pub(crate) enum ErrorKind {
     /// The socket failed, or the other side has closed it.
     Io,
+    /// Nobody listens at the address.
+    NoListener,
     /// Something did not come in time.
     Timeout,
     /// The bytes that came are not the answer that was expected.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -211,4 +212,78 @@ fn a_ping_fails_at_once_while_the_connection_is_known_to_be_down() {
         let failure = Failure::new(FailureKind::Link, "refused");
         hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
     }
+}
+
+fn connect_failed(hand: &mut Hand, kind: FailureKind) {
+    let failure = Failure::new(kind, format!("{kind:?}"));
+    hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
+}
+
+/// After how long the request has failed, and why.
+fn unavailable(hand: &mut Hand, request: RequestId) -> (Duration, String) {
+    match hand.answer(request) {
+        Answer::Failed(Error::Unavailable { waited, cause, .. }) => (waited, cause),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_try_lock_fails_at_once_where_nobody_listens_and_waits_where_that_is_not_known() {
+    let mut hand = Hand::new();
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "reset".to_owned() });
+    let early = hand.ask(1, Wait::Once);
+    hand.is_open(early);
+    hand.pass(Duration::from_millis(100));
+    connect_failed(&mut hand, FailureKind::Link);
+    hand.is_open(early);
+    connect_failed(&mut hand, FailureKind::NoListener);
+    let expected = |ms| (Duration::from_millis(ms), "NoListener".to_owned());
+    assert_eq!(unavailable(&mut hand, early), expected(100), "as soon as it is known");
+    for wait in [Wait::Once, Wait::For(Duration::ZERO)] {
+        let late = hand.ask(2, wait);
+        assert_eq!(unavailable(&mut hand, late), expected(0));
+    }
+    let patient = [hand.ask(3, Wait::For(Duration::from_secs(2))), hand.ask(4, Wait::Forever)];
+    connect_failed(&mut hand, FailureKind::NoListener);
+    for request in patient {
+        hand.is_open(request);
+    }
+    // The last attempt counts.
+    connect_failed(&mut hand, FailureKind::Link);
+    let again = hand.ask(5, Wait::Once);
+    hand.is_open(again);
+    hand.pass(Duration::from_secs(1));
+    assert_eq!(unavailable(&mut hand, again), (Duration::from_secs(1), "Link".to_owned()));
+}
+
+#[test]
+fn a_try_lock_works_again_when_the_server_listens() {
+    let mut hand = Hand::new();
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "reset".to_owned() });
+    connect_failed(&mut hand, FailureKind::NoListener);
+    hand.event(Event::Up(ServerId::ONLY, ServerInfo::default()));
+    let request = hand.ask(1, Wait::Once);
+    hand.is_open(request);
+    // What is lost then has another reason.
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "reset".to_owned() });
+    hand.is_open(request);
+    let other = hand.ask(2, Wait::Once);
+    hand.is_open(other);
+}
+
+#[test]
+fn who_has_the_lock_is_known_without_a_server_that_listens() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.hold(1);
+    hand.event(Event::Down { server: ServerId::ONLY, cause: "reset".to_owned() });
+    let other = hand.ask(2, Wait::Once);
+    assert!(matches!(hand.answer(other), Answer::NotGranted));
+    let reentry = hand.ask(1, Wait::Once);
+    connect_failed(&mut hand, FailureKind::NoListener);
+    for request in [reentry, hand.ask(1, Wait::Once)] {
+        assert_eq!(unavailable(&mut hand, request).1, "NoListener", "a further level needs the server");
+    }
+    let other = hand.ask(2, Wait::Once);
+    assert!(matches!(hand.answer(other), Answer::NotGranted));
+    assert!(cell.is_held(hand.now));
 }

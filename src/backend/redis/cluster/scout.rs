@@ -88,8 +88,9 @@ async fn next<T>(
 /// The failure of all. One that trying again does not mend counts only if every node says so.
 fn sum_up(failures: &[Failure]) -> Failure {
     let words: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
-    let passing = failures.iter().find(|failure| failure.kind.is_transient());
-    let kind = passing.or(failures.first()).map_or(FailureKind::Link, |failure| failure.kind);
+    let kinds = || failures.iter().map(|failure| failure.kind);
+    let passing = kinds().find(|kind| kind.is_transient());
+    let kind = passing.or(kinds().next()).map_or(FailureKind::Link, |kind| kind.of_several(kinds()));
     Failure::new(kind, format!("no node of the cluster could be asked for its slots: {}", words.join("; ")))
 }
 
@@ -225,6 +226,22 @@ mod tests {
             let asked = ask(&config, &node, true).await;
             let sharded = asked.map(|(_, sharded)| sharded).map_err(|failure| failure.kind);
             assert_eq!(sharded, expected, "{reply}");
+        }
+    }
+
+    #[test]
+    fn nobody_listens_only_if_every_node_refuses_connections() {
+        use FailureKind as F;
+        for (kinds, expected) in [
+            (&[F::NoListener, F::NoListener][..], F::NoListener),
+            (&[F::NoListener, F::Link], F::Link),
+            (&[F::Busy, F::NoListener], F::Busy),
+            (&[F::Auth, F::NoListener], F::Link),
+            (&[F::Auth, F::Auth], F::Auth),
+            (&[], F::Link),
+        ] {
+            let failures: Vec<_> = kinds.iter().map(|kind| Failure::new(*kind, "words")).collect();
+            assert_eq!(sum_up(&failures).kind, expected, "{kinds:?}");
         }
     }
 

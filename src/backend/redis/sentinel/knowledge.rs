@@ -116,7 +116,10 @@ impl Knowledge {
                 kind.is_transient() || kind == FailureKind::Unsupported && self.primary.is_some()
             };
             let mut kinds = failures.map(|failure| failure.kind);
-            kinds.find(|kind| !passing(*kind)).unwrap_or(FailureKind::Link)
+            let refuses = |sentinel: &Sentinel| matches!(&sentinel.last, Some(Err(failure)) if failure.kind == FailureKind::NoListener);
+            let nobody = self.sentinels.iter().all(refuses);
+            let mild = if nobody { FailureKind::NoListener } else { FailureKind::Link };
+            kinds.find(|kind| !passing(*kind)).unwrap_or(mild)
         };
         Failure::new(kind, format!("no primary {:?} was found; asked sentinels: {all}", self.primary_name))
     }

@@ -228,7 +228,7 @@ async fn who_was_asked_is_said_when_none_answers() {
     away.task.abort();
     let mut driver = Driver::new(&format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/main", away.port));
     let failure = driver.connect_failed().await;
-    assert_eq!(failure.kind, FailureKind::Link);
+    assert_eq!(failure.kind, FailureKind::NoListener);
     for words in ["127.0.0.1:1 (", &format!("127.0.0.1:{} (", away.port), "\"main\""] {
         assert!(failure.message.contains(words), "{failure}");
     }

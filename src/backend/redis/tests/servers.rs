@@ -56,7 +56,7 @@ async fn a_server_may_come_later() {
     let mut server = RedisServer::not_started(&[]);
     let mut driver = Driver::new(&server.url());
     let failure = driver.connect_failed().await;
-    assert_eq!(failure.kind, FailureKind::Link);
+    assert_eq!(failure.kind, FailureKind::NoListener);
     assert!(failure.message.contains(&server.address()), "{failure}");
     let call = driver.call(count("n")).await;
     assert!(matches!(&call, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link), "{call:?}");
