@@ -226,6 +226,9 @@ async fn a_replica_is_asked_about_until_it_is_the_primary_or_another_is_named() 
 async fn who_was_asked_is_said_when_none_answers() {
     let away = Sentinel::start(1, 1).await;
     away.task.abort();
+    while !away.task.is_finished() {
+        tokio::task::yield_now().await;
+    }
     let mut driver = Driver::new(&format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/main", away.port));
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::NoListener);
