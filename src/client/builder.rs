@@ -207,7 +207,8 @@ impl LockClientBuilder {
     /// still be reached. A resolver that fails, or gives no address, changes nothing.
     ///
     /// This applies to one server, to sentinels, and to the host names that sentinels and nodes of a
-    /// cluster announce; not to IP addresses, unix sockets and clients of fred. Turn it off if each
+    /// cluster announce; not to IP addresses, unix sockets and clients of fred. If the names of a
+    /// cluster's nodes in the URL lead to another cluster by now, the client goes there. Turn it off if each
     /// query for the name is answered with a different selection of addresses; names are then
     /// resolved for new connections only.
     ///

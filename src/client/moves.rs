@@ -71,6 +71,40 @@ async fn locks_go_over_to_the_server_that_their_name_stands_for() {
     assert_eq!(client.links()[0].reconnects, 1);
 }
 
+/// A cluster of one node, which has all slots.
+fn cluster() -> RedisServer {
+    let server = RedisServer::with(&["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
+    let slots: Vec<String> = (0..16_384).map(|slot: u16| slot.to_string()).collect();
+    let mut words = vec!["CLUSTER", "ADDSLOTS"];
+    words.extend(slots.iter().map(String::as_str));
+    let () = ask(&server, &words);
+    eventually("it serves its slots", || ask::<String>(&server, &["CLUSTER", "INFO"]).contains("state:ok"));
+    server
+}
+
+/// The nodes of the old cluster go on to say that they have all slots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_go_over_to_the_cluster_that_the_name_of_its_nodes_stands_for() {
+    let (old, new) = (cluster(), cluster());
+    let answers = Answers::default();
+    answers.point("locks.test", &[address(&old)]);
+    let builder = LockClient::builder().url("redis-cluster://locks.test").resolver(&answers);
+    let client = builder.connect().await.expect("the cluster is there");
+    let held = client.mutex("held").expect("a name").lock().await.expect("the lock");
+    assert!(has(&old, "held"));
+    answers.point("locks.test", &[address(&new)]);
+    assert_eq!(held.lost().await, LossReason::ServerLostData);
+    drop(held);
+    let guard = client.mutex("held").expect("a name").lock().await.expect("free in the new cluster");
+    assert!(has(&new, "held") && guard.is_held());
+    eventually("the old one is left", || {
+        !ask::<String>(&old, &["CLIENT", "LIST"]).contains("cmd=subscribe") && listeners(&old) == 0
+    });
+    let addresses: Vec<String> = client.links().into_iter().map(|link| link.address).collect();
+    assert_eq!(addresses, [new.address()]);
+    guard.unlock().await.expect("released");
+}
+
 #[tokio::test]
 async fn a_client_that_does_not_follow_names_stays_as_long_as_its_connections_do() {
     let (old, new) = (RedisServer::start(), RedisServer::start());

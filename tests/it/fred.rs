@@ -69,6 +69,9 @@ async fn a_client_of_fred_that_cannot_be_used_is_refused_before_anything_is_sent
     let one = Client::new(Config::default(), None, None, None);
     let error = LockClient::builder().fred(&one).tls(Tls::new()).connect_lazy().expect_err("two places");
     assert!(matches!(error, Error::InvalidOption { option: "tls", .. }), "{error}");
+    let mapped = LockClient::builder().fred(&one).address_map(|host, port| (host.to_owned(), port));
+    let error = mapped.connect_lazy().expect_err("fred would not use it");
+    assert!(matches!(error, Error::InvalidOption { option: "address_map", .. }), "{error}");
     let config = Config { server: ServerConfig::new_clustered(vec![("h", 1)]), ..Config::default() };
     let cluster = Client::new(config, None, None, None);
     let error = LockClient::builder().fred(&cluster).connect_lazy().expect_err("a cluster");

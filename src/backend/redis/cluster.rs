@@ -6,6 +6,7 @@
 
 mod refresh;
 mod scout;
+mod seeds;
 mod slots;
 mod subscriptions;
 #[cfg(test)]
@@ -28,6 +29,7 @@ use tokio::time::Sleep;
 use self::refresh::OURS;
 use self::refresh::Refresh;
 use self::refresh::Scout;
+use self::seeds::Seeds;
 use self::slots::Address;
 use self::slots::Redirection;
 use self::slots::SlotMap;
@@ -62,6 +64,8 @@ pub(crate) struct ClusterBackend {
     map: SlotMap,
     /// Known before any map is.
     seeds: Vec<Address>,
+    /// If all of them are host names.
+    watch: Option<Seeds>,
     /// The server of each slot, as the engine was told. Empty before the first map.
     routes: Arc<[ServerId]>,
     sharded: Option<bool>,
@@ -106,6 +110,7 @@ impl ClusterBackend {
     pub(crate) fn new(config: RedisConfig, seeds: Vec<Address>, sharding: Sharding) -> Self {
         let now = Instant::now();
         Self {
+            watch: Seeds::watch(&config, &seeds),
             config,
             sharding,
             nodes: BTreeMap::new(),
@@ -342,7 +347,14 @@ impl ClusterBackend {
         if !scouting {
             self.refresh.scout = None;
         }
-        if self.nodes.is_empty() && !scouting { Poll::Ready(BackendEvent::Closed) } else { Poll::Pending }
+        if self.watch.as_mut().is_some_and(|watch| watch.poll_end(cx).is_ready()) {
+            self.watch = None;
+        }
+        if self.nodes.is_empty() && !scouting && self.watch.is_none() {
+            Poll::Ready(BackendEvent::Closed)
+        } else {
+            Poll::Pending
+        }
     }
 
     fn wake(&mut self) {
@@ -394,7 +406,8 @@ impl Backend for ClusterBackend {
             if self.closing {
                 return self.poll_closing(cx);
             }
-            let acted = self.poll_nodes(cx) | self.poll_scout(cx) | self.poll_timers(cx);
+            let acted =
+                self.poll_nodes(cx) | self.poll_scout(cx) | self.poll_seeds(cx) | self.poll_timers(cx);
             if !acted && self.ready.is_empty() {
                 self.waker = Some(cx.waker().clone());
                 return Poll::Pending;
@@ -425,6 +438,9 @@ impl Backend for ClusterBackend {
         }
         if let Some(Scout(task)) = &self.refresh.scout {
             task.abort();
+        }
+        if let Some(watch) = &self.watch {
+            watch.stop();
         }
         // What they say would bring up nodes that nobody closes.
         self.refresh.asked.clear();

@@ -34,7 +34,7 @@ use crate::backend::redis::names::tests::Answers;
 use crate::backend::redis::wire::told;
 
 /// How often a name in use is resolved again.
-const EVERY: Duration = Duration::from_secs(5);
+pub(crate) const EVERY: Duration = Duration::from_secs(5);
 /// So many causes of failed resolutions are logged between two that succeed.
 const MAX_CAUSES: usize = 8;
 
@@ -174,9 +174,14 @@ impl Name {
         }
     }
 
-    async fn resolve_again(&self) {
-        if let Err(error) = self.look_up(LOOK_UP).await {
-            self.report(&error);
+    /// Looks whether the name has moved. If the resolver fails, the addresses are those that are known.
+    pub(crate) async fn resolve_again(&self) -> Vec<SocketAddr> {
+        match self.look_up(LOOK_UP).await {
+            Ok(addresses) => addresses,
+            Err(error) => {
+                self.report(&error);
+                self.state().addresses.clone()
+            }
         }
     }
 

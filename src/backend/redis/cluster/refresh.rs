@@ -63,6 +63,13 @@ impl Refresh {
     pub(super) fn due(at: Instant) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
+
+    /// Whoever was asked is of another cluster.
+    pub(super) fn forget(&mut self) {
+        self.asked.clear();
+        self.answers.clear();
+        self.scout = None;
+    }
 }
 
 impl Drop for Scout {

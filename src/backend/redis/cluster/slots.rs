@@ -46,6 +46,10 @@ impl SlotMap {
         self.ranges.is_empty()
     }
 
+    pub(super) fn nodes(&self) -> BTreeSet<&Address> {
+        self.primaries().into_iter().chain(&self.replicas).collect()
+    }
+
     pub(super) fn primaries(&self) -> BTreeSet<&Address> {
         self.ranges.iter().map(|(_, _, primary)| primary).collect()
     }

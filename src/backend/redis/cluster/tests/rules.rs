@@ -64,6 +64,46 @@ async fn a_redirection_counts_until_other_nodes_have_heard_of_it_and_no_longer()
     assert_eq!(cluster.routes[7], first);
 }
 
+/// As after all nodes of a cluster were replaced one by one, or where a name stands for some of its nodes.
+#[tokio::test(start_paused = true)]
+async fn only_names_that_lead_to_another_cluster_lead_there() {
+    let (mut cluster, [first, second]) = two_nodes_up();
+    let before = Arc::clone(&cluster.routes);
+    cluster.on_seeds_moved(&[]);
+    cluster.on_seeds_moved(&[map(&[(0, 8_000, 1), (8_001, 16_383, 7)])]);
+    assert_eq!((cluster.routes == before, cluster.is_up(second)), (true, true), "a node of both");
+    cluster.asks(1);
+    cluster.on_seeds_moved(&[map(&[(0, 16_383, 7)])]);
+    let new = cluster.routes[0];
+    assert!(cluster.routes.iter().all(|server| *server == new) && ![first, second].contains(&new));
+    assert!(!cluster.is_up(first) && !cluster.is_up(second), "left at once");
+    assert!(cluster.refresh.asked.is_empty() && cluster.moved.is_empty());
+    let mut unknown = without_servers();
+    unknown.on_seeds_moved(&[map(&[(0, 16_383, 7)])]);
+    assert!(unknown.routes.is_empty(), "there was none before");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_host_names_of_nodes_are_watched() {
+    for (seeds, watched) in [
+        (&["a.test", "b.test"][..], true),
+        (&["a.test", "10.0.0.1"], false),
+        (&["10.0.0.1"], false),
+        (&["::1"], false),
+        (&[], false),
+    ] {
+        let config = RedisConfig::parse("redis-cluster://a.test").expect("an address");
+        let seeds = seeds.iter().map(|host| ((*host).to_owned(), 1)).collect::<Vec<_>>();
+        let mut cluster = ClusterBackend::new(config, seeds.clone(), Sharding::Off);
+        assert_eq!(cluster.watch.is_some(), watched, "{seeds:?}");
+        cluster.close();
+        until("closed", &mut cluster, |_, events| {
+            events.iter().any(|event| matches!(event, BackendEvent::Closed))
+        })
+        .await;
+    }
+}
+
 /// The same address may be the announced one of a node, and the one at which the user reaches another.
 #[tokio::test(start_paused = true)]
 async fn every_known_node_is_asked_once_where_it_can_be_reached() {

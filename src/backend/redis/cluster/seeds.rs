@@ -1,0 +1,112 @@
+//! The host names that the user gave for nodes: when they stand for the nodes of another cluster, the client goes there.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::Context;
+use std::task::Poll;
+
+use futures::FutureExt;
+use futures::future::join_all;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use super::ClusterBackend;
+use super::scout;
+use super::scout::Found;
+use super::scout::Known;
+use super::slots::Address;
+use super::slots::SlotMap;
+use crate::backend::Backend;
+use crate::backend::redis::config::RedisConfig;
+use crate::backend::redis::names::EVERY;
+use crate::backend::redis::names::Name;
+use crate::backend::redis::names::Names;
+use crate::process::spawn;
+
+/// Looks every five seconds what the names stand for.
+pub(super) struct Seeds {
+    task: JoinHandle<()>,
+    found: mpsc::UnboundedReceiver<Found>,
+}
+
+impl Drop for Seeds {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Seeds {
+    /// `None`: there is an address among them, which always stands for itself.
+    pub(super) fn watch(config: &RedisConfig, seeds: &[Address]) -> Option<Self> {
+        let all_named = seeds.iter().all(|(host, _)| host.parse::<IpAddr>().is_err());
+        if !config.follows_names() || !all_named || seeds.is_empty() {
+            return None;
+        }
+        let (sender, found) = mpsc::unbounded_channel();
+        let task = spawn(look_again_and_again(config.clone(), seeds.to_vec(), sender));
+        Some(Self { task, found })
+    }
+
+    pub(super) fn stop(&self) {
+        self.task.abort();
+    }
+
+    pub(super) fn poll_end(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.task.poll_unpin(cx).map(|_| ())
+    }
+}
+
+/// What nodes say of their cluster when the names stand for none of the addresses any more that they stood for.
+async fn look_again_and_again(config: RedisConfig, seeds: Vec<Address>, found: mpsc::UnboundedSender<Found>) {
+    let names = Names::of(&config);
+    let watched: Vec<Arc<Name>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
+    let given = |address| Known { address, given: true };
+    let nodes: Vec<Known> = seeds.into_iter().map(given).collect();
+    let mut known = resolved(&watched).await;
+    loop {
+        tokio::time::sleep(EVERY).await;
+        let now = resolved(&watched).await;
+        if !known.is_disjoint(&now) || known.is_empty() {
+            known = now;
+        } else if let Ok(others) = scout::explore(config.clone(), nodes.clone(), false).await {
+            known = now;
+            let _ = found.send(others);
+        }
+    }
+}
+
+/// All addresses. Of a name that cannot be resolved they are the ones that are known.
+async fn resolved(names: &[Arc<Name>]) -> BTreeSet<SocketAddr> {
+    let resolved = join_all(names.iter().map(|name| name.resolve_again())).await;
+    resolved.into_iter().flatten().collect()
+}
+
+impl ClusterBackend {
+    pub(super) fn poll_seeds(&mut self, cx: &mut Context<'_>) -> bool {
+        let Some(seeds) = &mut self.watch else { return false };
+        let Poll::Ready(Some(found)) = seeds.found.poll_recv(cx) else { return false };
+        self.on_seeds_moved(&found.maps);
+        true
+    }
+
+    /// Nodes of the cluster that is known say nothing new here. Those of another one do: it takes the place of the known
+    /// one, whose nodes are left at once, since they would go on to say that they have the slots.
+    pub(super) fn on_seeds_moved(&mut self, maps: &[SlotMap]) {
+        let map = SlotMap::agree(maps, &self.map);
+        if self.map.is_empty() || map.is_empty() || !map.nodes().is_disjoint(&self.map.nodes()) {
+            return;
+        }
+        self.moved.clear();
+        self.refresh.forget();
+        let nodes: BTreeSet<Address> = map.nodes().into_iter().cloned().collect();
+        self.adopt(maps);
+        for node in self.nodes.values_mut().filter(|node| !node.leaving && !nodes.contains(&node.address)) {
+            node.leaving = true;
+            node.backend.close();
+        }
+        self.leave_unused();
+        self.refresh_soon();
+    }
+}
