@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::net::TcpListener;
 
 use super::driver::Driver;
+use super::driver::SECOND;
 use super::driver::count;
+use super::proxy::FaultProxy;
 use super::redis_server::RedisServer;
 use super::sentinels::Sentinel;
 use crate::backend::BackendEvent;
@@ -169,8 +171,7 @@ async fn a_connection_that_is_lost_takes_the_other_one_along_to_the_new_address(
         rename(&config, "db", &[address_of(&old)]);
         let mut driver = Driver::with(config.clone());
         let before = driver.both_up().await;
-        let op = driver.submit(count("n"));
-        driver.answer(op).await;
+        subscribe(&mut driver).await;
         rename(&config, "db", &[address_of(&new)]);
         let asked = answers(&config).asked();
         let () = redis::cmd("CLIENT")
@@ -199,5 +200,35 @@ async fn a_sentinel_is_left_when_its_name_stands_for_another_one() {
     driver.down().await;
     assert_eq!(driver.up().await.address, new.address());
     locks_and_hears(&mut driver, &new).await;
+    driver.close().await;
+}
+
+/// As behind a proxy that another one replaces. That it is the same server must not keep the messages on the old way.
+#[tokio::test]
+async fn both_connections_leave_an_address_that_led_to_the_same_server() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let config = named("redis://db", &[proxy.address().parse().expect("an address")]);
+    let mut driver = Driver::with(config.clone());
+    let before = driver.both_up().await;
+    assert_eq!(proxy.connections(), 2);
+    // Without a subscription it would be killed like the other one.
+    subscribe(&mut driver).await;
+    rename(&config, "db", &[address_of(&server)]);
+    let () = redis::cmd("CLIENT")
+        .arg(&["KILL", "TYPE", "normal"])
+        .query(&mut server.connection())
+        .expect("killed");
+    driver.down().await;
+    assert_eq!(driver.up().await.run_id, before.run_id);
+    driver.pubsub_down().await;
+    driver.pubsub_up().await;
+    locks_and_hears(&mut driver, &server).await;
+    let left = async {
+        while proxy.connections() > 0 {
+            driver.listen(SECOND / 100).await;
+        }
+    };
+    tokio::time::timeout(10 * SECOND, left).await.expect("the old way is left");
     driver.close().await;
 }
