@@ -1,8 +1,8 @@
 //! A job that every instance of a service starts on the same schedule, and that shall run once for each tick.
 //!
-//! Instances are never in step. If the first one releases the lock as soon as its fast run is over, the next one finds
-//! it free a moment later and runs the job again. So the name stays taken for most of the period: a fixed lease, and a
-//! guard that is kept until that lease has ended.
+//! Instances are never in step. If the first one frees the name as soon as its fast run is over, the next one finds it
+//! free a moment later and runs the job again. So the name stays taken for most of the period: `at_least`, however fast
+//! the run is and whatever becomes of the instance.
 //!
 //! ```text
 //! cargo run --example cron_job          a service with its own schedule; two instances, two ticks
@@ -14,6 +14,7 @@
 use std::error::Error;
 use std::time::Duration;
 
+use redis_reentrant_lock::Holder;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 
@@ -44,8 +45,7 @@ async fn service(url: &str) -> Result<(), Failure> {
         tokio::time::sleep(busy).await;
     }
     assert_eq!(runs, 2, "once for each tick");
-    // A shutdown releases what is held, so an instance that is stopped within `busy` gives the name up early.
-    // Where that matters, wait for the guard's `lost` first.
+    // An instance that is stopped keeps the name taken, too.
     first.shutdown(Duration::from_secs(5)).await?;
     second.shutdown(Duration::from_secs(5)).await?;
     Ok(())
@@ -53,20 +53,24 @@ async fn service(url: &str) -> Result<(), Failure> {
 
 /// True if the job ran here.
 async fn run_unless_busy(client: &LockClient, busy: Duration, who: &str) -> Result<bool, Failure> {
-    // The lease is fixed: nobody renews it, and no crash ends it early.
-    let options = LockOptions::new().lease(busy).wait(Duration::ZERO);
-    let Ok(guard) = client.mutex("example:cron")?.lock_with(options).await? else {
+    // Renewed for as long as the job runs, and taken for `busy` from the grant in any case.
+    let options = LockOptions::new().at_least(busy).wait(Duration::ZERO);
+    let lock = client.mutex("example:cron")?;
+    let Ok(guard) = lock.lock_with(options).await? else {
         return Ok(false);
     };
     match guard.run(job(who)).await? {
         Ok(()) => {
-            // Kept on purpose, until its lease has ended by itself.
-            tokio::spawn(async move { guard.lost().await });
+            // The hold is over; nobody gets the name before the rest of `busy` is.
+            guard.unlock().await?;
             Ok(true)
         }
         Err(failure) => {
-            // Not done: let another instance try at once.
-            guard.unlock().await?;
+            // Not done: another instance may try at once. Only this takes a name away before its time.
+            let ours = |holder: &Holder| holder.hold_id() == guard.hold_id();
+            if let Some(holder) = lock.holder().await?.filter(ours) {
+                lock.force_unlock_from(&holder).await?;
+            }
             Err(failure)
         }
     }
@@ -81,9 +85,9 @@ async fn once(url: &str) -> Result<(), Failure> {
         return Ok(());
     };
     guard.run(job("this process")).await??;
-    // Without its destructor a guard releases nothing: the name stays busy until the lease ends, whoever looks, and
-    // this process need not be there for it. No `shutdown` either: that would release it.
-    std::mem::forget(guard);
+    // Nothing is released: the name stays busy until the lease ends, whoever looks, and this process need not be there
+    // for it.
+    guard.leave_to_lease();
     Ok(())
 }
 

@@ -11,6 +11,7 @@
 //! | `releasing`    | the last release, hand-off, grants that nobody took               |
 //! | `renewing`     | the watchdog, verification                                        |
 //! | `link`         | connections, subscriptions, the server's clock, dead hold ids     |
+//! | `kept`         | names that stay taken after their holds                           |
 //! | `requests`     | queries, force-unlock, readiness, shutdown                        |
 
 mod acquiring;
@@ -21,6 +22,7 @@ mod drops;
 pub(crate) mod event;
 mod hold;
 mod holding;
+mod kept;
 mod line;
 mod link;
 mod names;
@@ -62,6 +64,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
+use crate::engine::kept::Kept;
 use crate::engine::names::Names;
 use crate::engine::patience::Patience;
 use crate::engine::queue::Contest;
@@ -115,6 +118,7 @@ pub(crate) struct Engine {
     wakeups: Wakeups,
     renewals: Renewals,
     cleanup: Cleanup,
+    kept: Kept,
     drops: Drops,
     patience: Patience,
     timers: Timers,
@@ -143,6 +147,8 @@ struct InFlight {
 struct Answered {
     by: ServerId,
     sent: Moment,
+    /// By the clock of that server.
+    time: Option<ServerTime>,
     not_after: ServerTime,
     cut_short: bool,
 }
@@ -219,6 +225,7 @@ impl Engine {
             wakeups: Wakeups::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
+            kept: Kept::default(),
             drops: Drops::default(),
             patience: Patience::default(),
             timers: Timers::default(),
@@ -301,6 +308,7 @@ impl Engine {
             && self.unsent.is_empty()
             && self.ops.is_empty()
             && self.drops.is_empty()
+            && self.kept.is_empty()
     }
 
     fn on(&mut self, event: Event) {
@@ -309,6 +317,7 @@ impl Engine {
             Event::Acquire(acquire) => self.on_acquire(acquire),
             Event::Cancel { request } => self.on_cancel(request),
             Event::Release { hold, level, request } => self.on_release(hold, level, request),
+            Event::Leave { hold, level } => self.on_leave(hold, level),
             Event::Verify { hold, request } => self.on_verify(hold, request),
             Event::Inspect { name, request } => self.on_query(request, requests::Asking::Inspect(name)),
             Event::ForceUnlock { name, from, request } => {
@@ -344,6 +353,7 @@ impl Engine {
                 TimerKey::Offer(hold) => self.on_offer_over(hold),
                 TimerKey::HoldRetry(hold) => self.on_hold_retry(hold),
                 TimerKey::Cleanup(id) => self.send_cleanup(id),
+                TimerKey::Kept(id) => self.on_kept_over(id),
                 TimerKey::Try(name) => self.touch(name),
                 TimerKey::Linger(name) => self.on_linger_over(name),
                 TimerKey::Resubscribe(name) => self.on_resubscribe(name),
@@ -361,7 +371,8 @@ impl Engine {
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
         let Some(op) = self.ops.remove(&op) else { return };
         let InFlight { kind, to, slot, sent, not_after, cut_short } = op;
-        let answered = Answered { by: server, sent, not_after, cut_short };
+        let time = if let Outcome::Done(reply) = &outcome { reply.time } else { None };
+        let answered = Answered { by: server, sent, time, not_after, cut_short };
         // What was sent on to another server was sent to that one later, and who knows when.
         let asked = if server == to { sent } else { self.now };
         self.note_outcome(answered, asked, &outcome);
@@ -373,7 +384,7 @@ impl Engine {
             Op::Acquire { hold, lease, hurry } => {
                 self.on_acquire_reply(hold, lease, hurry, answered, outcome);
             }
-            Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, sent, outcome),
+            Op::Reenter { hold, lease } => self.on_reenter_reply(hold, lease, answered, outcome),
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),
             Op::ReleaseMany(holds) => self.on_release_many_reply(&holds, outcome),

@@ -101,6 +101,13 @@ fn commands() -> Vec<Command> {
         Command::Acquire { name: name.clone(), field: field(), count: 1, lease, not_after },
         Command::Release { name: name.clone(), field: field(), count: 0, announce: announce.clone() },
         Command::ReleaseMany(vec![released; 3]),
+        Command::ReleaseAt {
+            name: name.clone(),
+            field: field(),
+            free_at: not_after,
+            most: lease,
+            announce: announce.clone(),
+        },
         Command::Renew { holds: vec![item; 3], not_after },
         Command::HandOff {
             name: name.clone(),

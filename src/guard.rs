@@ -307,6 +307,40 @@ impl Guard {
         result
     }
 
+    /// Ends this guard without releasing the lock: it is not renewed any more, and the name stays
+    /// taken until the lease has run out on the server, whatever becomes of this client and its
+    /// process. Returns at once; no I/O. Nobody is told when the lease ends: waiters know the time
+    /// from the server.
+    ///
+    /// With a watched lease that is the lease of the client from the last renewal on, so between two
+    /// thirds of it and all of it; with a fixed lease what is left of it; and at least the rest of
+    /// [`at_least`](crate::LockOptions::at_least). The owner can lock the name again when the others
+    /// can, and `force_unlock` frees it earlier.
+    ///
+    /// When levels nest, only this level ends. The hold goes on for the guards of the others, and is
+    /// renewed if one of them is watched. But none of them releases the lock any more: `unlock` and
+    /// drop of the last one, too, and a shutdown of the client, leave it to its lease.
+    ///
+    /// Nothing happens if the lock was lost before, or in a forked child.
+    ///
+    /// ```no_run
+    /// # async fn example(lock: redis_reentrant_lock::Mutex) -> redis_reentrant_lock::Result<()> {
+    /// use redis_reentrant_lock::LockOptions;
+    /// use std::time::Duration;
+    ///
+    /// // A process that a crontab starts. It may end at once; the next run is an hour away.
+    /// let options = LockOptions::new().lease(Duration::from_secs(3_500));
+    /// let guard = lock.lock_with(options).await?;
+    /// # let guard = guard.expect("free");
+    /// guard.leave_to_lease();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn leave_to_lease(mut self) {
+        self.released = true;
+        self.shared.leave(self.cell.id, self.level);
+    }
+
     /// In a forked child the client is closed, and the hold is the parent's.
     fn why_lost(&self) -> Error {
         let reason = self.loss().unwrap_or(LossReason::Expired);

@@ -47,6 +47,8 @@ enum Message {
     Cancel { request: RequestId },
     /// A guard's level ends; `level` is the request that was granted it.
     Release { hold: u64, level: RequestId, waiting: Option<(RequestId, Ticket)> },
+    /// A guard's level ends, and its hold is left to its lease.
+    Leave { hold: u64, level: RequestId },
     /// `LockClient::shutdown`; answered by the keeper's last act.
     Shutdown { request: RequestId, ticket: Ticket, until: Moment },
     /// A thread that ends waits for the end of what was given up before. The sender is dropped then.

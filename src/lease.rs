@@ -35,6 +35,11 @@ impl LeaseMs {
         Self(self.0.min(u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)).max(1))
     }
 
+    /// The time to live of a key: that of the lease, or longer if its name is to stay taken for longer.
+    pub(crate) fn or_longer(self, at_least: Option<Self>) -> Self {
+        at_least.map_or(self, |at_least| self.max(at_least))
+    }
+
     /// The shortest lease there is: renewing with it only asks whether the hold is still there.
     pub(crate) const PROBE: Self = Self(1);
 

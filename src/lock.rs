@@ -40,6 +40,7 @@ pub struct LockOptions {
     lease: Option<Duration>,
     wait: Option<Duration>,
     max_hold: Option<Duration>,
+    at_least: Option<Duration>,
 }
 
 impl LockOptions {
@@ -89,18 +90,68 @@ impl LockOptions {
         self
     }
 
-    /// The lease, if it is a fixed one. Refuses what is outside its limits, and a lease that
-    /// `max_hold` would always cut short.
-    fn check(&self) -> Result<Option<LeaseMs>> {
+    /// Keeps the name taken for at least this long from the grant, 10 ms to 24 h, whatever ends
+    /// earlier: `unlock`, a dropped guard, a shutdown of the client, the end of its process, a lost
+    /// hold. Zero is no limit. ShedLock calls this `lockAtLeastFor`: instances of a service that are
+    /// a little apart do not run a fast job twice.
+    ///
+    /// It changes nothing for the guard: that is valid as long as its lease says, and a lease or a
+    /// [`max_hold`](Self::max_hold) that ends earlier ends the hold, not the time that the name is
+    /// taken. After a release within this time, nobody can lock the name for the rest of it, this
+    /// owner and this client neither; [`remaining_lease`](crate::Mutex::remaining_lease) says how
+    /// long that is. [`holder`](crate::Mutex::holder) then has a count of 0 and a hold id that ends
+    /// with `:kept`, and [`force_unlock`](crate::Mutex::force_unlock) frees the name. Waiters are
+    /// told of the release, so that they learn how long the rest is, and try again at its end.
+    ///
+    /// The time is counted by the server's clock. A grant that nobody took, because the future of
+    /// `lock_with` was dropped, is taken back, and then the name is free at once. Lost data of the
+    /// server, a deleted key and a force-unlock end the time, too.
+    ///
+    /// When levels nest, each level's time counts from its own grant, and the name stays taken up to
+    /// the last of these ends, also after the level that asked for it was released.
+    ///
+    /// ```
+    /// # #[cfg(feature = "in-memory")]
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> redis_reentrant_lock::Result<()> {
+    /// use redis_reentrant_lock::LockClient;
+    /// use redis_reentrant_lock::LockOptions;
+    /// use std::time::Duration;
+    ///
+    /// # let server = redis_reentrant_lock::InMemoryServer::new();
+    /// # let client = LockClient::builder().in_memory(&server).connect().await?;
+    /// let job = client.mutex("nightly-report")?;
+    /// let once_a_minute = LockOptions::new().at_least(Duration::from_secs(50)).wait(Duration::ZERO);
+    ///
+    /// let guard = job.lock_with(once_a_minute).await?.expect("free");
+    /// guard.unlock().await?; // the job was fast
+    /// assert!(job.lock_with(once_a_minute).await?.is_err(), "no second run");
+    /// tokio::time::sleep(Duration::from_secs(51)).await;
+    /// assert!(job.lock_with(once_a_minute).await?.is_ok());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "in-memory"))]
+    /// # fn main() {}
+    /// ```
+    pub fn at_least(mut self, at_least: Duration) -> Self {
+        self.at_least = Some(at_least);
+        self
+    }
+
+    /// What an acquisition asks for. Refuses what is outside its limits, and a lease that `max_hold`
+    /// would always cut short.
+    fn check(&self, watched: Lease) -> Result<Terms> {
         let lease = self.lease.map(|lease| LeaseMs::checked("lease", lease)).transpose()?;
         self.max_hold.map(|limit| LeaseMs::checked("max_hold", limit)).transpose()?;
+        let at_least = self.at_least.filter(|time| !time.is_zero());
+        let at_least = at_least.map(|time| LeaseMs::checked("at_least", time)).transpose()?;
         match (self.lease, self.max_hold) {
             (Some(lease), Some(max_hold)) if lease > max_hold => Err(Error::InvalidOption {
                 option: "lease",
                 given: format!("{lease:?}"),
                 allowed: format!("no longer than max_hold, {max_hold:?}"),
             }),
-            _ => Ok(lease),
+            _ => Ok(Terms { lease: lease.map_or(watched, Lease::Fixed), max_hold: self.max_hold, at_least }),
         }
     }
 }
@@ -163,16 +214,25 @@ impl fmt::Display for NotAcquired {
 
 impl std::error::Error for NotAcquired {}
 
+/// For how long a level is held, and its name taken.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    lease: Lease,
+    max_hold: Option<Duration>,
+    at_least: Option<LeaseMs>,
+}
+
 /// Who holds a lock, as its key says. The holder may have changed by the time you read it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// The holding client's id.
     pub client: String,
-    /// Which of that client's holds it is: the rest of the field. For a client of Redisson this is
+    /// Which of that client's holds it is, or was: the rest of the field. For a client of Redisson this is
     /// a thread id.
     pub hold: String,
-    /// How many levels the hold has.
+    /// How many levels the hold has. 0: nobody holds the lock any more, and the name stays taken for
+    /// the rest of [`at_least`](LockOptions::at_least).
     pub count: u32,
     /// Whether it is a hold of the client that you asked.
     pub is_this_client: bool,
@@ -218,11 +278,11 @@ impl Lock {
     }
 
     pub(crate) async fn lock(&self, owner: OwnerKey) -> Result<Guard> {
-        self.acquire_or_wait(owner, self.watched(), None).await
+        self.acquire_or_wait(owner, self.watched()).await
     }
 
     pub(crate) async fn try_lock(&self, owner: OwnerKey) -> Result<Result<Guard, NotAcquired>> {
-        self.acquire(owner, self.watched(), Wait::Once, None).await
+        self.acquire(owner, self.watched(), Wait::Once).await
     }
 
     pub(crate) async fn try_lock_for(
@@ -230,7 +290,7 @@ impl Lock {
         owner: OwnerKey,
         wait: Duration,
     ) -> Result<Result<Guard, NotAcquired>> {
-        self.acquire(owner, self.watched(), Wait::For(wait), None).await
+        self.acquire(owner, self.watched(), Wait::For(wait)).await
     }
 
     pub(crate) async fn lock_with(
@@ -238,10 +298,10 @@ impl Lock {
         owner: OwnerKey,
         options: LockOptions,
     ) -> Result<Result<Guard, NotAcquired>> {
-        let lease = options.check()?.map_or_else(|| self.watched(), Lease::Fixed);
+        let terms = options.check(self.watched().lease)?;
         match options.wait {
-            Some(wait) => self.acquire(owner, lease, Wait::For(wait), options.max_hold).await,
-            None => self.acquire_or_wait(owner, lease, options.max_hold).await.map(Ok),
+            Some(wait) => self.acquire(owner, terms, Wait::For(wait)).await,
+            None => self.acquire_or_wait(owner, terms).await.map(Ok),
         }
     }
 
@@ -263,14 +323,9 @@ impl Lock {
         }
     }
 
-    async fn acquire_or_wait(
-        &self,
-        owner: OwnerKey,
-        lease: Lease,
-        max_hold: Option<Duration>,
-    ) -> Result<Guard> {
+    async fn acquire_or_wait(&self, owner: OwnerKey, terms: Terms) -> Result<Guard> {
         let since = self.shared.now();
-        let granted = self.acquire(owner, lease, Wait::Forever, max_hold).await?;
+        let granted = self.acquire(owner, terms, Wait::Forever).await?;
         granted.map_err(|_| Error::Unavailable {
             name: Some(self.name().to_owned()),
             waited: self.shared.now().since(since),
@@ -278,20 +333,16 @@ impl Lock {
         })
     }
 
-    fn watched(&self) -> Lease {
-        Lease::Watched(self.shared.config().lease)
+    /// What `lock()` asks for.
+    fn watched(&self) -> Terms {
+        let lease = Lease::Watched(self.shared.config().lease);
+        Terms { lease, max_hold: None, at_least: None }
     }
 
-    async fn acquire(
-        &self,
-        owner: OwnerKey,
-        lease: Lease,
-        wait: Wait,
-        max_hold: Option<Duration>,
-    ) -> Result<Result<Guard, NotAcquired>> {
+    async fn acquire(&self, owner: OwnerKey, terms: Terms, wait: Wait) -> Result<Result<Guard, NotAcquired>> {
         let span = trace::acquire_span(&self.name, &owner);
         let since = self.shared.now();
-        let result = self.ask(since, owner, lease, wait, max_hold).instrument(span.clone()).await;
+        let result = self.ask(since, owner, terms, wait).instrument(span.clone()).await;
         let counters = self.shared.counters();
         match &result {
             Ok(Ok(_)) => add_time(&counters.wait_micros, self.shared.now().since(since)),
@@ -313,15 +364,15 @@ impl Lock {
         &self,
         since: Moment,
         owner: OwnerKey,
-        lease: Lease,
+        terms: Terms,
         wait: Wait,
-        max_hold: Option<Duration>,
     ) -> Result<Result<Guard, NotAcquired>> {
+        let Terms { lease, max_hold, at_least } = terms;
         let mut left = wait;
         loop {
             let name = self.name.clone();
             let mut asked = self.shared.ask_cancellable(|request| {
-                Event::Acquire(Acquire { request, name, owner, lease, wait: left, max_hold })
+                Event::Acquire(Acquire { request, name, owner, lease, wait: left, max_hold, at_least })
             });
             match asked.or_withdrawn().await {
                 Some(Answer::Granted(cell)) => {
@@ -454,9 +505,22 @@ mod tests {
             (options().lease(long).wait(Duration::ZERO), None),
             (options().max_hold(long).wait(short), None),
             (options().max_hold(short).wait(long), None),
+            // How long the name is taken limits nothing that the guard may do, and the other way round.
+            (options().at_least(long).lease(short).max_hold(short), None),
+            (options().at_least(short).max_hold(long), None),
+            (options().at_least(Duration::ZERO), None),
+            (
+                options().at_least(Duration::from_millis(9)),
+                Some("at_least 9ms is not allowed: it must be 10 ms to 24 h"),
+            ),
+            (
+                options().at_least(Duration::MAX),
+                Some("at_least 18446744073709551615.999999999s is not allowed: it must be 10 ms to 24 h"),
+            ),
         ];
         for (options, refusal) in table {
-            let checked = options.check().map(|_| ()).map_err(|error| error.words());
+            let watched = Lease::Watched(LeaseMs::checked("lease", long).unwrap());
+            let checked = options.check(watched).map(|_| ()).map_err(|error| error.words());
             assert_eq!(checked.err().as_deref(), refusal, "{options:?}");
         }
     }

@@ -72,6 +72,12 @@ fn report_course(report: Report) {
         Report::Released { name, hold } => {
             event!(name: "release", target: TARGET, parent: None, Level::DEBUG, ?name, hold, "released");
         }
+        Report::LeftToLease { name, hold } => {
+            event!(
+                name: "release", target: TARGET, parent: None, Level::DEBUG, ?name, hold,
+                "not released on purpose: the lock stays taken until its lease ends"
+            );
+        }
         Report::ReleasedAgain { name, hold } => {
             event!(
                 name: "release", target: TARGET, parent: None, Level::INFO, ?name, hold,

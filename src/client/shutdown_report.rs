@@ -38,7 +38,8 @@ const PRINTED: usize = 10;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Locks that were released: the server has confirmed it.
+    /// Locks that were released: the server has confirmed it. Where
+    /// [`at_least`](crate::LockOptions::at_least) is not over, the name stays taken for the rest.
     pub released: Vec<String>,
     /// Locks that the server did not have for this client any more when they were to be released:
     /// somebody had removed them or taken them over, or the server had lost them. Another client

@@ -125,13 +125,14 @@ impl Engine {
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
         let not_after = not_after.shared(latest.since(self.now));
         let to = self.servers.id_of(&name);
-        let command = Command::Acquire { name, field: self.field(hold), count: 1, lease, not_after };
+        let ttl = lease.or_longer(waiter.at_least);
+        let command = Command::Acquire { name, field: self.field(hold), count: 1, lease: ttl, not_after };
         self.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
             hold.set_max_end(end);
-            hold.key_end = deadline.plus(lease.longest());
+            hold.key_end = deadline.plus(ttl.longest());
         }
         if let Some(name) = self.names.get_mut(&key) {
             name.note_attempt(self.now, cause);
@@ -347,7 +348,7 @@ impl Engine {
             self.came_late(key, taker, sent, TOO_LATE.to_owned());
         }
         match taker.filter(|_| in_time).and_then(|request| Some((request, self.waiters.remove(&request)?))) {
-            Some((request, waiter)) => self.give(id, request, waiter, token),
+            Some((request, waiter)) => self.give(id, request, waiter, answered, token),
             None => {
                 add(&self.counters.undone_grants, 1);
                 self.start_release(id);
@@ -363,12 +364,13 @@ impl Engine {
     }
 
     /// Hands the first level of a granted hold to its waiter.
-    fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, token: u64) {
+    fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, answered: Answered, token: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
         self.note_max_hold(id);
+        self.keep_at_least(id, request, waiter.at_least, answered);
         if waiter.owner.comes_back() {
             self.directory.insert((lock.clone(), waiter.owner), cell.clone());
         }

@@ -15,6 +15,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::lease::Lease;
+use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::owner::OwnerKey;
 use crate::scripts::reentrant::Command;
@@ -45,6 +46,8 @@ pub(crate) struct Acquire {
     pub(crate) lease: Lease,
     pub(crate) wait: Wait,
     pub(crate) max_hold: Option<Duration>,
+    /// The name stays taken so long from the grant, whatever ends earlier.
+    pub(crate) at_least: Option<LeaseMs>,
 }
 
 /// One command that belongs to no hold, to the server of a name.
@@ -92,6 +95,11 @@ pub(crate) enum Event {
         hold: u64,
         level: RequestId,
         request: Option<RequestId>,
+    },
+    /// A level ends without a release: the key of the hold is left to its lease.
+    Leave {
+        hold: u64,
+        level: RequestId,
     },
     Verify {
         hold: u64,
@@ -254,6 +262,11 @@ pub(crate) enum Report {
         cause: String,
     },
     Released {
+        name: LockName,
+        hold: u64,
+    },
+    /// Not released on purpose: the lock stays taken for the rest of its time to live.
+    LeftToLease {
         name: LockName,
         hold: u64,
     },

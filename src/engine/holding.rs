@@ -7,6 +7,7 @@ use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::clock::Moment;
+use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::event::Answer;
@@ -48,6 +49,7 @@ impl Engine {
             return self.answer_all(request, |_| Answer::Failed(Error::closed()));
         };
         let removed = hold.remove_level(level);
+        self.kept.give_up(id, level);
         if !hold.state.is_live() {
             let error = self.lost_error(id);
             self.answer_all(request, |_| Answer::Failed(error.clone()));
@@ -82,6 +84,7 @@ impl Engine {
     /// A level that nobody has taken leaves no end behind either.
     pub(super) fn undo_level(&mut self, id: u64, level: RequestId) {
         add(&self.counters.undone_grants, 1);
+        self.kept.undo(id, level);
         let now = self.now;
         if self.holds.get_mut(&id).is_some_and(|hold| hold.forget_end(level, now)) {
             self.note_max_hold(id);
@@ -172,11 +175,12 @@ impl Engine {
         let (deadline, lease) =
             Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
         let count = hold.count() + 1;
-        hold.key_end = hold.key_end.max(deadline.plus(lease.longest()));
+        let ttl = lease.or_longer(waiter.at_least);
+        hold.key_end = hold.key_end.max(deadline.plus(ttl.longest()));
         let name = hold.lock.clone();
         let latest = deadline.min(self.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
-        let command = Command::Acquire { name, field: self.field(id), count, lease, not_after };
+        let command = Command::Acquire { name, field: self.field(id), count, lease: ttl, not_after };
         self.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Reenter { request, abandoned: false });
@@ -218,9 +222,10 @@ impl Engine {
         &mut self,
         id: u64,
         lease: LeaseMs,
-        sent: Moment,
+        answered: Answered,
         outcome: Outcome<Reply>,
     ) {
+        let sent = answered.sent;
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(Sending::Reenter { request, abandoned }) = hold.sending.take() else { return };
         if !hold.state.is_live() {
@@ -232,7 +237,7 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
                 hold.failures = 0;
                 hold.errands().trouble = None;
-                self.on_level_granted(id, request, abandoned, lease, sent);
+                self.on_level_granted(id, request, abandoned, lease, answered);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
@@ -279,12 +284,12 @@ impl Engine {
         request: RequestId,
         abandoned: bool,
         lease: LeaseMs,
-        sent: Moment,
+        answered: Answered,
     ) {
-        if !self.note_confirmed(id, lease, sent) {
+        if !self.note_confirmed(id, lease, answered.sent) {
             return;
         }
-        self.add_level(id, request, abandoned, lease, sent);
+        self.add_level(id, request, abandoned, lease, answered);
         // What its server was to be asked sooner, it still is. Nearer to the end that `max_hold` sets it may not have been
         // renewed any more.
         self.arm_first_renewal(id);
@@ -292,7 +297,14 @@ impl Engine {
     }
 
     /// Hands a confirmed level to its caller, if there still is one and its own time is not over.
-    fn add_level(&mut self, id: u64, request: RequestId, abandoned: bool, lease: LeaseMs, sent: Moment) {
+    fn add_level(
+        &mut self,
+        id: u64,
+        request: RequestId,
+        abandoned: bool,
+        lease: LeaseMs,
+        answered: Answered,
+    ) {
         let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
@@ -306,10 +318,11 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.add_level(request, waiter.lease.is_watched(), own_end);
         if lease >= self.config.lease {
-            hold.renewed_at = hold.renewed_at.max(sent);
+            hold.renewed_at = hold.renewed_at.max(answered.sent);
         }
         let Some(cell) = hold.cell().cloned() else { return };
         self.note_max_hold(id);
+        self.keep_at_least(id, request, waiter.at_least, answered);
         add(&self.counters.reentries, 1);
         self.answer(request, Answer::Granted(cell));
         self.granted.insert(request, id);
@@ -523,7 +536,9 @@ impl Engine {
         self.note_fate(&name, Fate::Lost);
         self.note_loss(name, id, reason, begun);
         self.end_pending(id, todo, verifying);
-        if reason == LossReason::MaxHold {
+        if self.kept.is_left(id) {
+            self.keep_left(id);
+        } else if reason == LossReason::MaxHold {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);

@@ -485,6 +485,7 @@ impl Engine {
     /// What needed the server's clock goes on.
     fn on_clock_known(&mut self, server: ServerId) {
         self.unpark_renewals(server);
+        self.resume_kept(server);
         for id in self.holds_at(server) {
             self.advance(id);
         }
@@ -675,9 +676,9 @@ impl Engine {
         if dead.op.is_some() || !self.servers.is_up(&dead.lock) {
             return;
         }
-        let to = self.servers.id_of(&dead.lock);
-        let (name, announce) = (dead.lock.clone(), self.announce(Some(dead.name), &dead.lock));
-        let command = Command::Release { name, field: self.field(id), count: 0, announce };
+        let (key, lock) = (dead.name, dead.lock.clone());
+        let to = self.servers.id_of(&lock);
+        let Some(command) = self.last_release(id, key, &lock) else { return };
         let op = self.send(Op::Cleanup { id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(dead) = self.cleanup.get_mut(id) {
             dead.op = Some(op);
@@ -726,5 +727,5 @@ impl Engine {
 
 fn was_freed(outcome: &Outcome<Reply>) -> bool {
     let Outcome::Done(Reply { body: Body::Release(released), .. }) = outcome else { return false };
-    matches!(released, Released::Freed { .. } | Released::InOtherUse(_))
+    matches!(released, Released::Freed { .. } | Released::Kept { .. } | Released::InOtherUse(_))
 }

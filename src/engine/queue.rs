@@ -14,6 +14,7 @@ use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::line::Line;
 use crate::lease::Lease;
+use crate::lease::LeaseMs;
 use crate::name::LockName;
 use crate::name::WireProfile;
 use crate::owner::OwnerKey;
@@ -45,6 +46,7 @@ pub(crate) struct Waiter {
     pub(crate) owner: OwnerKey,
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Option<LeaseMs>,
     pub(crate) since: Moment,
     /// End of the wait.
     pub(crate) deadline: Option<Moment>,

@@ -18,6 +18,7 @@ use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
 use crate::engine::hold::State;
 use crate::engine::hold::Todo;
+use crate::engine::kept::Rest;
 use crate::engine::queue::ANY;
 use crate::engine::queue::Name;
 use crate::engine::queue::Place;
@@ -94,7 +95,18 @@ impl Engine {
             release.background = asked && unlocks.is_empty();
             release.unlocks = unlocks;
         }
-        self.send_release(id);
+        if self.kept.is_left(id) { self.leave_key_of(id) } else { self.send_release(id) }
+    }
+
+    /// Nothing of the hold is released: its key is left to its time to live.
+    fn leave_key_of(&mut self, id: u64) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (begun, name, end) = (hold.begun, hold.lock.clone(), hold.key_end);
+        self.keep_left(id);
+        self.note_fate(&name, Fate::Left(end));
+        add_time(&self.counters.hold_micros, self.now.since(begun));
+        self.report(Report::LeftToLease { name, hold: id });
+        self.finish_release(id, None);
     }
 
     /// A re-entry that came too late for its hold waits for a new one.
@@ -120,12 +132,15 @@ impl Engine {
             let end = hold.key_end;
             return self.timers.set(TimerKey::HoldRetry(id), end);
         }
+        if self.rest_of(id, &hold.lock) != Rest::Nothing {
+            return self.send_last_release(id);
+        }
         if let Some(request) = self.next_of_this_client(id) {
             if self.send_hand_off(id, request) {
                 return;
             }
         }
-        if self.may_go_together(id) { self.queue_release(id) } else { self.send_plain_release(id) }
+        if self.may_go_together(id) { self.queue_release(id) } else { self.send_last_release(id) }
     }
 
     /// The waiter that a hand-off may grant to.
@@ -143,15 +158,17 @@ impl Engine {
         if allowed { name.contender() } else { None }
     }
 
-    fn send_plain_release(&mut self, id: u64) {
+    fn send_last_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (name, announce) = (hold.lock.clone(), self.announce(Some(hold.name), &hold.lock));
-        let command = Command::Release { name, field: self.field(id), count: 0, announce };
-        let to = self.servers.id_of(&hold.lock);
+        let (key, lock, end) = (hold.name, hold.lock.clone(), hold.key_end);
+        let Some(command) = self.last_release(id, key, &lock) else {
+            // Goes on when the server's clock is known, or when the key has run out.
+            return self.timers.set(TimerKey::HoldRetry(id), end);
+        };
+        let to = self.servers.id_of(&lock);
         self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
-            let key = hold.name;
             self.count_freed(key);
         }
     }
@@ -176,14 +193,15 @@ impl Engine {
         let Some(not_after) = self.servers.time_of(&name, latest) else { return false };
         let server = self.servers.id_of(&name);
         let to = self.new_hold(key, request, &waiter);
-        let command =
-            Command::HandOff { name, from: self.field(from), to: self.field(to), lease, not_after, announce };
+        let ttl = lease.or_longer(waiter.at_least);
+        let (old, new) = (self.field(from), self.field(to));
+        let command = Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
         self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         self.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
             to.set_max_end(end);
-            to.key_end = deadline.plus(lease.longest());
+            to.key_end = deadline.plus(ttl.longest());
         }
         if let Some(from) = self.holds.get_mut(&from) {
             from.sending = Some(Sending::HandOff);
@@ -200,6 +218,9 @@ impl Engine {
         match outcome {
             Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
                 self.on_freed(id, receivers);
+            }
+            Outcome::Done(Reply { body: Body::Release(Released::Kept { receivers }), .. }) => {
+                self.on_given_up(id, receivers);
             }
             Outcome::Done(Reply { body: Body::Release(Released::InOtherUse(leftover)), .. }) => {
                 self.on_freed_in_other_use(id, leftover);
@@ -235,7 +256,13 @@ impl Engine {
 
     /// The lock is free and the others were told.
     fn on_freed(&mut self, id: u64, receivers: Option<u64>) {
-        let Some(lock) = self.note_freed(id, receivers) else { return };
+        self.note_freed(id, receivers);
+        self.on_given_up(id, receivers);
+    }
+
+    /// The server has nothing of the hold any more. Where its name stays taken for a while, nobody's turn begins.
+    fn on_given_up(&mut self, id: u64, receivers: Option<u64>) {
+        let Some(lock) = self.note_given_up(id, receivers) else { return };
         if receivers.is_none() {
             let channel = lock.channel(self.config.profile);
             let message = format!("PUBLISH to {channel} was refused, so its waiters were not told");
@@ -247,18 +274,24 @@ impl Engine {
 
     /// The lock is free and the others were told. They will find data of another program.
     fn on_freed_in_other_use(&mut self, id: u64, leftover: Leftover) {
-        let Some(lock) = self.note_freed(id, leftover.receivers) else { return };
+        self.note_freed(id, leftover.receivers);
+        let Some(lock) = self.note_given_up(id, leftover.receivers) else { return };
         let (name, found) = (lock.to_string(), leftover.found().to_owned());
         let error = Error::KeyStillInUse { name, found };
         let cause = error.words();
         self.end_release(id, Some((error, cause)));
     }
 
-    fn note_freed(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
-        let hold = self.holds.get(&id)?;
-        let (key, lock) = (hold.name, hold.lock.clone());
-        add_time(&self.counters.hold_micros, self.now.since(hold.begun));
+    fn note_freed(&mut self, id: u64, receivers: Option<u64>) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let key = hold.name;
         self.note_published(key, receivers);
+    }
+
+    fn note_given_up(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
+        let hold = self.holds.get(&id)?;
+        let lock = hold.lock.clone();
+        add_time(&self.counters.hold_micros, self.now.since(hold.begun));
         self.note_fate(&lock, Fate::Released);
         self.report(Report::Released { name: lock.clone(), hold: id });
         if receivers.is_none() {
@@ -401,7 +434,7 @@ impl Engine {
     pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str, key_end: Moment) {
         let Some(id) = self.hold_of_field(holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, State::Lost(_)));
-        if !over || self.cleanup.get(id).is_some() {
+        if !over || self.kept.is_left(id) || self.cleanup.get(id).is_some() {
             return;
         }
         // Nothing of it is on its way, so that one answer is enough.

@@ -162,9 +162,20 @@ impl Servers {
 
     /// What time it is at a local instant where a name's commands are executed, if that is known.
     pub(crate) fn time_of(&self, lock: &LockName, at: Moment) -> Option<ServerTime> {
-        let stand_in = self.stand_ins.get(&lock.slot()).and_then(|id| self.get(*id));
-        let time = stand_in.filter(|server| server.is_usable()).and_then(|server| server.clock.at(at));
-        time.or_else(|| self.of(lock)?.clock.at(at))
+        let stand_in = self.stand_in_of(lock).and_then(|id| self.get(id)?.clock.at(at));
+        stand_in.or_else(|| self.of(lock)?.clock.at(at))
+    }
+
+    /// Where a name's commands are executed, and which life of that server it is, as far as is known.
+    pub(crate) fn executor_of(&self, lock: &LockName) -> (ServerId, u32) {
+        let id = self.stand_in_of(lock).unwrap_or_else(|| self.id_of(lock));
+        (id, self.life(id))
+    }
+
+    /// Who answers for a name in place of the server that has it.
+    fn stand_in_of(&self, lock: &LockName) -> Option<ServerId> {
+        let id = *self.stand_ins.get(&lock.slot())?;
+        self.get(id).is_some_and(Server::is_usable).then_some(id)
     }
 
     /// A command for a slot was answered by this server.

@@ -11,6 +11,7 @@ mod details;
 mod drops;
 mod ends;
 mod hand_off;
+mod kept;
 mod limits;
 mod loss;
 mod memory;
@@ -361,7 +362,9 @@ fn handed() -> Body {
 
 fn field(command: &Command) -> String {
     match command {
-        Command::Acquire { field, .. } | Command::Release { field, .. } => field.clone(),
+        Command::Acquire { field, .. }
+        | Command::Release { field, .. }
+        | Command::ReleaseAt { field, .. } => field.clone(),
         Command::HandOff { to, .. } => to.clone(),
         other => panic!("{other:?}"),
     }

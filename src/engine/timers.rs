@@ -18,6 +18,8 @@ pub(crate) enum TimerKey {
     HoldRetry(u64),
     /// The clean-up of a dead hold id.
     Cleanup(u64),
+    /// A name that stays taken after its hold is surely free.
+    Kept(u64),
     /// The contender of a name may try.
     Try(u64),
     /// A subscription without waiters.

@@ -65,6 +65,7 @@ impl Engine {
             owner: acquire.owner,
             lease: acquire.lease,
             max_hold: acquire.max_hold,
+            at_least: acquire.at_least,
             since: self.now,
             deadline,
             once,
@@ -306,7 +307,8 @@ impl Engine {
         let Some(attempt) = attempt else { return };
         let heir = follower.filter(|follower| {
             let next = &self.waiters[follower];
-            next.lease == waiter.lease && next.max_hold == waiter.max_hold
+            let ends = (next.max_hold, next.at_least);
+            next.lease == waiter.lease && ends == (waiter.max_hold, waiter.at_least)
         });
         let Some(hold) = self.holds.get_mut(&attempt) else { return };
         hold.set_taker(heir);

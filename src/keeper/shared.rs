@@ -197,6 +197,14 @@ impl Shared {
         }
     }
 
+    /// Ends a level without releasing anything. With the keeper gone, and in a forked child, there is nothing to do: nobody
+    /// renews the hold.
+    pub(crate) fn leave(&self, hold: u64, level: RequestId) {
+        if !self.is_in_child() {
+            self.mailbox.send(Message::Leave { hold, level });
+        }
+    }
+
     /// Has the end of this thread wait a moment for what is given up by then.
     pub(super) fn settle_at_end(self: &Arc<Self>) {
         // A keeper that runs on the caller's runtime ends with that, before the process does.

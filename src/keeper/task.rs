@@ -680,6 +680,10 @@ impl Task {
                 });
                 self.handle(now, Event::Release { hold, level, request });
             }
+            Message::Leave { hold, level } => {
+                self.desk.forget(level);
+                self.handle(now, Event::Leave { hold, level });
+            }
             Message::Shutdown { request, ticket, until } => {
                 self.farewell.tickets.push(ticket);
                 self.shut_down(now, until, Some(request));

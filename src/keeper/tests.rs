@@ -438,7 +438,15 @@ async fn lock(shared: &Arc<Shared>, owner: OwnerKey) -> Arc<HoldCell> {
     let name = LockName::new(&format!("{owner:?}")).unwrap();
     let lease = Lease::Watched(shared.config().lease);
     let acquire = |request| {
-        Event::Acquire(Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None })
+        Event::Acquire(Acquire {
+            request,
+            name,
+            owner,
+            lease,
+            wait: Wait::Forever,
+            max_hold: None,
+            at_least: None,
+        })
     };
     match shared.ask(acquire).await {
         Answer::Granted(cell) => cell,

@@ -28,6 +28,10 @@ const USUAL: usize = 128;
 pub(crate) struct ServerTime(pub(crate) i64);
 
 impl ServerTime {
+    pub(crate) fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
+    }
+
     /// The same for what is asked for at about the same time, so that several are told it once: earlier by less than a
     /// 128th of what is `left` until then.
     pub(crate) fn shared(self, left: Duration) -> Self {
@@ -46,6 +50,7 @@ macro_rules! script {
 pub(crate) static ACQUIRE: Script = script!("reentrant/acquire");
 pub(crate) static RELEASE: Script = script!("reentrant/release");
 pub(crate) static RELEASE_MANY: Script = script!("reentrant/release_many");
+pub(crate) static RELEASE_AT: Script = script!("reentrant/release_at");
 pub(crate) static RENEW: Script = script!("reentrant/renew");
 pub(crate) static HAND_OFF: Script = script!("reentrant/hand_off");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
@@ -89,8 +94,8 @@ pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");
 
 /// Every script, for tests.
 #[cfg(any(test, fuzzing))]
-pub(crate) static ALL: [&Script; 7] =
-    [&ACQUIRE, &RELEASE, &RELEASE_MANY, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
+pub(crate) static ALL: [&Script; 8] =
+    [&ACQUIRE, &RELEASE, &RELEASE_MANY, &RELEASE_AT, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
 
 /// A command of the engine.
 #[derive(Debug, Clone, PartialEq)]
@@ -116,6 +121,15 @@ pub(crate) enum Command {
     },
     /// The last releases of many holds.
     ReleaseMany(Vec<ReleaseItem>),
+    /// The last release of a hold whose lock stays taken until then.
+    ReleaseAt {
+        name: LockName,
+        field: String,
+        free_at: ServerTime,
+        /// What is left until then at most, whatever the server's clock says.
+        most: LeaseMs,
+        announce: Announce,
+    },
     Renew {
         holds: Vec<RenewItem>,
         not_after: ServerTime,
@@ -146,6 +160,7 @@ impl Command {
         match self {
             Self::Acquire { name, .. }
             | Self::Release { name, .. }
+            | Self::ReleaseAt { name, .. }
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
             | Self::ForceRelease { name, .. } => Some(name.slot()),
@@ -274,6 +289,11 @@ pub(crate) enum Released {
         receivers: Option<u64>,
     },
     InOtherUse(Leftover),
+    /// Given up, and nobody may have the lock for a while.
+    Kept {
+        /// `None`: Redis refused to publish it.
+        receivers: Option<u64>,
+    },
     CountSet,
     Gone,
     Foreign,
@@ -364,6 +384,10 @@ impl Command {
                 });
                 script(&RELEASE_MANY, holds.iter().map(|hold| hold.name.as_str()).collect(), args)
             }
+            Self::ReleaseAt { name, field, free_at, most, announce } => {
+                let args = args().with(field).with_number(free_at.0).with_number(most.millis());
+                script(&RELEASE_AT, lock(name), announce.add_to(args))
+            }
             Self::Renew { holds, not_after } => {
                 let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
                     args.with(&hold.field).with_number(hold.lease.millis())
@@ -405,6 +429,7 @@ impl Command {
             Self::Acquire { .. } => "acquire",
             Self::Release { .. } => "release",
             Self::ReleaseMany(_) => "release_many",
+            Self::ReleaseAt { .. } => "release_at",
             Self::Renew { .. } => "renew",
             Self::HandOff { .. } => "hand_off",
             Self::Inspect { .. } => "inspect",
@@ -441,6 +466,14 @@ impl Command {
             Self::Release { .. } => Body::Release(match code {
                 1 => Released::Freed { receivers: fields.receivers()? },
                 2 => Released::CountSet,
+                3 | 4 => Released::InOtherUse(fields.leftover(code)?),
+                0 => Released::Gone,
+                -3 => Released::Foreign,
+                _ => return None,
+            }),
+            Self::ReleaseAt { .. } => Body::Release(match code {
+                1 => Released::Freed { receivers: fields.receivers()? },
+                2 => Released::Kept { receivers: fields.receivers()? },
                 3 | 4 => Released::InOtherUse(fields.leftover(code)?),
                 0 => Released::Gone,
                 -3 => Released::Foreign,

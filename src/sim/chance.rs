@@ -16,6 +16,7 @@ pub(super) enum Stream {
     Fault,
     Desk,
     Patience,
+    Keeping,
 }
 
 impl Chance {

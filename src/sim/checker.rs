@@ -14,6 +14,7 @@
 //! | P10 | nothing is left behind |
 //! | P11 | `None` only if the lock was held, an error only if nobody answered |
 //! | P12 | without a fault no hold runs out under the watchdog |
+//! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released |
 //! | P13 | of a crowd that wants one lock all the time everybody gets a share, also who is slow to wake up |
 //!
 //! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
@@ -79,6 +80,13 @@ struct Hold {
     lease_ms: u64,
     /// The answers that its client has heard allow it to believe so long, and no longer.
     allowed_until: Moment,
+    /// When the command was sent that granted its last level.
+    level_sent: Moment,
+    /// When it was first granted, and the last end that a grant has set to its key, at the server.
+    begun: Moment,
+    key_end: Moment,
+    /// A guard of it was left to its lease.
+    left: bool,
     answered_granted: bool,
     release_sent: bool,
     release_done: bool,
@@ -128,6 +136,8 @@ struct Name {
     announced: bool,
     /// Whoever was refused may sleep until then, if nobody wakes it.
     sleep_until: Moment,
+    /// Nobody else may have it before, unless it is taken away from whoever wants it so.
+    taken_until: Moment,
     /// The field that is there without anybody who wants it.
     orphan: Option<(String, Moment)>,
     // ---- a resource that takes only what comes with the largest token so far
@@ -145,6 +155,7 @@ impl Name {
             last_held: None,
             announced: false,
             sleep_until: Moment::ZERO,
+            taken_until: Moment::ZERO,
             orphan: None,
             highest: 0,
             version: 0,
@@ -170,6 +181,8 @@ pub(super) struct Checker {
     live: BTreeSet<(usize, u64)>,
     /// The hold that a level belongs to.
     levels: BTreeMap<(usize, RequestId), u64>,
+    /// Up to when the name of a level has to stay taken, once somebody has its guard.
+    kept: BTreeMap<(usize, RequestId), Moment>,
     names: BTreeMap<String, Name>,
     sent: BTreeMap<(usize, OpId), Sent>,
     /// Hold ids of attempts whose end is unknown, and until when they may certainly still be granted.
@@ -210,6 +223,7 @@ impl Checker {
             holds: BTreeMap::new(),
             live: BTreeSet::new(),
             levels: BTreeMap::new(),
+            kept: BTreeMap::new(),
             names: names.iter().map(|name| (name.to_string(), Name::new(name))).collect(),
             sent: BTreeMap::new(),
             dead: BTreeMap::new(),
@@ -272,6 +286,7 @@ impl Checker {
     pub(super) fn silence(&mut self, _now: Moment, name: &LockName) {
         if let Some(name) = self.names.get_mut(name.as_str()) {
             name.announced = false;
+            name.taken_until = Moment::ZERO;
         }
     }
 
@@ -315,6 +330,13 @@ impl Checker {
         self.troubled[client] |= std::mem::take(&mut self.fails);
         match event {
             Event::Release { level, .. } => self.end_level(now, client, *level),
+            Event::Leave { hold, level } => {
+                let hold = self.holds.get_mut(&(client, *hold));
+                if let Some(hold) = hold.filter(|hold| hold.levels.contains(level)) {
+                    hold.left |= hold.cell.as_ref().is_some_and(|cell| cell.is_held(now));
+                }
+                self.end_level(now, client, *level);
+            }
             Event::Cancel { request } | Event::Withdrawn { request } => self.end_level(now, client, *request),
             Event::Replied { op, outcome, .. } => {
                 // A server that answers with an error of its own is there, and the link works.
@@ -502,6 +524,10 @@ impl Checker {
         hold.watched.extend(ask.filter(|ask| ask.watched).map(|_| request));
         hold.max_hold |= ask.is_some_and(|ask| ask.max_hold.is_some());
         self.levels.insert((client, request), id);
+        if let Some(at_least) = ask.and_then(|ask| ask.at_least) {
+            let end = hold.level_sent.plus(at_least.saturating_sub(drifts_by(at_least, self.plan.drift)));
+            self.kept.insert((client, request), end);
+        }
         if !hold.ended {
             self.live.insert((client, id));
         }
@@ -509,6 +535,16 @@ impl Checker {
             name.answered_token = name.answered_token.max(token);
         }
         Ok(())
+    }
+
+    /// Its caller has the guard of a level.
+    pub(super) fn on_taken(&mut self, client: usize, request: RequestId) {
+        let Some(end) = self.kept.remove(&(client, request)) else { return };
+        let hold = self.levels.get(&(client, request)).and_then(|id| self.holds.get(&(client, *id)));
+        let Some(hold) = hold.filter(|hold| hold.breach.is_none()) else { return };
+        if let Some(name) = hold.name.as_ref().and_then(|name| self.names.get_mut(name.as_str())) {
+            name.taken_until = name.taken_until.max(end);
+        }
     }
 
     // ---- P3: a holder works on what the lock protects, whether it still has it or not
@@ -555,4 +591,9 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+/// By how much a clock is wrong after some time, if it runs so many millionths faster or slower.
+fn drifts_by(time: Duration, drift: u64) -> Duration {
+    time / 1_000 * u32::try_from(drift).unwrap_or(0) / 1_000
 }

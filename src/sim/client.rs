@@ -143,6 +143,7 @@ pub(super) enum Mail {
     Cancel(RequestId),
     Ask(RequestId, Event),
     Release { hold: u64, level: RequestId, request: Option<RequestId> },
+    Leave { hold: u64, level: RequestId },
     Shutdown(Event),
 }
 
@@ -168,6 +169,7 @@ pub(super) struct Ask {
     /// The watchdog is to keep it for as long as it has a guard.
     pub(super) watched: bool,
     pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Option<Duration>,
     pub(super) lease: Option<Duration>,
     /// Somebody polls its future.
     pub(super) awaited: bool,
@@ -337,6 +339,7 @@ impl Client {
             wait: None,
             watched: false,
             max_hold: None,
+            at_least: None,
             lease: None,
             awaited: true,
             granted: false,
@@ -354,6 +357,7 @@ impl Client {
             ask.wait = Some(acquire.wait);
             ask.watched = acquire.lease.is_watched();
             ask.max_hold = acquire.max_hold;
+            ask.at_least = acquire.at_least.map(LeaseMs::duration);
             ask.lease = Some(acquire.lease.length().duration());
         }
     }

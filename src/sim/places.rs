@@ -105,9 +105,10 @@ fn keys_of(command: &Command) -> (Option<&LockName>, Vec<String>) {
         Command::Acquire { name, .. } | Command::HandOff { name, .. } => {
             (Some(name), vec![name.to_string(), name.fence_key()])
         }
-        Command::Release { name, .. } | Command::Inspect { name } | Command::ForceRelease { name, .. } => {
-            (Some(name), vec![name.to_string()])
-        }
+        Command::Release { name, .. }
+        | Command::ReleaseAt { name, .. }
+        | Command::Inspect { name }
+        | Command::ForceRelease { name, .. } => (Some(name), vec![name.to_string()]),
         Command::ReleaseMany(holds) => {
             (holds.first().map(|item| &item.name), holds.iter().map(|item| item.name.to_string()).collect())
         }

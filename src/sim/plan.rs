@@ -140,6 +140,10 @@ pub(super) struct Plan {
     pub(super) force: u64,
     pub(super) long_hold: u64,
     pub(super) try_lock: u64,
+    /// How often a name is to stay taken at least for a while.
+    pub(super) at_least: u64,
+    /// How often a guard is left to its lease.
+    pub(super) leave: u64,
     pub(super) shutdown: u64,
     pub(super) think: u64,
     /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
@@ -198,6 +202,8 @@ impl Plan {
             force: if breaches && chance.permille(500) { chance.range(1, 60) } else { 0 },
             long_hold: *chance.pick(&[0, 50, 200]),
             try_lock: *chance.pick(&[0, 100, 500]),
+            at_least: 0,
+            leave: 0,
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
             crowd: false,
@@ -222,6 +228,14 @@ impl Plan {
             deaf_end: true,
             ..self
         }
+    }
+
+    /// In one of three, names stay taken after their holds.
+    pub(super) fn keeping(self, chance: &mut Chance) -> Self {
+        if !chance.permille(333) {
+            return self;
+        }
+        Self { at_least: *chance.pick(&[100, 300, 1_000]), leave: *chance.pick(&[0, 0, 30, 100]), ..self }
     }
 
     pub(super) fn draw_crowd(chance: &mut Chance) -> Self {

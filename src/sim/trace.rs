@@ -87,12 +87,13 @@ impl Trace {
         if !matches!(event, Event::Tick) {
             self.say(now, || match event {
                 Event::Acquire(acquire) => format!(
-                    "{client} -> wish {} for {}: {:?} {:?} max_hold {:?} of {:?}",
+                    "{client} -> wish {} for {}: {:?} {:?} max_hold {:?} at_least {:?} of {:?}",
                     acquire.request.0,
                     acquire.name,
                     acquire.wait,
                     acquire.lease,
                     acquire.max_hold,
+                    acquire.at_least,
                     acquire.owner
                 ),
                 Event::Replied { op, server, outcome } => match outcome {
@@ -136,6 +137,7 @@ fn words(command: &Command) -> String {
             format!("acquire {name} {field} count {count} lease {} ms", lease.millis())
         }
         Command::Release { name, field, count, .. } => format!("release {name} {field} count {count}"),
+        Command::ReleaseAt { name, field, free_at, .. } => format!("release {name} {field} at {}", free_at.0),
         Command::ReleaseMany(holds) => {
             let holds: Vec<String> =
                 holds.iter().map(|item| format!("{} {}", item.name, item.field)).collect();

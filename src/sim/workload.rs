@@ -154,8 +154,9 @@ impl World {
         } else {
             self.draw_acquire(client, task, &name)
         };
+        let at_least = self.draw_at_least();
         let owner = self.draw_owner(client, task);
-        let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold };
+        let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least };
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         let lazy = self.chance.permille(self.plan.lazy);
@@ -166,6 +167,15 @@ impl World {
             let wait = self.chance.time(1, self.plan.lease_us());
             self.send_to_client(wait, client, Inbound::Cancel(task, request));
         }
+    }
+
+    /// For how long the name is to stay taken at least.
+    fn draw_at_least(&mut self) -> Option<LeaseMs> {
+        if self.plan.at_least == 0 || !self.chance.permille(self.plan.at_least) {
+            return None;
+        }
+        let time = self.chance.time(10_000, 2 * self.plan.lease_us()).max(Duration::from_millis(10));
+        Some(LeaseMs::checked("at_least", time).expect("within the limits"))
     }
 
     fn draw_owner(&mut self, client: usize, task: usize) -> OwnerKey {
@@ -224,6 +234,10 @@ impl World {
         let at = self.chance.index(self.clients[client].tasks[task].guards.len());
         let guard = self.clients[client].tasks[task].guards.remove(at);
         let (hold, level) = (guard.cell.id, guard.level);
+        if self.plan.leave > 0 && self.chance.permille(self.plan.leave) {
+            self.mail(client, Mail::Leave { hold, level });
+            return self.step_later(client, task);
+        }
         let request = if self.chance.permille(500) {
             let request = self.clients[client].open_ask(task);
             // A future of `unlock` that is dropped goes on all the same.
@@ -283,6 +297,7 @@ impl World {
                 to.tasks[task].pending = None;
                 if let Answer::Granted(cell) = answer {
                     to.tasks[task].guards.push(Guard { level: request, cell });
+                    self.checker.on_taken(client, request);
                     self.look_at_desk(client, task, request);
                 }
                 self.step_later(client, task);

@@ -111,7 +111,9 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, mask: &Mask, trace: Trace) -> Self {
         let mut chance = Chance::new(seed, Stream::Plan, [0; 3]);
-        let plan = Plan::draw(&mut chance).patient(&mut Chance::new(seed, Stream::Patience, [0; 3]));
+        let own = |stream| Chance::new(seed, stream, [0; 3]);
+        let plan =
+            Plan::draw(&mut chance).patient(&mut own(Stream::Patience)).keeping(&mut own(Stream::Keeping));
         Self::with(plan, chance, seed, mask, trace)
     }
 
@@ -482,6 +484,12 @@ impl World {
                     to.open(request, now);
                 }
                 self.handle(client, Event::Release { hold, level, request })
+            }
+            Mail::Leave { hold, level } => {
+                if let Some(ask) = to.asks.get_mut(&level) {
+                    ask.open = false;
+                }
+                self.handle(client, Event::Leave { hold, level })
             }
             Mail::Shutdown(event) => {
                 if let Event::Shutdown { until, request } = &event {

@@ -957,3 +957,103 @@ async fn a_client_in_memory_says_how_its_connection_stands() {
     server.client(&client).kill();
     assert!(!client.is_connected());
 }
+
+// ---- names that stay taken
+
+#[tokio::test(start_paused = true)]
+async fn a_name_is_free_when_at_least_is_over_and_not_before() {
+    let (server, client, _) = world().await;
+    let other = LockClient::builder().in_memory(&server).connect().await.unwrap();
+    let mutex = client.mutex("job").unwrap();
+    let minute = Duration::from_secs(60);
+    // Longer than the lease, which is not renewed.
+    let options = LockOptions::new().lease(LEASE).at_least(minute).wait(Duration::ZERO);
+    let granted = tokio::time::Instant::now();
+    let guard = mutex.lock_with(options).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    guard.unlock().await.unwrap();
+    let next = other.mutex("job").unwrap().lock().await.unwrap();
+    assert!(
+        (minute..minute + Duration::from_secs(1)).contains(&granted.elapsed()),
+        "{:?}",
+        granted.elapsed()
+    );
+    next.unlock().await.unwrap();
+    // What was not asked for has no rest.
+    mutex.try_lock().await.unwrap().unwrap().unlock().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_process_keeps_the_name_for_at_least() {
+    let (server, client, _) = world().await;
+    let other = LockClient::builder().in_memory(&server).connect().await.unwrap();
+    let minute = Duration::from_secs(60);
+    let granted = tokio::time::Instant::now();
+    let guard = client.mutex("job").unwrap().lock_with(LockOptions::new().at_least(minute)).await.unwrap();
+    server.client(&client).kill();
+    drop(guard);
+    other.mutex("job").unwrap().lock().await.unwrap().unlock().await.unwrap();
+    assert!(granted.elapsed() >= minute, "{:?}", granted.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_level_counts_from_its_own_grant_and_the_last_end_counts() {
+    let (_server, client, lock) = world().await;
+    let minute = Duration::from_secs(60);
+    let options = LockOptions::new().at_least(minute);
+    let granted = Owner::new()
+        .scope(async {
+            let outer = lock.lock_with(options).await.unwrap().unwrap();
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            let granted = tokio::time::Instant::now();
+            lock.lock_with(options).await.unwrap().unwrap().unlock().await.unwrap();
+            outer.unlock().await.unwrap();
+            granted
+        })
+        .await;
+    client.mutex(lock.name()).unwrap().lock().await.unwrap().unlock().await.unwrap();
+    assert!(
+        (minute..minute + Duration::from_secs(1)).contains(&granted.elapsed()),
+        "{:?}",
+        granted.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn max_hold_ends_the_hold_and_not_the_time_of_the_name() {
+    let (_server, client, _) = world().await;
+    let mutex = client.mutex("job").unwrap();
+    let minute = Duration::from_secs(60);
+    let granted = tokio::time::Instant::now();
+    let options = LockOptions::new().max_hold(Duration::from_secs(5)).at_least(minute);
+    let guard = mutex.lock_with(options).await.unwrap().unwrap();
+    assert_eq!(guard.lost().await, LossReason::MaxHold);
+    drop(guard);
+    mutex.lock().await.unwrap().unlock().await.unwrap();
+    assert!(
+        (minute..minute + Duration::from_secs(1)).contains(&granted.elapsed()),
+        "{:?}",
+        granted.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guard_that_is_left_ends_with_its_lease() {
+    let (_server, client, lock) = world().await;
+    let left = tokio::time::Instant::now();
+    Owner::new()
+        .scope(async {
+            let outer = lock.lock().await.unwrap();
+            lock.lock().await.unwrap().leave_to_lease();
+            // The other level goes on, and is renewed.
+            tokio::time::sleep(10 * LEASE).await;
+            assert!(outer.is_held());
+            outer.unlock().await.unwrap();
+        })
+        .await;
+    let mutex = client.mutex(lock.name()).unwrap();
+    assert!(mutex.try_lock().await.unwrap().is_err(), "not released");
+    mutex.lock().await.unwrap().unlock().await.unwrap();
+    let taken = left.elapsed() - 10 * LEASE;
+    assert!((LEASE / 2..LEASE + Duration::from_secs(1)).contains(&taken), "{taken:?}");
+}

@@ -298,3 +298,143 @@ async fn waits_holds_and_failed_acquisitions_are_counted() {
     assert!(matches!(mutex.try_lock().await, Err(Error::KeyConflict { .. })));
     assert_eq!(client.stats().failed_acquisitions, 2);
 }
+
+// ---- at_least
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// What stands under a name: its field, its count, and what is left of its time to live in ms.
+fn stands(server: &RedisServer, name: &str) -> (String, String, i64) {
+    let mut connection = server.connection();
+    let fields = look::hash(&mut connection, name);
+    let pttl = redis::cmd("PTTL").arg(name).query(&mut connection).unwrap();
+    let (field, count) = fields.into_iter().next().expect("the name is taken");
+    (field, count, pttl)
+}
+
+#[tokio::test]
+async fn a_name_stays_taken_for_at_least_after_its_release() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let mutex = ours.mutex("lock").unwrap();
+    let options = LockOptions::new().lease(Duration::from_secs(5)).at_least(MINUTE).wait(Duration::ZERO);
+    let guard = mutex.lock_with(options).await.unwrap().unwrap();
+    let hold = guard.hold_id();
+    assert!(guard.valid_until().remaining() <= Duration::from_secs(5));
+    let (field, count, pttl) = stands(&server, "lock");
+    assert_eq!((field, count.as_str()), (hold.clone(), "1"));
+    assert!((50_000..=60_000).contains(&pttl), "{pttl}");
+    guard.unlock().await.unwrap();
+
+    let (field, count, pttl) = stands(&server, "lock");
+    assert_eq!((field, count.as_str()), (format!("{hold}:kept"), "0"));
+    assert!((50_000..=60_000).contains(&pttl), "{pttl}");
+    for client in [&ours, &theirs] {
+        let mutex = client.mutex("lock").unwrap();
+        assert!(mutex.try_lock().await.unwrap().is_err());
+        assert!(mutex.is_locked().await.unwrap());
+        let holder = mutex.holder().await.unwrap().unwrap();
+        assert_eq!((holder.hold_id(), holder.count), (format!("{hold}:kept"), 0));
+    }
+    // An operator can free it.
+    assert!(theirs.mutex("lock").unwrap().force_unlock().await.unwrap());
+    mutex.try_lock().await.unwrap().unwrap().unlock().await.unwrap();
+    assert!(!mutex.is_locked().await.unwrap());
+}
+
+/// The lease of a watched hold is longer than what is left.
+#[tokio::test]
+async fn the_rest_replaces_the_lease_and_waiters_learn_of_it() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let options = LockOptions::new().at_least(Duration::from_millis(300));
+    let guard = ours.mutex("lock").unwrap().lock_with(options).await.unwrap().unwrap();
+    let granted = tokio::time::Instant::now();
+    let counts = theirs.clone();
+    let waiting = tokio::spawn(async move { theirs.mutex("lock").unwrap().lock().await.map(drop) });
+    until(|| counts.stats().subscriptions > 0).await;
+    guard.unlock().await.unwrap();
+    waiting.await.unwrap().unwrap();
+    // A millisecond for the round trip of the grant, before which the time began.
+    assert!(granted.elapsed() >= Duration::from_millis(250), "{:?}", granted.elapsed());
+}
+
+#[tokio::test]
+async fn a_name_stays_taken_after_a_drop_a_loss_and_a_shutdown() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let kept = |lease: Duration| LockOptions::new().lease(lease).at_least(MINUTE);
+    let short = kept(Duration::from_millis(50));
+    let lost = ours.mutex("lost").unwrap().lock_with(short).await.unwrap().unwrap();
+    assert_eq!(lost.lost().await, LossReason::Expired);
+    drop(lost);
+    drop(ours.mutex("dropped").unwrap().lock_with(kept(MINUTE)).await.unwrap().unwrap());
+    let _held = ours.mutex("shut down").unwrap().lock_with(kept(MINUTE)).await.unwrap().unwrap();
+    // Its own waiter meets the hold that was lost, and gives it up: not before its time.
+    let refused = ours.mutex("lost").unwrap().try_lock().await.unwrap();
+    assert!(refused.is_err());
+    assert!(ours.shutdown(Duration::from_secs(5)).await.unwrap().is_clean());
+    for name in ["lost", "dropped", "shut down"] {
+        let (_, _, pttl) = stands(&server, name);
+        assert!((50_000..=60_000).contains(&pttl), "{name}: {pttl}");
+        assert!(theirs.mutex(name).unwrap().try_lock().await.unwrap().is_err(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_grant_that_was_given_back_leaves_the_name_free() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let guard = theirs.mutex("lock").unwrap().lock().await.unwrap();
+    let mutex = ours.mutex("lock").unwrap();
+    {
+        let options = LockOptions::new().at_least(MINUTE);
+        let mut waiting = std::pin::pin!(mutex.lock_with(options));
+        assert!(futures::poll!(waiting.as_mut()).is_pending());
+        until(|| ours.stats().waiters == 1).await;
+        guard.unlock().await.unwrap();
+        // Granted, and nobody looks.
+        until(|| ours.stats().grants == 1).await;
+    }
+    let mut connection = server.connection();
+    settles("the name is free", move || look::hash(&mut connection, "lock").is_empty()).await;
+}
+
+#[tokio::test]
+async fn an_at_least_out_of_its_limits_is_refused() {
+    let server = RedisServer::start();
+    let mutex = client(&server).await.mutex("lock").unwrap();
+    for at_least in [Duration::from_millis(9), Duration::from_secs(86_401), Duration::MAX] {
+        let refused = mutex.lock_with(LockOptions::new().at_least(at_least)).await;
+        assert!(matches!(refused, Err(Error::InvalidOption { option: "at_least", .. })), "{refused:?}");
+    }
+    mutex
+        .lock_with(LockOptions::new().at_least(Duration::ZERO))
+        .await
+        .unwrap()
+        .unwrap()
+        .unlock()
+        .await
+        .unwrap();
+    assert!(!mutex.is_locked().await.unwrap());
+}
+
+// ---- guards that are left to their leases
+
+#[tokio::test]
+async fn a_guard_that_is_left_keeps_the_name_taken_whatever_becomes_of_its_client() {
+    let server = RedisServer::start();
+    let (ours, theirs) = (client(&server).await, client(&server).await);
+    let guard = ours.mutex("lock").unwrap().lock().await.unwrap();
+    let hold = guard.hold_id();
+    guard.leave_to_lease();
+    // Its own waiters let it be as well.
+    assert!(ours.mutex("lock").unwrap().try_lock().await.unwrap().is_err());
+    ours.shutdown(Duration::from_secs(5)).await.unwrap();
+    let (field, count, pttl) = stands(&server, "lock");
+    assert_eq!((field, count.as_str()), (hold, "1"));
+    assert!((10_000..=30_000).contains(&pttl), "{pttl}");
+    let mutex = theirs.mutex("lock").unwrap();
+    let holder = mutex.holder().await.unwrap().unwrap();
+    assert!(mutex.force_unlock_from(&holder).await.unwrap());
+}

@@ -43,7 +43,15 @@ fn an_uncontended_pair_is_two_commands() {
 fn nobody_is_told_what_an_owner_holds_that_does_not_come_back() {
     let mut hand = Hand::new();
     let (request, name, owner) = (RequestId(70), LockName::new("n").unwrap(), OwnerKey::once());
-    let acquire = Acquire { request, name, owner, lease: watched(), wait: Wait::Forever, max_hold: None };
+    let acquire = Acquire {
+        request,
+        name,
+        owner,
+        lease: watched(),
+        wait: Wait::Forever,
+        max_hold: None,
+        at_least: None,
+    };
     hand.event(Event::Acquire(acquire));
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(7));

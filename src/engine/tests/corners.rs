@@ -60,16 +60,15 @@ impl Hand {
         wait: Wait,
         max_hold: Option<Duration>,
     ) -> RequestId {
+        let (owner, name) = (OwnerKey::from_test(owner), LockName::new(name).unwrap());
+        self.wish(Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least: None })
+    }
+
+    /// With a request of its own.
+    pub(super) fn wish(&mut self, acquire: Acquire) -> RequestId {
         self.requests += 1;
         let request = RequestId(self.requests);
-        self.event(Event::Acquire(Acquire {
-            request,
-            name: LockName::new(name).unwrap(),
-            owner: OwnerKey::from_test(owner),
-            lease,
-            wait,
-            max_hold,
-        }));
+        self.event(Event::Acquire(Acquire { request, ..acquire }));
         request
     }
 

@@ -39,15 +39,15 @@ use super::handed;
 use super::held;
 use super::watched;
 
-const A: ServerId = ServerId(1);
-const B: ServerId = ServerId(2);
+pub(super) const A: ServerId = ServerId(1);
+pub(super) const B: ServerId = ServerId(2);
 
 fn name(text: &str) -> LockName {
     LockName::new(text).unwrap()
 }
 
 /// Everything at A but these slots.
-fn routes(elsewhere: &[(&str, ServerId)]) -> Routes {
+pub(super) fn routes(elsewhere: &[(&str, ServerId)]) -> Routes {
     let mut servers = vec![A; usize::from(SLOTS)];
     for (lock, server) in elsewhere {
         servers[usize::from(name(lock).slot())] = *server;
@@ -68,7 +68,7 @@ impl Hand {
         hand
     }
 
-    fn up(&mut self, server: ServerId, run_id: &str) {
+    pub(super) fn up(&mut self, server: ServerId, run_id: &str) {
         let info = ServerInfo { run_id: format!("{server:?} {run_id}"), ..ServerInfo::default() };
         self.event(Event::Up(server, info));
         let at = self.labels().iter().position(|label| *label == "time").expect("the clock is asked first");

@@ -137,7 +137,8 @@ fn attempts() -> [Command; 2] {
 fn ask(task: &mut Task, number: u64) {
     let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
     let (name, lease) = (name(), Lease::Watched(lease()));
-    let acquire = Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None };
+    let acquire =
+        Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None, at_least: None };
     task.handle(Moment::NEVER, Event::Acquire(acquire));
 }
 
@@ -486,7 +487,15 @@ fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
     let (slot, ticket) = slot();
     let (request, owner) = (RequestId(number), OwnerKey::from_test(1));
     let (name, lease) = (name(), Lease::Watched(lease()));
-    let event = Event::Acquire(Acquire { request, name, owner, lease, wait: Wait::Once, max_hold: None });
+    let event = Event::Acquire(Acquire {
+        request,
+        name,
+        owner,
+        lease,
+        wait: Wait::Once,
+        max_hold: None,
+        at_least: None,
+    });
     let mut cx = Context::from_waker(Waker::noop());
     task.on_message(Message::Ask { request, ticket, event });
     assert!(task.poll(&mut cx).is_pending());

@@ -8,8 +8,10 @@ use crate::error::LossReason;
 use crate::sim::checker::BACK_OFF;
 use crate::sim::checker::Checker;
 use crate::sim::checker::LATE;
+use crate::sim::checker::drifts_by;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
+use crate::sim::plan::Nemesis;
 use crate::sim::server::Found;
 
 impl Checker {
@@ -148,6 +150,9 @@ impl Checker {
 
     /// P7, rule 2.
     fn look_at_key(&mut self, now: Moment, lock: &Found, clients: &[Client]) -> Result<(), String> {
+        if let Some(field) = lock.field.strip_suffix(":kept") {
+            return self.look_at_kept(now, lock, field);
+        }
         let Some((client, id)) = self.key_of(&lock.field) else { return Ok(()) };
         let Some(hold) = self.holds.get(&(client, id)) else {
             return Err(format!("P7: {lock:?} is of a hold that was never sent"));
@@ -164,12 +169,45 @@ impl Checker {
             return Err(format!("P7: {lock:?} outlives its hold: {hold:?}"));
         }
         if let Some(names) = self.reports.get(&client) {
-            let excused = hold.lost_before_shutdown || hold.excused || hold.breach.is_some();
+            let excused = hold.lost_before_shutdown || hold.left || hold.excused || hold.breach.is_some();
             if !excused && !names.contains(&lock.name) {
                 return Err(format!("P11: client {client} said that everything is released: {lock:?}"));
             }
         }
         self.look_for_orphan(now, lock, (client, id), clients)
+    }
+
+    /// P14: what stands in the place of a hold ends no later than the hold could have.
+    fn look_at_kept(&self, now: Moment, lock: &Found, field: &str) -> Result<(), String> {
+        let Some(hold) = self.key_of(field).and_then(|key| self.holds.get(&key)) else {
+            return Err(format!("P14: {lock:?} is of a hold that was never sent"));
+        };
+        let left = Duration::from_millis(u64::try_from(lock.pttl.unwrap_or(0)).unwrap_or(0));
+        // A slow clock makes a key last longer, from the grant on.
+        let lasted = hold.key_end.since(hold.begun);
+        let slow = drifts_by(lasted, 2 * self.plan.drift);
+        // By another clock than that of the grant it is counted from the answer.
+        let anew =
+            [Nemesis::Restart, Nemesis::DataLoss, Nemesis::Failover].iter().any(|why| self.plan.has(*why));
+        let way =
+            if anew || self.plan.primaries.is_some() { self.plan.command_timeout } else { Duration::ZERO };
+        let end = hold.key_end.plus(slow + way + self.clocks_apart());
+        if self.knows_clocks() && now.plus(left) > end {
+            return Err(format!("P14: {lock:?} is taken until {:?}, and not {end:?}", now.plus(left)));
+        }
+        Ok(())
+    }
+
+    /// Whether the times of the servers are good for anything.
+    pub(super) fn knows_clocks(&self) -> bool {
+        !self.jumped && !self.plan.drifts_too_much()
+    }
+
+    /// By how much the clocks of two servers may differ, and what a reading of one is worth.
+    pub(super) fn clocks_apart(&self) -> Duration {
+        let cluster = Duration::from_micros(2 * self.plan.apart_us);
+        let between = if self.plan.primaries.is_some() { cluster } else { Duration::ZERO };
+        between + self.skew + Duration::from_millis(3)
     }
 
     /// Rule 2: a grant that nobody wants is given back soon by a client that can.
@@ -185,7 +223,7 @@ impl Checker {
         let Some(name) = self.names.get_mut(&lock.name) else { return Ok(()) };
         let lost = hold.is_lost()
             && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
-        let wanted = hold.has_guard() || lost || hold.excused || !client.works(&name.lock);
+        let wanted = hold.has_guard() || lost || hold.left || hold.excused || !client.works(&name.lock);
         let possible = now <= hold.not_after && hold.cell.is_none();
         if wanted || possible {
             name.orphan = None;

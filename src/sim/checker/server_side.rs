@@ -113,6 +113,7 @@ impl Checker {
                     self.refused.remove(&(client, name.to_string()));
                     if let Some(hold) = self.hold_of(field) {
                         hold.answered_granted = true;
+                        hold.level_sent = at;
                     }
                 }
                 Acquired::Held { .. } => {
@@ -129,6 +130,7 @@ impl Checker {
                     self.refused.remove(&(client, name.to_string()));
                     if let Some(hold) = self.hold_of(to) {
                         hold.answered_granted = true;
+                        hold.level_sent = at;
                     }
                 }
                 self.note_released(now, client, from);
@@ -138,6 +140,7 @@ impl Checker {
                 _ if *count == 0 => self.note_released(now, client, field),
                 _ => {}
             },
+            (Command::ReleaseAt { field, .. }, Body::Release(_)) => self.note_released(now, client, field),
             (Command::ReleaseMany(holds), Body::ReleaseMany(answers)) => {
                 for (item, _) in holds.iter().zip(answers).filter(|(_, answer)| answer.is_some()) {
                     self.note_released(now, client, &item.field);
@@ -170,7 +173,7 @@ impl Checker {
 
     /// A release that is refused for good leaves its key to its lease.
     fn on_refused_for_good(&mut self, now: Moment, client: usize, command: &Command) {
-        if let Command::Release { field, count: 0, .. } = command {
+        if let Command::Release { field, count: 0, .. } | Command::ReleaseAt { field, .. } = command {
             if let Some(hold) = self.hold_of(field) {
                 hold.excused = true;
             }
@@ -229,8 +232,15 @@ impl Checker {
                 }
                 continue;
             }
-            if is.is_some_and(|is| is.field == was.field && is.pttl < was.pttl) {
+            // A release of which the server refuses a part may leave the rest of the time to the hold.
+            let shortens = matches!(command, Command::ReleaseAt { .. });
+            if !shortens && is.is_some_and(|is| is.field == was.field && is.pttl < was.pttl) {
                 return Err(format!("P7: a TTL was shortened: {was:?} -> {is:?} by {command:?}"));
+            }
+            let released = is.is_none_or(|is| is.field != was.field) && !is_forced(command);
+            // Where a clock was set the key may be there long after the lease.
+            if released && self.knows_clocks() && self.hold_of(&was.field).is_some_and(|hold| hold.left) {
+                return Err(format!("P14: {was:?} was left to its lease, and is released by {command:?}"));
             }
             if is.is_none() {
                 self.on_freed(now, was, command, outcome);
@@ -243,8 +253,40 @@ impl Checker {
         self.on_minted(command, value)?;
         let Outcome::Done(reply) = command.read(value.clone()) else { return Ok(()) };
         self.on_refused(now, command, &reply);
-        on_counted(command, &reply, after)?;
+        on_counted(command, &reply, before, after)?;
+        if process.deposed.is_none() {
+            self.look_at_grant(now, command, &reply, before)?;
+        }
         on_late(process.time(now), command, &reply)
+    }
+
+    /// P14, at the server.
+    fn look_at_grant(
+        &mut self,
+        now: Moment,
+        command: &Command,
+        reply: &Reply,
+        before: &[Found],
+    ) -> Result<(), String> {
+        let (name, field, lease) = match (command, &reply.body) {
+            (Command::Acquire { name, field, lease, .. }, Body::Acquire(Acquired::Granted { .. })) => {
+                (name, field, *lease)
+            }
+            (Command::HandOff { name, to, lease, .. }, Body::HandOff(HandedOff::Granted { .. })) => {
+                (name, to, *lease)
+            }
+            _ => return Ok(()),
+        };
+        if let Some(hold) = self.hold_of(field) {
+            hold.begun = if hold.begun == Moment::ZERO { now } else { hold.begun };
+            hold.key_end = hold.key_end.max(now.plus(lease.duration()));
+        }
+        let is_new = !before.iter().any(|was| was.name == name.as_str() && was.field == *field);
+        let known = self.names.get(name.as_str()).map_or(Moment::ZERO, |name| name.taken_until);
+        if is_new && self.knows_clocks() && now.plus(self.clocks_apart()) < known {
+            return Err(format!("P14: {field} is granted {name}, which is taken until {known:?}"));
+        }
+        Ok(())
     }
 
     /// Whoever waits hears of it, if it was published.
@@ -261,8 +303,11 @@ impl Checker {
             Body::ReleaseMany(each) => released_of_many(command, each, &was.name),
             _ => None,
         };
-        if matches!(command, Command::ForceRelease { .. }) {
+        if is_forced(command) {
             self.breach(now, &was.field, "force-unlock");
+            if let Some(name) = self.names.get_mut(&was.name) {
+                name.taken_until = Moment::ZERO;
+            }
         }
         if let Some(name) = self.names.get_mut(&was.name) {
             name.announced = receivers.is_some() && self.plan.faults.silent_loss == 0;
@@ -316,8 +361,8 @@ impl Checker {
     }
 }
 
-/// P5: the count that was asked for is the one that is there.
-fn on_counted(command: &Command, reply: &Reply, after: &[Found]) -> Result<(), String> {
+/// P5: the count that was asked for is the one that is there. A hand-off that comes once more leaves the count alone.
+fn on_counted(command: &Command, reply: &Reply, before: &[Found], after: &[Found]) -> Result<(), String> {
     let (name, field, wanted) = match (command, &reply.body) {
         (Command::Acquire { name, field, count, .. }, Body::Acquire(Acquired::Granted { .. }))
             if *count > 1 =>
@@ -327,7 +372,11 @@ fn on_counted(command: &Command, reply: &Reply, after: &[Found]) -> Result<(), S
         (Command::Release { name, field, count, .. }, Body::Release(Released::CountSet)) => {
             (name, field, *count)
         }
-        (Command::HandOff { name, to, .. }, Body::HandOff(HandedOff::Granted { .. })) => (name, to, 1),
+        (Command::HandOff { name, from, to, .. }, Body::HandOff(HandedOff::Granted { .. }))
+            if before.iter().any(|was| was.name == name.as_str() && was.field == *from) =>
+        {
+            (name, to, 1)
+        }
         _ => return Ok(()),
     };
     let is = after.iter().find(|is| is.name == name.as_str());
@@ -359,10 +408,16 @@ fn on_late(time: i64, command: &Command, reply: &Reply) -> Result<(), String> {
     Ok(())
 }
 
+fn is_forced(command: &Command) -> bool {
+    matches!(command, Command::ForceRelease { .. })
+}
+
 /// The holds whose last release this is.
 fn released_by(command: &Command) -> Vec<&str> {
     match command {
-        Command::Release { field, count: 0, .. } | Command::HandOff { from: field, .. } => vec![field],
+        Command::Release { field, count: 0, .. }
+        | Command::ReleaseAt { field, .. }
+        | Command::HandOff { from: field, .. } => vec![field],
         Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
         _ => Vec::new(),
     }
@@ -381,7 +436,9 @@ fn released_of_many(command: &Command, each: &[Option<Released>], name: &str) ->
 /// The holds that a command may touch.
 fn own_fields(command: &Command) -> Vec<&str> {
     match command {
-        Command::Acquire { field, .. } | Command::Release { field, .. } => vec![field],
+        Command::Acquire { field, .. }
+        | Command::Release { field, .. }
+        | Command::ReleaseAt { field, .. } => vec![field],
         Command::HandOff { from, to, .. } => vec![from, to],
         Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),

@@ -20,6 +20,7 @@ pub(super) const CHECKS: Checks = &[
     ("the_last_moment_counts", check_last_moment),
     ("limits_are_allowed", check_limits),
     ("a_token_follows_an_equal_one", check_equal_token),
+    ("a_name_is_kept_for_exactly_the_rest", check_rest),
     ("a_server_that_cannot_tell_permissions_says_so", check_no_permissions),
 ];
 
@@ -65,6 +66,19 @@ const REFUSALS: &[Refusal] = &[
         "lock2={b:1}@5",
         "ch=0",
     ),
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
+    ("", "release_at a soon 3M ch PUBLISH", "HLEN", "! NOPERM no (HLEN)", "=", ""),
+    ("lock=text@5", "release_at a soon 3M ch PUBLISH", "HLEN", "-3 T", "=", ""),
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "HGET", "! NOPERM no", "=", ""),
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "HDEL", "! NOPERM no", "=", ""),
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "PEXPIRE", "! NOPERM no", "=", ""),
+    // The name stays taken for the rest all the same.
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "HSET", "! NOPERM no", "lock={a:1}@3", ""),
+    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "PUBLISH", "2 T -1", "lock={a:kept:0}@3", ""),
+    ("lock={a:1}@5", "release_at a late 3M ch PUBLISH", "PUBLISH", "1 T -1", "", ""),
+    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "PUBLISH", "3 T -1", "lock={data:x}", ""),
+    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "PERSIST", "4 T 1", "lock={data:x}@5", "ch=0"),
+    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "HEXISTS", "4 T 1", "lock={data:x}@5", "ch=0"),
     ("lock={a:1}@5", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
     ("", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
     ("lock=text@5", "renew soon a 9M", "HGET", "1 T -3", "=", ""),
@@ -161,6 +175,9 @@ fn check_limits(memory: &mut Memory) {
         ("", "acquire a 1 1 soon", "1 T T", "fence=T lock={a:1}@0"),
         ("", "acquire a 1 9M 0", "-1 T", ""),
         ("fence=0", "acquire a 1 9M soon", "1 T T", "fence=T lock={a:1}@9"),
+        ("lock={a:1}@5", "release_at a soon 1 ch PUBLISH", "2 T 1", "lock={a:kept:0}@0"),
+        ("lock={a:1}@5", "release_at a soon 86400000 ch PUBLISH", "2 T 1", "lock={a:kept:0}@86"),
+        ("lock={a:1}@5", "release_at a 0 9M ch PUBLISH", "1 T 1", ""),
         ("lock={a:1}", "renew soon a 2", "1 T 1", "lock={a:1}@0"),
         ("lock={a:1}@5", "renew soon a 86400000", "1 T 1", "lock={a:1}@86"),
         ("lock={a:1}@5", "renew 0 a 9M", "-1 T", "lock={a:1}@5"),
@@ -184,6 +201,25 @@ fn check_limits(memory: &mut Memory) {
     for call in ["renew soon", "release_many PUBLISH"] {
         let call = ScriptCall { keys: Words::default(), ..parse_call(call) };
         assert_eq!(observe(memory, &call, &mut Times::default()).reply, "-9 T 1");
+    }
+}
+
+/// Up to the microsecond at which it is to be free; whole milliseconds, and never less than the rest.
+fn check_rest(memory: &mut Memory) {
+    for (left_us, most_ms, kept_ms) in [
+        (0, 50, None),
+        (1, 50, Some(1)),
+        (1_000, 50, Some(1)),
+        (1_001, 50, Some(2)),
+        (49_000, 50, Some(49)),
+        (50_000, 50, Some(50)),
+        (50_001, 50, Some(50)),
+    ] {
+        set_up(memory, "lock={a:1}@5");
+        let free_at = memory.next_time() + left_us;
+        memory.run(&parse_call(&format!("release_at a {free_at} {most_ms} ch PUBLISH"))).unwrap();
+        let kept = memory.dump().first().map(|dumped| dumped.pttl.unwrap());
+        assert_eq!(kept, kept_ms, "{left_us} us");
     }
 }
 

@@ -22,6 +22,7 @@ pub(super) fn check(server: &mut Memory) {
         tables::ACQUIRE,
         tables::RELEASE,
         tables::RELEASE_MANY,
+        tables::RELEASE_AT,
         tables::RENEW,
         tables::HAND_OFF,
         tables::INSPECT,

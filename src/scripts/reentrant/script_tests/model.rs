@@ -136,6 +136,7 @@ impl Model {
                     holds.iter().map(|&(lock, field, channel)| self.give_up(lock, field, channel, sharded));
                 answer(1, &each.collect::<Vec<_>>())
             }
+            Request::ReleaseAt { .. } => self.release_at(request),
             Request::Renew { holds, .. } => {
                 let each = holds.iter().map(|&(lock, field, lease)| self.renew(lock, field, lease));
                 answer(1, &each.collect::<Vec<_>>())
@@ -200,6 +201,29 @@ impl Model {
             Found::Own if self.fields(lock) == 1 => self.free(lock, field, channel, sharded),
             _ => -5,
         }
+    }
+
+    fn release_at(&mut self, request: Request<'_>) -> Answer {
+        let Request::ReleaseAt { lock, field, free_at, most, channel, sharded } = request else {
+            panic!("{request:?}")
+        };
+        let kept = format!("{field}:kept");
+        match (self.find(lock, field), self.find(lock, &kept)) {
+            (Found::Nothing, _) => return answer(0, &[]),
+            (Found::Other, Found::Own) => return answer(2, &[0]),
+            (Found::Other | Found::NotAHash, _) => return answer(-3, &[]),
+            (Found::Own, _) => {}
+        }
+        // In whole milliseconds, and not less than what is left.
+        let left_us = free_at - self.now_us;
+        let rest = (left_us.max(0) as u64).div_ceil(1_000).min(most as u64) as i64;
+        if rest > 0 && self.fields(lock) == 1 {
+            let value = Stored::Hash(vec![(kept, "0".to_owned())]);
+            self.keys.insert(lock.to_owned(), Key { value, ends_ms: Some(self.now_ms() + rest) });
+            return answer(2, &[self.publish(channel, sharded, "0")]);
+        }
+        let code = self.take_off(lock, field);
+        answer(code, &[self.publish(channel, sharded, "0")])
     }
 
     fn renew(&mut self, lock: &str, field: &str, lease: i64) -> i64 {

@@ -107,6 +107,7 @@ impl Lives<'_> {
         match (self.random.below(16), held, dead, any) {
             (4 | 5, Some(at), ..) => self.nest(at),
             (6, Some(at), ..) if self.random.below(2) == 0 => self.release(at),
+            (6, Some(at), ..) if self.random.below(2) == 0 => self.release_at(at),
             (6, Some(at), ..) => self.release_many(at),
             (7 | 8, Some(at), ..) => self.hand_off(at),
             (9, _, Some(at), _) => self.clean_up(at),
@@ -180,6 +181,25 @@ impl Lives<'_> {
             self.send(&command);
         }
         self.holds[at].state = State::Over;
+    }
+
+    /// The lock stays taken for a while, or did so before.
+    fn release_at(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let most = self.lease();
+        let left_us = 1_000 * i64::try_from(self.lease().millis()).unwrap();
+        let command = Command::ReleaseAt {
+            name: self.names[hold.name].clone(),
+            field: hold.field.clone(),
+            free_at: ServerTime(self.together.next_us() + [left_us, left_us, -1][self.random.index(3)]),
+            most,
+            announce: self.announce(&hold),
+        };
+        self.holds[at].state = State::Over;
+        // Its copies may come again and again: what they did first counts.
+        for _ in 0..=self.random.below(2) {
+            self.send_or_lose(&command);
+        }
     }
 
     /// All that this client holds in that slot.
@@ -413,6 +433,7 @@ impl Lives<'_> {
             | Command::ForceRelease { not_after, .. } => {
                 *not_after = ServerTime(self.together.distant(not_after.0))
             }
+            Command::ReleaseAt { free_at, .. } => *free_at = ServerTime(self.together.as_far(free_at.0)),
             _ => {}
         }
         command

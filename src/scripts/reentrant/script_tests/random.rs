@@ -19,7 +19,7 @@ use crate::scripts::reentrant::script_tests::together::Together;
 const SEQUENCES: u64 = 2_000;
 const STEPS: u64 = 8;
 
-const FIELDS: &[&str] = &["a", "a", "a", "b", "b", "b", "c", "mode", "~"];
+const FIELDS: &[&str] = &["a", "a", "a", "a:kept", "b", "b", "b", "c", "mode", "~"];
 const COUNTS: &[&str] = &["1", "1", "1", "2", "3", "65535", "0", "1.5"];
 const LEASES: &[&str] = &["3M", "5M", "9M", "86400000", "86400001", "0"];
 const DEADLINES: &[&str] = &["soon", "soon", "soon", "soon", "late", "-1", "9007199254740992", "1.5"];
@@ -37,6 +37,7 @@ const PLANTS: &[&str] = &[
     "lock=text@5",
     "lock=[x]",
     "lock={b:1,a:2}@5",
+    "lock={a:kept:0}@5",
     "lock1={a:1}@5 lock2={b:1}@5",
     "fence=0",
     "fence=-1",
@@ -59,7 +60,7 @@ impl Random {
         let field = self.pick(FIELDS);
         let (lease, deadline) = (self.pick(LEASES), self.pick(DEADLINES));
         let (channel, verb) = (self.pick(CHANNELS), self.pick(VERBS));
-        match self.below(11) {
+        match self.below(12) {
             0..=2 => format!("acquire {field} {} {lease} {deadline}", self.pick(COUNTS)),
             3 | 4 => format!("release {field} {} {channel} {verb}", self.pick(&["0", "0", "1", "2", "-1"])),
             5 if self.below(3) == 0 => {
@@ -69,6 +70,7 @@ impl Random {
             5 => format!("renew {deadline} {field} {lease}"),
             6 | 7 => format!("hand_off {field} {} {lease} {deadline} {channel} {verb}", self.pick(FIELDS)),
             8 => "inspect".to_owned(),
+            11 => format!("release_at {field} {deadline} {lease} {channel} {verb}"),
             9 => {
                 format!("force_release {field} {deadline} {channel} {verb} {}", self.pick(CLIENT_CHANNELS))
             }
@@ -147,6 +149,11 @@ const ERRORS: &[(&str, &str, &str)] = &[
     ("release", r#"local receivers = redis.pcall(verb, channel, "0")"#, "local receivers = 1"),
     ("release_many", r#"if redis.pcall("HLEN", lock) ~= 1 then return -5 end"#, ""),
     ("release_many", r#"redis.pcall(verb, channel, "0")"#, "1"),
+    ("release_at", r#"if redis.call("HGET", lock, kept) then return {2, now, 0} end"#, ""),
+    ("release_at", "if rest > most then rest = most end", ""),
+    ("release_at", "rest > 0 and fields == 1", "rest > 0"),
+    ("release_at", r#"redis.call("HSET", lock, kept, "0")"#, ""),
+    ("release_at", r#"redis.call("PEXPIRE", lock, rest)"#, ""),
     ("renew", r#"lease > 1 and redis.call("PTTL", lock) < lease"#, "lease > 1"),
     ("renew", "if now > not_after then", "if false then"),
     ("hand_off", "local late = now > not_after", "local late = false"),

@@ -51,7 +51,9 @@ impl Redis {
     pub(super) fn fit_for(check: &str) -> Option<Self> {
         let fit = match check {
             "permissions_are_told" => has_redis_7("redis.acl_check_cmd"),
-            "release" | "release_many" | "hand_off" | "force_release" => has_redis_7("sharded pub/sub"),
+            "release" | "release_many" | "release_at" | "hand_off" | "force_release" => {
+                has_redis_7("sharded pub/sub")
+            }
             _ => true,
         };
         fit.then(Self::start)

@@ -131,6 +131,39 @@ pub(super) const RELEASE_MANY: &[Row] = &[
     ),
 ];
 
+pub(super) const RELEASE_AT: &[Row] = &[
+    ("", "release_at a soon 3M ch PUBLISH", "0 T", "=", ""),
+    ("", "release_at a late 3M ch PUBLISH", "0 T", "=", ""),
+    // The time is not over: what stands there is no hold any more, for exactly the rest.
+    ("fence=7 lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "2 T 1", "fence=7 lock={a:kept:0}@3", "ch=0"),
+    ("lock={a:3}@5", "release_at a soon 9M ch SPUBLISH", "2 T 1", "lock={a:kept:0}@9", "ch=0 sharded"),
+    ("lock={a:1}", "release_at a soon 3M nobody PUBLISH", "2 T 0", "lock={a:kept:0}@3", ""),
+    // A repeat changes nothing, whatever it says.
+    ("lock={a:kept:0}@3", "release_at a soon 9M ch PUBLISH", "2 T 0", "=", ""),
+    ("lock={a:kept:0}@3", "release_at a late 9M ch PUBLISH", "2 T 0", "=", ""),
+    ("lock={a:kept:0,x:1}@3", "release_at a soon 9M ch PUBLISH", "2 T 0", "=", ""),
+    // Over.
+    ("fence=7 lock={a:3}@5", "release_at a late 3M ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
+    ("lock={a:1}", "release_at a late 3M nobody PUBLISH", "1 T 0", "", ""),
+    ("lock={b:1}@5", "release_at a late 3M ch PUBLISH", "-3 T", "=", ""),
+    ("lock={b:kept:0}@5", "release_at a soon 3M ch PUBLISH", "-3 T", "=", ""),
+    // With data of another program nobody can have the lock anyway.
+    ("lock={a:1,x:1}@5", "release_at a soon 3M ch PUBLISH", "3 T 1", "lock={x:1}", "ch=0"),
+    ("lock={x:1,a:3,y:1}@5", "release_at a late 3M ch PUBLISH", "3 T 1", "lock={x:1,y:1}", "ch=0"),
+    ("lock={a:1,mode:read}@5", "release_at a soon 3M ch PUBLISH", "4 T 1", "lock={mode:read}@5", "ch=0"),
+    // To everybody else it is held by another, and the old hold is over.
+    ("lock={a:kept:0}@3", "acquire b 1 9M soon", "0 T @3 a:kept", "=", ""),
+    ("lock={a:kept:0}@3", "acquire a 1 9M soon", "0 T @3 a:kept", "=", ""),
+    ("lock={a:kept:0}@3", "acquire a 2 9M soon", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "release a 0 ch PUBLISH", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "release_many PUBLISH a ch", "1 T -5", "=", ""),
+    ("lock={a:kept:0}@3", "renew soon a 9M", "1 T -3", "=", ""),
+    ("lock={a:kept:0}@3", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
+    ("lock={a:kept:0}@3", "force_release a:kept soon ch PUBLISH client", "1 T 1", "", "ch=0 client=lock"),
+    ("lock={a:kept:0}@3", "inspect", "1 T @3 1 a:kept 0", "=", ""),
+];
+
 pub(super) const RENEW: &[Row] = &[
     ("", "renew soon a 3M", "1 T 0", "=", ""),
     ("lock={a:1}@5", "renew soon a 9M", "1 T 1", "lock={a:1}@9", ""),
@@ -236,6 +269,7 @@ const BAD: &[(&str, &[&[&str]])] = &[
     ("release a 0 ch PUBLISH", &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS]),
     ("release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
     ("release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
+    ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
     ("renew soon a 9M", &[DEADLINES, &["~"], LEASES]),
     ("renew soon a 9M b 9M", &[DEADLINES, &["~"], LEASES, &["~"], LEASES]),
     ("hand_off a b 9M soon ch PUBLISH", &[&["~"], &["~", "a"], LEASES, DEADLINES, &["~"], VERBS]),
@@ -274,6 +308,8 @@ fn check_foreign(server: &mut dyn Server) {
         ("release a 0 ch PUBLISH", "-3 T"),
         ("release a 2 ch PUBLISH", "-3 T"),
         ("release_many PUBLISH a ch", "1 T -5"),
+        ("release_at a soon 9M ch PUBLISH", "-3 T"),
+        ("release_at a late 9M ch PUBLISH", "-3 T"),
         ("renew soon a 9M", "1 T -3"),
         ("hand_off a d 9M soon ch PUBLISH", "-3 T"),
         ("hand_off a d 9M late ch PUBLISH", "-3 T"),
@@ -386,6 +422,8 @@ fn check_out_of_memory(server: &mut dyn Server) {
         ("lock={a:3}@5", "release a 2 ch PUBLISH", OOM, "=", ""),
         ("fence=7 lock={a:3}@5", "release a 0 ch PUBLISH", "1 T 1", "fence=7", "ch=0"),
         ("lock={a:3}@5", "release_many PUBLISH a ch", "1 T 1", "", "ch=0"),
+        ("lock={a:3}@5", "release_at a soon 3M ch PUBLISH", "2 T 1", "lock={a:kept:0}@3", "ch=0"),
+        ("lock={a:3}@5", "release_at a late 3M ch PUBLISH", "1 T 1", "", "ch=0"),
         ("lock={a:3}@5", "renew soon a 9M", "1 T 1", "lock={a:3}@9", ""),
         ("lock={a:3}@5", "inspect", "1 T @5 1 a 3", "=", ""),
         ("lock={a:3}@5", "force_release a soon ch PUBLISH client", "1 T 1", "", "ch=0 client=lock"),
@@ -446,6 +484,7 @@ on_both! {
     acquire: |server: &mut dyn Server| check_table(server, ACQUIRE);
     release: |server: &mut dyn Server| check_table(server, RELEASE);
     release_many: |server: &mut dyn Server| check_table(server, RELEASE_MANY);
+    release_at: |server: &mut dyn Server| check_table(server, RELEASE_AT);
     renew: |server: &mut dyn Server| check_table(server, RENEW);
     hand_off: |server: &mut dyn Server| check_table(server, HAND_OFF);
     inspect: |server: &mut dyn Server| check_table(server, INSPECT);

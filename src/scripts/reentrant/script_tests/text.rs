@@ -77,7 +77,7 @@ fn parse_key(text: &str) -> (String, Stored, Option<i64>) {
     let inside = |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let stored = if let Some(fields) = inside('{', '}') {
         let pair =
-            |field: &str| field.split_once(':').map(|(field, count)| (field.into(), count.into())).unwrap();
+            |field: &str| field.rsplit_once(':').map(|(field, count)| (field.into(), count.into())).unwrap();
         Stored::Hash(fields.split(',').map(pair).collect())
     } else if let Some(items) = inside('[', ']') {
         Stored::List(items.split(',').map(str::to_owned).collect())

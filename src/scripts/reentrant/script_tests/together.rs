@@ -119,6 +119,11 @@ impl Together {
         self.redis_us + margin
     }
 
+    /// What a time has to be on the real server, to be as far away there.
+    pub(super) fn as_far(&self, time_us: i64) -> i64 {
+        self.redis_us + time_us - self.next_us()
+    }
+
     pub(super) fn call(&mut self, call: &ScriptCall) {
         drop(self.call_both(call, call));
     }

@@ -28,6 +28,14 @@ pub(super) enum Request<'a> {
         holds: Vec<(&'a str, &'a str, &'a str)>,
         sharded: bool,
     },
+    ReleaseAt {
+        lock: &'a str,
+        field: &'a str,
+        free_at: i64,
+        most: i64,
+        channel: &'a str,
+        sharded: bool,
+    },
     Renew {
         holds: Vec<(&'a str, &'a str, i64)>,
         not_after: i64,
@@ -62,7 +70,10 @@ impl Request<'_> {
             | Self::Renew { not_after, .. }
             | Self::HandOff { not_after, .. }
             | Self::Force { not_after, .. } => Some(*not_after),
-            Self::Release { .. } | Self::ReleaseMany { .. } | Self::Inspect { .. } => None,
+            Self::Release { .. }
+            | Self::ReleaseMany { .. }
+            | Self::ReleaseAt { .. }
+            | Self::Inspect { .. } => None,
         }
     }
 }
@@ -140,6 +151,14 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::ReleaseMany { holds, sharded }
         }
+        "release_at" => Request::ReleaseAt {
+            lock,
+            field: args.text(1)?,
+            free_at: args.not_after(2)?,
+            most: args.lease(3)?,
+            channel: args.text(4)?,
+            sharded: args.sharded(5)?,
+        },
         "renew" => {
             let not_after = args.not_after(1)?;
             if call.args.len() != 1 + 2 * keys.len() {

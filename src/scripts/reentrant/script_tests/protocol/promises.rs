@@ -110,7 +110,9 @@ fn only_the_owner(command: &Command, before: &[Dumped], after: &[Dumped], togeth
 
 fn meant(command: &Command, holder: &str) -> bool {
     match command {
-        Command::Acquire { field, .. } | Command::Release { field, .. } => field == holder,
+        Command::Acquire { field, .. }
+        | Command::Release { field, .. }
+        | Command::ReleaseAt { field, .. } => field == holder,
         Command::HandOff { from, to, .. } => from == holder || to == holder,
         Command::ReleaseMany(holds) => holds.iter().any(|hold| hold.field == holder),
         Command::Renew { holds, .. } => holds.iter().any(|hold| hold.field == holder),

@@ -1,0 +1,194 @@
+//! Names that stay taken after their holds: for as long as `at_least` says, or because a guard was left to its lease.
+//!
+//! What is known of a hold here outlives the hold, up to the instant at which its key has run out. So whatever releases
+//! a hold that is over, such as one that was lost, keeps the name taken for the rest all the same.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use crate::backend::ServerId;
+use crate::clock::Moment;
+use crate::engine::Answered;
+use crate::engine::Engine;
+use crate::engine::event::RequestId;
+use crate::engine::timers::TimerKey;
+use crate::lease::LeaseMs;
+use crate::name::LockName;
+use crate::scripts::reentrant::Command;
+use crate::scripts::reentrant::ServerTime;
+
+/// The end of the `at_least` of one level.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct End {
+    /// The server that granted the level, and which life of it: `at` is a time of its clock.
+    by: ServerId,
+    life: u32,
+    at: ServerTime,
+    /// The same on our clock, counted from the answer: never earlier than `at`.
+    local: Moment,
+    length: LeaseMs,
+}
+
+impl End {
+    /// The later of two. Of one server its own clock tells: an answer that took long makes ours late.
+    fn or_later(self, other: Self) -> Self {
+        let same_clock = (self.by, self.life) == (other.by, other.life);
+        let is_later = if same_clock { other.at > self.at } else { other.local > self.local };
+        if is_later { other } else { self }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Keeping {
+    /// Of the levels that have guards.
+    of_levels: SmallVec<[(RequestId, End); 1]>,
+    /// The last of the levels that were given up.
+    given_up: Option<End>,
+    /// A guard of the hold was left to the lease.
+    left: bool,
+}
+
+impl Keeping {
+    fn end(&self) -> Option<End> {
+        let of_levels = self.of_levels.iter().map(|(_, end)| *end);
+        of_levels.chain(self.given_up).reduce(End::or_later)
+    }
+
+    fn take(&mut self, level: RequestId) -> Option<End> {
+        let at = self.of_levels.iter().position(|(known, _)| *known == level)?;
+        Some(self.of_levels.remove(at).1)
+    }
+}
+
+/// By hold id. Most clients have none.
+#[derive(Debug, Default)]
+pub(crate) struct Kept(BTreeMap<u64, Keeping>);
+
+impl Kept {
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The end of a level that is given up goes on counting.
+    pub(crate) fn give_up(&mut self, hold: u64, level: RequestId) {
+        let Some(keeping) = self.0.get_mut(&hold) else { return };
+        if let Some(end) = keeping.take(level) {
+            keeping.given_up = Some(keeping.given_up.map_or(end, |before| before.or_later(end)));
+        }
+    }
+
+    /// A level that nobody has taken keeps nothing.
+    pub(crate) fn undo(&mut self, hold: u64, level: RequestId) {
+        if let Some(keeping) = self.0.get_mut(&hold) {
+            keeping.take(level);
+        }
+    }
+
+    /// Nothing of this hold is released on purpose.
+    pub(crate) fn is_left(&self, hold: u64) -> bool {
+        self.0.get(&hold).is_some_and(|keeping| keeping.left)
+    }
+
+    pub(crate) fn contains(&self, hold: u64) -> bool {
+        self.0.contains_key(&hold)
+    }
+}
+
+/// What a release has to leave of the time that a name stays taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    Nothing,
+    /// Up to this time of the server that has the name; no longer than this from now on.
+    Until(ServerTime, LeaseMs),
+    /// The server that has the name is another than the one that granted it, and its clock is not known yet.
+    NotKnown,
+}
+
+impl Engine {
+    /// The name of a hold stays taken from the grant of this level on.
+    pub(super) fn keep_at_least(
+        &mut self,
+        id: u64,
+        level: RequestId,
+        at_least: Option<LeaseMs>,
+        answered: Answered,
+    ) {
+        // The answer to an acquire always has a time.
+        let (Some(length), Some(time)) = (at_least, answered.time) else { return };
+        let (by, life) = (answered.by, self.servers.life(answered.by));
+        let local = self.now.plus(length.duration());
+        let end = End { by, life, at: time.plus(length.duration()), local, length };
+        self.kept.0.entry(id).or_default().of_levels.push((level, end));
+        self.keep_until(id, self.now.plus(length.longest()));
+    }
+
+    /// One level ends, and the hold is not released any more, whoever has further levels.
+    pub(super) fn on_leave(&mut self, id: u64, level: RequestId) {
+        if let Some(hold) = self.holds.get(&id).filter(|hold| hold.is_kept()) {
+            let end = hold.key_end;
+            self.kept.0.entry(id).or_default().left = true;
+            self.keep_until(id, end);
+        }
+        self.on_release(id, level, None);
+    }
+
+    /// A hold that was left is over: its key may be there for as long as any command of it has asked for.
+    pub(super) fn keep_left(&mut self, id: u64) {
+        if let Some(end) = self.holds.get(&id).map(|hold| hold.key_end) {
+            self.keep_until(id, end);
+        }
+    }
+
+    /// The key of the hold may be there until then.
+    fn keep_until(&mut self, id: u64, end: Moment) {
+        let before = self.timers.of(TimerKey::Kept(id)).unwrap_or(Moment::ZERO);
+        self.timers.set(TimerKey::Kept(id), end.max(before));
+    }
+
+    /// As far as is known the key of the hold has run out, unless it was renewed.
+    pub(super) fn on_kept_over(&mut self, id: u64) {
+        match self.holds.get(&id).filter(|hold| hold.state.is_live() && self.kept.is_left(id)) {
+            Some(hold) => self.keep_until(id, hold.key_end.max(self.now.plus(hold.ttl.duration()))),
+            None => drop(self.kept.0.remove(&id)),
+        }
+    }
+
+    /// For how long the name of a hold has to stay taken when that is released now. Near the end the server decides: what
+    /// is known here of its clock would not do.
+    pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> Rest {
+        let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return Rest::Nothing };
+        let there = self.servers.executor_of(lock);
+        let at =
+            if there == (end.by, end.life) { Some(end.at) } else { self.servers.time_of(lock, end.local) };
+        at.map_or(Rest::NotKnown, |at| Rest::Until(at, end.length))
+    }
+
+    /// The last release of a hold, sent alone. `None`: the clock of the server has to be known first, and is asked for.
+    pub(super) fn last_release(&mut self, id: u64, key: u64, lock: &LockName) -> Option<Command> {
+        let (name, field, announce) = (lock.clone(), self.field(id), self.announce(Some(key), lock));
+        match self.rest_of(id, lock) {
+            Rest::Nothing => Some(Command::Release { name, field, count: 0, announce }),
+            Rest::Until(free_at, most) => Some(Command::ReleaseAt { name, field, free_at, most, announce }),
+            Rest::NotKnown => {
+                self.ask_clock(self.servers.id_of(lock));
+                None
+            }
+        }
+    }
+
+    /// What waited for the clock of a server to be released goes on.
+    pub(super) fn resume_kept(&mut self, server: ServerId) {
+        let waits = |id: &u64| self.kept.contains(*id);
+        let dead = self.cleanup.iter().filter(|(_, dead)| self.servers.id_of(&dead.lock) == server);
+        let dead: Vec<u64> = dead.map(|(id, _)| id).filter(waits).collect();
+        let releasing: Vec<u64> = self.holds_at(server).into_iter().filter(waits).collect();
+        for id in dead {
+            self.send_cleanup(id);
+        }
+        for id in releasing {
+            self.resume_release(id);
+        }
+    }
+}
