@@ -21,7 +21,7 @@ use crate::support::look;
 use crate::support::redis_server::RedisServer;
 use crate::support::redis_server::eventually;
 
-const EXAMPLES: [&str; 4] = ["axum", "cache_refill", "migration", "payment_worker"];
+const EXAMPLES: [&str; 5] = ["axum", "cache_refill", "cron_job", "migration", "payment_worker"];
 
 /// Where cargo puts the examples. They are built first if nothing has built them.
 fn folder() -> &'static PathBuf {
@@ -257,6 +257,26 @@ fn at_sigterm_a_migration_gives_its_lock_back() {
     assert!(code == Some(1) && ["1 lock released", "no lock was held"].contains(&said.trim()), "{said}");
     assert!(is_free(&mut redis));
     assert_eq!(number(&mut redis, "example:schema", "version"), 0);
+}
+
+// ---- the job of each tick
+
+#[test]
+fn a_job_runs_once_for_each_tick_and_its_name_stays_taken_when_its_process_ends() {
+    let server = RedisServer::start();
+    let mut redis = server.connection();
+    let mut service = Example::start("cron_job", &[], &server.url(), &[]);
+    while !service.line().starts_with("tick 1: first ran: true, second ran: false") {}
+    service.terminate();
+    let (code, said) = service.end();
+    assert!(code == Some(0) && said.starts_with("ended by SIGTERM\n"), "{said}");
+    assert!(exists(&mut redis, "example:cron"), "for the rest of its time");
+    eventually("its time is over", || !exists(&mut redis, "example:cron"));
+
+    let once = || Example::start("cron_job", &["once"], &server.url(), &[]).end();
+    assert_eq!(once(), (Some(0), "this process: running the job\n".to_owned()));
+    assert!(exists(&mut redis, "example:cron-once"));
+    assert_eq!(once(), (Some(0), "somebody has run it already\n".to_owned()));
 }
 
 // ---- without a server
