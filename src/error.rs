@@ -59,7 +59,7 @@ pub enum Error {
     Unavailable {
         /// The lock that the call was about, if it was about one.
         name: Option<String>,
-        /// How long the operation took.
+        /// How long the operation took, from the call on.
         waited: Duration,
         /// The last thing that went wrong.
         cause: String,

@@ -389,12 +389,19 @@ impl Engine {
 
     /// The key has run out by itself; nobody could be asked.
     fn give_up_release(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
+        let Some(hold) = self.holds.get_mut(&id) else { return };
         let server = self.servers.id_of(&hold.lock);
-        let cause = hold.release().last_failure.clone().unwrap_or_else(|| self.servers.last_trouble(server));
-        let error = self.unavailable(hold.confirmed_at, server);
+        let release = &mut hold.errands().release;
+        let (unlocks, failure) = (std::mem::take(&mut release.unlocks), release.last_failure.clone());
+        let cause = failure.unwrap_or_else(|| self.servers.last_trouble(server));
+        // Each caller has waited since its own `unlock`.
+        for unlock in unlocks {
+            let error = self.unavailable(unlock.since, server);
+            self.fail(unlock.request, error);
+        }
         self.note_left(id);
-        self.end_release(id, Some((error, cause)));
+        self.report_failed_release(id, cause);
+        self.finish_release(id, None);
     }
 
     /// Its release is given up.
@@ -406,14 +413,19 @@ impl Engine {
 
     /// Ends a release, telling the log of a failure that nobody else hears of.
     fn end_release(&mut self, id: u64, failure: Option<(Error, String)>) {
-        let Some(hold) = self.holds.get(&id) else { return };
         let (error, cause) = failure.unzip();
-        if let Some(cause) = cause.filter(|_| hold.release().background) {
-            let name = hold.lock.clone();
-            add(&self.counters.failed_drop_releases, 1);
-            self.report(Report::ReleaseFailed { name, hold: id, cause });
+        if let Some(cause) = cause {
+            self.report_failed_release(id, cause);
         }
         self.finish_release(id, error);
+    }
+
+    /// Counts and logs a failed release if nobody waits for it.
+    fn report_failed_release(&mut self, id: u64, cause: String) {
+        let Some(hold) = self.holds.get(&id).filter(|hold| hold.release().background) else { return };
+        let name = hold.lock.clone();
+        add(&self.counters.failed_drop_releases, 1);
+        self.report(Report::ReleaseFailed { name, hold: id, cause });
     }
 
     fn finish_release(&mut self, id: u64, error: Option<Error>) {

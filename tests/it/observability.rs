@@ -123,6 +123,10 @@ async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
         said.text
     );
     assert_eq!(said.text.matches("(pub/sub)").count(), 2, "{}", said.text);
+    let told = said.text.split("disconnected (pub/sub)").nth(1).unwrap_or_default();
+    let fields: Vec<&str> = told.lines().skip(1).take(2).collect();
+    let address = format!("address={}", server.url().trim_start_matches("redis://"));
+    assert!(fields[0] == address && fields[1].starts_with("cause="), "{}", said.text);
 }
 
 /// Each cause once, however many attempts fail.

@@ -77,8 +77,8 @@ impl Messages {
                         Ended::Replaced => {}
                         Ended::Broken(cause) => {
                             reported = true;
-                            let cause = format!("{}: {cause}", self.settings.address());
-                            link::report(
+                            link::report_broken(
+                                self.settings.address(),
                                 &cause,
                                 "disconnected (pub/sub): no wake-ups through it until there is another connection",
                             );

@@ -50,7 +50,12 @@ pub(crate) fn report(cause: &str, what: &str) {
     tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "{what}"));
 }
 
-/// The same of what is well again.
+/// Tells the log that the pub/sub connection to this server ended.
+pub(crate) fn report_broken(address: &str, cause: &str, what: &str) {
+    tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, "{what}"));
+}
+
+/// Tells the log that what was reported about this server is well again.
 pub(crate) fn report_well(address: &str, what: &str) {
     tell(|| event!(name: "link", target: TARGET, parent: None, Level::INFO, %address, "{what}"));
 }

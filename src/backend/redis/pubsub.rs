@@ -97,7 +97,8 @@ impl Connects for PubSub {
                     _ = whereabouts.moved_from(&address) => Lived::Well,
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
                         let cause = format!("{}: {}", config.address_in_use(), broken.cause);
-                        link::report(
+                        link::report_broken(
+                            &config.address(),
                             &cause,
                             "disconnected (pub/sub): no wake-ups from this server until it is connected again",
                         );

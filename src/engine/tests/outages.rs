@@ -249,6 +249,26 @@ fn who_unlocks_in_an_outage_has_the_limit_for_himself() {
 }
 
 #[test]
+fn an_unlock_that_ends_with_the_lease_has_waited_since_its_own_call() {
+    let mut hand = Hand::new();
+    hand.engine.config.outage_limit = Duration::from_secs(3_600);
+    let (level, cell) = hand.hold(1);
+    hand.cut();
+    hand.pass(Duration::from_secs(5));
+    let unlock = hand.release(&cell, level);
+    let begun = hand.now;
+    while !hand.answers.iter().any(|(request, _)| *request == unlock) {
+        hand.pass(Duration::from_millis(100));
+    }
+    let waited = hand.now.since(begun);
+    assert!(waited > Duration::from_secs(20) && waited < super::LEASE, "{waited:?}");
+    let Answer::Failed(Error::Unavailable { waited: told, .. }) = hand.answer(unlock) else {
+        panic!("the lease has ended")
+    };
+    assert!(told <= waited && waited.saturating_sub(told) <= Duration::from_millis(100), "{told:?}");
+}
+
+#[test]
 fn an_unlock_ends_at_its_limit_while_its_command_is_on_the_wire() {
     let mut hand = Hand::new();
     hand.engine.config.outage_limit = Duration::from_secs(3);
