@@ -39,8 +39,8 @@ use crate::stats::Stats;
 ///
 /// One client is enough for a process; clones are the same client. Two clients never share owners.
 ///
-/// A client belongs to the process that has made it. In a child made by `fork`, every call is
-/// [`Error::Closed`] at once, and dropping the client does nothing.
+/// A client belongs to the process that has made it. In a child made by `fork`, every call that
+/// needs the server is [`Error::Closed`] at once, and dropping the client does nothing.
 ///
 /// Clients, locks, guards and pending `lock()` futures all keep a client alive. When the last of
 /// them is dropped, the client ends, after it has sent the releases that are left. With
@@ -107,8 +107,8 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
-    /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the key of a fence
-    /// counter, `redisson_lock_fence:{…}`. [`Error::Closed`] in a forked child.
+    /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the 16,384 keys that are
+    /// fence counters, `redisson_lock_fence:{number}`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
     }
@@ -253,7 +253,7 @@ impl LockClient {
     /// the locks whose guards still exist.
     ///
     /// Guards that still exist are lost ([`ClientShutdown`](crate::LossReason::ClientShutdown)).
-    /// Waiting callers, and later calls on the client and its locks, get [`Error::Closed`].
+    /// Waiting callers, and every later call that needs the server, get [`Error::Closed`].
     ///
     /// The report says which locks were released, and which are left to their leases, because the
     /// server did not answer in time or refused the release. With a time of zero, releases are sent,
@@ -330,6 +330,27 @@ mod tests {
         shareable::<PreflightReport>();
         #[cfg(feature = "in-memory")]
         shareable::<InMemoryServer>();
+    }
+
+    /// Whoever asks and does not look at the answer is warned: each line expects the warning.
+    #[expect(dead_code, reason = "only has to compile")]
+    fn answers_that_are_not_used_are_warned_of(guard: &Guard, signal: &LossSignal) {
+        #[expect(unused_must_use)]
+        guard.is_held();
+        #[expect(unused_must_use)]
+        guard.is_suspect();
+        #[expect(unused_must_use)]
+        guard.valid_until();
+        #[expect(unused_must_use)]
+        guard.loss();
+        #[expect(unused_must_use)]
+        guard.loss_signal();
+        #[expect(unused_must_use)]
+        signal.is_lost();
+        #[expect(unused_must_use)]
+        signal.loss();
+        #[expect(unused_must_use)]
+        Owner::new();
     }
 
     /// Whatever a user has a text in.

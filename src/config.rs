@@ -75,8 +75,8 @@ pub enum Keeper {
     /// `Runtime::block_on` only. A call from anywhere else, such as `Handle::block_on`, a task of
     /// another runtime or another executor, waits for
     /// [`outage_limit`](crate::LockClientBuilder::outage_limit), and is
-    /// [`Error::Unavailable`] if nobody has driven the runtime in that time (`connect` and
-    /// `shutdown` after the time that was given to them). A task that blocks its thread right after
+    /// [`Error::Unavailable`] if nobody has driven the runtime in that time (`connect` after the
+    /// time that was given to it, `shutdown` likewise, but not before 2 s). A task that blocks its thread right after
     /// it has dropped a guard may delay the release.
     ///
     /// A poll of `lock()` may also do a bounded amount of other callers' I/O. After the other tasks

@@ -36,11 +36,13 @@ use crate::trace;
 /// In a child made by `fork`, a guard of the parent is not held, calls on it are
 /// [`Error::Closed`], and dropping it leaves the parent's lock alone.
 ///
-/// **At the end of a process**, what was dropped before is released before the process ends: the
-/// end of a thread that has made the client, or has dropped guards, waits until the server has
-/// answered the releases of that client, for 200 ms at most. This holds for the end of `main` and
-/// for `std::process::exit`. It does not hold
+/// **At the end of a process**, with [`Keeper::Thread`](crate::Keeper::Thread), what was dropped
+/// before is released before the process ends: the end of a thread that has made the client, or has
+/// dropped guards, waits until the server has answered the releases of that client, for 200 ms at
+/// most. This holds for the end of `main` and for `std::process::exit`. It does not hold
 ///
+/// * with [`Keeper::Current`](crate::Keeper::Current), or over a client of fred: no thread waits
+///   for the runtime that would send the releases;
 /// * if the thread that ends the process has neither made the client nor dropped a guard;
 /// * after `std::process::abort`, or a panic that aborts;
 /// * where thread-local values of the main thread are not dropped, as on some platforms other than
@@ -58,7 +60,7 @@ use crate::trace;
 /// latest. Ask it ([`is_held`](Self::is_held), [`ensure`](Self::ensure)), wait for it
 /// ([`lost`](Self::lost)), or let it end your work ([`run`](Self::run)). Where the process may be
 /// paused between the question and the write, use the [`fencing_token`](Self::fencing_token).
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "without a variable the lock is released at once, also by `let _ =`: bind the guard to a name"]
 #[clippy::has_significant_drop]
 pub struct Guard {
     cell: Arc<HoldCell>,
@@ -101,24 +103,28 @@ impl Guard {
 
     /// Whether the lock is still held, as far as this process can know. Compares a clock and the id of
     /// this process; no I/O. False in a forked child.
+    #[must_use]
     pub fn is_held(&self) -> bool {
         !self.shared.is_in_child() && self.cell.is_still_held(self.shared.now())
     }
 
     /// Whether a loss is likely: no renewal of a watched lease was confirmed for half of it, or the
     /// connection is known to be down. The lock is still held. False once the lock was lost.
+    #[must_use]
     pub fn is_suspect(&self) -> bool {
         self.is_held() && self.cell.is_suspect()
     }
 
     /// The instant up to which the lock is held without another renewal. It is in the past once the
     /// lock was lost.
+    #[must_use]
     pub fn valid_until(&self) -> Deadline {
         let until = if self.shared.is_in_child() { Moment::ZERO } else { self.cell.valid_until() };
         self.shared.deadline(until)
     }
 
     /// Why the lock was lost, if it was.
+    #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         self.loss_signal().loss()
     }
@@ -158,6 +164,7 @@ impl Guard {
     /// let watcher = tokio::spawn(async move { signal.ended().await });
     /// # }
     /// ```
+    #[must_use]
     pub fn loss_signal(&self) -> LossSignal {
         LossSignal::new(Arc::clone(&self.cell), self.shared.clock(), self.shared.process())
     }
@@ -272,8 +279,9 @@ impl Guard {
     ///
     /// * [`Error::Lost`] if the lock was lost before.
     /// * [`Error::Unavailable`] if the server did not confirm within the outage limit, or before
-    ///   the lease ended. The release goes on in the background, and the hold ends with its lease
-    ///   at the latest.
+    ///   the lease had ended for certain, which is up to 1 % and one command timeout after its
+    ///   length. Until then the release goes on in the background; the hold ends with its lease at
+    ///   the latest.
     /// * [`Error::NotAnnounced`]: the lock is free, but its waiters were not told and find out by
     ///   themselves.
     /// * [`Error::KeyStillInUse`]: the lock is free, but data of somebody else is left under its

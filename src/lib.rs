@@ -95,10 +95,15 @@
 //!   guard. An example is the task of a connection whose handler answers before the job is done.
 //!   Use a [`Mutex`] for such jobs. A guard can be moved and dropped anywhere, and then releases
 //!   its level; that does not move the ownership.
-//! * **`fork`.** A client belongs to the process that has made it. In a forked child every call is
-//!   [`Error::Closed`] at once, guards are lost ([`LossReason::Forked`]), and drops do nothing. The
-//!   parent keeps its locks. The child makes a client of its own: see [the page on
-//!   deployment](docs::deployment#processes-that-fork).
+//! * **Two deadlocks that compile.** While a guard of `client.reentrant_lock(name)` lives, its
+//!   owner's `client.mutex(name)?.lock()` waits forever, because the two have the same key and a
+//!   mutex knows no owner. And while a guard from `Owner::new().scope(lock.lock())` lives, a
+//!   `lock.lock()` outside of that scope is another owner's and waits forever: let the scope go
+//!   around everything that uses the lock, not around `lock()` alone.
+//! * **`fork`.** A client belongs to the process that has made it. In a forked child every call
+//!   that needs the server is [`Error::Closed`] at once, guards are lost ([`LossReason::Forked`]),
+//!   and drops do nothing. The parent keeps its locks. The child makes a client of its own: see
+//!   [the page on deployment](docs::deployment#processes-that-fork).
 //! * **Two clients** never share owners.
 //!
 //! Locks, guards and clients are `Send`, `Sync` and `'static`; all futures are `Send`.
@@ -219,7 +224,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not the key of a fence counter (`redisson_lock_fence:{number}`) |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; none of the 16,384 keys that are fence counters (`redisson_lock_fence:{number}`) |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |
@@ -255,7 +260,7 @@
 //! | | the first in line has waited for more than 10 s: still held by another (`name`, `holder`, `waited`) | info |
 //! | | waiting for 10 s for a hold of this same client; several grants without wake-ups | warn |
 //! | `renew` | renewed (`holds`) | trace |
-//! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them); the server's clock jumped | warn |
+//! | | renewal failed (`holds`, `cause`); no renewal confirmed for half a lease (`holds`, and `name`, `hold` of one of them), not logged while the connection is known to be down; the server's clock jumped | warn |
 //! | `release` | span around `unlock` (`name`, `outcome`); released (`name`, `hold`) | debug |
 //! | | a hold that is over here still had the lock on the server, because its lease lasts longer there or the server lost the release: it is released (`name`, `hold`) | info |
 //! | | the release of a dropped guard failed; publishing was refused | warn |

@@ -67,9 +67,9 @@ impl LockOptions {
         self
     }
 
-    /// Waits at most this long. With zero, it does not wait for a holder, and waits up to the
-    /// command timeout for an answer. A wait shorter than a round trip to the server ends before
-    /// any answer.
+    /// Waits at most this long, except as said at [`Keeper::Current`](crate::Keeper::Current). With
+    /// zero, it does not wait for a holder, and waits up to the command timeout for an answer. A
+    /// wait shorter than a round trip to the server ends before any answer.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
@@ -78,9 +78,10 @@ impl LockOptions {
     /// Holds at most this long, 10 ms to 24 h, counted from the first grant of the hold. Then the
     /// hold is lost, with the reason [`MaxHold`](crate::LossReason::MaxHold).
     ///
-    /// The guard stops a little earlier, so that the key on the server does not outlive it: by a
-    /// tenth of what was left at the last renewal, or by ten round trips if that is more, but by no
-    /// more than the command timeout or half of `max_hold`; and by 1 % and 2 ms for the clocks.
+    /// The guard stops a little earlier, so that the key is gone from the server when the time of
+    /// `max_hold` is over: by a tenth of what was left at the last renewal, or by ten round trips if
+    /// that is more, but by no more than the command timeout or half of `max_hold`; and for the
+    /// clocks by 1 % of what was left then, and 2 ms.
     ///
     /// If levels nest, the nearest end counts for the whole hold, also after the level that asked
     /// for it was released. A nested level with a `max_hold` that is shorter than the hold has
@@ -174,9 +175,10 @@ impl LockOptions {
 /// a function whose error type can be made from both, `lock.try_lock().await??` does.
 ///
 /// The compiler cannot see a guard that is dropped at once. These compile without a warning, and
-/// the work after them runs without the lock: `if lock.try_lock().await?.is_ok() { work() }`, `let
-/// Ok(_) = lock.try_lock().await? else { … };` and `let _ = lock.lock().await?;`. Bind the guard to
-/// a variable with a name, or use [`with`](crate::Mutex::with), where there is no guard to lose.
+/// the work after them runs without the lock: `if lock.try_lock().await?.is_ok() { work() }`,
+/// `lock.try_lock().await?.ok();`, `let Ok(_) = lock.try_lock().await? else { … };` and `let _ =
+/// lock.lock().await?;`. Bind the guard to a variable with a name, or use
+/// [`with`](crate::Mutex::with), where there is no guard to lose.
 /// `let _guard = lock.try_lock().await?;` compiles as well, but is no guard: `_guard` may be `Err`.
 ///
 /// ```

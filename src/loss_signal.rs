@@ -52,11 +52,13 @@ impl LossSignal {
 
     /// Whether the lock was lost. False while it is held, and after it was released. Reads a clock
     /// and the number of this process; no I/O. True in a forked child.
+    #[must_use]
     pub fn is_lost(&self) -> bool {
         self.loss().is_some()
     }
 
     /// Why the lock was lost, if it was.
+    #[must_use]
     pub fn loss(&self) -> Option<LossReason> {
         if !self.process.is_current() {
             return Some(LossReason::Forked);

@@ -113,6 +113,7 @@ pub struct Owner(u64);
 
 impl Owner {
     /// A new owner, different from all others. Copies of it are the same owner.
+    #[must_use]
     #[expect(clippy::new_without_default, reason = "two defaults would differ")]
     pub fn new() -> Self {
         Self(next())

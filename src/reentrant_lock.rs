@@ -129,9 +129,10 @@ impl ReentrantLock {
         self.0.try_lock(self.0.owner()?).await
     }
 
-    /// Acquires the lock, waiting at most `wait`. [`NotAcquired`]: the lock was still
-    /// held when the wait ended, as far as the last answer goes. Do not start the work. Any
-    /// length is allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
+    /// Acquires the lock, waiting at most `wait`, except as said at
+    /// [`Keeper::Current`](crate::Keeper::Current). [`NotAcquired`]: the lock was still held when
+    /// the wait ended, as far as the last answer goes. Do not start the work. Any length is
+    /// allowed. Zero is the same as [`try_lock`](Self::try_lock). A wait shorter than a
     /// round trip to the server mostly ends in `Unavailable`.
     ///
     /// # Errors
@@ -238,6 +239,30 @@ impl ReentrantLock {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// If the work itself can fail, there are three results, one in the other: that of the lock,
+    /// whether it was acquired, and that of the work.
+    ///
+    /// ```no_run
+    /// # use redis_reentrant_lock::LockOptions;
+    /// # use std::time::Duration;
+    /// # async fn write_report() -> std::io::Result<u64> { Ok(7) }
+    /// # async fn example(client: redis_reentrant_lock::LockClient) -> redis_reentrant_lock::Result<()> {
+    /// let lock = client.reentrant_lock("nightly-report")?;
+    /// let now_or_never = LockOptions::new().wait(Duration::ZERO);
+    /// match lock.with_options(now_or_never, async |_| write_report().await).await {
+    ///     Ok(Ok(Ok(bytes))) => println!("written: {bytes} bytes"),
+    ///     Ok(Ok(Err(error))) => println!("the work failed: {error}"),
+    ///     Ok(Err(not_acquired)) => println!("nothing was done: {not_acquired}"),
+    ///     Err(error) if error.is_lost() => println!("the work may be half done: {error}"),
+    ///     Err(error) => println!("the lock failed: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Where each of the three errors can become that of the caller,
+    /// `lock.with_options(…).await???` returns what the work has returned.
     pub async fn with_options<T>(
         &self,
         options: LockOptions,

@@ -38,7 +38,9 @@ stats! {
     reentries,
     /// Acquisitions that had to wait.
     waits,
-    /// Acquisitions that ended in an error. "Somebody else has it" is no error.
+    /// Acquisitions that ended in an error. Not counted are `NotAcquired`, which is no error, and the
+    /// errors that are found before the client begins: `NoOwner`, and `InvalidOption` for options
+    /// that are never allowed.
     failed_acquisitions,
     /// How long granted acquisitions have waited from call to grant, in microseconds, all together.
     wait_micros,
@@ -67,7 +69,10 @@ stats! {
     holds,
     /// Gauge: callers that wait for a lock.
     waiters,
-    /// Gauge: holds in the renewal registry.
+    /// Gauge: holds whose next renewal, or question whether they are still there, is planned. A
+    /// watched hold counts from when the client has seen that its caller took the guard: at the
+    /// latest 5 s, or a third of the lease if that is less, after the grant (with a lease of 30 s, a
+    /// sixth of it). While its renewal is on its way, it does not count.
     registered_renewals,
     /// Gauge: subscribed lock channels.
     subscriptions,

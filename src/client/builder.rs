@@ -380,10 +380,11 @@ impl LockClientBuilder {
         self
     }
 
-    /// Whether a release may grant to a waiter of this client in the same script, at most 16 times
-    /// in a row and for 50 ms; then other clients have their turn. Default: yes. Turning it off
-    /// lowers the throughput when many tasks of one process share a lock, and shortens the waits of
-    /// other processes.
+    /// Whether a release may grant to a waiter of this client in the same script (a hand-off).
+    /// Default: yes. There are at most 16 hand-offs in a row, all within 50 ms after the grant that
+    /// began the row; then other clients have their turn. So the release of a lock that was held
+    /// for longer than that is no hand-off. Turning it off lowers the throughput when many tasks of
+    /// one process share a lock, and shortens the waits of other processes.
     pub fn hand_off(mut self, on: bool) -> Self {
         self.hand_off = on;
         self

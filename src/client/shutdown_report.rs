@@ -57,8 +57,9 @@ pub struct ShutdownReport {
 pub struct LeftLock {
     /// The name of the lock, with the client's prefix.
     pub name: String,
-    /// When its lease ends, at the latest. It may be free earlier: perhaps the release has arrived,
-    /// and only its answer is missing.
+    /// When its lease has ended for certain, which is up to 1 % and one command timeout after its
+    /// length. It may be free earlier: perhaps the release has arrived, and only its answer is
+    /// missing.
     pub until: Deadline,
 }
 

@@ -49,8 +49,9 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it has one finding
-/// per line, the most severe ones first.
+/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it begins with a line
+/// with the name of the lock and the highest severity. The findings follow, the most severe ones
+/// first, each on a line of its own; if there is a fix, it is on the next line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "problems of the server are in the report: ask `is_usable`"]

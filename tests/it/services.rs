@@ -297,6 +297,9 @@ async fn waits_holds_and_failed_acquisitions_are_counted() {
     assert!(matches!(mutex.lock().await, Err(Error::KeyConflict { .. })));
     assert!(matches!(mutex.try_lock().await, Err(Error::KeyConflict { .. })));
     assert_eq!(client.stats().failed_acquisitions, 2);
+    let never = LockOptions::new().lease(Duration::ZERO);
+    assert!(matches!(mutex.lock_with(never).await, Err(Error::InvalidOption { .. })));
+    assert_eq!(client.stats().failed_acquisitions, 2, "the client has not begun");
 }
 
 // ---- at_least
