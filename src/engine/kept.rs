@@ -21,9 +21,9 @@ use crate::scripts::reentrant::ServerTime;
 /// The end of the `at_least` of one level.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct End {
-    /// The server that granted the level, and which life of it: `at` is a time of its clock.
+    /// The server that granted the level: `at` is a time of its clock. A replica that takes its place goes by the same
+    /// time for the key's time to live.
     by: ServerId,
-    life: u32,
     at: ServerTime,
     /// The same on our clock, counted from the answer: never earlier than `at`.
     local: Moment,
@@ -33,8 +33,7 @@ pub(crate) struct End {
 impl End {
     /// The later of two. Of one server its own clock tells: an answer that took long makes ours late.
     fn or_later(self, other: Self) -> Self {
-        let same_clock = (self.by, self.life) == (other.by, other.life);
-        let is_later = if same_clock { other.at > self.at } else { other.local > self.local };
+        let is_later = if self.by == other.by { other.at > self.at } else { other.local > self.local };
         if is_later { other } else { self }
     }
 }
@@ -117,9 +116,8 @@ impl Engine {
     ) {
         // The answer to an acquire always has a time.
         let (Some(length), Some(time)) = (at_least, answered.time) else { return };
-        let (by, life) = (answered.by, self.servers.life(answered.by));
         let local = self.now.plus(length.duration());
-        let end = End { by, life, at: time.plus(length.duration()), local, length };
+        let end = End { by: answered.by, at: time.plus(length.duration()), local, length };
         self.kept.0.entry(id).or_default().of_levels.push((level, end));
         self.keep_until(id, self.now.plus(length.longest()));
     }
@@ -159,9 +157,12 @@ impl Engine {
     /// is known here of its clock would not do.
     pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> Rest {
         let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return Rest::Nothing };
-        let there = self.servers.executor_of(lock);
-        let at =
-            if there == (end.by, end.life) { Some(end.at) } else { self.servers.time_of(lock, end.local) };
+        let at = if self.servers.executor_of(lock) == end.by {
+            Some(end.at)
+        } else {
+            // What is known of its clock may be too early by the way of an answer.
+            self.servers.time_of(lock, end.local.plus(self.servers.round_trip(lock)))
+        };
         at.map_or(Rest::NotKnown, |at| Rest::Until(at, end.length))
     }
 

@@ -166,10 +166,9 @@ impl Servers {
         stand_in.or_else(|| self.of(lock)?.clock.at(at))
     }
 
-    /// Where a name's commands are executed, and which life of that server it is, as far as is known.
-    pub(crate) fn executor_of(&self, lock: &LockName) -> (ServerId, u32) {
-        let id = self.stand_in_of(lock).unwrap_or_else(|| self.id_of(lock));
-        (id, self.life(id))
+    /// Where a name's commands are executed, as far as is known.
+    pub(crate) fn executor_of(&self, lock: &LockName) -> ServerId {
+        self.stand_in_of(lock).unwrap_or_else(|| self.id_of(lock))
     }
 
     /// Who answers for a name in place of the server that has it.

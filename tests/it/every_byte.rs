@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use redis::Connection;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use tokio::time::timeout;
 
@@ -85,6 +86,14 @@ impl World {
                 assert_eq!(self.count(), None, "{}", self.what);
             }
             Use::ReleaseMany => self.drop_together(fault).await,
+            Use::ReleaseAt => {
+                let options = LockOptions::new().at_least(Duration::from_secs(60));
+                let guard = lock.lock_with(options).await.unwrap().unwrap();
+                self.arm(fault);
+                guard.unlock().await.unwrap();
+                assert_eq!(lock.holder().await.unwrap().unwrap().count, 0, "{}", self.what);
+                assert!(lock.force_unlock().await.unwrap(), "{}", self.what);
+            }
         }
     }
 
@@ -200,6 +209,7 @@ cut! {
     an_inspection: Use::Inspect;
     a_force_release: Use::ForceRelease;
     releases_together: Use::ReleaseMany;
+    a_release_that_keeps_the_name: Use::ReleaseAt;
 }
 
 /// What a new connection says first, and what it is answered, cut off at each byte: the next one is well.

@@ -9,6 +9,7 @@ use futures::stream;
 use redis::Connection;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::LockClient;
+use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::Result;
 use tokio::time::timeout;
@@ -35,9 +36,11 @@ pub(crate) enum Use {
     ForceRelease,
     /// Guards that are dropped together.
     ReleaseMany,
+    /// Of a name that is to stay taken.
+    ReleaseAt,
 }
 
-const USES: [Use; 9] = [
+const USES: [Use; 10] = [
     Use::Acquire,
     Use::Reenter,
     Use::ReleaseOne,
@@ -47,6 +50,7 @@ const USES: [Use; 9] = [
     Use::Inspect,
     Use::ForceRelease,
     Use::ReleaseMany,
+    Use::ReleaseAt,
 ];
 
 impl Use {
@@ -60,6 +64,7 @@ impl Use {
             Self::Inspect => "inspect",
             Self::ForceRelease => "force_release",
             Self::ReleaseMany => "release_many",
+            Self::ReleaseAt => "release_at",
         }
     }
 
@@ -92,74 +97,86 @@ use End::Unsupported as U;
 
 /// A column for each of `USES`. A holder keeps its hold whatever a few renewals meet; a hand-off that fails is done as
 /// a plain release, and what cannot be released together is released one by one.
-const TABLE: [(&str, [End; 9]); 38] = [
-    ("-NOSCRIPT No matching script. Please use EVAL.", [G; 9]),
-    ("-LOADING Redis is loading the dataset in memory", [G; 9]),
-    ("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", [G; 9]),
-    ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", [G; 9]),
-    ("-READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.", [G; 9]),
-    ("-READONLY You can't write against a read only replica.", [G; 9]),
-    ("-OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.", [G; 9]),
+const TABLE: [(&str, [End; 10]); 38] = [
+    ("-NOSCRIPT No matching script. Please use EVAL.", [G; 10]),
+    ("-LOADING Redis is loading the dataset in memory", [G; 10]),
+    ("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", [G; 10]),
+    ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", [G; 10]),
+    ("-READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.", [G; 10]),
+    ("-READONLY You can't write against a read only replica.", [G; 10]),
+    ("-OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.", [G; 10]),
     (
         "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.",
-        [G; 9],
+        [G; 10],
     ),
-    ("-NOREPLICAS Not enough good replicas to write. script: 6e7b, on @user_script:1.", [G; 9]),
-    ("-ERR max number of clients reached", [G; 9]),
-    ("-CLUSTERDOWN Hash slot not served", [G; 9]),
-    ("-UNKILLABLE Sorry the script already executed write commands against the dataset.", [G; 9]),
-    ("-TRYAGAIN Multiple keys request during rehashing of slot", [G; 9]),
-    ("-SOMETHING that no Redis says today", [G; 9]),
-    ("-ERR user_script:3: Script attempted to access nonexistent global variable 'x' script: 6e7b", [G; 9]),
-    ("+QUEUED", [G; 9]),
-    ("*2\r\n:77\r\n:1", [G; 9]),
-    ("$-1", [G; 9]),
-    ("this is not RESP", [G; 9]),
-    ("-NOAUTH Authentication required.", [A, A, A, A, G, G, A, A, G]),
-    ("-WRONGPASS invalid username-password pair or user is disabled.", [A, A, A, A, G, G, A, A, G]),
-    ("-NOPERM this user has no permissions to run the 'evalsha' command", [D, D, D, D, G, G, D, D, G]),
+    ("-NOREPLICAS Not enough good replicas to write. script: 6e7b, on @user_script:1.", [G; 10]),
+    ("-ERR max number of clients reached", [G; 10]),
+    ("-CLUSTERDOWN Hash slot not served", [G; 10]),
+    ("-UNKILLABLE Sorry the script already executed write commands against the dataset.", [G; 10]),
+    ("-TRYAGAIN Multiple keys request during rehashing of slot", [G; 10]),
+    ("-SOMETHING that no Redis says today", [G; 10]),
+    ("-ERR user_script:3: Script attempted to access nonexistent global variable 'x' script: 6e7b", [G; 10]),
+    ("+QUEUED", [G; 10]),
+    ("*2\r\n:77\r\n:1", [G; 10]),
+    ("$-1", [G; 10]),
+    ("this is not RESP", [G; 10]),
+    ("-NOAUTH Authentication required.", [A, A, A, A, G, G, A, A, G, A]),
+    ("-WRONGPASS invalid username-password pair or user is disabled.", [A, A, A, A, G, G, A, A, G, A]),
+    ("-NOPERM this user has no permissions to run the 'evalsha' command", [D, D, D, D, G, G, D, D, G, D]),
     (
         "-ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
-        [D, D, D, D, G, G, D, D, G],
+        [D, D, D, D, G, G, D, D, G, D],
     ),
     (
         "-WRONGTYPE Operation against a key holding the wrong kind of value script: 6e7b, on @user_script:1.",
-        [R, R, R, R, G, G, R, R, G],
+        [R, R, R, R, G, G, R, R, G, R],
     ),
-    ("-CROSSSLOT Keys in request don't hash to the same slot", [R, R, R, R, G, G, R, R, G]),
-    ("-ERR Error compiling script (new function): user_script:1: '=' expected", [R, R, R, R, G, G, R, R, G]),
-    ("-ERR unknown command 'EVALSHA', with args beginning with: ", [U, U, U, U, G, G, U, U, G]),
-    ("-MOVED 1234 127.0.0.1:1", [U, U, U, U, G, G, U, U, G]),
-    ("-ASK 1234 127.0.0.1:1", [U, U, U, U, G, G, U, U, G]),
+    ("-CROSSSLOT Keys in request don't hash to the same slot", [R, R, R, R, G, G, R, R, G, R]),
+    (
+        "-ERR Error compiling script (new function): user_script:1: '=' expected",
+        [R, R, R, R, G, G, R, R, G, R],
+    ),
+    ("-ERR unknown command 'EVALSHA', with args beginning with: ", [U, U, U, U, G, G, U, U, G, U]),
+    ("-MOVED 1234 127.0.0.1:1", [U, U, U, U, G, G, U, U, G, U]),
+    ("-ASK 1234 127.0.0.1:1", [U, U, U, U, G, G, U, U, G, U]),
     (
         "-ERR The user executing the script can't publish to the channel mentioned in the command script: 6e7b",
-        [D, D, D, D, G, G, D, D, G],
+        [D, D, D, D, G, G, D, D, G, D],
     ),
     // As Redis 7.2 and Redis 6.2 say it.
     (
         "-NOPERM ACL failure in script: User locks has no permissions to run the 'hget' command",
-        [D, D, D, D, G, G, D, D, G],
+        [D, D, D, D, G, G, D, D, G, D],
     ),
     (
         "-ERR ACL failure in script: User locks has no permissions to run the 'hget' command script: 6e7b, on @user_script:1.",
-        [D, D, D, D, G, G, D, D, G],
+        [D, D, D, D, G, G, D, D, G, D],
     ),
     (
         "-ERR Error running script (call to f_6e7b): @user_script:83: @user_script: 83: -OOM command not allowed",
-        [G; 9],
+        [G; 10],
     ),
-    ("-@user_script: 57: The user executing the script can't run this command", [D, D, D, D, G, G, D, D, G]),
+    (
+        "-@user_script: 57: The user executing the script can't run this command",
+        [D, D, D, D, G, G, D, D, G, D],
+    ),
     // A command that is renamed or switched off, in the words of Redis 7, of Valkey 8 and of Redis 6.2.
     (
         "-ERR Unknown Redis command called from script script: 6e7b, on @user_script:1.",
-        [U, U, U, U, G, G, U, U, G],
+        [U, U, U, U, G, G, U, U, G, U],
     ),
-    ("-ERR Unknown command called from script script: 6e7b, on @user_script:1.", [U, U, U, U, G, G, U, U, G]),
+    (
+        "-ERR Unknown command called from script script: 6e7b, on @user_script:1.",
+        [U, U, U, U, G, G, U, U, G, U],
+    ),
     (
         "-ERR Error running script (call to f_6e7b): @user_script:8: @user_script: 8: Unknown Redis command called from Lua script",
-        [U, U, U, U, G, G, U, U, G],
+        [U, U, U, U, G, G, U, U, G, U],
     ),
-    ("-@user_script: 57: Unknown Redis command called from Lua script (HGET)", [U, U, U, U, G, G, U, U, G]),
+    (
+        "-@user_script: 57: Unknown Redis command called from Lua script (HGET)",
+        [U, U, U, U, G, G, U, U, G, U],
+    ),
 ];
 
 /// What must be in the table.
@@ -302,7 +319,20 @@ impl World {
                 lock.force_unlock().await.map(|freed| assert!(freed || self.is_a_lie()))
             }
             Use::ReleaseMany => self.drop_together(times).await,
+            Use::ReleaseAt => self.keep_taken(times).await,
         }
+    }
+
+    /// The name stays taken all the same, and only a force-unlock makes it free for the next run.
+    async fn keep_taken(&mut self, times: u64) -> Result<()> {
+        let lock = self.client.mutex(format!("{:?}", Use::ReleaseAt))?;
+        let options = LockOptions::new().at_least(Duration::from_secs(60));
+        let guard = lock.lock_with(options).await?.expect("it waits without a limit");
+        self.arm(Use::ReleaseAt, times);
+        let released = guard.unlock().await;
+        assert!(lock.is_locked().await.unwrap());
+        assert!(lock.force_unlock().await.unwrap());
+        released
     }
 
     async fn drop_together(&mut self, times: u64) -> Result<()> {
@@ -428,7 +458,7 @@ impl World {
     }
 }
 
-async fn row((line, ends): (&'static str, [End; 9]), when: When) {
+async fn row((line, ends): (&'static str, [End; 10]), when: When) {
     let mut world = World::with(line, when).await;
     for (of, end) in USES.into_iter().zip(ends) {
         let times = if end == G && !of.is_chancy() { 2 } else { 1 };

@@ -11,7 +11,6 @@ use crate::sim::checker::LATE;
 use crate::sim::checker::drifts_by;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
-use crate::sim::plan::Nemesis;
 use crate::sim::server::Found;
 
 impl Checker {
@@ -187,10 +186,7 @@ impl Checker {
         let lasted = hold.key_end.since(hold.begun);
         let slow = drifts_by(lasted, 2 * self.plan.drift);
         // By another clock than that of the grant it is counted from the answer.
-        let anew =
-            [Nemesis::Restart, Nemesis::DataLoss, Nemesis::Failover].iter().any(|why| self.plan.has(*why));
-        let way =
-            if anew || self.plan.primaries.is_some() { self.plan.command_timeout } else { Duration::ZERO };
+        let way = if self.plan.primaries.is_some() { self.plan.command_timeout } else { Duration::ZERO };
         let end = hold.key_end.plus(slow + way + self.clocks_apart());
         if self.knows_clocks() && now.plus(left) > end {
             return Err(format!("P14: {lock:?} is taken until {:?}, and not {end:?}", now.plus(left)));
