@@ -254,9 +254,7 @@ impl Checker {
         let Outcome::Done(reply) = command.read(value.clone()) else { return Ok(()) };
         self.on_refused(now, command, &reply);
         on_counted(command, &reply, before, after)?;
-        if process.deposed.is_none() {
-            self.look_at_grant(now, command, &reply, before)?;
-        }
+        self.look_at_grant(now, process, command, &reply, before)?;
         on_late(process.time(now), command, &reply)
     }
 
@@ -264,6 +262,7 @@ impl Checker {
     fn look_at_grant(
         &mut self,
         now: Moment,
+        process: &Process,
         command: &Command,
         reply: &Reply,
         before: &[Found],
@@ -283,7 +282,8 @@ impl Checker {
         }
         let is_new = !before.iter().any(|was| was.name == name.as_str() && was.field == *field);
         let known = self.names.get(name.as_str()).map_or(Moment::ZERO, |name| name.taken_until);
-        if is_new && self.knows_clocks() && now.plus(self.clocks_apart()) < known {
+        let counts = process.deposed.is_none() && self.knows_clocks();
+        if is_new && counts && now.plus(self.clocks_apart()) < known {
             return Err(format!("P14: {field} is granted {name}, which is taken until {known:?}"));
         }
         Ok(())
