@@ -1,4 +1,4 @@
-//! What the keeper needs from a server, and those that offer it.
+//! What the driver needs from a server, and those that offer it.
 
 #[cfg(feature = "fred")]
 pub(crate) mod fred;

@@ -1,10 +1,12 @@
 //! The client: what connects, and makes locks.
 
+pub(crate) mod acl;
 mod builder;
 #[cfg(feature = "in-memory")]
 mod in_memory;
 #[cfg(test)]
 mod moves;
+pub(crate) mod preflight;
 mod shutdown_report;
 mod times;
 
@@ -16,23 +18,23 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::acl::RequiredAcl;
-use crate::config::Topology;
+use crate::base::error::Error;
+use crate::base::error::Result;
+use crate::base::name::LockName;
+use crate::base::name::Prefix;
+use crate::base::stats::Link;
+use crate::base::stats::Stats;
+use crate::client::acl::RequiredAcl;
+use crate::client::preflight::PreflightReport;
+use crate::client::preflight::preflight;
+use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
-use crate::error::Error;
-use crate::error::Result;
-use crate::keeper::Shared;
-use crate::lock::Lock;
-use crate::lock::unexpected;
-use crate::mutex::Mutex;
-use crate::name::LockName;
-use crate::name::Prefix;
-use crate::preflight::PreflightReport;
-use crate::preflight::preflight;
-use crate::reentrant_lock::ReentrantLock;
-use crate::stats::Link;
-use crate::stats::Stats;
+use crate::locks::lock::Lock;
+use crate::locks::lock::unexpected;
+use crate::locks::mutex::Mutex;
+use crate::locks::reentrant::ReentrantLock;
+use crate::settings::config::Topology;
 
 /// A client of a lock server, or of all primaries of a cluster. It has the connections, and the
 /// watchdog of the locks that are taken through it.
@@ -44,7 +46,7 @@ use crate::stats::Stats;
 ///
 /// Clients, locks, guards and pending `lock()` futures all keep a client alive. When the last of
 /// them is dropped, the client ends, after it has sent the releases that are left. With
-/// [`Keeper::Thread`](crate::Keeper::Thread) this blocks the thread, usually for a round trip and
+/// [`Driver::Thread`](crate::Driver::Thread) this blocks the thread, usually for a round trip and
 /// for at most 200 ms.
 /// [`shutdown`](Self::shutdown) waits without blocking and returns what became of the locks: in
 /// async code, call it first. A client in a `static` is never dropped, and `std::process::exit`
@@ -173,7 +175,7 @@ impl LockClient {
     /// the first event of a connection, after the end of the client, and in a forked child.
     pub fn links(&self) -> Vec<Link> {
         if self.shared.is_in_child() {
-            // The keeper may have had them locked at the fork.
+            // The driver may have had them locked at the fork.
             return Vec::new();
         }
         self.shared.counters().links(self.shared.now())
@@ -298,16 +300,16 @@ impl fmt::Debug for LockClient {
 mod tests {
     use super::*;
 
-    use crate::address_map::MappedAddress;
     #[cfg(feature = "in-memory")]
     use crate::backend::memory::InMemoryServer;
-    use crate::clock::Deadline;
-    use crate::credentials::CredentialProvider;
-    use crate::guard::Guard;
-    use crate::lock::LockOptions;
-    use crate::loss_signal::LossSignal;
-    use crate::owner::Owner;
-    use crate::tls::Tls;
+    use crate::base::clock::Deadline;
+    use crate::base::owner::Owner;
+    use crate::locks::guard::Guard;
+    use crate::locks::lock::LockOptions;
+    use crate::locks::loss_signal::LossSignal;
+    use crate::settings::address_map::MappedAddress;
+    use crate::settings::credentials::CredentialProvider;
+    use crate::settings::tls::Tls;
 
     fn send<T: Send>(_: T) {}
     fn shareable<T: Send + Sync + 'static>() {}

@@ -4,18 +4,18 @@
 
 use crate::backend::Outcome;
 use crate::backend::Value;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::name::WireProfile;
-use crate::name::slot_of;
-use crate::scripts::reentrant::ALL;
-use crate::scripts::reentrant::Announce;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::ReleaseItem;
-use crate::scripts::reentrant::RenewItem;
-use crate::scripts::reentrant::ServerTime;
-use crate::scripts::reentrant::is_holder_field;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::base::name::slot_of;
+use crate::kinds::reentrant::ALL;
+use crate::kinds::reentrant::Announce;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::ReleaseItem;
+use crate::kinds::reentrant::RenewItem;
+use crate::kinds::reentrant::ServerTime;
+use crate::kinds::reentrant::is_holder_field;
 
 /// A lock name is refused, or everything derived from it is in one slot and tells it from others.
 pub fn name(data: &[u8]) {
@@ -145,7 +145,7 @@ mod tests {
 
     use std::path::Path;
 
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// Of each target; `FUZZ_INPUTS` asks for more, which are others too.
     const INPUTS: u64 = 100_000;

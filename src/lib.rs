@@ -164,7 +164,7 @@
 //! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!
 //! If you need locks that stay exclusive through the loss of a machine, use a consensus service
-//! (etcd, ZooKeeper) or the locks of your database, and check tokens all the same. The page on
+//! (etcd, ZooDriver) or the locks of your database, and check tokens all the same. The page on
 //! [other locks](docs::comparison) says when each is the better choice.
 //!
 //! # One server, Sentinel, Cluster
@@ -217,7 +217,7 @@
 //! | [command timeout](LockClientBuilder::command_timeout) | 1 s, or half of the lease, or the outage limit, whichever is least | 10 ms to 1 min, not longer than the lease |
 //! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s, or the command timeout where that is more | 10 ms to 24 h, not shorter than the command timeout |
 //! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s, or five command timeouts | 10 ms to 24 h |
-//! | [keeper](LockClientBuilder::keeper) | a thread of its own | that, or the current runtime |
+//! | [driver](LockClientBuilder::driver) | a thread of its own | that, or the current runtime |
 //! | [wire profile](LockClientBuilder::profile) | `Native` | `Native`, `Redisson` |
 //! | [sharding](LockClientBuilder::sharding) | `Auto` | `Auto`, `On`, `Off` |
 //! | [hand-off](LockClientBuilder::hand_off) | on | on, off |
@@ -269,8 +269,8 @@
 //! | | connecting has failed, once for each cause (`client`, `address`, `cause`) | warn |
 //! | | disconnected (`client`, `address`, `cause`, `holds` there, and `lasted`: for how long it was connected); the pub/sub connection is lost (`address`, `cause`); new credentials could not be obtained (`cause`) | warn |
 //! | `settings` | settings of another library's client that are not taken over (`library`, `settings`) | info |
-//! | none | the keeper panicked | error |
-//! | | the keeper's runtime has ended | warn |
+//! | none | the driver panicked | error |
+//! | | the driver's runtime has ended | warn |
 //! | | connections did not close in time | debug |
 //!
 //! The names are those in the metadata of the events, which the plain formatter of
@@ -293,42 +293,19 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(all(test, not(repository)), allow(dead_code, reason = "the simulation uses it"))]
 
-mod acl;
-mod address_map;
 mod backend;
-mod cell;
+mod base;
 mod client;
-mod clock;
-mod config;
-mod credentials;
+mod driver;
 mod engine;
-mod error;
 #[cfg(any(test, fuzzing))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod guard;
-mod keeper;
-mod lease;
-mod lock;
-mod log;
-mod loss_signal;
-mod map;
-mod mutex;
-mod name;
-mod owner;
-mod preflight;
-mod process;
-#[cfg(test)]
-mod random;
-mod reentrant_lock;
-mod scripts;
+mod kinds;
+mod locks;
+mod settings;
 #[cfg(all(test, repository, feature = "in-memory"))] // The published crate does not have it.
 mod sim;
-mod slot;
-mod stats;
-mod tls;
-mod trace;
-mod wakes;
 
 // `docs_links.md` comes first: links between files in a page give way to links between modules.
 #[doc = include_str!("docs_links.md")]
@@ -378,37 +355,37 @@ pub mod docs {
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-pub use acl::RequiredAcl;
-pub use address_map::MappedAddress;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryClient;
 #[cfg(feature = "in-memory")]
 pub use backend::memory::InMemoryServer;
+pub use base::clock::Deadline;
+pub use base::error::Error;
+pub use base::error::LossReason;
+pub use base::error::Result;
+pub use base::name::WireProfile;
+pub use base::owner::Owner;
+pub use base::stats::Link;
+pub use base::stats::Stats;
 pub use client::LeftLock;
 pub use client::LockClient;
 pub use client::LockClientBuilder;
 pub use client::ShutdownReport;
-pub use clock::Deadline;
-pub use config::Keeper;
-pub use config::Sharding;
-pub use config::Topology;
-pub use credentials::CredentialProvider;
-pub use credentials::Credentials;
-pub use error::Error;
-pub use error::LossReason;
-pub use error::Result;
-pub use guard::Guard;
-pub use lock::Holder;
-pub use lock::LockOptions;
-pub use lock::NotAcquired;
-pub use loss_signal::LossSignal;
-pub use mutex::Mutex;
-pub use name::WireProfile;
-pub use owner::Owner;
-pub use preflight::Finding;
-pub use preflight::PreflightReport;
-pub use preflight::Severity;
-pub use reentrant_lock::ReentrantLock;
-pub use stats::Link;
-pub use stats::Stats;
-pub use tls::Tls;
+pub use client::acl::RequiredAcl;
+pub use client::preflight::Finding;
+pub use client::preflight::PreflightReport;
+pub use client::preflight::Severity;
+pub use locks::guard::Guard;
+pub use locks::lock::Holder;
+pub use locks::lock::LockOptions;
+pub use locks::lock::NotAcquired;
+pub use locks::loss_signal::LossSignal;
+pub use locks::mutex::Mutex;
+pub use locks::reentrant::ReentrantLock;
+pub use settings::address_map::MappedAddress;
+pub use settings::config::Driver;
+pub use settings::config::Sharding;
+pub use settings::config::Topology;
+pub use settings::credentials::CredentialProvider;
+pub use settings::credentials::Credentials;
+pub use settings::tls::Tls;

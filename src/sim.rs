@@ -14,7 +14,7 @@
 //! | file       | what it is about                                                     |
 //! |------------|----------------------------------------------------------------------|
 //! | `plan`     | what a seed does                                                     |
-//! | `world`    | virtual time, what reaches a client, the client's keeper             |
+//! | `world`    | virtual time, what reaches a client, the client's driver             |
 //! | `client`   | one process with an engine                                           |
 //! | `workload` | what its callers do                                                  |
 //! | `network`  | commands, replies, connections                                       |
@@ -48,8 +48,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::clock::Clock;
-use crate::clock::Moment;
+use crate::base::clock::Clock;
+use crate::base::clock::Moment;
 use crate::sim::plan::Mask;
 use crate::sim::trace::Trace;
 use crate::sim::world::Phase;
@@ -327,7 +327,7 @@ fn what_must_be_true_is_true_for_every_seed() {
     }
 }
 
-/// Each has found something once: a keeper that went on after the end of a shutdown, a replica with what had moved away,
+/// Each has found something once: a driver that went on after the end of a shutdown, a replica with what had moved away,
 /// a wait that became a re-entry 3 ms before its end, a subscription that was left at the node where it had been, a waiter
 /// whose own client had freed the lock and who was not told, a `None` for a release whose key had long run out.
 const FOUND: [u64; 6] = [5_569, 24_099, 1_054_219, 1_434, 43_023, 47_868];

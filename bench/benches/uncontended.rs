@@ -14,7 +14,7 @@ use fred::types::Value;
 use fred::types::config::Config;
 use fred::types::config::ConnectionConfig;
 use fred::types::config::PerformanceConfig;
-use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Mutex;
 use tokio::runtime::Builder;
@@ -35,8 +35,8 @@ fn main() {
 async fn measure(url: String) {
     let bare = Bare::connect(&url).await;
     let far = FarBare::start(url.clone());
-    let thread = client(&url, Keeper::Thread).await;
-    let current = client(&url, Keeper::Current).await;
+    let thread = client(&url, Driver::Thread).await;
+    let current = client(&url, Driver::Current).await;
     let (with_thread, with_current) = (lock(&thread), lock(&current));
     let mut times: [Vec<Duration>; 4] = Default::default();
     for _ in 0..BLOCKS {
@@ -48,10 +48,10 @@ async fn measure(url: String) {
     let [floor, own, far_floor, far_own] = times.map(median);
     println!("lock + unlock, median of {BLOCKS} blocks of {PAIRS}");
     println!("  bare client on the caller's runtime {floor:>9.1?}");
-    println!("  Keeper::Current                     {own:>9.1?}  {:.2} x that", ratio(own, floor));
+    println!("  Driver::Current                     {own:>9.1?}  {:.2} x that", ratio(own, floor));
     println!("  bare client on its own thread       {far_floor:>9.1?}");
     println!(
-        "  Keeper::Thread                      {far_own:>9.1?}  {:.2} x that",
+        "  Driver::Thread                      {far_own:>9.1?}  {:.2} x that",
         ratio(far_own, far_floor)
     );
     for client in [thread, current] {
@@ -78,8 +78,8 @@ async fn block(pair: impl AsyncFn()) -> Duration {
     start.elapsed() / PAIRS
 }
 
-async fn client(url: &str, keeper: Keeper) -> LockClient {
-    LockClient::builder().url(url).keeper(keeper).connect().await.expect("connected")
+async fn client(url: &str, driver: Driver) -> LockClient {
+    LockClient::builder().url(url).driver(driver).connect().await.expect("connected")
 }
 
 fn lock(client: &LockClient) -> Mutex {

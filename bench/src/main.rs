@@ -1,10 +1,10 @@
-//! This crate's lock in both keeper modes, and the floor of each: `bench KIND URL THREADS`.
+//! This crate's lock in both driver modes, and the floor of each: `bench KIND URL THREADS`.
 
 mod floor;
 mod raw;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Mutex;
 use redis_reentrant_lock::WireProfile;
@@ -19,16 +19,16 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [kind, url, threads] = args.as_slice() else { panic!("bench KIND URL THREADS") };
     let runtime = runtime(threads.parse().expect("a number of threads"));
-    let own = |keeper, hand_off, profile| {
-        runtime.block_on(async { Own::connect(url, keeper, hand_off, profile).await })
+    let own = |driver, hand_off, profile| {
+        runtime.block_on(async { Own::connect(url, driver, hand_off, profile).await })
     };
     match kind.as_str() {
-        "thread" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Native)),
-        "current" => bench::serve(&runtime, own(Keeper::Current, true, WireProfile::Native)),
-        "thread-no-hand-off" => bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Native)),
-        "redisson-profile" => bench::serve(&runtime, own(Keeper::Thread, true, WireProfile::Redisson)),
+        "thread" => bench::serve(&runtime, own(Driver::Thread, true, WireProfile::Native)),
+        "current" => bench::serve(&runtime, own(Driver::Current, true, WireProfile::Native)),
+        "thread-no-hand-off" => bench::serve(&runtime, own(Driver::Thread, false, WireProfile::Native)),
+        "redisson-profile" => bench::serve(&runtime, own(Driver::Thread, true, WireProfile::Redisson)),
         "redisson-profile-no-hand-off" => {
-            bench::serve(&runtime, own(Keeper::Thread, false, WireProfile::Redisson));
+            bench::serve(&runtime, own(Driver::Thread, false, WireProfile::Redisson));
         }
         "floor-thread" => bench::serve(&runtime, floor::Floor::far(url)),
         "floor-current" => bench::serve(&runtime, runtime.block_on(floor::Floor::near(url))),
@@ -46,8 +46,8 @@ fn runtime(threads: usize) -> Runtime {
 struct Own(LockClient);
 
 impl Own {
-    async fn connect(url: &str, keeper: Keeper, hand_off: bool, profile: WireProfile) -> Self {
-        let builder = LockClient::builder().url(url).keeper(keeper).hand_off(hand_off).profile(profile);
+    async fn connect(url: &str, driver: Driver, hand_off: bool, profile: WireProfile) -> Self {
+        let builder = LockClient::builder().url(url).driver(driver).hand_off(hand_off).profile(profile);
         Self(builder.connect().await.expect("connected"))
     }
 }

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use std::time::Instant;
 
-use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::Driver;
 use rustix::process::Pid;
 use rustix::process::Signal;
 use rustix::process::kill_process;
@@ -306,7 +306,7 @@ impl<'a> Nemesis<'a> {
             log: log.clone(),
             store: self.store.clone(),
             waits_end: !self.seed.is_multiple_of(2),
-            keeper: if worker.is_multiple_of(2) { Keeper::Thread } else { Keeper::Current },
+            driver: if worker.is_multiple_of(2) { Driver::Thread } else { Driver::Current },
         };
         let said = File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;

@@ -15,9 +15,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use tokio::time::sleep;
 
@@ -42,7 +42,7 @@ pub(crate) struct Settings {
     pub(crate) tasks: u32,
     pub(crate) log: PathBuf,
     pub(crate) store: PathBuf,
-    pub(crate) keeper: Keeper,
+    pub(crate) driver: Driver,
     /// Waits have limits, and futures are dropped. Without, it is known of nearly every attempt what came of it.
     pub(crate) waits_end: bool,
 }
@@ -57,7 +57,7 @@ impl Settings {
             format!("tasks={}", self.tasks),
             format!("log={}", self.log.display()),
             format!("store={}", self.store.display()),
-            format!("keeper={}", self.keeper),
+            format!("driver={}", self.driver),
             format!("waits_end={}", self.waits_end),
         ]
     }
@@ -74,15 +74,15 @@ impl Settings {
             log: PathBuf::from(given.get("log")?),
             store: PathBuf::from(given.get("store")?),
             waits_end: *given.get("waits_end")? == "true",
-            keeper: given.get("keeper")?.parse().ok()?,
+            driver: given.get("driver")?.parse().ok()?,
         })
     }
 }
 
 /// Runs until the input ends, then gives everything back.
 pub(crate) fn run(settings: Settings) -> Result<(), String> {
-    let runtime = match settings.keeper {
-        Keeper::Current => tokio::runtime::Builder::new_current_thread().enable_all().build(),
+    let runtime = match settings.driver {
+        Driver::Current => tokio::runtime::Builder::new_current_thread().enable_all().build(),
         _ => tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build(),
     };
     runtime.map_err(|error| error.to_string())?.block_on(work(settings))
@@ -95,7 +95,7 @@ async fn work(settings: Settings) -> Result<(), String> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         told.store(true, Ordering::Relaxed);
     });
-    let builder = client::builder(&settings.url).lease(settings.lease).keeper(settings.keeper);
+    let builder = client::builder(&settings.url).lease(settings.lease).driver(settings.driver);
     let client = builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
     let client = client.map_err(|error| error.to_string())?;
     let log = Log::open(&settings.log).map_err(|error| error.to_string())?;

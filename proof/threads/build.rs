@@ -20,13 +20,13 @@ include!("broken.rs");
 
 /// From each file what threads share, without its tests.
 const FILES: [&str; 7] = [
-    "cell.rs",
-    "slot.rs",
-    "wakes.rs",
-    "keeper/desk.rs",
-    "keeper/mailbox.rs",
-    "keeper/seat.rs",
-    "keeper/shared.rs",
+    "base/cell.rs",
+    "driver/slot.rs",
+    "driver/wakes.rs",
+    "driver/desk.rs",
+    "driver/mailbox.rs",
+    "driver/seat.rs",
+    "driver/shared.rs",
 ];
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
@@ -98,8 +98,8 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
     };
     let [cell, slot, wakes, desk, mailbox, seat, shared] =
         FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
-    let keeper = prepared(&message(&changed("keeper.rs", read(&src.join("keeper.rs")))), name);
-    let ending = prepared(&ending(&changed("keeper/task.rs", read(&src.join("keeper/task.rs")))), name);
+    let driver = prepared(&message(&changed("driver.rs", read(&src.join("driver.rs")))), name);
+    let ending = prepared(&ending(&changed("driver/task.rs", read(&src.join("driver/task.rs")))), name);
     let models = if name == "good" {
         String::new()
     } else {
@@ -112,7 +112,7 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
          pub(crate) mod {name} {{\n\
          pub(crate) mod cell {{\n{cell}\n}}\npub(crate) mod slot {{\n{slot}\n}}\n\
          pub(crate) mod wakes {{\n{wakes}\n}}\n\
-         pub(crate) mod keeper {{\n{keeper}\npub(crate) mod desk {{\n{desk}\n}}\n\
+         pub(crate) mod driver {{\n{driver}\npub(crate) mod desk {{\n{desk}\n}}\n\
          pub(crate) mod mailbox {{\n{mailbox}\n}}\npub(crate) mod seat {{\n{seat}\n}}\n\
          pub(crate) mod shared {{\n{shared}\n}}\npub(crate) mod ending {{\n{ending}\n}}\n}}\n{models}}}\n"
     );
@@ -127,6 +127,9 @@ fn prepared(text: &str, name: &str) -> String {
     for (from, to) in SEEN {
         text = text.replace(from, to);
     }
+    // Each variant has these of its own; for the rest of these folders there are stand-ins.
+    text = text.replace("crate::base::", "crate::").replace("crate::settings::", "crate::");
+    text = text.replace("crate::driver::slot", "crate::slot").replace("crate::driver::wakes", "crate::wakes");
     for module in ["cell", "slot", "wakes"] {
         text = text.replace(&format!("crate::{module}::"), &format!("crate::{name}::{module}::"));
     }
@@ -134,14 +137,14 @@ fn prepared(text: &str, name: &str) -> String {
 }
 
 /// The messages of the mailbox.
-fn message(keeper: &str) -> String {
-    let at = keeper.find("use std::sync::mpsc;").expect("keeper.rs has changed");
-    keeper[at..].to_owned()
+fn message(driver: &str) -> String {
+    let at = driver.find("use std::sync::mpsc;").expect("driver.rs has changed");
+    driver[at..].to_owned()
 }
 
-/// What the keeper does with its callers when it ends.
+/// What the driver does with its callers when it ends.
 fn ending(task: &str) -> String {
-    let farewell = between(task, "/// What is said once nothing of the keeper is left.", "impl Task {");
+    let farewell = between(task, "/// What is said once nothing of the driver is left.", "impl Task {");
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
         "use std::sync::Arc;\nuse crate::engine::event::Answer;\nuse crate::engine::event::Fates;\nuse crate::slot::Ticket;\nuse crate::wakes::Wakes;\n\

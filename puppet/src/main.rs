@@ -2,7 +2,7 @@
 //! try things out.
 //!
 //! ```text
-//! puppet URL [keeper=thread|current] [lease_ms=N] [profile=native|redisson]
+//! puppet URL [driver=thread|current] [lease_ms=N] [profile=native|redisson]
 //!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
 //! ```
 //!
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
             Ok(runtime) => runtime,
             Err(error) => return fail(&Failure::new("unavailable", error)),
         };
-    // In a task, so that a keeper on the current runtime lives on the workers that `block` blocks.
+    // In a task, so that a driver on the current runtime lives on the workers that `block` blocks.
     let client = match runtime.block_on(async { tokio::spawn(builder.connect()).await }) {
         Ok(Ok(client)) => client,
         Ok(Err(error)) => return fail(&error.into()),
@@ -116,14 +116,14 @@ fn main() -> ExitCode {
 fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let [url, settings @ ..] = args else {
         return Err(Failure::bad(
-            "usage: puppet URL [keeper=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…]",
+            "usage: puppet URL [driver=…] [lease_ms=…] [profile=…] [sharded=…] [handoff=…] [ca=…] [cert=… key=…]",
         ));
     };
     let (mut builder, mut lease) = (LockClient::builder().url(url), DEFAULT_LEASE);
     let mut files = HashMap::new();
     for setting in settings {
         builder = match setting.split_once('=').unwrap_or((setting, "")) {
-            ("keeper", word) => builder.keeper(word.parse()?),
+            ("driver", word) => builder.driver(word.parse()?),
             ("lease_ms", value) => {
                 lease = millis("lease_ms", value)?;
                 builder.lease(lease)

@@ -46,8 +46,8 @@ pub(crate) use crate::backend::fred::settings::Settings;
 pub(crate) use crate::backend::fred::settings::redis_config;
 use crate::backend::redis::handshake::WITHOUT_PUBSUB;
 use crate::backend::redis::subscriber::Request;
-use crate::map::Map;
-use crate::process::spawn;
+use crate::base::map::Map;
+use crate::base::process::spawn;
 
 /// The time of a call whose timeout is too long for the clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);

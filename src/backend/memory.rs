@@ -4,8 +4,8 @@
 //! | file       | what is there                                                              |
 //! |------------|----------------------------------------------------------------------------|
 //! | `client`   | what a test does to one client                                             |
-//! | `backend`  | a client's side of its connections, for the keeper                         |
-//! | `process`  | the keeper of a client, which can be frozen and killed                     |
+//! | `backend`  | a client's side of its connections, for the driver                         |
+//! | `process`  | the driver of a client, which can be frozen and killed                     |
 //! | `hub`      | the server: its clock, and its clients                                     |
 //! | `link`     | the connections of one client, and what is on its way to it                |
 //! | `keyspace` | the interpreter                                                            |

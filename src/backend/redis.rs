@@ -71,8 +71,8 @@ use crate::backend::redis::subscriber::Heard;
 use crate::backend::redis::subscriber::Request;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::whereabouts::keep_connected;
-use crate::config::Sharding;
-use crate::process::spawn;
+use crate::base::process::spawn;
+use crate::settings::config::Sharding;
 
 /// The backend for a deployment. Called within the runtime that shall own the connections.
 pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backend> {

@@ -4,8 +4,6 @@ use std::env::VarError;
 use std::fmt;
 use std::time::Duration;
 
-use crate::address_map::AddressMap;
-use crate::address_map::MappedAddress;
 #[cfg(any(feature = "in-memory", feature = "fred"))]
 use crate::backend::Backend;
 #[cfg(feature = "fred")]
@@ -29,24 +27,26 @@ use crate::backend::redis::RedisConfig;
 use crate::backend::redis::names::Resolver;
 #[cfg(test)]
 use crate::backend::redis::names::tests::Answers;
-use crate::clock::Clock;
-use crate::config::Config;
-use crate::config::Keeper;
-use crate::config::Sharding;
-use crate::config::Topology;
-use crate::credentials::CredentialProvider;
+use crate::base::clock::Clock;
+use crate::base::error::Error;
+use crate::base::error::Result;
+use crate::base::log::TARGET;
+use crate::base::log::tell;
+use crate::base::name::Prefix;
+use crate::base::name::WireProfile;
+use crate::driver;
+use crate::driver::Setup;
 use crate::engine::event::Answer;
-use crate::error::Error;
-use crate::error::Result;
-use crate::keeper;
-use crate::keeper::Setup;
-use crate::lock::unexpected;
-use crate::log::TARGET;
-use crate::log::tell;
-use crate::name::Prefix;
-use crate::name::WireProfile;
-use crate::scripts::reentrant::several;
-use crate::tls::Tls;
+use crate::kinds::reentrant::several;
+use crate::locks::lock::unexpected;
+use crate::settings::address_map::AddressMap;
+use crate::settings::address_map::MappedAddress;
+use crate::settings::config::Config;
+use crate::settings::config::Driver;
+use crate::settings::config::Sharding;
+use crate::settings::config::Topology;
+use crate::settings::credentials::CredentialProvider;
+use crate::settings::tls::Tls;
 #[cfg(feature = "redis")]
 use ::redis::Client as RedisClient;
 
@@ -59,14 +59,14 @@ const URL_VARIABLE: &str = "REDIS_URL";
 /// Builds a [`LockClient`]. Each method states its default.
 ///
 /// ```no_run
-/// use redis_reentrant_lock::{Keeper, LockClient};
+/// use redis_reentrant_lock::{Driver, LockClient};
 /// use std::time::Duration;
 ///
 /// # async fn example() -> redis_reentrant_lock::Result<()> {
 /// let client = LockClient::builder()
 ///     .url("redis://locks:secret@10.0.0.7:6379/2")
 ///     .lease(Duration::from_secs(10))
-///     .keeper(Keeper::Thread)
+///     .driver(Driver::Thread)
 ///     .connect()
 ///     .await?;
 /// # Ok(())
@@ -77,7 +77,7 @@ const URL_VARIABLE: &str = "REDIS_URL";
 pub struct LockClientBuilder {
     server: Option<Server>,
     access: Access,
-    keeper: Keeper,
+    driver: Driver,
     times: Times,
     profile: WireProfile,
     sharding: Sharding,
@@ -104,7 +104,7 @@ impl LockClientBuilder {
         Self {
             server: None,
             access: Access::default(),
-            keeper: Keeper::default(),
+            driver: Driver::default(),
             times: Times::new(),
             profile: WireProfile::default(),
             sharding: Sharding::default(),
@@ -232,7 +232,7 @@ impl LockClientBuilder {
     ///
     /// The function gets the announced host (an IPv6 address without brackets) and port, and returns
     /// the address to connect to: a pair, or a [`MappedAddress`]. It is called for every attempt to
-    /// connect, in the place of the keeper, and must not block. If it panics, the address is used as
+    /// connect, in the place of the driver, and must not block. If it panics, the address is used as
     /// it was announced.
     ///
     /// * **What is translated**: the primary that sentinels name; the nodes in CLUSTER SLOTS, MOVED
@@ -276,9 +276,9 @@ impl LockClientBuilder {
         self
     }
 
-    /// Where connections, timers and the watchdog run. Default: [`Keeper::Thread`].
-    pub fn keeper(mut self, keeper: Keeper) -> Self {
-        self.keeper = keeper;
+    /// Where connections, timers and the watchdog run. Default: [`Driver::Thread`].
+    pub fn driver(mut self, driver: Driver) -> Self {
+        self.driver = driver;
         self
     }
 
@@ -391,8 +391,8 @@ impl LockClientBuilder {
     }
 
     /// A server inside this process, for tests. Of several calls that name a server, such as this
-    /// one and [`url`](Self::url), the last one counts. The keeper then runs on the current Tokio
-    /// runtime, whatever [`keeper`](Self::keeper) says, and follows its clock, also a paused one.
+    /// one and [`url`](Self::url), the last one counts. The driver then runs on the current Tokio
+    /// runtime, whatever [`driver`](Self::driver) says, and follows its clock, also a paused one.
     /// Outside Tokio, on whatever executor, it runs on a thread of its own, in real time. TLS and
     /// credentials have no effect.
     #[cfg(feature = "in-memory")]
@@ -413,7 +413,7 @@ impl LockClientBuilder {
     /// This is weaker than connections of this crate, and [a page](crate::docs::connections) says
     /// where:
     ///
-    /// * Everything runs on the current runtime, whatever [`keeper`](Self::keeper) says. While that
+    /// * Everything runs on the current runtime, whatever [`driver`](Self::driver) says. While that
     ///   runtime is blocked, or after it has ended, no hold is renewed or released: holds end with
     ///   their leases.
     /// * More commands end with an unknown outcome. Each of them costs a command that cleans up.
@@ -509,7 +509,7 @@ impl LockClientBuilder {
     /// * [`Error::Auth`], [`Error::Denied`], [`Error::Tls`], [`Error::Unsupported`] and
     ///   [`Error::Refused`], as soon as the server says so;
     /// * [`Error::Unavailable`] when the time is over, with what was tried and the last error;
-    /// * [`Error::Closed`] if the runtime of a [`Keeper::Current`] has ended or has no timers
+    /// * [`Error::Closed`] if the runtime of a [`Driver::Current`] has ended or has no timers
     ///   (`enable_all`). Without I/O it is `Unavailable`.
     ///
     /// After an error nothing of the client is left.
@@ -540,18 +540,18 @@ impl LockClientBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], also for a [`Keeper::Current`] outside a
-    /// Tokio runtime; [`Error::Unavailable`] if the system has no thread left for the keeper.
+    /// [`Error::InvalidUrl`] and [`Error::InvalidOption`], also for a [`Driver::Current`] outside a
+    /// Tokio runtime; [`Error::Unavailable`] if the system has no thread left for the driver.
     pub fn connect_lazy(self) -> Result<LockClient> {
         let config = self.config()?;
         let prefix = Prefix::new(&self.prefix)?;
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
-        let place = server.place(self.keeper, &self.access, &config)?;
+        let place = server.place(self.driver, &self.access, &config)?;
         let config = Config { address: place.address.clone(), ..config };
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
-        let shared = keeper::start(place.home, setup)?;
+        let shared = driver::start(place.home, setup)?;
         let Place { topology, other_database, .. } = place;
         Ok(LockClient { shared, topology, other_database, prefix })
     }
@@ -577,26 +577,26 @@ impl LockClientBuilder {
     }
 }
 
-/// Where a keeper runs, by which clock, and with what.
+/// Where a driver runs, by which clock, and with what.
 struct Place {
-    home: keeper::Home,
+    home: driver::Home,
     clock: Clock,
     address: String,
     topology: Topology,
     other_database: bool,
-    backend: keeper::MakeBackend,
+    backend: driver::MakeBackend,
 }
 
 impl Server {
-    fn place(self, keeper: Keeper, access: &Access, config: &Config) -> Result<Place> {
+    fn place(self, driver: Driver, access: &Access, config: &Config) -> Result<Place> {
         match self {
-            Self::Url(url) => Place::on_redis(keeper, RedisConfig::with_access(&url, access)?, config),
+            Self::Url(url) => Place::on_redis(driver, RedisConfig::with_access(&url, access)?, config),
             #[cfg(feature = "fred")]
             Self::Fred(client) => Place::over_fred(&client, access, config),
             #[cfg(feature = "fred")]
-            Self::FredConfig(settings) => Place::on_redis(keeper, redis_config(&settings, access)?, config),
+            Self::FredConfig(settings) => Place::on_redis(driver, redis_config(&settings, access)?, config),
             #[cfg(feature = "redis")]
-            Self::Redis(client) => Place::on_redis(keeper, RedisConfig::of_redis(&client, access)?, config),
+            Self::Redis(client) => Place::on_redis(driver, RedisConfig::of_redis(&client, access)?, config),
             #[cfg(feature = "in-memory")]
             Self::Memory(server) => Ok(Place::in_memory(server, &config.client_id)),
         }
@@ -604,13 +604,13 @@ impl Server {
 }
 
 impl Place {
-    fn on_redis(keeper: Keeper, redis: RedisConfig, config: &Config) -> Result<Self> {
+    fn on_redis(driver: Driver, redis: RedisConfig, config: &Config) -> Result<Self> {
         let address = redis.address();
         let (topology, other_database) = (redis.kind(), redis.has_other_database());
         let redis = redis.timed(config.command_timeout).run_together(several());
         let sharding = config.sharding;
         let backend = Box::new(move || redis::backend(redis, sharding));
-        Ok(Self { home: keeper.into(), clock: Clock::Boot, address, topology, other_database, backend })
+        Ok(Self { home: driver.into(), clock: Clock::Boot, address, topology, other_database, backend })
     }
 
     /// On the runtime around it, by its clock; without one on a thread, in real time.
@@ -650,7 +650,7 @@ impl Place {
             return Err(Error::InvalidOption { option: "fred", given, allowed });
         }
         Ok(Self {
-            home: Keeper::Current.into(),
+            home: Driver::Current.into(),
             clock: Clock::Boot,
             address: settings.address().to_owned(),
             topology: settings.topology(),
@@ -668,7 +668,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("credentials", &self.access.provider)
             .field("address_map", &self.access.address_map)
             .field("follow_dns", &!self.access.ignores_dns)
-            .field("keeper", &self.keeper)
+            .field("driver", &self.driver)
             .field("times", &self.times)
             .field("profile", &self.profile)
             .field("sharding", &self.sharding)
@@ -709,9 +709,9 @@ mod tests {
     fn a_missing_url_and_a_missing_runtime_are_named() {
         let error = LockClient::builder().connect_lazy().unwrap_err();
         assert!(error.to_string().contains("url"), "{error}");
-        let current = LockClient::builder().url("redis://127.0.0.1:1").keeper(Keeper::Current);
+        let current = LockClient::builder().url("redis://127.0.0.1:1").driver(Driver::Current);
         let error = current.connect_lazy().unwrap_err();
-        assert!(error.to_string().contains("Keeper::Current outside a Tokio runtime"), "{error}");
+        assert!(error.to_string().contains("Driver::Current outside a Tokio runtime"), "{error}");
     }
 
     #[test]

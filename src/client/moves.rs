@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use crate::backend::redis::names::tests::Answers;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::eventually;
+use crate::base::error::LossReason;
 use crate::client::LockClient;
-use crate::error::LossReason;
 
 fn address(server: &RedisServer) -> SocketAddr {
     server.address().parse().expect("an address")

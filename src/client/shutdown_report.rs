@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::clock::Clock;
-use crate::clock::Deadline;
+use crate::base::clock::Clock;
+use crate::base::clock::Deadline;
 use crate::engine::event::Fate;
 use crate::engine::event::Fates;
 
@@ -132,8 +132,8 @@ mod tests {
 
     use std::time::Duration;
 
-    use crate::clock::Moment;
-    use crate::name::LockName;
+    use crate::base::clock::Moment;
+    use crate::base::name::LockName;
 
     fn report(fates: impl IntoIterator<Item = (&'static str, Fate)>) -> ShutdownReport {
         let named = |(name, fate)| (LockName::new(name).unwrap(), fate);

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use crate::config::Config;
-use crate::error::Error;
-use crate::error::Result;
-use crate::lease::LeaseMs;
+use crate::base::error::Error;
+use crate::base::error::Result;
+use crate::base::lease::LeaseMs;
+use crate::settings::config::Config;
 
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);

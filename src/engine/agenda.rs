@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::collections::VecDeque;
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 
 /// With fewer gone ones than this nothing is gained by closing ranks.
 const FEW: usize = 32;

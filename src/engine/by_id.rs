@@ -7,7 +7,7 @@ use std::ops::Index;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 
-use crate::map::Hasher;
+use crate::base::map::Hasher;
 
 /// A table with fewer records than this gives nothing back.
 const SMALL: usize = 4096;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::backend::OpId;
-use crate::clock::Moment;
-use crate::name::LockName;
-use crate::scripts::reentrant::ServerTime;
+use crate::base::clock::Moment;
+use crate::base::name::LockName;
+use crate::kinds::reentrant::ServerTime;
 
 /// A hold id that is never used in an acquire again.
 #[derive(Debug)]

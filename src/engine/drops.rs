@@ -10,11 +10,11 @@ use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::hold::Sending;
 use crate::engine::renewals::BATCH;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::ReleaseItem;
-use crate::scripts::reentrant::Reply;
-use crate::scripts::reentrant::ServerTime;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::ReleaseItem;
+use crate::kinds::reentrant::Reply;
+use crate::kinds::reentrant::ServerTime;
 
 /// So many scripts are on their way before one that could take more holds waits for an answer.
 const AT_ONCE: usize = 4;

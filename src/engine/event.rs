@@ -10,17 +10,17 @@ use crate::backend::Outcome;
 use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
-use crate::cell::HoldCell;
-use crate::clock::Moment;
-use crate::error::Error;
-use crate::error::LossReason;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::KeyState;
-use crate::scripts::reentrant::Reply;
+use crate::base::cell::HoldCell;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
+use crate::base::lease::Lease;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::KeyState;
+use crate::kinds::reentrant::Reply;
 
 /// Names one call of a caller; chosen by the caller, unique within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -240,7 +240,7 @@ pub(crate) enum Fate {
     Left(Moment),
 }
 
-/// What the log is told. The keeper turns these into `tracing` events with stable names.
+/// What the log is told. The driver turns these into `tracing` events with stable names.
 #[derive(Debug, Clone)]
 pub(crate) enum Report {
     Granted {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::cell::HoldCell;
-use crate::clock::Moment;
+use crate::base::cell::HoldCell;
+use crate::base::clock::Moment;
+use crate::base::error::LossReason;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Trouble;
-use crate::error::LossReason;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
 
 /// Where a hold stands.
 ///

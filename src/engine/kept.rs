@@ -8,15 +8,15 @@ use std::collections::BTreeMap;
 use smallvec::SmallVec;
 
 use crate::backend::ServerId;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
 use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::event::RequestId;
 use crate::engine::timers::TimerKey;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::ServerTime;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::ServerTime;
 
 /// The end of the `at_least` of one level.
 #[derive(Debug, Clone, Copy)]

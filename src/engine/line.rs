@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::base::map::Map;
+use crate::base::owner::OwnerKey;
 use crate::engine::event::RequestId;
-use crate::map::Map;
-use crate::owner::OwnerKey;
 
 /// The first has a place of its own: most often it is the only one, and is gone soon.
 #[derive(Debug, Default)]

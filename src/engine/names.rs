@@ -6,10 +6,10 @@ use std::ops::Index;
 
 use hashbrown::HashTable;
 
+use crate::base::name::LockName;
 use crate::engine::by_id::ById;
 use crate::engine::by_id::give_back;
 use crate::engine::queue::Name;
-use crate::name::LockName;
 
 /// Names are chosen by others, perhaps to collide: they keep std's hasher.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::engine::event::RequestId;
 
 /// Empty while there is no trouble: it is made when an outage has gone on for its limit, so that those who come and

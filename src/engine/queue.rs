@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::lease::Lease;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::line::Line;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::name::WireProfile;
-use crate::owner::OwnerKey;
 
 /// So long whoever comes later steps back for those who were told of a release of ours, and those who step back for
 /// nobody have a second turn.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::backend::ServerId;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::map::Map;
 use crate::engine::agenda::Agenda;
 use crate::engine::hold::Hold;
-use crate::map::Map;
 
 /// Most holds in one script. A renewal of so many takes a third of a millisecond on the server.
 pub(crate) const BATCH: usize = 100;
@@ -126,9 +126,9 @@ mod tests {
 
     use std::time::Duration;
 
-    use crate::lease::LeaseMs;
-    use crate::name::LockName;
-    use crate::owner::OwnerKey;
+    use crate::base::lease::LeaseMs;
+    use crate::base::name::LockName;
+    use crate::base::owner::OwnerKey;
 
     fn hold(id: u64) -> Hold {
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();

@@ -7,7 +7,10 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::lease::LeaseMs;
+use crate::base::stats::add;
 use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::Renewing;
@@ -17,14 +20,11 @@ use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::renewals::BATCH;
 use crate::engine::timers::TimerKey;
-use crate::error::Error;
-use crate::lease::LeaseMs;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::RenewItem;
-use crate::scripts::reentrant::Renewed;
-use crate::scripts::reentrant::Reply;
-use crate::stats::add;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::RenewItem;
+use crate::kinds::reentrant::Renewed;
+use crate::kinds::reentrant::Reply;
 
 /// Somebody asks whether a hold is still there.
 #[derive(Debug)]

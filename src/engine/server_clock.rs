@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::scripts::reentrant::ServerTime;
+use crate::base::clock::Moment;
+use crate::kinds::reentrant::ServerTime;
 
 /// Samples older than one or two of these are forgotten: clocks drift.
 const WINDOW: Duration = Duration::from_secs(10);

@@ -7,12 +7,12 @@ use std::time::Duration;
 use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
-use crate::clock::Moment;
-use crate::config::Sharding;
+use crate::base::clock::Moment;
+use crate::base::name::LockName;
+use crate::base::stats::LinkState;
 use crate::engine::server_clock::ServerClock;
-use crate::name::LockName;
-use crate::scripts::reentrant::ServerTime;
-use crate::stats::LinkState;
+use crate::kinds::reentrant::ServerTime;
+use crate::settings::config::Sharding;
 
 /// How one server stands.
 #[derive(Debug, Default)]

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::backend::ServerId;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::map::Map;
 use crate::engine::event::RequestId;
-use crate::map::Map;
 
 /// What a timer is for. One timer of a kind and subject; setting it again moves it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,6 +1,9 @@
 //! Who wants a lock: queues and re-entries, and the ends of waits.
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::owner::OwnerKey;
+use crate::base::stats::add;
 use crate::engine::Engine;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
@@ -16,9 +19,6 @@ use crate::engine::queue::Place;
 use crate::engine::queue::Waiter;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
-use crate::error::Error;
-use crate::owner::OwnerKey;
-use crate::stats::add;
 use std::time::Duration;
 
 /// Who has waited so long is reported.

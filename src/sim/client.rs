@@ -10,24 +10,24 @@ use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
-use crate::cell::Directory;
-use crate::clock::Moment;
-use crate::config::Config;
-use crate::config::Sharding;
+use crate::base::cell::Directory;
+use crate::base::clock::Moment;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::base::owner::OwnerKey;
+use crate::base::stats::Counters;
 use crate::engine::Engine;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::name::WireProfile;
-use crate::owner::OwnerKey;
-use crate::scripts::reentrant::Command;
+use crate::kinds::reentrant::Command;
+use crate::settings::config::Config;
+use crate::settings::config::Sharding;
 use crate::sim::plan::Plan;
 use crate::sim::workload::Task;
-use crate::stats::Counters;
 
 /// What becomes of a command that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -130,13 +130,13 @@ pub(super) enum Inbound {
     /// A task looks at its slot, or does what it has in mind.
     Wake(usize, RequestId),
     Cancel(usize, RequestId),
-    /// The keeper sees for itself that a grant was picked up.
+    /// The driver sees for itself that a grant was picked up.
     PickedUp(RequestId),
     Step(usize),
     Tick(u64),
 }
 
-/// What callers send to the keeper.
+/// What callers send to the driver.
 #[derive(Debug)]
 pub(super) enum Mail {
     Acquire(Acquire),
@@ -160,7 +160,7 @@ pub(super) enum Slot {
 #[derive(Debug)]
 pub(super) struct Ask {
     pub(super) slot: Slot,
-    /// The keeper knows whom to answer.
+    /// The driver knows whom to answer.
     pub(super) open: bool,
     pub(super) task: usize,
     pub(super) owner: Option<OwnerKey>,
@@ -322,7 +322,7 @@ impl Client {
         }
         self.sent_in_second.1 += 1;
         if self.sent_in_second.1 > 20_000 {
-            return Err(format!("keeper: client {index} sent 20,000 commands within a second"));
+            return Err(format!("driver: client {index} sent 20,000 commands within a second"));
         }
         Ok(())
     }
@@ -370,7 +370,7 @@ impl Client {
         });
     }
 
-    // ---- the keeper's desk
+    // ---- the driver's desk
 
     pub(super) fn answer(&mut self, request: RequestId, answer: Answer) -> Result<Option<Event>, String> {
         let granted = matches!(answer, Answer::Granted(_));
@@ -398,7 +398,7 @@ impl Client {
         Ok((granted && nobody).then_some(Event::Cancel { request }))
     }
 
-    /// Whether the keeper has something to tell the engine.
+    /// Whether the driver has something to tell the engine.
     pub(super) fn sees_picked_up(&mut self, request: RequestId) -> bool {
         let ask = self.asks.get_mut(&request).filter(|ask| matches!(ask.slot, Slot::Taken));
         ask.is_some_and(|ask| std::mem::take(&mut ask.open))

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::backend::Outcome;
 use crate::backend::memory::store::Stored;
-use crate::clock::Moment;
-use crate::name::LockName;
+use crate::base::clock::Moment;
+use crate::base::name::LockName;
 use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::plan::Nemesis;

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::backend::Routes;
 use crate::backend::ServerId;
+use crate::base::name::LockName;
+use crate::base::name::slot_of;
 use crate::engine::event::Event;
-use crate::name::LockName;
-use crate::name::slot_of;
-use crate::scripts::reentrant::Command;
+use crate::kinds::reentrant::Command;
 use crate::sim::client::Inbound;
 use crate::sim::client::Link;
 use crate::sim::client::server_id;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::name::slot_of;
 use crate::engine::event::Event;
-use crate::name::slot_of;
 use crate::sim::client::Inbound;
 use crate::sim::client::Listening;
 use crate::sim::client::Subscription;

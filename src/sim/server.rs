@@ -13,8 +13,8 @@ use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Snapshot;
 use crate::backend::memory::store::Stored;
 use crate::backend::redis::classify;
-use crate::clock::Moment;
-use crate::name::LockName;
+use crate::base::clock::Moment;
+use crate::base::name::LockName;
 
 const START_US: i64 = 1_704_067_200_000_000;
 

@@ -2,10 +2,10 @@
 
 use crate::backend::Outcome;
 use crate::backend::Value;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
-use crate::scripts::reentrant::Command;
+use crate::kinds::reentrant::Command;
 use crate::sim::client::Request;
 use crate::sim::world::START;
 

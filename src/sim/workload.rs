@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::HoldCell;
-use crate::clock::Moment;
+use crate::base::cell::HoldCell;
+use crate::base::clock::Moment;
+use crate::base::lease::Lease;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
 use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
@@ -311,7 +311,7 @@ impl World {
         Ok(())
     }
 
-    /// With many grants open the keeper may see at any time which were picked up.
+    /// With many grants open the driver may see at any time which were picked up.
     fn look_at_desk(&mut self, client: usize, task: usize, request: RequestId) {
         let steps = self.clients[client].tasks[task].steps;
         let mut chance = self.stream(Stream::Desk, [client as u64, task as u64, steps]);

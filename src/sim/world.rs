@@ -11,12 +11,12 @@ use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
-use crate::name::LockName;
-use crate::name::WireProfile;
 use crate::sim::chance::Chance;
 use crate::sim::chance::Stream;
 use crate::sim::checker::BACK_OFF;
@@ -503,7 +503,7 @@ impl World {
         }
     }
 
-    /// As the keeper does it.
+    /// As the driver does it.
     fn handle(&mut self, client: usize, event: Event) -> Result<(), String> {
         if self.clients[client].finished {
             return Ok(());
@@ -526,7 +526,7 @@ impl World {
         Ok(())
     }
 
-    /// A tick that leaves something due at once would turn the keeper into a busy loop.
+    /// A tick that leaves something due at once would turn the driver into a busy loop.
     fn watch_ticks(&mut self, client: usize, tick: bool) -> Result<(), String> {
         let now = self.now;
         let to = &mut self.clients[client];
@@ -537,7 +537,7 @@ impl World {
         if tick && due {
             to.ticks_at.1 += 1;
             if to.ticks_at.1 > 3 {
-                return Err(format!("keeper: client {client} ticks again and again without getting on"));
+                return Err(format!("driver: client {client} ticks again and again without getting on"));
             }
         }
         if to.shutdown.is_some_and(|until| now >= until) && tick && !to.finished && !due {
@@ -564,7 +564,7 @@ impl World {
         let mut back = Vec::new();
         for effect in effects {
             if self.clients[client].finished {
-                return Err(format!("keeper: client {client}: an effect after Finished: {effect:?}"));
+                return Err(format!("driver: client {client}: an effect after Finished: {effect:?}"));
             }
             match effect {
                 Effect::Send { op, to, command, timeout } => self.submit(client, op, to, command, timeout)?,

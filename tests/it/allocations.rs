@@ -1,6 +1,6 @@
 //! How often a lock and an unlock allocate, from the caller to the socket and back.
 
-use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::LockClient;
 
 use crate::support::redis_server::RedisServer;
@@ -14,7 +14,7 @@ fn an_uncontended_pair_allocates_no_more_than_it_should() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = server.url();
     let client = runtime
-        .block_on(async { LockClient::builder().url(&url).keeper(Keeper::Current).connect().await.unwrap() });
+        .block_on(async { LockClient::builder().url(&url).driver(Driver::Current).connect().await.unwrap() });
     let lock = client.mutex("counted").unwrap();
     let mut counts = Vec::new();
     for _ in 0..200 {

@@ -471,7 +471,7 @@ async fn the_password_is_nowhere_to_be_read() {
             let limit = Duration::from_millis(500);
             LockClient::builder()
                 .url(url)
-                .keeper(redis_reentrant_lock::Keeper::Current)
+                .driver(redis_reentrant_lock::Driver::Current)
                 .connect_timeout(limit)
         };
         shown.insert("builder", both(&builder(&good)));

@@ -848,7 +848,7 @@ fn outside_tokio_clients_run_on_threads_of_their_own() {
     let guard = elsewhere(ours.lock()).unwrap();
     assert!(elsewhere(theirs.try_lock()).unwrap().is_err());
     let deadline = Duration::from_millis(50);
-    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_err(), "the keeper has its own timers");
+    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_err(), "the driver has its own timers");
     // A waiter on another thread is woken.
     let waiter = std::thread::spawn(move || elsewhere(theirs.lock()).unwrap().fencing_token());
     while b.stats().subscriptions == 0 {

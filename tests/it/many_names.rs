@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis_reentrant_lock::Keeper;
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::LockClient;
 use tokio::runtime::Builder;
 use tokio::runtime::Runtime;
@@ -22,8 +22,8 @@ fn runtimes() -> [Runtime; 2] {
     [several, Builder::new_current_thread().enable_all().build()].map(|runtime| runtime.expect("a runtime"))
 }
 
-async fn connect(url: &str, keeper: Keeper) -> LockClient {
-    LockClient::builder().url(url).keeper(keeper).connect().await.expect("connected")
+async fn connect(url: &str, driver: Driver) -> LockClient {
+    LockClient::builder().url(url).driver(driver).connect().await.expect("connected")
 }
 
 /// Each takes and releases its own lock again and again; ends when all are done.
@@ -49,30 +49,30 @@ async fn pairs(client: &LockClient) {
 #[test]
 fn many_names_are_served_in_few_scripts() {
     for runtime in runtimes() {
-        for keeper in [Keeper::Thread, Keeper::Current] {
+        for driver in [Driver::Thread, Driver::Current] {
             let server = RedisServer::start();
             let mut connection = server.connection();
             runtime.block_on(async {
-                let client = connect(&server.url(), keeper).await;
+                let client = connect(&server.url(), driver).await;
                 tokio::time::timeout(Duration::from_secs(60), pairs(&client)).await.expect("all are served");
                 client.shutdown(Duration::from_secs(5)).await.expect("nothing is left");
             });
             assert!(lock_keys(&mut connection).is_empty());
             let (scripts, asked) = (script_runs(&mut connection), 2 * TASKS * PAIRS);
-            assert!(scripts < asked / 2, "{scripts} scripts for {asked} operations, {keeper}");
+            assert!(scripts < asked / 2, "{scripts} scripts for {asked} operations, {driver}");
         }
     }
 }
 
-/// Nobody who was answered asks for anything before the last one is. So many that a keeper which only looks at the clock
+/// Nobody who was answered asks for anything before the last one is. So many that a driver which only looks at the clock
 /// now and then would not come to the end.
 #[test]
 fn all_are_granted_though_none_of_them_goes_on() {
     for runtime in runtimes() {
-        for keeper in [Keeper::Thread, Keeper::Current] {
+        for driver in [Driver::Thread, Driver::Current] {
             let server = RedisServer::start();
             runtime.block_on(async {
-                let client = connect(&server.url(), keeper).await;
+                let client = connect(&server.url(), driver).await;
                 let mut tasks = JoinSet::new();
                 let all = Arc::new(Barrier::new(2_000));
                 for task in 0..2_000 {
@@ -105,9 +105,9 @@ fn a_name_that_is_not_allowed_keeps_nobody_else_from_his() {
     command.exec(&mut connection).expect("a user");
     let url = server.url().replace("redis://", "redis://ann:secret@");
     for runtime in runtimes() {
-        for keeper in [Keeper::Thread, Keeper::Current] {
+        for driver in [Driver::Thread, Driver::Current] {
             runtime.block_on(async {
-                let client = connect(&url, keeper).await;
+                let client = connect(&url, driver).await;
                 let others = async {
                     for number in 0..PAIRS {
                         let name = format!("forbidden:{number}");

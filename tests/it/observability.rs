@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::InMemoryServer;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use tracing::Event;
 use tracing::Subscriber;
@@ -97,13 +97,13 @@ async fn events_and_spans_have_stable_names_and_short_ids() {
     assert!(!said.text.contains(client.id()), "client ids are cut short: {}", said.text);
 }
 
-/// `Keeper::Current`: it is this thread that hears the log.
+/// `Driver::Current`: it is this thread that hears the log.
 #[tokio::test]
 async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
     let log = Log::default();
     let _subscriber = hear(tracing_subscriber::registry().with(log.clone()));
     let server = RedisServer::start();
-    let builder = LockClient::builder().url(server.url()).keeper(Keeper::Current);
+    let builder = LockClient::builder().url(server.url()).driver(Driver::Current);
     let client = builder.connect().await.unwrap();
     let mut connection = server.connection();
     settles("its connection for wake-ups is killed", move || {
@@ -139,7 +139,7 @@ async fn a_server_that_goes_away_is_told_with_the_causes_and_how_long_it_was_awa
     let url = proxy.url().replace("redis://", "redis://:a-password@");
     let mut connection = server.connection();
     redis::cmd("CONFIG").arg(&["SET", "requirepass", "a-password"]).exec(&mut connection).unwrap();
-    let client = LockClient::builder().url(url).keeper(Keeper::Current).connect().await.unwrap();
+    let client = LockClient::builder().url(url).driver(Driver::Current).connect().await.unwrap();
     let text = || log.0.lock().unwrap().text.clone();
     proxy.refuse(true);
     proxy.cut();

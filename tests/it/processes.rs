@@ -134,7 +134,7 @@ fn a_killed_holder_is_taken_over_with_a_larger_token() {
 fn a_blocked_runtime_loses_no_hold() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let mut puppet = Puppet::start(&server.url(), &["keeper=thread", "lease_ms=2000"]);
+    let mut puppet = Puppet::start(&server.url(), &["driver=thread", "lease_ms=2000"]);
     let names: Vec<String> = (0..20).map(|number| format!("blocked-{number}")).collect();
     for name in &names {
         assert_eq!(puppet.run(&format!("{name} lock {name}"))["event"], "granted");
@@ -152,8 +152,8 @@ fn a_blocked_runtime_loses_no_hold() {
 #[test]
 fn a_frozen_holder_says_lost_first() {
     let server = RedisServer::start();
-    for keeper in ["keeper=thread", "keeper=current"] {
-        let mut frozen = Puppet::start(&server.url(), &[keeper, "lease_ms=500"]);
+    for driver in ["driver=thread", "driver=current"] {
+        let mut frozen = Puppet::start(&server.url(), &[driver, "lease_ms=500"]);
         let mut other = Puppet::start(&server.url(), &[]);
         frozen.run("a lock frozen");
         frozen.signal("-STOP");

@@ -3,9 +3,9 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
@@ -23,7 +23,7 @@ use crate::support::redis_server::pause;
 
 const NAME: &str = "orders:42";
 const SHORT: Duration = Duration::from_millis(400);
-const OWN_RUNTIME: &str = "a keeper with a runtime of its own";
+const OWN_RUNTIME: &str = "a driver with a runtime of its own";
 
 async fn client(server: &RedisServer) -> LockClient {
     connect(&server.url()).await
@@ -62,10 +62,10 @@ fn evalsha_calls(connection: &mut redis::Connection) -> u64 {
 
 #[tokio::test]
 async fn nested_locks_are_one_field_whose_count_follows() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = builder(&server.url()).keeper(keeper).connect().await.unwrap();
+        let client = builder(&server.url()).driver(driver).connect().await.unwrap();
         let lock = client.reentrant_lock(NAME).unwrap();
 
         let outer = lock.lock().await.unwrap();
@@ -169,7 +169,7 @@ fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = RedisServer::start();
     let doomed = runtime();
-    let builder = builder(&server.url()).lease(SHORT).keeper(Keeper::Current);
+    let builder = builder(&server.url()).lease(SHORT).driver(Driver::Current);
     let holder = doomed.block_on(builder.connect()).unwrap();
     let guard = doomed.block_on(holder.mutex(NAME).unwrap().lock()).unwrap();
     let token = guard.fencing_token();
@@ -277,11 +277,11 @@ async fn ten_thousand_guards_dropped_at_once_leave_no_key() {
 #[tokio::test]
 async fn a_task_that_tries_again_and_again_lets_others_run() {
     let server = RedisServer::start();
-    let client = builder(&server.url()).keeper(Keeper::Current).connect().await.unwrap();
+    let client = builder(&server.url()).driver(Driver::Current).connect().await.unwrap();
     let lock = client.mutex(NAME).unwrap();
     let _held = lock.lock().await.unwrap();
     for _ in 0..2 {
-        // What the keeper has to do by itself is over.
+        // What the driver has to do by itself is over.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
@@ -297,10 +297,10 @@ async fn a_task_that_tries_again_and_again_lets_others_run() {
 
 #[tokio::test]
 async fn shutdown_releases_everything_and_leaves_no_connection() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = builder(&server.url()).keeper(keeper).connect().await.unwrap();
+        let client = builder(&server.url()).driver(driver).connect().await.unwrap();
         let lock = client.reentrant_lock(NAME).unwrap();
         let guard = lock.lock().await.unwrap();
         let report = client.shutdown(Duration::from_secs(5)).await.unwrap();

@@ -4,9 +4,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockClientBuilder;
 use redis_reentrant_lock::Mutex;
@@ -25,7 +25,7 @@ fn runtime() -> Runtime {
 fn on_this_runtime(server: &RedisServer) -> LockClientBuilder {
     LockClient::builder()
         .url(server.url())
-        .keeper(Keeper::Current)
+        .driver(Driver::Current)
         .connect_timeout(SECOND)
         .outage_limit(SECOND)
 }
@@ -33,7 +33,7 @@ fn on_this_runtime(server: &RedisServer) -> LockClientBuilder {
 fn assert_not_driven<T>(result: Result<T>) {
     let Err(error @ Error::Unavailable { .. }) = result else { panic!("no such error") };
     let text = error.to_string();
-    assert!(text.contains("Handle::block_on") && text.contains("Keeper::Thread"), "{text}");
+    assert!(text.contains("Handle::block_on") && text.contains("Driver::Thread"), "{text}");
 }
 
 #[test]

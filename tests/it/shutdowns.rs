@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use redis::Connection;
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Guard;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::Owner;
 use redis_reentrant_lock::ShutdownReport;
@@ -21,8 +21,8 @@ const BOUND: Duration = Duration::from_secs(10);
 /// clocks.
 const MORE: Duration = Duration::from_secs(2);
 
-async fn client(server: &RedisServer, keeper: Keeper) -> LockClient {
-    builder(&server.url()).keeper(keeper).lease(LEASE).connect().await.unwrap()
+async fn client(server: &RedisServer, driver: Driver) -> LockClient {
+    builder(&server.url()).driver(driver).lease(LEASE).connect().await.unwrap()
 }
 
 async fn held(client: &LockClient, names: &[impl AsRef<str>]) -> Vec<Guard> {
@@ -50,10 +50,10 @@ fn is_true(report: &ShutdownReport, redis: &mut Connection) {
 
 #[tokio::test]
 async fn everything_that_was_held_is_released_and_named() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = client(&server, keeper).await;
+        let client = client(&server, driver).await;
         let _guards = held(&client, &["c", "a"]).await;
         let lock = client.reentrant_lock("b").unwrap();
         let owner = Owner::new();
@@ -61,14 +61,14 @@ async fn everything_that_was_held_is_released_and_named() {
         let _inner = owner.scope(lock.lock()).await.unwrap();
         // Released before, and somebody else's: neither concerns this shutdown.
         held(&client, &["released"]).await.pop().unwrap().unlock().await.unwrap();
-        let others = self::client(&server, keeper).await;
+        let others = self::client(&server, driver).await;
         let _theirs = held(&others, &["theirs"]).await;
         assert!(client.mutex("theirs").unwrap().is_locked().await.unwrap());
 
         let (first, second) = tokio::join!(client.shutdown(BOUND), client.shutdown(BOUND));
         let report = first.unwrap();
         assert_eq!(report, second.unwrap());
-        assert_eq!(report.released, ["a", "b", "c"], "{keeper}");
+        assert_eq!(report.released, ["a", "b", "c"], "{driver}");
         assert_eq!(report.to_string(), "3 locks released");
         assert!(report.is_clean() && report.lost.is_empty());
         assert_eq!(look::lock_keys(&mut redis), ["theirs"]);
@@ -78,15 +78,15 @@ async fn everything_that_was_held_is_released_and_named() {
 
 #[tokio::test]
 async fn a_server_that_is_stopped_leaves_everything_to_its_lease() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = client(&server, keeper).await;
+        let client = client(&server, driver).await;
         let mut guards = held(&client, &["held", "dropped"]).await;
         server.freeze();
         drop(guards.pop());
         let report = client.shutdown(Duration::from_millis(200)).await.unwrap();
-        assert_eq!(left(&report), ["dropped", "held"], "{keeper}");
+        assert_eq!(left(&report), ["dropped", "held"], "{driver}");
         assert!(report.released.is_empty() && report.lost.is_empty() && !report.is_clean());
         let line = report.to_string();
         assert!(
@@ -100,19 +100,19 @@ async fn a_server_that_is_stopped_leaves_everything_to_its_lease() {
 
 #[tokio::test]
 async fn of_some_that_are_refused_or_gone_each_is_told() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
         let user = ["ACL", "SETUSER", "locks", "on", ">pw", "+@all", "~*", "&*"];
         redis::cmd("ACL").arg(&user[1..]).exec(&mut redis).unwrap();
         let url = format!("redis://locks:pw@{}", server.address());
-        let client = builder(&url).keeper(keeper).lease(LEASE).connect().await.unwrap();
+        let client = builder(&url).driver(driver).lease(LEASE).connect().await.unwrap();
         let _guards = held(&client, &["yes:1", "no:1", "gone", "yes:2", "no:2"]).await;
         redis::cmd("DEL").arg("gone").exec(&mut redis).unwrap();
         let forbidden = ["SETUSER", "locks", "resetkeys", "~yes:*", "~gone", "~*fence*"];
         redis::cmd("ACL").arg(&forbidden).exec(&mut redis).unwrap();
         let report = client.shutdown(BOUND).await.unwrap();
-        assert_eq!(report.released, ["yes:1", "yes:2"], "{keeper}: {report:?}");
+        assert_eq!(report.released, ["yes:1", "yes:2"], "{driver}: {report:?}");
         assert_eq!(report.lost, ["gone"]);
         assert_eq!(left(&report), ["no:1", "no:2"]);
         let line = report.to_string();
@@ -123,10 +123,10 @@ async fn of_some_that_are_refused_or_gone_each_is_told() {
 
 #[tokio::test]
 async fn a_shutdown_without_time_sends_the_releases_all_the_same() {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = RedisServer::start();
         let mut redis = server.connection();
-        let client = client(&server, keeper).await;
+        let client = client(&server, driver).await;
         let names: Vec<String> = (0..600).map(|number| number.to_string()).collect();
         let _guards = held(&client, &names).await;
         let report = client.shutdown(Duration::ZERO).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_shutdown_without_time_sends_the_releases_all_the_same() {
 async fn a_thousand_locks_are_told_in_order() {
     let server = RedisServer::start();
     let mut redis = server.connection();
-    let client = client(&server, Keeper::Thread).await;
+    let client = client(&server, Driver::Thread).await;
     let names: Vec<String> = (0..1_000).map(|number| format!("{number:04}")).collect();
     let locks: Vec<_> = names.iter().rev().map(|name| client.mutex(name).unwrap()).collect();
     let guards = futures::future::join_all(locks.iter().map(|lock| lock.lock())).await;

@@ -1,7 +1,7 @@
 //! What tests run against.
 
 pub(crate) mod client;
-#[path = "../../src/log/hearing.rs"]
+#[path = "../../src/base/log/hearing.rs"]
 pub(crate) mod hearing;
 pub(crate) mod look;
 #[path = "../../src/backend/redis/tests/proxy.rs"]

@@ -255,7 +255,7 @@ mod tests {
             "1": {"name": null, "inner": {"use": {"name": "B", "id": 3, "source": "b::B"}}},
             "2": {"name": null, "inner": {"use": {"name": "C", "id": 9, "source": "other::C"}}},
             "3": {"name": "B", "attrs": ["#[non_exhaustive]"], "inner": {"enum": {"variants": []}},
-                  "span": {"filename": "src/lease.rs", "begin": [1, 1], "end": [1, 9]}},
+                  "span": {"filename": "src/base/lease.rs", "begin": [1, 1], "end": [1, 9]}},
             "4": {"inner": {"impl": {"trait": {"path": "From", "args": {"angle_bracketed": {"args":
                   [{"type": {"primitive": "str"}}]}}}, "for": {"resolved_path": {"id": 3, "path": "b::B"}}}}},
             "5": {"inner": {"impl": {"trait": {"path": "Freeze", "args": null}, "is_synthetic": true,

@@ -19,8 +19,7 @@ const LIMIT: Duration = Duration::from_secs(3_600);
 const TARGETS: [&str; 5] = ["name", "reply", "url", "error", "bytes"];
 
 /// The part of the crate whose lines have to be run by tests.
-const CORE: &[&str] =
-    &["src/engine", "src/cell.rs", "src/keeper", "src/scripts", "src/name", "src/slot.rs", "src/lease.rs"];
+const CORE: &[&str] = &["src/engine", "src/base", "src/driver", "src/kinds"];
 /// Of a thousand lines of the core.
 const COVERED: u64 = 950;
 
@@ -51,7 +50,7 @@ pub(crate) fn fuzz(seconds: u64) -> Result<bool, String> {
 
 /// Changes the code of the core, mutant by mutant, for so many minutes. Needs cargo-mutants.
 pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
-    let files = ["--shuffle", "--file", "src/engine/**/*.rs", "--file", "src/cell.rs"];
+    let files = ["--shuffle", "--file", "src/engine/**/*.rs", "--file", "src/base/cell.rs"];
     let Some(found) = mutate(&files, Duration::from_secs(minutes * 60))? else { return Ok(true) };
     println!(
         "{{\"part\":\"rust-mutants\",\"killed\":{},\"survived\":{},\"minutes\":{minutes}}}",

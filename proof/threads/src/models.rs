@@ -1,4 +1,4 @@
-//! Two or three threads each, doing to the shipped code what callers and the keeper do to it.
+//! Two or three threads each, doing to the shipped code what callers and the driver do to it.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,14 +17,14 @@ use crate::engine::event::RequestId;
 use crate::error::Error;
 use crate::error::LossReason;
 use crate::good::cell::HoldCell;
-use crate::good::keeper::Message;
-use crate::good::keeper::desk::Desk;
-use crate::good::keeper::ending::Ending;
-use crate::good::keeper::ending::Farewell;
-use crate::good::keeper::mailbox::mailbox;
-use crate::good::keeper::seat::Seat;
-use crate::good::keeper::seat::Step;
-use crate::good::keeper::shared::Shared;
+use crate::good::driver::Message;
+use crate::good::driver::desk::Desk;
+use crate::good::driver::ending::Ending;
+use crate::good::driver::ending::Farewell;
+use crate::good::driver::mailbox::mailbox;
+use crate::good::driver::seat::Seat;
+use crate::good::driver::seat::Step;
+use crate::good::driver::shared::Shared;
 use crate::good::slot::slot;
 use crate::good::wakes::Rest;
 use crate::good::wakes::Wakes;
@@ -42,16 +42,16 @@ fn cell() -> Arc<HoldCell> {
     Arc::new(HoldCell::new(LockName, 1, 7, END))
 }
 
-/// A caller sees the end while the keeper, whose clock it read before, handles a confirmed renewal: one of them wins.
+/// A caller sees the end while the driver, whose clock it read before, handles a confirmed renewal: one of them wins.
 pub(crate) fn what_ran_out_is_not_revived() {
     let cell = cell();
-    let keeper = {
+    let driver = {
         let cell = Arc::clone(&cell);
         thread::spawn(move || cell.extend(BEFORE, RENEWED))
     };
     cell.lose_if_past(END);
     let lost = cell.loss().is_some();
-    let extended = keeper.join().unwrap();
+    let extended = driver.join().unwrap();
     assert!(extended != lost, "extended: {extended}, lost: {lost}");
     assert_eq!(cell.is_held(END), extended);
 }
@@ -59,20 +59,20 @@ pub(crate) fn what_ran_out_is_not_revived() {
 /// A caller asks twice, and hears "no" and "yes" never in that order.
 pub(crate) fn a_no_is_final() {
     let cell = cell();
-    let keeper = {
+    let driver = {
         let cell = Arc::clone(&cell);
         thread::spawn(move || cell.extend(BEFORE, RENEWED))
     };
     let first = cell.is_still_held(END);
     let second = cell.is_still_held(END);
     assert!(first || !second, "held again");
-    keeper.join().unwrap();
+    driver.join().unwrap();
 }
 
 /// Everybody who learns why a hold was lost learns the same.
 pub(crate) fn the_first_cause_stays() {
     let cell = cell();
-    let keeper = {
+    let driver = {
         let cell = Arc::clone(&cell);
         thread::spawn(move || {
             cell.lose(LossReason::Removed);
@@ -81,7 +81,7 @@ pub(crate) fn the_first_cause_stays() {
     };
     cell.lose_if_past(END);
     let seen = cell.loss();
-    let said = keeper.join().unwrap();
+    let said = driver.join().unwrap();
     let last = cell.loss();
     assert!(said.is_some() && said == last, "{said:?}, then {last:?}");
     assert!(seen.is_none() || seen == last, "{seen:?}, then {last:?}");
@@ -91,7 +91,7 @@ pub(crate) fn the_first_cause_stays() {
 /// `Guard::lost` without its timer: takes its place, looks, waits.
 pub(crate) fn whoever_waits_for_a_loss_hears_of_it() {
     let cell = cell();
-    let keeper = {
+    let driver = {
         let cell = Arc::clone(&cell);
         thread::spawn(move || cell.lose(LossReason::TakenOver))
     };
@@ -104,10 +104,10 @@ pub(crate) fn whoever_waits_for_a_loss_hears_of_it() {
         }
     };
     assert_eq!(reason, LossReason::TakenOver);
-    keeper.join().unwrap();
+    driver.join().unwrap();
 }
 
-/// A keeper without engine and backend, and a client's handle.
+/// A driver without engine and backend, and a client's handle.
 fn client() -> (Arc<Shared>, Ending) {
     let (mailbox, messages) = mailbox();
     let shared = Shared::new(
@@ -126,18 +126,18 @@ fn look(shared_future: &mut (impl Future<Output = Answer> + Unpin)) -> Poll<Answ
     pin!(shared_future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A future is dropped, polled once or never, while the keeper answers it: guard or cancellation, and only one.
+/// A future is dropped, polled once or never, while the driver answers it: guard or cancellation, and only one.
 pub(crate) fn a_grant_is_taken_or_given_back() {
-    let (shared, mut keeper) = client();
+    let (shared, mut driver) = client();
     let granting = thread::spawn(move || {
         let mut given_back = 0;
-        while let Some(message) = block_on(keeper.messages.take_rest()) {
+        while let Some(message) = block_on(driver.messages.take_rest()) {
             let event = match message {
                 Message::Ask { request, ticket, .. } => {
-                    keeper.desk.open(request, ticket);
-                    keeper.desk.answer(request, Answer::Granted(1))
+                    driver.desk.open(request, ticket);
+                    driver.desk.answer(request, Answer::Granted(1))
                 }
-                Message::Cancel { request } => keeper.desk.cancel(request),
+                Message::Cancel { request } => driver.desk.cancel(request),
                 Message::LastHandle { .. } => break,
                 other => panic!("{other:?}"),
             };
@@ -153,13 +153,13 @@ pub(crate) fn a_grant_is_taken_or_given_back() {
     assert_eq!(u32::from(taken) + given_back, 1, "taken: {taken}, given back: {given_back}");
 }
 
-/// The keeper takes an answer back while its future looks for it.
+/// The driver takes an answer back while its future looks for it.
 pub(crate) fn a_grant_is_withdrawn_or_taken() {
     let (slot, ticket) = slot();
     let request = RequestId(1);
     let mut desk = Desk::default();
     desk.open(request, ticket);
-    let keeper = thread::spawn(move || {
+    let driver = thread::spawn(move || {
         let event = desk.answer(request, Answer::Granted(1));
         assert!(event.is_none(), "somebody is there");
         matches!(desk.withdraw(request), Event::Withdrawn { .. })
@@ -167,7 +167,7 @@ pub(crate) fn a_grant_is_withdrawn_or_taken() {
     let mut context = Context::from_waker(Waker::noop());
     let first = slot.poll_take(&mut context);
     let second = if first.is_pending() { slot.poll_take(&mut context) } else { Poll::Pending };
-    let withdrawn = keeper.join().unwrap();
+    let withdrawn = driver.join().unwrap();
     let last = slot.poll_take(&mut context);
     let taken = [first, second, last].iter().any(|poll| matches!(poll, Poll::Ready(Some(_))));
     assert!(taken != withdrawn, "taken: {taken}, withdrawn: {withdrawn}");
@@ -175,14 +175,14 @@ pub(crate) fn a_grant_is_withdrawn_or_taken() {
 
 /// A future that was polled before its answer came is woken by it.
 pub(crate) fn whoever_waits_for_an_answer_gets_it() {
-    let (shared, mut keeper) = client();
+    let (shared, mut driver) = client();
     let answering = thread::spawn(move || {
-        if let Some(Message::Ask { request, ticket, .. }) = block_on(keeper.messages.take_rest()) {
-            keeper.desk.open(request, ticket);
-            assert!(keeper.desk.answer(request, Answer::Granted(1)).is_none());
-            keeper.desk.wake_answered(None);
+        if let Some(Message::Ask { request, ticket, .. }) = block_on(driver.messages.take_rest()) {
+            driver.desk.open(request, ticket);
+            assert!(driver.desk.answer(request, Answer::Granted(1)).is_none());
+            driver.desk.wake_answered(None);
         }
-        keeper
+        driver
     });
     let asked = shared.ask(|request| Event::Ping { request });
     assert!(matches!(block_on(asked), Answer::Granted(_)));
@@ -190,8 +190,8 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
     drop(answering.join().unwrap());
 }
 
-/// A keeper wakes two, and somebody who runs meanwhile helps.
-pub(crate) fn whom_a_keeper_wakes_with_help_are_all_woken() {
+/// A driver wakes two, and somebody who runs meanwhile helps.
+pub(crate) fn whom_a_driver_wakes_with_help_are_all_woken() {
     let rest = Arc::new(Rest::default());
     let woken = Arc::<Mutex<u32>>::new(Mutex::new(0));
     let helper = {
@@ -216,28 +216,28 @@ impl std::task::Wake for Counts {
     }
 }
 
-/// A keeper ends while a caller asks: with an answer or not, before, during or after, nobody waits for ever.
-pub(crate) fn a_keeper_that_ends_answers_everybody() {
-    let (shared, mut keeper) = client();
+/// A driver ends while a caller asks: with an answer or not, before, during or after, nobody waits for ever.
+pub(crate) fn a_driver_that_ends_answers_everybody() {
+    let (shared, mut driver) = client();
     let ending = thread::spawn(move || {
-        if let Some(Message::Ask { request, ticket, .. }) = keeper.messages.receiver.try_recv() {
-            keeper.desk.open(request, ticket);
+        if let Some(Message::Ask { request, ticket, .. }) = driver.messages.receiver.try_recv() {
+            driver.desk.open(request, ticket);
         }
-        keeper.desk.close();
-        block_on(keeper.turn_callers_away());
-        keeper.farewell.deliver();
+        driver.desk.close();
+        block_on(driver.turn_callers_away());
+        driver.farewell.deliver();
     });
     let asked = shared.ask(|request| Event::Ping { request });
     assert!(matches!(block_on(asked), Answer::Failed(Error::Closed { .. })));
     ending.join().unwrap();
 }
 
-/// A shutdown is asked for while the keeper ends: if it was taken, it hears what became of the locks.
+/// A shutdown is asked for while the driver ends: if it was taken, it hears what became of the locks.
 pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
-    let (shared, mut keeper) = client();
+    let (shared, mut driver) = client();
     let ending = thread::spawn(move || {
-        block_on(keeper.turn_callers_away());
-        let Ending { messages, farewell, .. } = keeper;
+        block_on(driver.turn_callers_away());
+        let Ending { messages, farewell, .. } = driver;
         // Whoever sends from here on is refused, or was let down.
         let left = {
             let mut messages = messages;
@@ -253,7 +253,7 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     assert!(matches!(late, Answer::Failed(Error::Closed { .. })), "{late:?}");
 }
 
-/// A keeper that is woken for the last of so many messages only sees it, whether it came before or after.
+/// A driver that is woken for the last of so many messages only sees it, whether it came before or after.
 pub(crate) fn the_last_of_so_many_is_seen() {
     let (mailbox, mut inbox) = mailbox();
     inbox.hush(Some(1));
@@ -275,7 +275,7 @@ pub(crate) fn check_outcomes() {
     assert!(seen == 0 || seen == 3, "only one of both outcomes: {seen}");
 }
 
-/// A keeper's task: what there is to do, and whom to tell that there is more.
+/// A driver's task: what there is to do, and whom to tell that there is more.
 struct Worker {
     todo: Arc<Todo>,
     done: u32,
@@ -450,8 +450,8 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_grant_is_taken_or_given_back", a_grant_is_taken_or_given_back),
     ("a_grant_is_withdrawn_or_taken", a_grant_is_withdrawn_or_taken),
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
-    ("whom_a_keeper_wakes_with_help_are_all_woken", whom_a_keeper_wakes_with_help_are_all_woken),
-    ("a_keeper_that_ends_answers_everybody", a_keeper_that_ends_answers_everybody),
+    ("whom_a_driver_wakes_with_help_are_all_woken", whom_a_driver_wakes_with_help_are_all_woken),
+    ("a_driver_that_ends_answers_everybody", a_driver_that_ends_answers_everybody),
     ("the_last_of_so_many_is_seen", the_last_of_so_many_is_seen),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
     ("while_its_own_future_naps_nothing_is_left_lying", while_its_own_future_naps_nothing_is_left_lying),

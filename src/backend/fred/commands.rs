@@ -45,7 +45,7 @@ use crate::backend::redis::handshake::text;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::resp::Reply;
-use crate::map::Map;
+use crate::base::map::Map;
 
 /// At most this many calls are with fred at a time. A call whose time ends while it waits here was
 /// not executed. If it waited inside fred, its outcome would be unknown, because fred does not say

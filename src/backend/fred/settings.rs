@@ -27,8 +27,8 @@ use crate::backend::redis::config::without_brackets;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls::Connector;
 use crate::backend::redis::wire::WAITING;
-use crate::config;
-use crate::error::Error;
+use crate::base::error::Error;
+use crate::settings::config;
 
 /// Messages that may wait to be read. fred's own default, 32, loses most of a burst.
 const MESSAGES: usize = 16 * 1024;
@@ -272,7 +272,7 @@ mod tests {
         let config = FredConfig { tls: Some(connector.into()), ..FredConfig::default() };
         let taken = redis_config(&config, &Access::default()).expect("a configuration");
         assert!(taken.is_encrypted() && taken.at_sentinel("h", 1).is_encrypted());
-        let access = Access { tls: Some(crate::tls::Tls::default()), ..Access::default() };
+        let access = Access { tls: Some(crate::settings::tls::Tls::default()), ..Access::default() };
         let error = redis_config(&config, &access).expect_err("two places");
         assert!(matches!(error, Error::InvalidOption { option: "tls", .. }), "{error}");
     }

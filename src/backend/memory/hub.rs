@@ -33,7 +33,7 @@ struct Client {
     id: String,
     process: Arc<Process>,
     network: Network,
-    /// From its keeper's beginning to its end.
+    /// From its driver's beginning to its end.
     link: Option<Link>,
 }
 
@@ -93,7 +93,7 @@ impl Hub {
         self.come_up(client);
     }
 
-    /// Its keeper has ended.
+    /// Its driver has ended.
     pub(super) fn disconnect(&mut self, client: u64) {
         let link = self.clients.get_mut(&client).and_then(|client| client.link.take());
         self.count_subscribers(link.into_iter().flat_map(|link| link.subscriptions));

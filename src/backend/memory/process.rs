@@ -19,9 +19,9 @@ use std::time::Duration;
 /// need what it has locked.
 const POLL: Duration = Duration::from_secs(1);
 
-type Keeper = Pin<Box<dyn Future<Output = ()> + Send>>;
+type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs a client's keeper, unless the process is frozen, and until it is killed.
+/// Runs a client's driver, unless the process is frozen, and until it is killed.
 #[derive(Default)]
 pub(crate) struct Process {
     state: Mutex<State>,
@@ -31,7 +31,7 @@ pub(crate) struct Process {
 #[derive(Default)]
 struct State {
     /// Not here while it is polled, and gone once it has ended.
-    keeper: Option<Keeper>,
+    driver: Option<Driver>,
     polled_by: Option<ThreadId>,
     waker: Option<Waker>,
     frozen: bool,
@@ -39,23 +39,23 @@ struct State {
 }
 
 impl Process {
-    /// Runs a keeper. Returns when it has ended or was killed. Dropping the future drops the
-    /// keeper.
-    pub(crate) async fn run(&self, keeper: impl Future<Output = ()> + Send + 'static) {
-        self.lock().keeper = Some(Box::pin(keeper));
+    /// Runs a driver. Returns when it has ended or was killed. Dropping the future drops the
+    /// driver.
+    pub(crate) async fn run(&self, driver: impl Future<Output = ()> + Send + 'static) {
+        self.lock().driver = Some(Box::pin(driver));
         let _ended = Ended(self);
         poll_fn(|cx| self.poll(cx)).await;
     }
 
-    /// Nothing of the keeper is left when this returns, unless this thread polls it, further up.
+    /// Nothing of the driver is left when this returns, unless this thread polls it, further up.
     pub(super) fn kill(&self) {
         let mut state = self.lock();
         state.killed = true;
-        let (keeper, waker) = (state.keeper.take(), state.waker.take());
+        let (driver, waker) = (state.driver.take(), state.waker.take());
         let here = thread::current().id();
         let elsewhere = |state: &mut State| state.polled_by.is_some_and(|thread| thread != here);
         drop(self.polled.wait_timeout_while(state, POLL, elsewhere));
-        drop(keeper);
+        drop(driver);
         waker.into_iter().for_each(Waker::wake);
     }
 
@@ -73,22 +73,22 @@ impl Process {
         if state.frozen && !state.killed {
             return Poll::Pending;
         }
-        let Some(mut keeper) = state.keeper.take() else { return Poll::Ready(()) };
+        let Some(mut driver) = state.driver.take() else { return Poll::Ready(()) };
         state.polled_by = Some(thread::current().id());
-        // What the keeper wakes, drops or logs to is other people's code: no lock is held.
+        // What the driver wakes, drops or logs to is other people's code: no lock is held.
         drop(state);
         let polling = Polling(self);
-        let polled = keeper.as_mut().poll(cx);
+        let polled = driver.as_mut().poll(cx);
         let mut state = self.lock();
         if polled.is_pending() && !state.killed {
-            state.keeper = Some(keeper);
+            state.driver = Some(driver);
             drop(state);
             drop(polling);
             return Poll::Pending;
         }
         drop(state);
         // Before anybody hears that the poll is over.
-        drop(keeper);
+        drop(driver);
         drop(polling);
         Poll::Ready(())
     }
@@ -105,7 +105,7 @@ impl fmt::Debug for Process {
     }
 }
 
-/// A poll that goes on. It ends with a panic of the keeper's, too.
+/// A poll that goes on. It ends with a panic of the driver's, too.
 struct Polling<'a>(&'a Process);
 
 impl Drop for Polling<'_> {
@@ -115,13 +115,13 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// Drops the keeper with the future that runs it, for example when the runtime ends.
+/// Drops the driver with the future that runs it, for example when the runtime ends.
 struct Ended<'a>(&'a Process);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        let keeper = self.0.lock().keeper.take();
-        drop(keeper);
+        let driver = self.0.lock().driver.take();
+        drop(driver);
     }
 }
 
@@ -136,8 +136,8 @@ mod tests {
 
     use crate::backend::woken::Woken;
 
-    /// A keeper that counts its polls, and ends in this one.
-    async fn keeper(polls: Arc<AtomicUsize>, last: usize) {
+    /// A driver that counts its polls, and ends in this one.
+    async fn driver(polls: Arc<AtomicUsize>, last: usize) {
         poll_fn(|_| match polls.fetch_add(1, Ordering::SeqCst) + 1 {
             poll if poll == last => Poll::Ready(()),
             _ => Poll::Pending,
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn it_runs_until_its_end() {
         let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
-        let mut run = pin!(process.run(keeper(Arc::clone(&polls), 2)));
+        let mut run = pin!(process.run(driver(Arc::clone(&polls), 2)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         assert!(poll(run.as_mut(), &woken).is_ready());
         assert_eq!(Arc::strong_count(&polls), 1);
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_frozen_one_is_not_polled_and_goes_on_later() {
         let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
-        let mut run = pin!(process.run(keeper(Arc::clone(&polls), 2)));
+        let mut run = pin!(process.run(driver(Arc::clone(&polls), 2)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         process.set_frozen(true);
         assert!(poll(run.as_mut(), &woken).is_pending());
@@ -175,7 +175,7 @@ mod tests {
     fn a_killed_one_is_gone_at_once_also_when_it_is_frozen() {
         for frozen in [false, true] {
             let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
-            let mut run = pin!(process.run(keeper(Arc::clone(&polls), 9)));
+            let mut run = pin!(process.run(driver(Arc::clone(&polls), 9)));
             assert!(poll(run.as_mut(), &woken).is_pending());
             process.set_frozen(frozen);
             process.kill();
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn it_goes_with_the_future_that_runs_it() {
         let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
-        let mut run = Box::pin(process.run(keeper(Arc::clone(&polls), 9)));
+        let mut run = Box::pin(process.run(driver(Arc::clone(&polls), 9)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         drop(run);
         assert_eq!(Arc::strong_count(&polls), 1);

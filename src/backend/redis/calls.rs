@@ -46,9 +46,9 @@ use crate::backend::redis::wire::First;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
 use crate::backend::together::Together;
-use crate::credentials::Credentials;
-use crate::map::Hasher;
-use crate::map::Map;
+use crate::base::map::Hasher;
+use crate::base::map::Map;
+use crate::settings::credentials::Credentials;
 
 /// So many timeouts in a row, over some time without any reply, and the connection is replaced: a frozen server or a
 /// network that swallows everything does not close it.

@@ -48,8 +48,8 @@ use crate::backend::Value;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::calls::Request;
 use crate::backend::redis::config::RedisConfig;
-use crate::config::Sharding;
-use crate::name::slot_of;
+use crate::base::name::slot_of;
+use crate::settings::config::Sharding;
 
 /// A call follows at most so many redirections.
 const REDIRECTIONS: u32 = 5;

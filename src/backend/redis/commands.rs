@@ -26,7 +26,7 @@ use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Reached;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::wire::Wire;
-use crate::credentials::Credentials;
+use crate::settings::credentials::Credentials;
 
 /// What happened to the command connection.
 pub(crate) enum CommandEvent {

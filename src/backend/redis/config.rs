@@ -15,21 +15,21 @@ use tracing::Level;
 #[cfg(any(feature = "fred", feature = "redis"))]
 use tracing::event;
 
-use crate::address_map::AddressMap;
 use crate::backend::Several;
 use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::names::Resolver;
 use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::tls::Connector;
-use crate::config;
-use crate::credentials::CredentialProvider;
-use crate::error::Error;
+use crate::base::error::Error;
 #[cfg(any(feature = "fred", feature = "redis"))]
-use crate::log::TARGET;
+use crate::base::log::TARGET;
 #[cfg(any(feature = "fred", feature = "redis"))]
-use crate::log::tell;
-use crate::tls::Tls;
+use crate::base::log::tell;
+use crate::settings::address_map::AddressMap;
+use crate::settings::config;
+use crate::settings::credentials::CredentialProvider;
+use crate::settings::tls::Tls;
 
 /// Servers, logins, database, protocol and TLS.
 #[derive(Clone)]
@@ -444,7 +444,7 @@ fn invalid(reason: impl Into<String>) -> Error {
 mod tests {
     use super::*;
 
-    use crate::address_map::MappedAddress;
+    use crate::settings::address_map::MappedAddress;
 
     fn parsed(url: &str) -> RedisConfig {
         RedisConfig::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))

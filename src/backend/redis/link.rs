@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tracing::Level;
 use tracing::event;
 
-use crate::log::TARGET;
-use crate::log::tell;
+use crate::base::log::TARGET;
+use crate::base::log::tell;
 
 /// Ends a link when its backend closes or is dropped.
 #[derive(Clone)]

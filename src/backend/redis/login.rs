@@ -11,9 +11,9 @@ use crate::backend::redis::config::Login;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
-use crate::credentials::CredentialProvider;
-use crate::credentials::Credentials;
-use crate::process::spawn;
+use crate::base::process::spawn;
+use crate::settings::credentials::CredentialProvider;
+use crate::settings::credentials::Credentials;
 
 /// What is valid for no time at all is not asked for more often.
 const SHORTEST: Duration = Duration::from_millis(100);

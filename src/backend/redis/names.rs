@@ -305,7 +305,7 @@ pub(crate) mod tests {
     use crate::backend::redis::config::Access;
     use crate::backend::redis::config::Place;
     use crate::backend::redis::whereabouts::Mandate;
-    use crate::log::tests::broken_log;
+    use crate::base::log::tests::broken_log;
 
     /// What a resolver for tests says about a name.
     #[derive(Clone)]

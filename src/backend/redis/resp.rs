@@ -443,7 +443,7 @@ mod comparison {
     use redis_protocol::resp2;
     use redis_protocol::resp3;
 
-    use crate::random::Random;
+    use crate::base::random::Random;
 
     /// A reply with lists of so many levels.
     fn reply(random: &mut Random, protocol: Protocol, levels: u64, out: &mut Vec<u8>) {

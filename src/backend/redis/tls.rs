@@ -16,8 +16,8 @@ use crate::backend::redis::error::WireError;
 use crate::backend::redis::wire::Stream;
 #[cfg(feature = "rustls")]
 use crate::backend::redis::wire::told_by_system;
-use crate::error::Error;
-use crate::tls::Tls;
+use crate::base::error::Error;
+use crate::settings::tls::Tls;
 
 #[cfg(all(feature = "native-tls", not(feature = "rustls")))]
 mod native;

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::error::LossReason;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::Renewed;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::Renewed;
 
 use super::Hand;
 use super::freed;

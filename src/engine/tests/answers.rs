@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::backend::OpId;
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::Error;
 
 use super::Hand;
 use super::fixed;

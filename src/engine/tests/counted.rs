@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::backend::FailureKind;
+use crate::base::error::Error;
+use crate::base::stats::Stats;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Renewed;
-use crate::stats::Stats;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Renewed;
 
 use super::Hand;
 use super::LEASE;

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::backend::OpId;
-use crate::cell::HoldCell;
+use crate::base::cell::HoldCell;
+use crate::base::error::LossReason;
+use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::LossReason;
-use crate::name::LockName;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::ReleaseItem;
-use crate::scripts::reentrant::Released;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::ReleaseItem;
+use crate::kinds::reentrant::Released;
 
 use super::Hand;
 use super::LEASE;

@@ -3,19 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::cell::HoldCell;
+use crate::base::cell::HoldCell;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::error::LossReason;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::Renewed;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::Renewed;
 
 use super::Hand;
 use super::fixed;

@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::FailureKind;
-use crate::cell::HoldCell;
+use crate::base::cell::HoldCell;
+use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::releasing::is_for_the_far;
-use crate::name::LockName;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::HandedOff;
-use crate::scripts::reentrant::Released;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reentrant::Released;
 
 use super::Hand;
 use super::freed;

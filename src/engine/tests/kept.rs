@@ -8,7 +8,11 @@ use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
-use crate::cell::HoldCell;
+use crate::base::cell::HoldCell;
+use crate::base::error::LossReason;
+use crate::base::lease::Lease;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -16,17 +20,13 @@ use crate::engine::event::Fate;
 use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::LossReason;
-use crate::lease::Lease;
-use crate::name::LockName;
-use crate::owner::OwnerKey;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::Renewed;
-use crate::scripts::reentrant::Reply;
-use crate::scripts::reentrant::ServerTime;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::Renewed;
+use crate::kinds::reentrant::Reply;
+use crate::kinds::reentrant::ServerTime;
 
 use super::Hand;
 use super::corners::lease;
@@ -468,7 +468,7 @@ fn a_release_with_a_rest_that_was_not_announced_says_so() {
     let (op, _) = hand.take_release_at();
     hand.done(op, Body::Release(Released::Kept { receivers: None }));
     let answer = hand.answer(release);
-    assert!(matches!(answer, Answer::Failed(crate::error::Error::NotAnnounced { .. })), "{answer:?}");
+    assert!(matches!(answer, Answer::Failed(crate::base::error::Error::NotAnnounced { .. })), "{answer:?}");
 }
 
 // ---- guards that are left

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
@@ -9,10 +10,9 @@ use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::queue::Name;
 use crate::engine::timers::TimerKey;
-use crate::name::LockName;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::Renewed;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::Renewed;
 
 use super::Hand;
 use super::grant;

@@ -2,21 +2,21 @@
 
 use std::time::Duration;
 
+use crate::base::error::Error;
+use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::name::LockName;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Forced;
-use crate::scripts::reentrant::HandedOff;
-use crate::scripts::reentrant::KeyState;
-use crate::scripts::reentrant::Leftover;
-use crate::scripts::reentrant::Released;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Forced;
+use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reentrant::KeyState;
+use crate::kinds::reentrant::Leftover;
+use crate::kinds::reentrant::Released;
 
 use super::Hand;
 use super::OTHER;

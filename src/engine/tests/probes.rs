@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::base::error::Error;
+use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Listen;
 use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
-use crate::error::Error;
-use crate::name::LockName;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
 
 use super::Hand;
 

@@ -6,17 +6,17 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
+use crate::base::lease::Lease;
+use crate::base::lease::LeaseMs;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::error::LossReason;
-use crate::lease::Lease;
-use crate::lease::LeaseMs;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Renewed;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Renewed;
 
 use super::Hand;
 use super::LEASE;
@@ -59,7 +59,7 @@ fn a_verification_that_outlives_its_hold_is_answered() {
     assert!(matches!(hand.answer(RequestId(900)), Answer::Failed(Error::Lost { .. })));
 }
 
-/// The keeper sees at any time that a guard was picked up.
+/// The driver sees at any time that a guard was picked up.
 #[test]
 fn a_guard_that_is_picked_up_puts_no_question_off() {
     // After a reconnection the hold waits for the server's clock.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::engine::event::Report;
 use crate::engine::event::Wait;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::HandedOff;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::HandedOff;
 
 use super::Hand;
 use super::LEASE;

@@ -8,11 +8,11 @@ use crate::backend::ServerInfo;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
-use crate::scripts::reentrant::Released;
-use crate::scripts::reentrant::Reply;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::Reply;
 
 use super::Hand;
 use super::field;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use crate::base::error::Error;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
-use crate::error::Error;
-use crate::scripts::reentrant::Acquired;
-use crate::scripts::reentrant::Body;
-use crate::scripts::reentrant::Command;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
 
 use super::Hand;
 use super::freed;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::base::clock::Moment;
+use crate::base::error::LossReason;
 use crate::engine::event::Wait;
-use crate::error::LossReason;
 use crate::sim::checker::BACK_OFF;
 use crate::sim::checker::Checker;
 use crate::sim::checker::LATE;
@@ -351,7 +351,7 @@ fn check_key(
     now: Moment,
     client: usize,
     field: &str,
-    cell: &crate::cell::HoldCell,
+    cell: &crate::base::cell::HoldCell,
     locks: &[Found],
 ) -> Result<(), String> {
     let id = cell.id;

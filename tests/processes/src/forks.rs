@@ -10,10 +10,10 @@ use std::task::Context;
 use std::task::Waker;
 use std::time::Duration;
 
+use redis_reentrant_lock::Driver;
 use redis_reentrant_lock::Error;
 use redis_reentrant_lock::Guard;
 use redis_reentrant_lock::InMemoryServer;
-use redis_reentrant_lock::Keeper;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 use redis_reentrant_lock::LossReason;
@@ -30,10 +30,10 @@ const SECOND: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(scenario: &str, url: &str) {
     match scenario {
-        "thread" => parent_and_child(&current_thread(), Keeper::Thread, url),
-        "thread-on-threads" => parent_and_child(&threads(), Keeper::Thread, url),
-        "current" => parent_and_child(&current_thread(), Keeper::Current, url),
-        "current-on-threads" => parent_and_child(&threads(), Keeper::Current, url),
+        "thread" => parent_and_child(&current_thread(), Driver::Thread, url),
+        "thread-on-threads" => parent_and_child(&threads(), Driver::Thread, url),
+        "current" => parent_and_child(&current_thread(), Driver::Current, url),
+        "current-on-threads" => parent_and_child(&threads(), Driver::Current, url),
         "inside" => inside(url),
         "runtime" => runtime_dropped_in_child(url),
         "renewals" => runtime_driven_in_child(url),
@@ -65,8 +65,8 @@ struct Handles {
 }
 
 impl Handles {
-    async fn new(keeper: Keeper, url: &str) -> Self {
-        let client = LockClient::builder().url(url).keeper(keeper).connect().await.expect("a client");
+    async fn new(driver: Driver, url: &str) -> Self {
+        let client = LockClient::builder().url(url).driver(driver).connect().await.expect("a client");
         let (lock, mutex) =
             (client.reentrant_lock(NAME).expect("a name"), client.mutex(NAME).expect("a name"));
         let mut levels = Vec::new();
@@ -175,9 +175,9 @@ async fn a_client_of_its_own_works(url: &str) {
     assert!(client.shutdown(5 * SECOND).await.expect("a report").is_clean());
 }
 
-fn parent_and_child(runtime: &Runtime, keeper: Keeper, url: &str) {
+fn parent_and_child(runtime: &Runtime, driver: Driver, url: &str) {
     let server = Look::new(url);
-    let mut handles = Some(runtime.block_on(Handles::new(keeper, url)));
+    let mut handles = Some(runtime.block_on(Handles::new(driver, url)));
     let before = server.now();
     let parent = id();
     in_child("calls without a runtime", || {
@@ -216,15 +216,15 @@ async fn parent_goes_on(handles: Handles) {
 
 /// The child goes on in the future that has forked, on the runtime that it has inherited.
 fn inside(url: &str) {
-    for keeper in [Keeper::Thread, Keeper::Current] {
+    for driver in [Driver::Thread, Driver::Current] {
         let server = Look::new(url);
         let runtime = current_thread();
         runtime.block_on(async {
-            let mut handles = Some(Handles::new(keeper, url).await);
+            let mut handles = Some(Handles::new(driver, url).await);
             let before = server.now();
             in_child("calls in the future that has forked", || {
                 let calls = everything_is_closed(handles.take().expect("its handles"));
-                // Ready at the first poll: whatever waits here would wait for the parent's keeper.
+                // Ready at the first poll: whatever waits here would wait for the parent's driver.
                 let mut calls = Box::pin(calls);
                 assert!(calls.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
             });
@@ -239,7 +239,7 @@ fn inside(url: &str) {
 fn runtime_dropped_in_child(url: &str) {
     let server = Look::new(url);
     let mut runtime = Some(current_thread());
-    let handles = runtime.as_ref().expect("just made").block_on(Handles::new(Keeper::Current, url));
+    let handles = runtime.as_ref().expect("just made").block_on(Handles::new(Driver::Current, url));
     let before = server.now();
     in_child("the runtime is dropped", || drop(runtime.take()));
     assert_eq!(server.now(), before, "the child has changed something");
@@ -251,7 +251,7 @@ fn runtime_driven_in_child(url: &str) {
     const LEASE: Duration = Duration::from_secs(6);
     let server = Look::new(url);
     let runtime = current_thread();
-    let connect = LockClient::builder().url(url).keeper(Keeper::Current).lease(LEASE).connect();
+    let connect = LockClient::builder().url(url).driver(Driver::Current).lease(LEASE).connect();
     let client = runtime.block_on(connect).expect("a client");
     let guard = runtime.block_on(client.mutex(NAME).expect("a name").lock()).expect("the lock");
     let before = server.now();
@@ -275,7 +275,7 @@ impl Drop for SetWhenDropped<'_> {
 fn while_others_lock(url: &str) {
     const CHILDREN: usize = 100;
     let runtime = threads();
-    let mut handles = Some(runtime.block_on(Handles::new(Keeper::Thread, url)));
+    let mut handles = Some(runtime.block_on(Handles::new(Driver::Thread, url)));
     let client = handles.as_ref().expect("just made").client.clone();
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -25,7 +25,7 @@ use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::has_redis_7;
 use crate::backend::redis::tests::redis_server::version;
 use crate::backend::words::Words;
-use crate::random::Random;
+use crate::base::random::Random;
 
 const CALLS: u64 = 30_000;
 /// After so many calls all keys are deleted.

@@ -25,8 +25,8 @@ use crate::backend::Value;
 use crate::backend::redis::calls::Request;
 use crate::backend::redis::config::Place;
 use crate::backend::redis::link::Pause;
-use crate::config::Sharding;
-use crate::process::spawn;
+use crate::base::process::spawn;
+use crate::settings::config::Sharding;
 
 /// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
 const CALM: Duration = Duration::from_secs(1);

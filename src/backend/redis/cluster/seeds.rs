@@ -23,7 +23,7 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::names::EVERY;
 use crate::backend::redis::names::Name;
 use crate::backend::redis::names::Names;
-use crate::process::spawn;
+use crate::base::process::spawn;
 
 /// Looks every five seconds what the names stand for.
 pub(super) struct Seeds {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::backend::Value;
-use crate::name::SLOTS;
+use crate::base::name::SLOTS;
 
 /// Where a node is.
 pub(super) type Address = (String, u16);

@@ -12,7 +12,7 @@ use crate::backend::BackendEvent;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::ServerId;
-use crate::name::slot_of;
+use crate::base::name::slot_of;
 
 /// A sharded subscription ends when its slot leaves. Should the word of that be lost, each is made again this often.
 pub(super) const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);

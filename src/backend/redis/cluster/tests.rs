@@ -24,7 +24,7 @@ use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tests::redis_server::RedisServer;
-use crate::config::Sharding;
+use crate::settings::config::Sharding;
 
 /// Lets the backend work until the condition holds, and gives what it said meanwhile.
 async fn until(

@@ -5,7 +5,7 @@ use ::redis::ConnectionAddr;
 use ::redis::ProtocolVersion;
 
 use crate::backend::redis::resp::Protocol;
-use crate::error::Error;
+use crate::base::error::Error;
 
 use super::Access;
 use super::Encrypted;

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use crate::backend::redis::resp::Protocol;
-use crate::error::Error;
+use crate::base::error::Error;
 
 use super::Encrypted;
 use super::Login;

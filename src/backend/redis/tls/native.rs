@@ -4,9 +4,9 @@ use native_tls::Certificate;
 use native_tls::Identity;
 use native_tls::TlsConnector;
 
-use crate::error::Error;
-use crate::tls::ClientCertificate;
-use crate::tls::Tls;
+use crate::base::error::Error;
+use crate::settings::tls::ClientCertificate;
+use crate::settings::tls::Tls;
 
 use super::CA;
 use super::CERTIFICATES;

@@ -11,9 +11,9 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 
-use crate::error::Error;
-use crate::tls::ClientCertificate;
-use crate::tls::Tls;
+use crate::base::error::Error;
+use crate::settings::tls::ClientCertificate;
+use crate::settings::tls::Tls;
 
 use super::CA;
 use super::CERTIFICATES;

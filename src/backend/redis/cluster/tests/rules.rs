@@ -2,7 +2,6 @@
 
 use super::*;
 
-use crate::address_map::AddressMap;
 use crate::backend::Call;
 use crate::backend::Routes;
 use crate::backend::ScriptCall;
@@ -14,7 +13,8 @@ use crate::backend::redis::cluster::slots::SlotMap;
 use crate::backend::redis::config::Access;
 use crate::backend::redis::tests::driver::ECHO;
 use crate::backend::woken::Woken;
-use crate::name::slot_of;
+use crate::base::name::slot_of;
+use crate::settings::address_map::AddressMap;
 
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);

@@ -1,0 +1,14 @@
+//! What everything else stands on: values without behaviour of their own towards servers.
+
+pub(crate) mod cell;
+pub(crate) mod clock;
+pub(crate) mod error;
+pub(crate) mod lease;
+pub(crate) mod log;
+pub(crate) mod map;
+pub(crate) mod name;
+pub(crate) mod owner;
+pub(crate) mod process;
+#[cfg(test)]
+pub(crate) mod random;
+pub(crate) mod stats;

@@ -1,0 +1,372 @@
+//! Lock names, and the keys and channels that follow from them.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::hash::Hash;
+use std::hash::Hasher;
+use std::sync::{Arc, OnceLock};
+
+use arcstr::ArcStr;
+
+use crate::base::error::Error;
+
+/// Longest lock name, in bytes.
+pub(crate) const MAX_NAME_BYTES: usize = 512;
+
+const FENCE_PREFIX: &str = "redisson_lock_fence:";
+/// In bytes: there are five digits in braces behind it.
+pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
+
+/// A validated lock name. It is the Redis key, unchanged.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct LockName {
+    text: ArcStr,
+    slot: u16,
+}
+
+/// The slot follows from the text.
+impl Hash for LockName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
+    }
+}
+
+impl LockName {
+    /// Checks `name` once; everything later trusts it.
+    pub(crate) fn new(name: &str) -> Result<Self, Error> {
+        let refuse = |reason: &str| {
+            let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
+            Err(Error::InvalidName { name: shown, reason: reason.to_owned() })
+        };
+        if name.is_empty() {
+            return refuse("it is empty; 1 to 512 bytes are allowed");
+        }
+        if name.len() > MAX_NAME_BYTES {
+            return refuse(&format!("it has {} bytes; 1 to {MAX_NAME_BYTES} are allowed", name.len()));
+        }
+        if let Some(bad) = name.chars().find(|c| c.is_control()) {
+            return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
+        }
+        // A channel in another slot than its key cannot be published from a cluster's script.
+        if hashed_part(name) != hashed_part(&channel_of(WireProfile::Native, name)) {
+            return refuse(
+                "its braces put the key and the wake-up channel into different cluster slots; \
+                 use no braces, or let the first one begin a non-empty {tag}",
+            );
+        }
+        let checked = Self { text: name.into(), slot: slot_of(name) };
+        if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
+            return refuse("it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name");
+        }
+        Ok(checked)
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The cluster slot of the key, and of everything that goes with it.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// The wake-up channel under a wire profile.
+    pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
+        channel_of(profile, self.as_str()).into()
+    }
+
+    /// Another name that begins with this one, in the same slot and so with the same fence counter, numbered from
+    /// `start` on. `None`: this one is too long already.
+    pub(crate) fn beside(&self, start: u32) -> Option<Self> {
+        (0..500_000)
+            .map(|step: u32| format!("{self}:preflight:{}", start.wrapping_add(step)))
+            .take_while(|name| name.len() <= MAX_NAME_BYTES)
+            .find(|name| slot_of(name) == self.slot())
+            .and_then(|name| Self::new(&name).ok())
+    }
+
+    /// The fence counter of the slot this name is in.
+    pub(crate) fn fence_key(&self) -> String {
+        let mut key = String::with_capacity(LONGEST_FENCE_KEY);
+        self.add_fence_key(&mut key);
+        key
+    }
+
+    /// The same, added to a text.
+    pub(crate) fn add_fence_key(&self, text: &mut String) {
+        let tag = slot_tags()[usize::from(self.slot())];
+        text.push_str(FENCE_PREFIX);
+        text.push('{');
+        text.push_str(itoa::Buffer::new().format(tag));
+        text.push('}');
+    }
+}
+
+/// What a client puts before each lock name. With Redisson this is its `NameMapper`.
+#[derive(Debug, Clone)]
+pub(crate) struct Prefix(Arc<str>);
+
+impl Prefix {
+    /// Refuses what would make every name invalid, and braces that only a name would complete.
+    pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
+        let refuse = |reason: String| {
+            let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
+            let allowed =
+                format!("empty, or without braces, or with exactly one non-empty {{tag}}: {reason}");
+            Err(Error::InvalidOption { option: "prefix", given, allowed })
+        };
+        let braces: Vec<(usize, &str)> = prefix.match_indices(['{', '}']).collect();
+        match braces[..] {
+            [] => {}
+            [(open, "{"), (close, "}")] if close > open + 1 => {}
+            _ => return refuse("its braces are not a {tag}".to_owned()),
+        }
+        match LockName::new(&format!("{prefix}n")) {
+            Ok(_) => Ok(Self(prefix.into())),
+            Err(Error::InvalidName { reason, .. }) => refuse(format!("with a name of one byte, {reason}")),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The name as it is in Redis. No name stays none, so that it is refused.
+    pub(crate) fn before<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        if self.0.is_empty() || name.is_empty() { name.into() } else { [&self.0, name].concat().into() }
+    }
+
+    /// The same for a pattern of names: what the prefix consists of stands for itself.
+    pub(crate) fn before_pattern(&self, pattern: &str) -> String {
+        let mut text = String::with_capacity(self.0.len() + pattern.len());
+        for letter in self.0.chars() {
+            match letter {
+                '*' | '?' | '[' | ']' | '\\' => text.extend(['\\', letter]),
+                // A rule has none.
+                space if space.is_whitespace() => text.extend((0..space.len_utf8()).map(|_| '?')),
+                other => text.push(other),
+            }
+        }
+        if pattern.is_empty() { String::new() } else { text + pattern }
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// How wake-up channels are spelled. As text: `native` or `redisson`.
+///
+/// Clients wake each other only if they use the same profile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum WireProfile {
+    /// `redisson_lock__channel__{name}`: for clients of this crate. Redisson before 3.2 had the same
+    /// spelling.
+    #[default]
+    Native,
+    /// `redisson_lock__channel:{name}`: Redisson 3.2 and later.
+    Redisson,
+}
+
+impl WireProfile {
+    fn separator(self) -> &'static str {
+        match self {
+            Self::Native => "__",
+            Self::Redisson => ":",
+        }
+    }
+
+    /// The channel of a name, or of a pattern of names, without braces of its own.
+    pub(crate) fn channel_around(self, name: &str) -> String {
+        ["redisson_lock__channel", self.separator(), "{", name, "}"].concat()
+    }
+}
+
+/// The channel on which a client hears that one of its holds was taken away.
+pub(crate) fn client_channel(client: &str) -> String {
+    format!("redisson_lock__client:{{{client}}}")
+}
+
+/// Redisson's `prefixName`: a name that brings its own brace is not wrapped.
+fn channel_of(profile: WireProfile, name: &str) -> String {
+    if name.contains('{') { format!("redisson_lock__channel:{name}") } else { profile.channel_around(name) }
+}
+
+/// The part of a key that Redis Cluster hashes.
+fn hashed_part(key: &str) -> &str {
+    let Some(open) = key.find('{') else { return key };
+    let rest = &key[open + 1..];
+    match rest.find('}') {
+        Some(close) if close > 0 => &rest[..close],
+        _ => key,
+    }
+}
+
+/// The cluster slot of a key (CRC16/XMODEM of the hashed part, modulo 16,384).
+pub(crate) fn slot_of(key: &str) -> u16 {
+    crc16(hashed_part(key).as_bytes()) % SLOTS
+}
+
+pub(crate) const SLOTS: u16 = 16_384;
+
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc, &byte| crc16_of_next(crc, byte))
+}
+
+fn crc16_of_next(crc: u16, byte: u8) -> u16 {
+    (crc << 8) ^ CRC16_OF_BYTES[usize::from(crc.to_be_bytes()[0] ^ byte)]
+}
+
+const CRC16_OF_BYTES: [u16; 256] = {
+    let mut table = [0; 256];
+    let mut byte = 0;
+    while byte < table.len() {
+        let mut crc = (byte as u16) << 8;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = if crc & 0x8000 == 0 { crc << 1 } else { (crc << 1) ^ 0x1021 };
+            bit += 1;
+        }
+        table[byte] = crc;
+        byte += 1;
+    }
+    table
+};
+
+/// For each slot the smallest decimal number that hashes to it: one short, stable tag a slot.
+fn slot_tags() -> &'static [u32] {
+    static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
+    TAGS.get_or_init(|| {
+        let mut tags = vec![None; usize::from(SLOTS)];
+        let mut missing = tags.len();
+        // Of each number so far: the next ones are these with one more digit.
+        let mut hashes: Vec<u16> = Vec::new();
+        for candidate in 0u32.. {
+            if missing == 0 {
+                break;
+            }
+            let leading = if candidate < 10 { 0 } else { hashes[candidate as usize / 10] };
+            let hash = crc16_of_next(leading, b"0123456789"[candidate as usize % 10]);
+            hashes.push(hash);
+            let tag = &mut tags[usize::from(hash % SLOTS)];
+            if tag.is_none() {
+                *tag = Some(candidate);
+                missing -= 1;
+            }
+        }
+        tags.into_iter().flatten().collect()
+    })
+}
+
+#[cfg(all(test, repository))]
+mod corpus;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_stands_before_every_name_and_brings_whole_braces_or_none() {
+        for allowed in ["", "orders:", "{orders}:", "a{b}c", "ä ", "*?[x]\\"] {
+            assert!(Prefix::new(allowed).is_ok(), "{allowed}");
+        }
+        let long = "x".repeat(MAX_NAME_BYTES);
+        for refused in ["{", "}", "{}", "a{b", "a}b{c}", "{a}{b}", "}{", "a\n", &long] {
+            let error = Prefix::new(refused).unwrap_err();
+            assert!(matches!(error, Error::InvalidOption { option: "prefix", .. }), "{refused}");
+        }
+        let prefix = Prefix::new("o*[1] ä:").unwrap();
+        assert_eq!(prefix.before("42"), "o*[1] ä:42");
+        assert_eq!(prefix.before_pattern("4?"), "o\\*\\[1\\]?ä:4?");
+        // They are refused with the reason that they are empty.
+        assert_eq!((prefix.before("").as_ref(), prefix.before_pattern("").as_str()), ("", ""));
+    }
+
+    #[test]
+    fn slots_match_redis() {
+        // CLUSTER KEYSLOT of redis-server 7.0.15
+        assert_eq!(slot_of("foo"), 12_182);
+        assert_eq!(slot_of("123456789"), 12_739);
+        assert_eq!(slot_of("{user1000}.following"), slot_of("user1000"));
+    }
+
+    #[test]
+    fn a_name_knows_its_slot() {
+        for number in 0..1_000 {
+            let text = format!("ü:{number}");
+            let name = LockName::new(&text).unwrap();
+            assert_eq!((name.as_str(), name.slot()), (text.as_str(), slot_of(&text)));
+            assert_eq!((format!("{name}"), format!("{name:?}")), (text.clone(), format!("{text:?}")));
+        }
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_their_texts() {
+        let texts = ["a", "a ", "a!", "aa", "ab", "b", "ü"];
+        let names = texts.map(|text| LockName::new(text).unwrap());
+        assert!(names.is_sorted());
+    }
+
+    #[test]
+    fn every_slot_has_a_fence_in_that_slot() {
+        for (slot, tag) in slot_tags().iter().enumerate() {
+            assert_eq!(usize::from(slot_of(&format!("redisson_lock_fence:{{{tag}}}"))), slot);
+        }
+        let name = LockName::new("orders:42").unwrap();
+        assert_eq!(slot_of(&name.fence_key()), slot_of("orders:42"));
+    }
+
+    #[test]
+    fn a_name_beside_another_is_in_its_slot() {
+        for text in ["orders:42", "{a}b", "a{b}c", "{{foo}}", "ü"] {
+            let name = LockName::new(text).unwrap();
+            let beside = name.beside(u32::MAX - 5).unwrap();
+            assert!(beside.as_str().starts_with(text) && beside != name);
+            assert_eq!(beside.slot(), name.slot());
+        }
+        assert!(LockName::new(&"x".repeat(495)).unwrap().beside(1_000_000_000).is_none());
+    }
+
+    #[test]
+    fn channels_are_spelled_as_documented() {
+        let plain = LockName::new("orders:42").unwrap();
+        assert_eq!(&*plain.channel(WireProfile::Native), "redisson_lock__channel__{orders:42}");
+        assert_eq!(&*plain.channel(WireProfile::Redisson), "redisson_lock__channel:{orders:42}");
+        let tagged = LockName::new("{a}b").unwrap();
+        assert_eq!(&*tagged.channel(WireProfile::Native), "redisson_lock__channel:{a}b");
+        assert_eq!(&*tagged.channel(WireProfile::Redisson), "redisson_lock__channel:{a}b");
+    }
+
+    #[test]
+    fn bad_names_say_what_is_wrong() {
+        let long = "x".repeat(513);
+        let huge = "x".repeat(1 << 20);
+        let cases = [
+            ("", "empty"),
+            (long.as_str(), "513 bytes"),
+            (huge.as_str(), "1048576 bytes"),
+            ("a\0b", "control character"),
+            ("a\nb", "control character"),
+            ("{}x", "braces"),
+            ("a{b", "braces"),
+            ("a}b", "braces"),
+            ("a{}{b}", "braces"),
+            ("redisson_lock_fence:{0}", "the key of a fence counter"),
+        ];
+        for (name, wanted) in cases {
+            let error = LockName::new(name).unwrap_err();
+            assert!(error.to_string().contains(wanted), "{name:.20?}: {error}");
+            assert!(error.is_config());
+            assert!(error.to_string().len() < 400, "the message repeats a huge name");
+        }
+        for name in ["a", "{a}b", "ä-ö", "a b", "x".repeat(512).as_str(), "{{foo}}"] {
+            LockName::new(name).unwrap();
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! The names of `tests/names.json`: all that a stranger may think of.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::base::name::slot_of;
+
+/// Those to be refused, those to be accepted, the long ones among them.
+fn corpus() -> [Vec<String>; 2] {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/names.json");
+    let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let list = |word: &str| -> Vec<String> {
+        all[word].as_array().unwrap().iter().map(|name| name.as_str().unwrap().to_owned()).collect()
+    };
+    let (mut refused, mut accepted) = (list("refused"), list("accepted"));
+    accepted.extend(
+        [("x", 511), ("x", 512), ("\u{e9}", 256), ("\u{65e5}", 170), ("\u{1f512}", 128)].map(repeated),
+    );
+    accepted.extend([format!("{{a}}{}", "x".repeat(509)), format!("{}{{a}}", "x".repeat(509))]);
+    refused.extend(
+        [("x", 513), ("x", 1 << 20), ("\u{e9}", 257), ("\u{65e5}", 171), ("\u{1f512}", 129)].map(repeated),
+    );
+    [refused, accepted]
+}
+
+fn repeated((text, times): (&str, usize)) -> String {
+    text.repeat(times)
+}
+
+#[test]
+fn every_name_is_refused_or_has_a_place_of_its_own() {
+    let [refused, accepted] = corpus();
+    for name in &refused {
+        let error = LockName::new(name).expect_err(name);
+        assert!(error.is_config() && !error.to_string().contains(char::is_control), "{error}");
+    }
+    let mut owners = BTreeMap::new();
+    for text in &accepted {
+        let name = LockName::new(text).unwrap();
+        assert_eq!(name.as_str(), text);
+        let channels = [WireProfile::Native, WireProfile::Redisson].map(|profile| name.channel(profile));
+        for derived in [&**text, &name.fence_key(), &channels[0], &channels[1]] {
+            assert_eq!(slot_of(derived), name.slot(), "{derived}");
+        }
+        for channel in channels {
+            owners.entry(channel.to_string()).or_insert_with(Vec::new).push(text);
+        }
+        assert_ne!(name.fence_key(), *text);
+    }
+    for (channel, mut names) in owners {
+        names.dedup();
+        // Redisson's own spelling: these two wake each other, and exclude nobody but themselves.
+        let redissons = names.len() == 2 && *names[0] == format!("{{{}}}", names[1]);
+        let redissons = redissons || (names.len() == 2 && *names[1] == format!("{{{}}}", names[0]));
+        assert!(
+            names.len() == 1 || (redissons && channel.starts_with("redisson_lock__channel:")),
+            "{names:?}"
+        );
+    }
+    let mut all: Vec<&String> = refused.iter().chain(&accepted).collect();
+    all.sort();
+    all.dedup();
+    assert!(all.len() >= 200 && all.len() == refused.len() + accepted.len());
+    println!("{{\"part\":\"names\",\"names\":{},\"refused\":{}}}", all.len(), refused.len());
+}

@@ -1,0 +1,277 @@
+//! The tickets of callers who wait for an answer, or may still have to give one back.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+
+use crate::base::map::Map;
+use crate::driver::slot::Put;
+use crate::driver::slot::Ticket;
+use crate::driver::slot::Withdrawal;
+use crate::driver::wakes::Rest;
+use crate::driver::wakes::Wakes;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+
+/// From so many grants on the desk looks itself which were picked up. Most are released before.
+const UNASKED: usize = 256;
+
+/// A ticket stays here until its answer cannot come back: a grant's until it was picked up, cancelled or released.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    tickets: Map<RequestId, Ticket>,
+    /// In this order, those that are gone among them.
+    granted: VecDeque<RequestId>,
+    /// Those who have been answered.
+    wakes: Wakes,
+    /// The last of them has released something.
+    last_has_released: bool,
+    /// Those who have been answered, too, and let others go first.
+    last: Wakes,
+}
+
+impl Desk {
+    pub(crate) fn open(&mut self, request: RequestId, ticket: Ticket) {
+        self.tickets.insert(request, ticket);
+    }
+
+    /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
+    pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
+        let (granted, released) = (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
+        let answered = self.wakes.len();
+        let put = self.tickets.get(&request)?.put(answer, &mut self.wakes);
+        if self.wakes.len() > answered {
+            self.last_has_released = released;
+        }
+        if !granted || put == Put::NobodyThere {
+            self.tickets.remove(&request);
+        } else {
+            self.granted.push_back(request);
+        }
+        (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
+    }
+
+    /// A grant that was picked up, among the two that lie here longest: called for each request, this keeps tickets few,
+    /// however many locks are held.
+    pub(crate) fn picked_up(&mut self) -> Option<Event> {
+        for _ in 0..2 {
+            if self.granted.len() <= UNASKED {
+                return None;
+            }
+            let request = self.granted.pop_front()?;
+            match self.tickets.get(&request) {
+                Some(ticket) if ticket.is_taken() => {
+                    self.tickets.remove(&request);
+                    return Some(Event::PickedUp { request });
+                }
+                Some(_) => self.granted.push_back(request),
+                None => {}
+            }
+        }
+        None
+    }
+
+    /// Takes an untaken grant back. Either way nothing comes back any more.
+    pub(crate) fn withdraw(&mut self, request: RequestId) -> Event {
+        match self.tickets.remove(&request).as_ref().map(Ticket::withdraw) {
+            Some(Withdrawal::TakenBack) => Event::Withdrawn { request },
+            Some(Withdrawal::PickedUp) | None => Event::PickedUp { request },
+        }
+    }
+
+    /// The caller is gone. None: the engine knows, or has answered for good.
+    pub(crate) fn cancel(&mut self, request: RequestId) -> Option<Event> {
+        self.tickets.remove(&request).map(|_| Event::Cancel { request })
+    }
+
+    /// Whoever releases has picked up.
+    pub(crate) fn forget(&mut self, request: RequestId) {
+        self.tickets.remove(&request);
+    }
+
+    /// How many have been answered and not yet woken.
+    pub(crate) fn answered(&self) -> usize {
+        self.wakes.len()
+    }
+
+    /// Wakes them, and the driver itself if it goes on.
+    pub(crate) fn wake_answered(&mut self, driver: Option<&Waker>) {
+        self.wakes.wake_all(driver);
+    }
+
+    /// The same for a driver with a thread of its own: those who were answered help.
+    pub(crate) fn wake_with_help(&mut self, rest: &Rest) {
+        rest.wake_all(&mut self.wakes);
+    }
+
+    /// They are woken by whoever has these.
+    pub(crate) fn leave_answered_to(&mut self, wakes: &mut Wakes) {
+        self.wakes.leave_all_to(wakes);
+    }
+
+    /// If who was answered last has released something, and others were answered, it is not woken with them, but by whoever
+    /// asks who goes last.
+    pub(crate) fn let_others_go_first(&mut self) -> bool {
+        let lets = self.last_has_released && self.wakes.len() > 1;
+        if lets {
+            self.wakes.leave_last_to(&mut self.last);
+        }
+        lets
+    }
+
+    /// Who let others go first: to be dropped, which wakes them.
+    pub(crate) fn who_goes_last(&mut self) -> Wakes {
+        std::mem::take(&mut self.last)
+    }
+
+    /// Whether somebody is still to be woken who let others go first.
+    pub(crate) fn has_who_goes_last(&self) -> bool {
+        self.last.len() > 0
+    }
+
+    pub(crate) fn is_open(&self, request: RequestId) -> bool {
+        self.tickets.contains_key(&request)
+    }
+
+    /// Every caller still waiting is told that the client is closed.
+    pub(crate) fn close(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::sync::Arc;
+    use std::task::Context;
+    use std::task::Poll;
+
+    use futures::task::noop_waker_ref;
+
+    use crate::base::cell::HoldCell;
+    use crate::base::clock::Moment;
+    use crate::base::name::LockName;
+    use crate::driver::slot::Slot;
+    use crate::driver::slot::slot;
+
+    const REQUEST: RequestId = RequestId(7);
+
+    fn desk() -> (Desk, Slot) {
+        let (slot, ticket) = slot();
+        let mut desk = Desk::default();
+        desk.open(REQUEST, ticket);
+        (desk, slot)
+    }
+
+    fn grant() -> Answer {
+        let name = LockName::new("desk").unwrap();
+        Answer::Granted(Arc::new(HoldCell::new(name, 1, 1, Moment::NEVER)))
+    }
+
+    fn take(slot: &Slot) -> Poll<Option<Answer>> {
+        slot.poll_take(&mut Context::from_waker(noop_waker_ref()))
+    }
+
+    #[test]
+    fn a_grant_for_nobody_is_cancelled_exactly_once() {
+        let (mut desk, slot) = desk();
+        assert!(slot.close());
+        assert!(matches!(desk.answer(REQUEST, grant()), Some(Event::Cancel { request: REQUEST })));
+        assert!(desk.cancel(REQUEST).is_none(), "the future's own cancellation comes second");
+
+        let (mut desk, slot) = self::desk();
+        assert!(desk.answer(REQUEST, grant()).is_none());
+        assert!(slot.close());
+        assert!(matches!(desk.cancel(REQUEST), Some(Event::Cancel { request: REQUEST })));
+        assert!(desk.cancel(REQUEST).is_none());
+    }
+
+    #[test]
+    fn nothing_stays_behind() {
+        let (mut desk, slot) = desk();
+        desk.answer(REQUEST, grant());
+        assert!(desk.is_open(REQUEST), "the grant may still be withdrawn");
+        assert!(matches!(desk.withdraw(REQUEST), Event::Withdrawn { .. }));
+        assert!(!desk.is_open(REQUEST));
+        assert!(matches!(take(&slot), Poll::Ready(None)), "the future asks again");
+
+        let (mut desk, slot) = self::desk();
+        desk.answer(REQUEST, grant());
+        assert!(take(&slot).is_ready());
+        assert!(matches!(desk.withdraw(REQUEST), Event::PickedUp { .. }));
+        assert!(!desk.is_open(REQUEST));
+    }
+
+    #[test]
+    fn of_many_grants_those_that_were_picked_up_leave() {
+        let mut desk = Desk::default();
+        let untaken = |number: u64| number % 10 == 0;
+        let mut slots = Vec::new();
+        let mut told = Vec::new();
+        for number in 0..2_000 {
+            let (slot, ticket) = slot();
+            desk.open(RequestId(number), ticket);
+            desk.answer(RequestId(number), grant());
+            if !untaken(number) {
+                assert!(take(&slot).is_ready());
+            }
+            slots.push(slot);
+            match desk.picked_up() {
+                Some(Event::PickedUp { request }) => told.push(request.0),
+                None => {}
+                Some(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(desk.tickets.len() <= UNASKED + 200 + 10, "{}", desk.tickets.len());
+        assert!(told.iter().all(|number| !untaken(*number)));
+        for number in 0..2_000 {
+            let open = desk.is_open(RequestId(number));
+            assert!(open != told.contains(&number), "told of it, or still here: {number}");
+            assert!(open || !untaken(number), "{number} may still be withdrawn");
+        }
+    }
+
+    #[test]
+    fn what_was_released_leaves_nothing_behind() {
+        let mut desk = Desk::default();
+        for number in 0..2_000 {
+            let (slot, ticket) = slot();
+            desk.open(RequestId(number), ticket);
+            desk.answer(RequestId(number), grant());
+            assert!(take(&slot).is_ready());
+            desk.forget(RequestId(number));
+            assert!(desk.picked_up().is_none());
+            assert!(desk.tickets.is_empty() && desk.granted.len() <= UNASKED);
+        }
+    }
+
+    #[test]
+    fn only_who_has_released_lets_others_go_first() {
+        let lets = |answers: Vec<Answer>| {
+            let (mut desk, mut slots) = (Desk::default(), Vec::new());
+            for (number, answer) in (0..).zip(answers) {
+                let (slot, ticket) = slot();
+                assert!(take(&slot).is_pending());
+                desk.open(RequestId(number), ticket);
+                desk.answer(RequestId(number), answer);
+                slots.push(slot);
+            }
+            let lets = desk.let_others_go_first();
+            assert_eq!(desk.has_who_goes_last(), lets);
+            lets
+        };
+        assert!(lets(vec![grant(), Answer::Done]));
+        assert!(!lets(vec![Answer::Done, grant()]));
+        assert!(!lets(vec![grant(), Answer::NotGranted]));
+        assert!(!lets(vec![Answer::Done]), "there is nobody else");
+    }
+
+    #[test]
+    fn an_answer_other_than_a_grant_is_final() {
+        let (mut desk, slot) = desk();
+        assert!(desk.answer(REQUEST, Answer::NotGranted).is_none());
+        assert!(!desk.is_open(REQUEST));
+        assert!(matches!(take(&slot), Poll::Ready(Some(Answer::NotGranted))));
+    }
+}

@@ -1,0 +1,256 @@
+//! Bringing a driver to life, on a thread of its own or on the caller's runtime.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::panic::AssertUnwindSafe;
+use std::panic::catch_unwind;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use tokio::runtime::Builder;
+use tokio::runtime::Handle;
+use tokio::runtime::Runtime;
+use tokio::runtime::RuntimeFlavor;
+
+use crate::backend::Backend;
+#[cfg(feature = "in-memory")]
+use crate::backend::memory::Process;
+use crate::base::cell::Directory;
+use crate::base::clock::Clock;
+use crate::base::error::Error;
+use crate::base::process::OnlyHere;
+use crate::base::stats::Counters;
+use crate::driver::wakes::Rest;
+use crate::driver::wakes::Wakes;
+use crate::settings::config::Config;
+use crate::settings::config::Driver;
+
+use super::Message;
+use super::Shared;
+use super::drive::Drive;
+use super::mailbox::mailbox;
+use super::seat::Seat;
+use super::shared::AtOnce;
+use super::task::Farewell;
+use super::task::Task;
+
+/// What blocks a thread of the driver's runtime cannot be ended; its end is waited for this long.
+const BLOCKED: Duration = Duration::from_millis(100);
+
+/// After so many turns of a driver that goes on and on, its thread looks at sockets and timers, as it does whenever it has
+/// nothing to do.
+const TURNS: u32 = 8;
+
+/// Makes the backend; called where the driver runs, inside its runtime.
+pub(crate) type MakeBackend = Box<dyn FnOnce() -> Box<dyn Backend> + Send>;
+
+/// What a driver is made of.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) clock: Clock,
+    /// The server as the user named it, without credentials; for messages.
+    pub(crate) address: String,
+    pub(crate) backend: MakeBackend,
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup").field("config", &self.config).finish_non_exhaustive()
+    }
+}
+
+/// Where a driver runs.
+#[derive(Debug)]
+pub(crate) enum Home {
+    /// As the user chose.
+    Chosen(Driver),
+    /// In a process that a test can freeze and kill: on the runtime around it, or, where there is
+    /// none, on a thread.
+    #[cfg(feature = "in-memory")]
+    Process(Arc<Process>),
+}
+
+impl From<Driver> for Home {
+    fn from(driver: Driver) -> Self {
+        Self::Chosen(driver)
+    }
+}
+
+#[cfg(feature = "in-memory")]
+impl From<Arc<Process>> for Home {
+    fn from(process: Arc<Process>) -> Self {
+        Self::Process(process)
+    }
+}
+
+impl Home {
+    /// What the driver has to know of it: whether callers run on the same threads.
+    fn driver(&self) -> Driver {
+        match self {
+            Self::Chosen(driver) => *driver,
+            #[cfg(feature = "in-memory")]
+            Self::Process(_) if Handle::try_current().is_ok() => Driver::Current,
+            #[cfg(feature = "in-memory")]
+            Self::Process(_) => Driver::Thread,
+        }
+    }
+}
+
+/// Starts a driver. It runs until it is shut down or its last handle is dropped.
+pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, Error> {
+    let home = home.into();
+    let driver = home.driver();
+    let (mailbox, messages) = mailbox();
+    let directory = Arc::new(Directory::default());
+    let counters = Arc::new(Counters::default());
+    let (clock, config) = (setup.clock, setup.config.clone());
+    let (left, rest) = <(Arc<_>, Arc<Rest>)>::default();
+    let (holds, numbers, fates) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
+    let to_wake = Arc::clone(&rest);
+    let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
+    let (thread, at_once, drive) = match home {
+        Home::Chosen(Driver::Thread) => {
+            let (thread, at_once) = on_a_thread(make)?;
+            (Some(thread), Some(at_once), None)
+        }
+        Home::Chosen(Driver::Current) => {
+            let (at_once, drive) = on_this_runtime(make, config.outage_limit)?;
+            (None, Some(at_once), drive)
+        }
+        #[cfg(feature = "in-memory")]
+        Home::Process(process) => (in_process(make, process)?, None, None),
+    };
+    let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
+    let shared = Arc::new(shared.with(at_once, rest, drive));
+    shared.settle_at_end();
+    Ok(shared)
+}
+
+/// With what notices that nobody drives the runtime, where that can be.
+fn on_this_runtime(
+    make: impl FnOnce() -> Task + Send + 'static,
+    outage_limit: Duration,
+) -> Result<(AtOnce, Option<Arc<Drive>>), Error> {
+    let runtime = Handle::try_current().map_err(|_| Error::InvalidOption {
+        option: "driver",
+        given: "Driver::Current outside a Tokio runtime".to_owned(),
+        allowed: "Driver::Thread there".to_owned(),
+    })?;
+    let seat = Arc::new(Seat::new(false));
+    let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
+    let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
+    let seated = Seated { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
+    runtime.spawn(OnlyHere::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
+    Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))
+}
+
+/// The thread, if it needed one. Callers always use the mailbox: in memory nothing is gained if they
+/// poll the driver themselves, and the order in which tasks run stays the one that tests are used
+/// to.
+#[cfg(feature = "in-memory")]
+fn in_process(
+    make: impl FnOnce() -> Task + Send + 'static,
+    process: Arc<Process>,
+) -> Result<Option<ThreadId>, Error> {
+    let driver = async move {
+        let mut task = make();
+        poll_fn(|cx| task.poll(cx)).await;
+        task.end().await.deliver();
+    };
+    let driver = async move { process.run(driver).await };
+    if let Ok(runtime) = Handle::try_current() {
+        runtime.spawn(OnlyHere::new(driver));
+        return Ok(None);
+    }
+    let thread = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
+    Ok(Some(thread))
+}
+
+/// The future of a task that callers may poll, too.
+struct Seated {
+    seat: Arc<Seat<Task>>,
+    drive: Option<Arc<Drive>>,
+}
+
+impl Seated {
+    /// None: it has panicked.
+    async fn run(self, make: impl FnOnce() -> Task) -> Option<Farewell> {
+        self.seat.sit(make());
+        let task = poll_fn(|cx| {
+            self.drive.iter().for_each(|drive| drive.note_poll());
+            self.seat.poll(cx, Task::poll)
+        })
+        .await?;
+        Some(task.end().await)
+    }
+}
+
+impl Drop for Seated {
+    fn drop(&mut self) {
+        self.seat.close();
+    }
+}
+
+/// On the caller's thread. Leaves the message where the mailbox is the way to go.
+fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
+    if Handle::try_current().is_err() {
+        // No thread of a runtime: nothing would be gained, and a thread that ends cannot enter one.
+        return;
+    }
+    // Woken when the seat is free: those who are answered may ask for something at once.
+    let mut answered = Wakes::default();
+    // A bug of the driver's is the driver's end, as in its own future, and not the caller's.
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        seat.poll_for_it(|task, cx| {
+            let runtime = task.runtime();
+            let _inside = runtime.enter();
+            task.poll_with(message, &mut answered, cx)
+        });
+    }));
+}
+
+fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
+    let seat = Arc::new(Seat::new(true));
+    let seated = Seated { seat: Arc::clone(&seat), drive: None };
+    let thread = spawn_with_runtime(move |runtime| {
+        // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
+        let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
+        // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
+        // a look-up of a name or a credential provider's, goes when it is done.
+        runtime.shutdown_timeout(BLOCKED);
+        farewell.deliver();
+    })?;
+    let at_once: AtOnce = Box::new(move |message| poll_at_once(&seat, message));
+    Ok((thread, at_once))
+}
+
+/// A thread that is there for a driver alone, with a runtime.
+fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
+    let (started, result) = mpsc::sync_channel(1);
+    let body = move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
+        Ok(runtime) => {
+            let _ = started.send(Ok(()));
+            body(runtime);
+        }
+        Err(error) => {
+            let _ = started.send(Err(error));
+        }
+    };
+    let thread =
+        std::thread::Builder::new().name("redis-lock-driver".to_owned()).spawn(body).map_err(cannot_start)?;
+    match result.recv() {
+        Ok(Ok(())) => Ok(thread.thread().id()),
+        Ok(Err(error)) => Err(cannot_start(error)),
+        Err(_) => Err(cannot_start("its thread ended at once")),
+    }
+}
+
+fn cannot_start(cause: impl fmt::Display) -> Error {
+    Error::Unavailable {
+        name: None,
+        waited: Duration::ZERO,
+        cause: format!("the driver cannot be started: {cause}"),
+    }
+}

@@ -1,0 +1,928 @@
+//! The driver's loop.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::Context;
+use std::task::Poll;
+use std::task::Waker;
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio::task::unconstrained;
+
+use crate::backend::BUSY;
+use crate::backend::Backend;
+use crate::backend::BackendEvent;
+use crate::backend::Call;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::base::cell::Directory;
+use crate::base::clock::Clock;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::log::TARGET;
+use crate::base::log::tell;
+use crate::base::map::Map;
+use crate::base::name::LockName;
+use crate::base::stats::Counters;
+use crate::driver::slot::Ticket;
+use crate::driver::trace;
+use crate::driver::wakes::Rest;
+use crate::driver::wakes::Wakes;
+use crate::engine::Engine;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::Event;
+use crate::engine::event::Fates;
+use crate::engine::event::RequestId;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reentrant::Reply;
+use crate::settings::config::Driver;
+
+use super::Message;
+use super::Setup;
+use super::alarm::Alarm;
+use super::desk::Desk;
+use super::last::Last;
+use super::mailbox::Inbox;
+use super::seat::Step;
+use super::shared::LAST_RELEASES;
+use super::shared::Left;
+use super::watch::Distance;
+use super::watch::Watch;
+
+/// Messages, and server events, that are handled before the other kind gets its turn.
+const BATCH: usize = 256;
+/// Rounds of both before other tasks of the runtime get their turn.
+const ROUNDS: usize = 4;
+/// So many callers are answered before they are woken and have their turn, and of many who wait a part, however long other
+/// tasks of the runtime take in between: then the server has something to do while the next answers are read. With more at
+/// a time it waits for this client, and this client for it.
+const AT_ONCE: (usize, usize) = (2, 64);
+/// The same for a driver with a thread of its own: whoever is woken runs on another, which is to be worth it.
+const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
+/// As many messages as a part of what is on its way wake the driver while it gathers.
+const HUSHED_PART: usize = 4;
+/// With fewer commands on their way, who is answered is woken at once.
+const FEW: usize = 4;
+/// After so many commands in a row that each went while nothing else was on its way, the next are expected to as well. With
+/// callers on threads elsewhere, each that many is left out.
+const ALONE: usize = 5;
+/// What came while a thread waited for a moment is dealt with so many times in a row.
+const WATCHES: usize = 8;
+/// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
+const REREAD: Duration = Duration::from_millis(250);
+/// How long messages may lie there that wake nobody: Tokio's shortest time, which it rounds up.
+const HUSHED: Duration = Duration::from_millis(1);
+/// The shortest command timeout that the next two are derived from.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
+/// How many command timeouts the releases that are left may take once the last handle is gone.
+const LAST_HANDLE: u32 = 3;
+/// What the engine gets beyond its deadline to say that it has finished.
+const GRACE: Duration = Duration::from_millis(250);
+/// How many command timeouts connections may take to close in an orderly way.
+const CLOSING: u32 = 1;
+
+/// A driver: the engine, its backend and the callers' tickets.
+pub(super) struct Task {
+    engine: Engine,
+    backend: Box<dyn Backend>,
+    messages: Inbox,
+    /// Whoever polls this enters it. It goes with this: handles of the client keep nothing of a runtime that has ended.
+    runtime: Handle,
+    clock: Clock,
+    address: String,
+    /// Or `LEAST_TIMEOUT`.
+    command_timeout: Duration,
+    left: Arc<Left>,
+    /// Those whom callers help to wake.
+    rest: Arc<Rest>,
+    desk: Desk,
+    /// Callers run on the same threads.
+    here: bool,
+    /// At least so many callers are answered before they have their turn, and such a part of all.
+    answers_at_once: (usize, usize),
+    /// What the replies that are still to come answer.
+    sent: Map<OpId, Command>,
+    alarm: Alarm,
+    /// Kept for its memory; empty between two events.
+    effects: Vec<Effect>,
+    connecting: Option<Connecting>,
+    /// What last went wrong with the connections.
+    trouble: Option<String>,
+    /// Who is answered is left to the caller who polls this.
+    for_caller: bool,
+    /// So many commands in a row went while nothing else was on its way.
+    alone: usize,
+    /// There is more to do once others of the runtime have had their turn.
+    goes_on: bool,
+    /// Callers were woken in this turn.
+    woke: bool,
+    distance: Distance,
+    /// What has it polled behind the other tasks of its thread.
+    behind: Last,
+    /// For the answer to what others wait for.
+    for_answers: Watch,
+    /// For the release of a lock that was just passed on.
+    for_releases: Watch,
+    /// Since when somebody who was answered lets others go first.
+    first_since: Moment,
+    /// What was sent last is an attempt at a lock that others elsewhere want, and nobody else wants the core.
+    between_clients: bool,
+    /// Others elsewhere are told of what was just sent: the core is theirs first.
+    gives_way: bool,
+    /// The last answer passed a lock on.
+    passed_on: bool,
+    /// The last release was by a guard that was dropped, which asks through the mailbox.
+    dropped: bool,
+    /// The other tasks of this thread go before its own future's next poll.
+    last: bool,
+    /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
+    deferred: usize,
+    /// It is being polled. Dropped meanwhile, it has panicked.
+    at_work: bool,
+    life: Life,
+    farewell: Farewell,
+    /// Held until everything queued by handles that are gone has been dealt with.
+    last_words: Option<mpsc::Sender<()>>,
+    /// The same for threads that end.
+    settling: Vec<Settling>,
+}
+
+/// A thread that ends, and waits for what was given up before.
+#[derive(Debug)]
+struct Settling {
+    ids: Vec<u64>,
+    /// When it does not wait any longer.
+    end: Moment,
+    /// Dropped to let it end.
+    _done: mpsc::Sender<()>,
+}
+
+/// A `connect` that waits for its first connection.
+#[derive(Debug)]
+struct Connecting {
+    request: RequestId,
+    since: Moment,
+    deadline: Moment,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Life {
+    /// → ShuttingDown
+    Serving,
+    /// → Finished: when the engine says so, at `end` in any case.
+    ShuttingDown {
+        end: Moment,
+    },
+    Finished,
+}
+
+/// How a turn of the driver's ended.
+enum Turn {
+    /// Nothing is left to do for now.
+    Idle {
+        /// Callers were.
+        woke: bool,
+    },
+    /// There is more to do, and it is woken for that.
+    GoesOn,
+    Over,
+}
+
+/// What is said once nothing of the driver is left.
+#[derive(Debug, Default)]
+pub(super) struct Farewell {
+    tickets: Vec<Ticket>,
+    fates: Arc<Fates>,
+}
+
+impl Farewell {
+    pub(super) fn deliver(self) {
+        for ticket in self.tickets {
+            ticket.put(Answer::ShutDown(Arc::clone(&self.fates)), &mut Wakes::default());
+        }
+    }
+}
+
+impl Task {
+    /// Needs a runtime around it.
+    pub(super) fn new(
+        setup: Setup,
+        messages: Inbox,
+        directory: Arc<Directory>,
+        counters: Arc<Counters>,
+        left: Arc<Left>,
+        rest: Arc<Rest>,
+        driver: Driver,
+    ) -> Self {
+        let here = driver == Driver::Current;
+        // On callers' own threads others have had their turn by then.
+        let watch = Watch::new(!here);
+        let backend = (setup.backend)();
+        let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
+        Self {
+            engine: Engine::new(setup.config, directory, counters),
+            behind: Last::new(here && backend.has_sockets()),
+            backend,
+            messages,
+            runtime: Handle::current(),
+            clock: setup.clock,
+            address: setup.address,
+            command_timeout,
+            left,
+            rest,
+            desk: Desk::default(),
+            here,
+            answers_at_once: match driver {
+                Driver::Thread => AT_ONCE_ELSEWHERE,
+                Driver::Current => AT_ONCE,
+            },
+            sent: Map::default(),
+            alarm: Alarm::new(),
+            effects: Vec::new(),
+            connecting: None,
+            trouble: None,
+            for_caller: false,
+            alone: 0,
+            goes_on: false,
+            woke: false,
+            distance: Distance::unknown(),
+            for_releases: if here { Watch::of_turns() } else { watch.clone() },
+            for_answers: watch,
+            first_since: Moment::NEVER,
+            between_clients: false,
+            gives_way: false,
+            passed_on: false,
+            dropped: false,
+            last: false,
+            deferred: 0,
+            at_work: false,
+            life: Life::Serving,
+            farewell: Farewell::default(),
+            last_words: None,
+            settling: Vec::new(),
+        }
+    }
+
+    pub(super) fn runtime(&self) -> Handle {
+        self.runtime.clone()
+    }
+
+    /// What is left to do after the last poll.
+    pub(super) async fn end(mut self) -> Farewell {
+        self.last_words = None;
+        self.desk.close();
+        self.close_backend().await;
+        // Whoever asks for the end as well is to hear of it when nothing is left.
+        self.turn_callers_away().await;
+        std::mem::take(&mut self.farewell)
+    }
+
+    /// Takes a message without the mailbox, after what lies there, and does what follows. Leaves it if too much lies there.
+    ///
+    /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
+    /// what they are about to ask for goes together with it. Should this thread be blocked first, or its runtime end, the
+    /// answers to what is on its way wake it, too. With a thread of its own, the caller waits for the answer for a moment.
+    ///
+    /// Wakes none of those it has answered.
+    pub(super) fn poll_with(
+        &mut self,
+        message: &mut Option<Message>,
+        answered: &mut Wakes,
+        cx: &mut Context<'_>,
+    ) -> Step {
+        self.at_work = true;
+        // Outside of tasks nothing is behind others.
+        let defers =
+            self.here && self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
+        if self.has_read_mailbox(cx) {
+            message.take().into_iter().for_each(|message| self.on_message(message));
+        }
+        let mut step = Step::Pending { expects: false };
+        if defers {
+            if self.deferred == 0 {
+                self.behind.come(cx);
+            }
+            self.deferred += 1;
+        } else {
+            self.deferred = 0;
+            step = self.take_callers_turn(cx);
+            self.desk.leave_answered_to(answered);
+            // What its caller does next may take long, and may be on another runtime.
+            drop(self.desk.who_goes_last());
+        }
+        self.tell_callers();
+        self.at_work = false;
+        step
+    }
+
+    fn take_callers_turn(&mut self, cx: &mut Context<'_>) -> Step {
+        self.for_caller = !self.here;
+        let turn = self.take_turn(cx);
+        self.for_caller = false;
+        match turn {
+            Turn::Over => Step::Over,
+            Turn::Idle { .. } if self.here => {
+                self.come_last(cx);
+                Step::Pending { expects: false }
+            }
+            Turn::GoesOn if self.here => Step::Pending { expects: false },
+            Turn::GoesOn => Step::Left,
+            Turn::Idle { .. } => self.stay_for_answer(),
+        }
+    }
+
+    /// For callers on threads elsewhere.
+    fn stay_for_answer(&mut self) -> Step {
+        if !self.is_awaited() {
+            // Whoever was passed the lock is about to run where its predecessor did.
+            return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
+        }
+        if self.sent.len() >= FEW || self.desk.answered() > 0 {
+            // Those who were answered are to run.
+            return Step::Left;
+        }
+        if self.look_for_answers() { Step::Again } else { Step::Pending { expects: false } }
+    }
+
+    /// With more than a little to do, callers go on while its own thread does it.
+    fn tell_callers(&mut self) {
+        self.messages.tell_busy(!self.here && self.sent.len() >= FEW);
+    }
+
+    /// Takes what lies in the mailbox, and says whether that was all.
+    ///
+    /// Its own future may not come to do so for a while: Tokio lets no other thread poll it that was woken last on one.
+    fn has_read_mailbox(&mut self, cx: &mut Context<'_>) -> bool {
+        if self.messages.is_empty() {
+            return true;
+        }
+        let take = poll_fn(|cx| Poll::Ready(self.take_messages(cx)));
+        let read = pin!(unconstrained(take)).poll(cx) == Poll::Ready(true);
+        // One that somebody is still putting there hides those behind it, the caller's own among them.
+        read && self.messages.is_empty()
+    }
+
+    /// For its own future.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.at_work = true;
+        self.behind.note_poll(cx);
+        let polled = self.take_turns(cx);
+        self.tell_callers();
+        self.at_work = false;
+        polled
+    }
+
+    fn take_turns(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.deferred = 0;
+        let last = std::mem::take(&mut self.last);
+        for _ in 0..WATCHES {
+            let woke = match self.take_turn(cx) {
+                Turn::Idle { woke } => woke,
+                Turn::GoesOn => return Poll::Pending,
+                Turn::Over => return Poll::Ready(()),
+            };
+            if self.here && (woke || !last) {
+                self.come_last(cx);
+                return Poll::Pending;
+            }
+            if !self.keep_watch() {
+                return Poll::Pending;
+            }
+        }
+        self.behind.come(cx);
+        Poll::Pending
+    }
+
+    /// Does what there is to do, and wakes whom it answered.
+    fn take_turn(&mut self, cx: &mut Context<'_>) -> Turn {
+        let last = self.desk.who_goes_last();
+        if last.len() > 0 {
+            self.for_releases.took(self.clock.now().since(self.first_since));
+            self.woke = true;
+        }
+        // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
+        let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
+        let goes_on = std::mem::take(&mut self.goes_on);
+        drop(last);
+        self.let_threads_end();
+        if self.desk.has_who_goes_last() {
+            self.behind.come(cx);
+        }
+        self.wake_answered(goes_on.then(|| cx.waker()));
+        let woke = std::mem::take(&mut self.woke);
+        if std::mem::take(&mut self.gives_way) {
+            self.for_answers.give_way();
+        }
+        match polled {
+            Poll::Ready(()) => Turn::Over,
+            Poll::Pending if goes_on => Turn::GoesOn,
+            Poll::Pending => Turn::Idle { woke },
+        }
+    }
+
+    fn let_threads_end(&mut self) {
+        let Self { settling, engine, clock, .. } = self;
+        if settling.is_empty() {
+            return;
+        }
+        let now = clock.now();
+        settling.retain_mut(|thread| {
+            thread.ids.retain(|id| engine.is_given_up(*id));
+            !thread.ids.is_empty() && now < thread.end
+        });
+    }
+
+    fn wake_answered(&mut self, driver: Option<&Waker>) {
+        self.woke |= self.desk.answered() > 0;
+        // A caller leaves what goes on to the driver's own future in any case.
+        if self.for_caller {
+            return;
+        }
+        if self.here {
+            return self.desk.wake_answered(driver);
+        }
+        if let Some(driver) = driver {
+            driver.wake_by_ref();
+        }
+        self.desk.wake_with_help(&self.rest);
+    }
+
+    /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
+    fn come_last(&mut self, cx: &mut Context<'_>) {
+        if self.is_awaited() && self.for_answers.is_due() {
+            self.last = true;
+            self.behind.come(cx);
+        }
+    }
+
+    /// Whether others stand still until something on its way is answered, here or elsewhere, or nothing else is going on, or
+    /// there is much. With much for callers on other threads than this, they need its core.
+    fn is_awaited(&self) -> bool {
+        let much = self.here && self.sent.len() >= BUSY;
+        let between = self.between_clients && self.sent.len() < FEW;
+        self.distance.is_near()
+            && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
+    }
+
+    /// Whether a server that is near publishes it to others than this client, going by the last release.
+    fn tells_others(&self, command: &Command) -> bool {
+        match command {
+            Command::Release { name, count: 0, .. } => {
+                self.distance.is_near() && self.engine.has_told_others(name)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether it is an attempt at a lock that others elsewhere want, and there is little else. Whoever sends it stays awake for
+    /// the answer, but not where callers run on the driver's threads.
+    fn is_between_clients(&self, command: &Command) -> bool {
+        let little = !self.here && self.sent.len() < FEW && self.distance.is_near();
+        little && matches!(command, Command::Acquire { name, .. } if self.engine.listens_for(name))
+    }
+
+    fn is_waited_for(&self, command: &Command) -> bool {
+        let few = self.sent.len() < FEW;
+        match command {
+            Command::HandOff { .. } => true,
+            // Whoever waits for it elsewhere needs the cores.
+            Command::Release { name, .. } => {
+                few && self.engine.waiters_for(name) > 0 || self.is_alone_with(name)
+            }
+            Command::Acquire { name, .. } => {
+                // One of them asks.
+                let others = few && self.engine.waiters_for(name) > 1;
+                others || self.is_alone_with(name)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether nothing else is going on here, and nobody else wants this lock.
+    fn is_alone_with(&self, lock: &LockName) -> bool {
+        // A caller elsewhere that is answered in the poll in which it asks lets others run in between.
+        let rests = !self.here && self.alone % ALONE == 0;
+        self.alone >= ALONE && !rests && self.engine.is_uncontended(lock)
+    }
+
+    fn show_distance(&mut self) {
+        self.backend.gather(self.gathers_from());
+    }
+
+    /// With so many commands on their way to a server that is near, what callers ask for waits for others, or for the server.
+    ///
+    /// Callers on other threads come one by one. Those of this one have all come by the time it is the driver's turn, and with
+    /// less on its way the server would have nothing to do meanwhile.
+    fn gathers_from(&self) -> Option<usize> {
+        let much = if self.here { 2 * BUSY } else { BUSY };
+        self.distance.is_near().then_some(much)
+    }
+
+    /// Whether it does so now, and messages need not wake this thread.
+    fn hushes(&self) -> bool {
+        let gathers = self.gathers_from().is_some_and(|from| self.sent.len() >= from);
+        gathers && !self.here && self.life == Life::Serving
+    }
+
+    /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
+    fn keep_watch(&mut self) -> bool {
+        if self.is_awaited() {
+            return self.look_for_answers();
+        }
+        let passed_on = std::mem::take(&mut self.passed_on) && self.dropped && !self.here;
+        let Self { messages, for_releases, .. } = self;
+        passed_on && for_releases.is_due() && for_releases.keep(|| !messages.is_empty())
+    }
+
+    fn look_for_answers(&mut self) -> bool {
+        // The answer that comes says so anew.
+        self.passed_on = false;
+        let Self { backend, messages, for_answers, .. } = self;
+        // Who comes last has asked.
+        let due = self.here || for_answers.is_due();
+        due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty())
+    }
+
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        for _ in 0..ROUNDS {
+            let hushed = self.hushes();
+            self.messages.hush(hushed.then(|| BUSY.max(self.sent.len() / HUSHED_PART)));
+            // Messages first: what they send wakes nobody until the backend has been polled.
+            let mut idle = self.take_messages(cx);
+            idle &= self.take_events(cx);
+            // By now the server may have answered all of it.
+            idle &= hushed == self.hushes();
+            idle &= self.look_at_clock(cx);
+            if self.life == Life::Finished {
+                return Poll::Ready(());
+            }
+            if idle {
+                return Poll::Pending;
+            }
+            if self.desk.answered() >= self.at_once() {
+                break;
+            }
+        }
+        self.goes_on = true;
+        Poll::Pending
+    }
+
+    // ---- what comes in; true: nothing more for now
+
+    fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
+        // Those who were answered without the server are no reason not to hear it.
+        let enough = self.desk.answered() + self.at_once();
+        for _ in 0..BATCH {
+            match self.backend.poll_event(cx) {
+                Poll::Ready(event) => self.on_backend(event),
+                Poll::Pending => return true,
+            }
+            if self.sent.len() < FEW {
+                // Nobody else is about to be answered.
+                self.wake_answered(None);
+            }
+            if self.desk.answered() >= enough {
+                break;
+            }
+        }
+        false
+    }
+
+    fn at_once(&self) -> usize {
+        let (least, part) = self.answers_at_once;
+        least.max(self.sent.len() / part)
+    }
+
+    fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
+        for _ in 0..BATCH {
+            match self.messages.poll_next(cx) {
+                Poll::Ready(Some(message)) => self.on_message(message),
+                // Without handles there was a `LastHandle` before.
+                Poll::Ready(None) | Poll::Pending => return true,
+            }
+        }
+        false
+    }
+
+    fn look_at_clock(&mut self, cx: &mut Context<'_>) -> bool {
+        let now = self.clock.now();
+        if self.engine.next_timeout().is_some_and(|at| at <= now) {
+            self.handle(now, Event::Tick);
+            return false;
+        }
+        if self.connecting.as_ref().is_some_and(|connecting| connecting.deadline <= now) {
+            self.give_up_connecting(now);
+            return false;
+        }
+        if matches!(self.life, Life::ShuttingDown { end } if end <= now) {
+            self.life = Life::Finished;
+            return false;
+        }
+        match self.next_look(now) {
+            Some(at) => self.alarm.poll_until(cx, now, at).is_pending(),
+            None => true,
+        }
+    }
+
+    fn next_look(&self, now: Moment) -> Option<Moment> {
+        let connecting = self.connecting.as_ref().map(|connecting| connecting.deadline);
+        let end = match self.life {
+            Life::ShuttingDown { end } => Some(end),
+            Life::Serving | Life::Finished => None,
+        };
+        let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
+        let reread = suspends.then(|| now.plus(REREAD));
+        // The server may take longer this time than a caller waits.
+        let hushed = self.messages.is_hushed().then(|| now.plus(HUSHED));
+        [self.engine.next_timeout(), connecting, end, reread, hushed].into_iter().flatten().min()
+    }
+
+    fn on_message(&mut self, message: Message) {
+        // Before anything is sent: validity counts from here.
+        let now = self.clock.now();
+        match message {
+            Message::Ask { request, ticket, event } => {
+                self.desk.open(request, ticket);
+                self.handle(now, event);
+                if let Some(event) = self.desk.picked_up() {
+                    self.handle(now, event);
+                }
+            }
+            Message::Connect { request, ticket, since, deadline } => {
+                self.desk.open(request, ticket);
+                self.connecting = Some(Connecting { request, since, deadline });
+                self.handle(now, Event::Ready { request });
+            }
+            Message::Cancel { request } => {
+                if let Some(event) = self.desk.cancel(request) {
+                    self.handle(now, event);
+                }
+            }
+            Message::Release { hold, level, waiting } => {
+                self.desk.forget(level);
+                self.dropped = waiting.is_none();
+                self.passed_on = false;
+                let request = waiting.map(|(request, ticket)| {
+                    self.desk.open(request, ticket);
+                    request
+                });
+                self.handle(now, Event::Release { hold, level, request });
+            }
+            Message::Leave { hold, level } => {
+                self.desk.forget(level);
+                self.handle(now, Event::Leave { hold, level });
+            }
+            Message::Shutdown { request, ticket, until } => {
+                self.farewell.tickets.push(ticket);
+                self.shut_down(now, until, Some(request));
+            }
+            Message::Settle { done } => {
+                let (ids, end) = (self.engine.given_up(), now.plus(LAST_RELEASES));
+                self.settling.push(Settling { ids, end, _done: done });
+            }
+            Message::LastHandle { done } => {
+                self.last_words = done;
+                self.shut_down(now, now.plus(LAST_HANDLE * self.command_timeout), None);
+            }
+        }
+    }
+
+    fn on_backend(&mut self, event: BackendEvent) {
+        let now = self.clock.now();
+        let mut passed_on = None;
+        let event = match event {
+            BackendEvent::Replied { op, server, outcome } => {
+                let Some(command) = self.sent.remove(&op) else { return };
+                self.between_clients = false;
+                self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
+                self.show_distance();
+                let outcome = outcome.and_then(|value| command.read(value));
+                self.note_trouble(&outcome);
+                let near = passed_on_by(&command).filter(|_| self.distance.is_near());
+                self.passed_on = near.is_some();
+                passed_on = near.filter(|_| self.here && has_passed_on(&outcome)).cloned();
+                Event::Replied { op, server, outcome }
+            }
+            BackendEvent::Up(server, info) => Event::Up(server, info),
+            BackendEvent::Down { server, cause } => {
+                self.distance = Distance::unknown();
+                self.show_distance();
+                self.trouble = Some(cause.clone());
+                Event::Down { server, cause }
+            }
+            BackendEvent::Routes(routes) => Event::Routes(routes),
+            BackendEvent::PubSubUp => Event::PubSubUp,
+            BackendEvent::PubSubDown => Event::PubSubDown,
+            BackendEvent::ConnectFailed { server, failure } => {
+                self.trouble = Some(failure.message.clone());
+                Event::ConnectFailed { server, failure }
+            }
+            BackendEvent::Subscribed { channel, generation, result } => {
+                if let Err(failure) = &result {
+                    self.trouble = Some(failure.message.clone());
+                }
+                Event::Subscribed { channel, generation, result }
+            }
+            BackendEvent::SubscriptionLost { channel } => Event::SubscriptionLost { channel },
+            BackendEvent::Message { channel, payload } => Event::Message { channel, payload },
+            BackendEvent::Closed => return,
+        };
+        self.handle(now, event);
+        // Without others who wait for it, the next holder could pass it on to nobody else.
+        if passed_on.is_some_and(|name| self.engine.waiters_for(&name) > 0) {
+            self.let_next_holder_go_first(now);
+        }
+    }
+
+    /// Why `connect` has no answer yet.
+    fn note_trouble(&mut self, outcome: &Outcome<Reply>) {
+        let (Outcome::NotExecuted(failure) | Outcome::Unknown(failure)) = outcome else { return };
+        if self.connecting.is_some() {
+            self.trouble = Some(failure.message.clone());
+        }
+    }
+
+    /// Whoever has passed a lock on goes on once the next holder, who was answered before, has had its turn on this thread,
+    /// and has passed it on, too.
+    fn let_next_holder_go_first(&mut self, now: Moment) {
+        if self.for_releases.is_due() && self.desk.let_others_go_first() {
+            self.first_since = now;
+        }
+    }
+
+    // ---- the engine
+
+    fn handle(&mut self, now: Moment, event: Event) {
+        let mut effects = std::mem::take(&mut self.effects);
+        // Allocates only in the rare case that an effect leads to an event.
+        let mut events = VecDeque::new();
+        let mut next = Some(event);
+        while let Some(event) = next {
+            self.engine.handle(now, event, &mut effects);
+            for effect in effects.drain(..) {
+                if let Some(event) = self.perform(now, effect) {
+                    events.push_back(event);
+                }
+            }
+            next = events.pop_front();
+        }
+        self.effects = effects;
+    }
+
+    /// Does what the engine wants. What the engine is to be told in return comes back.
+    fn perform(&mut self, now: Moment, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Send { op, to, command, timeout } => {
+                if self.sent.is_empty() {
+                    self.distance.sent_alone(now);
+                    self.alone = self.alone.saturating_add(1);
+                } else {
+                    self.alone = 0;
+                }
+                let told = self.tells_others(&command);
+                self.gives_way |= told && !self.here && self.sent.len() < FEW;
+                self.between_clients = self.is_between_clients(&command) && self.for_answers.is_welcome();
+                self.backend.submit(op, to, call_for(&command, told), timeout);
+                self.sent.insert(op, command);
+            }
+            Effect::Subscribe { channel, sharded, generation } => {
+                self.backend.subscribe(channel, sharded, generation);
+            }
+            Effect::Unsubscribe { channel, sharded } => self.backend.unsubscribe(channel, sharded),
+            Effect::Reconnect(server) => self.backend.reconnect(server),
+            Effect::Answer { request, answer } => return self.answer(request, answer),
+            Effect::Withdraw { request } => return Some(self.desk.withdraw(request)),
+            Effect::Report(report) => trace::report(report),
+            Effect::Finished => self.life = Life::Finished,
+        }
+        None
+    }
+
+    fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
+        if let Answer::ShutDown(fates) = answer {
+            // Said by the driver's last act, not while connections are still open.
+            let _ = self.left.set(Arc::clone(&fates));
+            self.farewell.fates = fates;
+            return None;
+        }
+        self.connecting.take_if(|connecting| connecting.request == request);
+        self.desk.answer(request, answer)
+    }
+
+    // ---- the beginning
+
+    fn give_up_connecting(&mut self, now: Moment) {
+        let Some(connecting) = self.connecting.take() else { return };
+        let last = self.trouble.as_deref().unwrap_or_else(|| self.engine.missing_to_be_ready());
+        let error = Error::Unavailable {
+            name: None,
+            waited: now.since(connecting.since),
+            cause: if last.starts_with(&self.address) {
+                format!("tried {last}")
+            } else {
+                format!("tried {}: {last}", self.address)
+            },
+        };
+        let request = connecting.request;
+        if self.desk.is_open(request) {
+            self.desk.answer(request, Answer::Failed(error));
+            self.handle(now, Event::Cancel { request });
+        }
+    }
+
+    // ---- the end
+
+    fn shut_down(&mut self, now: Moment, until: Moment, request: Option<RequestId>) {
+        if self.life == Life::Serving {
+            self.life = Life::ShuttingDown { end: until.plus(GRACE) };
+            self.handle(now, Event::Shutdown { until, request });
+        }
+    }
+
+    /// Closes the mailbox. Who is left in it hears that the client is closed.
+    async fn turn_callers_away(&mut self) {
+        self.messages.close();
+        while let Some(message) = self.messages.take_rest().await {
+            if let Message::Shutdown { ticket, .. } = message {
+                self.farewell.tickets.push(ticket);
+            }
+        }
+    }
+
+    async fn close_backend(&mut self) {
+        self.backend.close();
+        let time = CLOSING * self.command_timeout;
+        let backend = &mut self.backend;
+        let closed = poll_fn(|cx| {
+            loop {
+                match backend.poll_event(cx) {
+                    Poll::Ready(BackendEvent::Closed) => return Poll::Ready(()),
+                    Poll::Ready(_) => {}
+                    Poll::Pending => return Poll::Pending,
+                }
+            }
+        });
+        if tokio::time::timeout(time, closed).await.is_err() {
+            tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
+        }
+    }
+}
+
+/// A release that others are `told` of is to reach them first. Far away it makes no difference who is written to first.
+fn call_for(command: &Command, told: bool) -> Call {
+    let mut call = command.to_call();
+    if let Call::Script(script) = &mut call {
+        script.after_ping = told;
+    }
+    call
+}
+
+/// The lock that it lets somebody have in another's place.
+fn passed_on_by(command: &Command) -> Option<&LockName> {
+    match command {
+        Command::HandOff { name, .. } => Some(name),
+        _ => None,
+    }
+}
+
+/// Whether somebody else has it now.
+fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
+    matches!(outcome, Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { .. }), .. }))
+}
+
+impl Drop for Task {
+    /// However the driver ends, nothing is renewed from here on: whoever believes in a hold must hear of it.
+    fn drop(&mut self) {
+        // A shutdown that comes later is told, too.
+        self.left.get_or_init(|| Arc::new(self.engine.fates()));
+        self.engine.end_holds();
+        self.engine.forget_links();
+        if self.at_work {
+            tell(
+                || tracing::error!(target: TARGET, parent: None, "the driver panicked; this client is closed"),
+            );
+        } else if self.life != Life::Finished {
+            tell(
+                || tracing::warn!(target: TARGET, parent: None, "the driver's runtime has ended; this client is closed"),
+            );
+        }
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").field("engine", &self.engine).field("life", &self.life).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,616 @@
+//! In which order a driver does what, and what it waits for a moment for, instead of sleeping.
+
+use super::*;
+
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::backend::Value;
+use crate::backend::woken::Woken;
+use crate::base::cell::HoldCell;
+use crate::base::lease::Lease;
+use crate::base::lease::LeaseMs;
+use crate::base::owner::OwnerKey;
+use crate::driver::mailbox::Mailbox;
+use crate::driver::mailbox::mailbox;
+use crate::driver::slot::Slot;
+use crate::driver::slot::slot;
+use crate::driver::tests::Nowhere;
+use crate::driver::tests::setup;
+use crate::driver::wakes::tests::runs;
+use crate::engine::event::Acquire;
+use crate::engine::event::Wait;
+use crate::kinds::reentrant::Announce;
+use crate::kinds::reentrant::ServerTime;
+
+/// A driver that does look, and how often it has looked.
+fn task(driver: Driver) -> (Task, Arc<AtomicUsize>) {
+    let (task, looks, _) = task_with_mailbox(driver);
+    (task, looks)
+}
+
+fn task_with_mailbox(driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox) {
+    task_on(Nowhere::default(), driver)
+}
+
+fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox) {
+    let looks = Arc::clone(&backend.looks);
+    let (mailbox, messages) = mailbox();
+    let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
+    let mut task = Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
+    task.for_answers = Watch::with_cores();
+    task.for_releases = Watch::with_cores();
+    bring_near(&mut task);
+    (task, looks, mailbox)
+}
+
+/// Its server has answered at once.
+fn bring_near(task: &mut Task) {
+    task.distance.sent_alone(Moment::NEVER);
+    task.distance.settled(Moment::NEVER, true);
+}
+
+fn connect(number: u64) -> Message {
+    let (_, ticket) = slot();
+    Message::Connect { request: RequestId(number), ticket, since: Moment::NEVER, deadline: Moment::NEVER }
+}
+
+const CANCEL: Message = Message::Cancel { request: RequestId(1) };
+const NOBODY: Step = Step::Pending { expects: false };
+const ANOTHER: Step = Step::Pending { expects: true };
+
+fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_>) -> Step {
+    task.poll_with(message, &mut Wakes::default(), cx)
+}
+
+/// Somebody who waits is answered, and not yet woken.
+fn answered(task: &mut Task, request: RequestId, answer: Answer, waiting: &Waker) -> Slot {
+    let (slot, ticket) = slot();
+    assert!(slot.poll_take(&mut Context::from_waker(waiting)).is_pending());
+    task.desk.open(request, ticket);
+    task.desk.answer(request, answer);
+    slot
+}
+
+fn hand_off() -> Command {
+    let (from, to) = ("c:1".to_owned(), "c:2".to_owned());
+    Command::HandOff {
+        name: name(),
+        from,
+        to,
+        lease: lease(),
+        not_after: ServerTime(1),
+        announce: Announce { channel: "channel".into(), sharded: false },
+    }
+}
+
+/// How often a driver with these commands on their way has looked after each of so many polls.
+fn looks(driver: Driver, commands: Vec<Command>, polls: usize) -> Vec<bool> {
+    let (mut task, looks) = task(driver);
+    for (number, command) in (1..).zip(commands) {
+        task.sent.insert(OpId(number), command);
+    }
+    let mut poll = || {
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        looks.load(Ordering::SeqCst) > 0
+    };
+    (0..polls).map(|_| poll()).collect()
+}
+
+#[tokio::test]
+async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
+    let (many, passed_on) = (vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]);
+    assert_eq!(looks(Driver::Thread, passed_on.clone(), 1), [true]);
+    assert_eq!(looks(Driver::Thread, many.clone(), 2), [false; 2], "callers need the core");
+    for commands in [many, passed_on] {
+        assert_eq!(looks(Driver::Current, commands, 2), [false, true], "others of the thread go first");
+    }
+    for driver in [Driver::Current, Driver::Thread] {
+        assert_eq!(looks(driver, vec![], 2), [false; 2]);
+        assert_eq!(looks(driver, vec![Command::Ping; BUSY - 1], 2), [false; 2]);
+    }
+}
+
+fn name() -> LockName {
+    LockName::new("passed-on").unwrap()
+}
+
+fn lease() -> LeaseMs {
+    LeaseMs::checked("lease", Duration::from_secs(1)).unwrap()
+}
+
+/// An acquire and a release.
+fn attempts() -> [Command; 2] {
+    let field = "c:1".to_owned();
+    let announce = Announce { channel: "channel".into(), sharded: false };
+    let not_after = ServerTime(1);
+    let acquire =
+        Command::Acquire { name: name(), field: field.clone(), count: 1, lease: lease(), not_after };
+    [acquire, Command::Release { name: name(), field, count: 0, announce }]
+}
+
+/// Somebody asks for the lock.
+fn ask(task: &mut Task, number: u64) {
+    let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
+    let (name, lease) = (name(), Lease::Watched(lease()));
+    let acquire =
+        Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None, at_least: None };
+    task.handle(Moment::NEVER, Event::Acquire(acquire));
+}
+
+#[tokio::test]
+async fn answers_that_others_here_wait_for_are_looked_for() {
+    let [acquire, release] = attempts();
+    for (command, enough) in [(acquire, 2), (release, 1)] {
+        let (mut task, _) = task(Driver::Current);
+        task.sent.insert(OpId(1), command);
+        for number in 0..3 {
+            assert_eq!(task.is_awaited(), number >= enough, "{number} wait");
+            ask(&mut task, number);
+        }
+        (2..=FEW as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        assert!(!task.is_awaited(), "there is more to do than that");
+    }
+}
+
+#[tokio::test]
+async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_do() {
+    for (driver, commands, busy) in
+        [(Driver::Thread, FEW - 1, false), (Driver::Thread, FEW, true), (Driver::Current, FEW, false)]
+    {
+        let mut cx = Context::from_waker(Waker::noop());
+        let (mut task, _, mailbox) = task_with_mailbox(driver);
+        (0..commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        assert!(task.poll(&mut cx).is_pending());
+        assert_eq!(mailbox.is_busy(), busy);
+        task.sent.clear();
+        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), NOBODY);
+        assert!(!mailbox.is_busy());
+    }
+}
+
+#[tokio::test]
+async fn the_answer_to_who_is_alone_is_looked_for() {
+    for command in attempts() {
+        let (mut task, _) = task(Driver::Current);
+        let mut send = |number: usize, beside: bool| {
+            task.sent.clear();
+            if beside {
+                task.sent.insert(OpId(0), Command::Ping);
+            }
+            let op = OpId(number as u64);
+            let (to, timeout) = (ServerId::ONLY, Duration::from_secs(1));
+            task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
+            bring_near(&mut task);
+            task.is_awaited()
+        };
+        let mut alone = |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
+        assert_eq!(alone(ALONE + 1), [[false; ALONE - 1].as_slice(), &[true; 2]].concat());
+        assert!(!send(1, true), "it is not alone");
+        assert!(!send(2, false), "it was not a moment ago");
+    }
+}
+
+/// Otherwise tasks that always find their answers there would let nobody else run.
+#[tokio::test]
+async fn callers_elsewhere_sleep_now_and_then() {
+    let [acquire, _] = attempts();
+    let (mut task, _) = task(Driver::Thread);
+    task.sent.insert(OpId(1), acquire);
+    let mut is_awaited = |alone: usize| {
+        task.alone = alone;
+        task.is_awaited()
+    };
+    assert_eq!([1, 2, 3].map(|times| is_awaited(times * ALONE)), [false; 3]);
+    assert!((1..ALONE).all(|more| is_awaited(ALONE + more)));
+}
+
+/// How many messages it takes to wake a driver that sleeps with so many commands on their way.
+fn messages_until_woken(task: &mut Task, mailbox: &Mailbox, commands: u64) -> u64 {
+    task.sent.clear();
+    (0..commands).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+    let woken = Arc::<Woken>::default();
+    assert!(task.poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
+    (1..=1_000)
+        .find(|number| {
+            mailbox.send(connect(*number));
+            woken.times() > 0
+        })
+        .unwrap_or(0)
+}
+
+#[tokio::test]
+async fn while_it_gathers_a_thread_is_woken_for_many_messages_only() {
+    let (busy, much) = (BUSY as u64, 400);
+    let (mut task, _, mailbox) = task_with_mailbox(Driver::Thread);
+    let mut until_woken = |commands| messages_until_woken(&mut task, &mailbox, commands);
+    assert_eq!(until_woken(busy), busy);
+    assert_eq!(until_woken(busy - 1), 1);
+    assert_eq!(until_woken(much), much / 4, "and once more");
+    assert_eq!(until_woken(0), 1);
+
+    task.distance = Distance::unknown();
+    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "the answers may take long");
+    let (mut task, _, mailbox) = task_with_mailbox(Driver::Current);
+    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "whoever it wakes runs here");
+}
+
+#[tokio::test]
+async fn a_thread_is_woken_for_each_message_again_once_it_does_not_gather() {
+    let mut backend = Nowhere::default();
+    backend.first = Some(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+    let (mut task, _, mailbox) = task_on(backend, Driver::Thread);
+    assert_eq!(messages_until_woken(&mut task, &mailbox, BUSY as u64), 1, "it has heard that in this turn");
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_that_wake_nobody_are_looked_at_soon() {
+    let (mut task, _, mailbox) = task_with_mailbox(Driver::Thread);
+    (0..BUSY as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+    let woken = Arc::<Woken>::default();
+    let mut cx = Context::from_waker(Waker::noop());
+    let waker = Arc::clone(&woken).into();
+    assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
+    mailbox.send(connect(7));
+    assert_eq!(woken.times(), 0);
+    tokio::time::advance(2 * HUSHED).await;
+    assert_eq!(woken.times(), 1);
+    assert!(task.poll(&mut cx).is_pending());
+    assert_eq!(task.connecting.as_ref().map(|connecting| connecting.request), Some(RequestId(7)));
+}
+
+/// Sooner for callers who come one by one.
+#[tokio::test]
+async fn calls_are_gathered_only_while_the_server_is_near() {
+    let kinds = [(Driver::Thread, BUSY), (Driver::Current, 2 * BUSY)];
+    for ((driver, from), near) in kinds.into_iter().flat_map(|kind| [(kind, true), (kind, false)]) {
+        let backend = Nowhere::default();
+        let gathers = Arc::clone(&backend.gathers);
+        let (mut task, ..) = task_on(backend, driver);
+        if !near {
+            task.distance = Distance::unknown();
+        }
+        let reply = || BackendEvent::Replied {
+            op: OpId(1),
+            server: ServerId::ONLY,
+            outcome: Outcome::Done(Value::Text("PONG".to_owned())),
+        };
+        task.sent.insert(OpId(1), Command::Ping);
+        task.on_backend(reply());
+        assert_eq!(*gathers.lock().unwrap(), near.then_some(from), "{driver:?}, near: {near}");
+        task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+        assert_eq!(*gathers.lock().unwrap(), None, "where the next server is nobody knows");
+    }
+}
+
+#[tokio::test]
+async fn callers_who_were_answered_run_first_if_they_run_here() {
+    let kinds = [(Driver::Current, false), (Driver::Thread, true)];
+    // With few on their way they are woken between two events, otherwise at the end of a turn.
+    for ((driver, looks_at_once), event) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+        let mut backend = Nowhere::default();
+        backend.first = event.then_some(BackendEvent::PubSubDown);
+        let (mut task, looks, _mailbox) = task_on(backend, driver);
+        task.sent.insert(OpId(1), hand_off());
+        let mut cx = Context::from_waker(Waker::noop());
+        task.last = true;
+        let _slot = answered(&mut task, RequestId(1), Answer::NotGranted, Waker::noop());
+        assert!(task.poll(&mut cx).is_pending());
+        assert_eq!(looks.load(Ordering::SeqCst) > 0, looks_at_once);
+        assert!(task.poll(&mut cx).is_pending());
+        assert!(looks.load(Ordering::SeqCst) > 0);
+    }
+}
+
+#[tokio::test]
+async fn who_lets_others_go_first_runs_after_the_drivers_next_turn_and_before_it_looks() {
+    let (mut task, looks) = task(Driver::Current);
+    task.sent.insert(OpId(1), hand_off());
+    task.last = true;
+    let (next, before) = <(Arc<Woken>, Arc<Woken>)>::default();
+    let answers = [(1, &next, Answer::NotGranted), (2, &before, Answer::Done)];
+    let slots = answers.map(|(number, woken, answer)| {
+        answered(&mut task, RequestId(number), answer, &Arc::clone(woken).into())
+    });
+    task.let_next_holder_go_first(task.clock.now());
+    task.wake_answered(None);
+    assert_eq!((next.times(), before.times()), (1, 0));
+    task.woke = false;
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(task.poll(&mut cx).is_pending());
+    assert_eq!((before.times(), looks.load(Ordering::SeqCst)), (1, 0));
+    assert!(task.poll(&mut cx).is_pending());
+    assert!(looks.load(Ordering::SeqCst) > 0);
+    drop(slots);
+}
+
+/// Where others of their thread can go first.
+#[tokio::test]
+async fn callers_on_the_drivers_runtime_do_not_look() {
+    let (mut task, looks) = task(Driver::Current);
+    task.sent.insert(OpId(1), hand_off());
+    let woken = Arc::<Woken>::default();
+    let waker = Arc::clone(&woken).into();
+    let mut cx = Context::from_waker(&waker);
+    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), NOBODY);
+    assert_eq!(looks.load(Ordering::SeqCst), 0);
+    tokio::task::yield_now().await;
+    assert_eq!(woken.times(), 1, "its own future is to look");
+    assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
+    assert!(looks.load(Ordering::SeqCst) > 0);
+}
+
+#[tokio::test]
+async fn callers_elsewhere_look_while_there_is_little_to_do() {
+    for (commands, looked) in [(1, true), (FEW, false)] {
+        let (mut task, looks) = task(Driver::Thread);
+        task.sent.insert(OpId(1), hand_off());
+        (2..=commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
+        assert_eq!(step, if looked { NOBODY } else { Step::Left });
+        assert_eq!(looks.load(Ordering::SeqCst) > 0, looked);
+    }
+    let (mut task, looks) = task(Driver::Thread);
+    task.sent.insert(OpId(1), hand_off());
+    let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, Waker::noop());
+    let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
+    assert_eq!((step, looks.load(Ordering::SeqCst)), (Step::Left, 0), "who was answered is to run");
+}
+
+#[tokio::test]
+async fn a_caller_expects_whoever_was_passed_the_lock() {
+    let step = |driver: Driver, passed_on: bool, beside: bool| {
+        let (mut task, _) = task(driver);
+        task.passed_on = passed_on;
+        if beside {
+            task.sent.insert(OpId(1), Command::Ping);
+        }
+        poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()))
+    };
+    assert_eq!(step(Driver::Thread, true, false), ANOTHER);
+    assert_eq!(step(Driver::Thread, false, false), NOBODY);
+    assert_eq!(step(Driver::Thread, true, true), NOBODY, "its answer is not to be slept through");
+    assert_eq!(step(Driver::Current, true, false), NOBODY);
+}
+
+#[tokio::test]
+async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
+    let mut backend = Nowhere::default();
+    // With few on their way they would be woken between two events.
+    backend.first = Some(BackendEvent::PubSubDown);
+    let (mut task, _, _mailbox) = task_on(backend, Driver::Thread);
+    let woken = Arc::<Woken>::default();
+    let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, &Arc::clone(&woken).into());
+    let mut answered = Wakes::default();
+    task.poll_with(&mut Some(CANCEL), &mut answered, &mut Context::from_waker(Waker::noop()));
+    assert_eq!((answered.len(), woken.times()), (1, 0));
+    drop(answered);
+    assert_eq!(woken.times(), 1);
+}
+
+#[tokio::test]
+async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
+    for (driver, dropped, command, waited) in [
+        (Driver::Thread, true, hand_off(), true),
+        // Who waits for the release to be done asks the driver itself, and finds it busy.
+        (Driver::Thread, false, hand_off(), false),
+        (Driver::Current, true, hand_off(), false),
+        (Driver::Thread, true, Command::Ping, false),
+    ] {
+        let (mut task, looks) = task(driver);
+        let (_slot, ticket) = slot();
+        let (hold, waiting) = (1, (!dropped).then_some((RequestId(2), ticket)));
+        task.on_message(Message::Release { hold, level: RequestId(1), waiting });
+        task.sent.insert(OpId(1), command);
+        let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, "lost"));
+        task.on_backend(BackendEvent::Replied { op: OpId(1), server: ServerId::ONLY, outcome });
+        assert!(!task.keep_watch());
+        assert_eq!(task.for_releases.was_in_vain(), waited);
+        assert_eq!(looks.load(Ordering::SeqCst), 0, "nothing is on its way");
+    }
+}
+
+#[tokio::test]
+async fn what_is_in_the_mailbox_goes_first() {
+    let (mut task, _, mailbox) = task_with_mailbox(Driver::Current);
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut last_asked = |before: u64| {
+        (0..before).for_each(|number| mailbox.send(connect(number)));
+        let mut message = Some(connect(u64::MAX));
+        assert_eq!(poll_with(&mut task, &mut message, &mut cx), NOBODY);
+        (message.is_none(), task.connecting.as_ref().unwrap().request)
+    };
+    assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
+    let (taken, last) = last_asked(10 * BATCH as u64);
+    assert!(!taken && last < RequestId(u64::MAX), "too many to do them all before");
+}
+
+#[tokio::test]
+async fn only_a_server_that_is_near_is_waited_for() {
+    let (mut task, _) = task(Driver::Current);
+    task.sent.insert(OpId(1), hand_off());
+    assert!(task.is_awaited());
+    task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
+    assert!(!task.is_awaited(), "another may have taken its place");
+    task.sent.clear();
+    let ping = Effect::Send {
+        op: OpId(2),
+        to: ServerId::ONLY,
+        command: Command::Ping,
+        timeout: Duration::from_secs(1),
+    };
+    task.perform(Moment::NEVER, ping);
+    let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
+    task.on_backend(BackendEvent::Replied { op: OpId(2), server: ServerId::ONLY, outcome });
+    task.sent.insert(OpId(3), hand_off());
+    assert!(!task.is_awaited(), "no server has said so");
+    bring_near(&mut task);
+    assert!(task.is_awaited());
+}
+
+/// Somebody else's runtime is told once for each of those whom it does not help to wake.
+#[tokio::test]
+async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() {
+    for (driver, helped) in [(Driver::Thread, 1), (Driver::Current, 0)] {
+        let (mut task, _) = task(driver);
+        let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
+        let (rest, woken, seen_by_first) = (Arc::clone(&task.rest), Arc::clone(&other), Arc::clone(&seen));
+        let first = runs(move || {
+            rest.help();
+            seen_by_first.store(woken.times(), Ordering::SeqCst);
+        });
+        let answers = [(1, first), (2, Arc::clone(&other).into())];
+        let _slots =
+            answers.map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
+        task.wake_answered(None);
+        assert_eq!((seen.load(Ordering::SeqCst), other.times()), (helped, 1), "{driver:?}");
+    }
+}
+
+/// A driver whose server grants everything and tells seven others of each release, and how many PINGs went before calls.
+fn granting(driver: Driver) -> (Task, Arc<AtomicUsize>) {
+    let mut backend = Nowhere::default();
+    backend.first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
+    backend.grants = true;
+    let pinged = Arc::clone(&backend.pinged);
+    let (mut task, ..) = task_on(backend, driver);
+    assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    (task, pinged)
+}
+
+/// Asks for the lock once, and is granted it.
+fn take(task: &mut Task, number: u64) -> Arc<HoldCell> {
+    let (slot, ticket) = slot();
+    let (request, owner) = (RequestId(number), OwnerKey::from_test(1));
+    let (name, lease) = (name(), Lease::Watched(lease()));
+    let event = Event::Acquire(Acquire {
+        request,
+        name,
+        owner,
+        lease,
+        wait: Wait::Once,
+        max_hold: None,
+        at_least: None,
+    });
+    let mut cx = Context::from_waker(Waker::noop());
+    task.on_message(Message::Ask { request, ticket, event });
+    assert!(task.poll(&mut cx).is_pending());
+    match slot.poll_take(&mut cx) {
+        Poll::Ready(Some(Answer::Granted(cell))) => cell,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Gives up a level that was asked for so.
+fn give_up(task: &mut Task, cell: &HoldCell, number: u64) {
+    let (_slot, ticket) = slot();
+    let (level, waiting) = (RequestId(number), Some((RequestId(100 + number), ticket)));
+    task.on_message(Message::Release { hold: cell.id, level, waiting });
+    assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+/// Redis writes first to whom it has had something for last: those who are told, if it has something for us before.
+#[tokio::test]
+async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
+    for near in [true, false] {
+        let (mut task, pinged) = granting(Driver::Thread);
+        let cell = take(&mut task, 1);
+        give_up(&mut task, &cell, 1);
+        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is known");
+        let cell = take(&mut task, 2);
+        take(&mut task, 3);
+        give_up(&mut task, &cell, 3);
+        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is told of a level");
+        if !near {
+            task.distance = Distance::unknown();
+        }
+        give_up(&mut task, &cell, 2);
+        assert_eq!(pinged.load(Ordering::SeqCst), usize::from(near));
+    }
+}
+
+/// On one core, the server and whoever is told of a release come before whoever has released.
+#[tokio::test]
+async fn whoever_tells_others_of_a_release_gives_way_on_a_thread_of_its_own() {
+    let [_, release] = attempts();
+    let mut level = release.clone();
+    if let Command::Release { count, .. } = &mut level {
+        *count = 1;
+    }
+    for (driver, command, others, gives_way) in [
+        (Driver::Thread, &release, 0, true),
+        (Driver::Thread, &release, FEW, false),
+        (Driver::Thread, &level, 0, false),
+        (Driver::Current, &release, 0, false),
+    ] {
+        let (mut task, ..) = granting(driver);
+        for number in 1..=2 {
+            let cell = take(&mut task, number);
+            give_up(&mut task, &cell, number);
+        }
+        (0..others as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
+        let (op, to, timeout) = (OpId(8), ServerId::ONLY, Duration::from_secs(1));
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
+        // The next offer of the core is left out.
+        task.for_answers.note_yield(true);
+        assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert_eq!(task.for_answers.is_welcome(), gives_way, "{driver:?}, {command:?}, {others} others");
+        assert!(!task.gives_way, "once");
+    }
+}
+
+/// A thread that its callers do not run on stays awake for the answers in a hand-over, where nobody else wants its core.
+#[tokio::test]
+async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
+    for (driver, kept, awaited) in
+        [(Driver::Thread, false, true), (Driver::Thread, true, false), (Driver::Current, false, false)]
+    {
+        let (mut task, ..) = granting(driver);
+        for number in 1..=2 {
+            let cell = take(&mut task, number);
+            give_up(&mut task, &cell, number);
+        }
+        let [attempt, release] = attempts();
+        task.sent.clear();
+        let (op, to, timeout) = (OpId(8), ServerId::ONLY, Duration::from_secs(1));
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: release, timeout });
+        assert!(!task.is_awaited(), "whoever has released gives way");
+        if kept {
+            task.for_answers.note_yield(true);
+        }
+        task.sent.clear();
+        let op = OpId(1);
+        task.perform(Moment::NEVER, Effect::Send { op, to, command: attempt, timeout });
+        assert_eq!(task.is_awaited(), awaited, "{driver:?}, kept: {kept}");
+        (2..=FEW as u64).for_each(|more| drop(task.sent.insert(OpId(100 + more), Command::Ping)));
+        assert!(!task.is_awaited(), "there is more to do than that");
+        task.sent.retain(|sent, _| *sent == op);
+        let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Busy, "not now"));
+        task.on_backend(BackendEvent::Replied { op, server: to, outcome });
+        task.sent.insert(OpId(9), Command::Ping);
+        assert!(!task.is_awaited(), "it was answered");
+    }
+}
+
+/// In an outage threads come and go, and no release is answered.
+#[tokio::test]
+async fn a_thread_that_has_stopped_waiting_for_its_releases_is_forgotten() {
+    let (mut task, _) = granting(Driver::Thread);
+    let cell = take(&mut task, 1);
+    task.on_message(Message::Release { hold: cell.id, level: RequestId(1), waiting: None });
+    let (done, settled) = mpsc::channel();
+    task.on_message(Message::Settle { done });
+    task.let_threads_end();
+    assert_eq!(settled.try_recv(), Err(mpsc::TryRecvError::Empty), "the release is on its way");
+    task.settling.iter_mut().for_each(|thread| {
+        assert!(thread.end <= task.clock.now().plus(LAST_RELEASES));
+        thread.end = task.clock.now();
+    });
+    task.let_threads_end();
+    assert!(task.settling.is_empty() && task.engine.is_given_up(cell.id));
+    assert_eq!(settled.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}

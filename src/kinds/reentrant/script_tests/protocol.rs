@@ -1,0 +1,446 @@
+//! Random lives of three clients, as the protocol allows and forbids them: holds that are nested, handed on, repeated,
+//! given up; replies that are lost, commands that come late or twice; time, garbage and operators in between.
+//!
+//! That all servers agree is one half. The other is what the protocol promises whoever keeps to it, checked on what
+//! they agree on: see `Promises`.
+
+mod promises;
+
+use crate::backend::Call;
+use crate::backend::Outcome;
+use crate::backend::ScriptCall;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
+use crate::base::name::WireProfile;
+use crate::base::name::client_channel;
+use crate::base::random::Random;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Announce;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reentrant::ReleaseItem;
+use crate::kinds::reentrant::Released;
+use crate::kinds::reentrant::RenewItem;
+use crate::kinds::reentrant::Reply;
+use crate::kinds::reentrant::ServerTime;
+use crate::kinds::reentrant::script_tests::protocol::promises::Promises;
+use crate::kinds::reentrant::script_tests::together::Together;
+
+pub(super) const CLIENTS: [&str; 3] = [
+    "11111111-0000-4000-8000-000000000001",
+    "22222222-0000-4000-8000-000000000002",
+    "33333333-0000-4000-8000-000000000003",
+];
+/// The last two share a slot, a fence counter and renewals.
+const NAMES: [&str; 3] = ["orders:42", "{s}one", "{s}two"];
+const UNIT_MS: u64 = 1_000_000;
+/// With these the ends of leases and deadlines never fall together.
+const PASSES_MS: [i64; 4] = [1, 1_001_000, 3_001_000, 6_001_000];
+const GARBAGE: [&str; 8] = [
+    "text@5",
+    "text",
+    "[x,y]@5",
+    "{foreign:1}@5",
+    "{foreign:1}",
+    "{foreign:1,other:2}@5",
+    "{mode:write,u:1}@5",
+    "{mode:read}",
+];
+/// What somebody puts into a hash that may be a lock's.
+pub(super) const DATA: &str = "data";
+const FENCES: [&str; 6] = ["7", "9000000000000000", "9007199254740990", "9007199254740991", "word", "[1]"];
+const COUNTS: [u32; 6] = [2, 2, 3, 65_534, 65_535, 65_536];
+
+#[derive(Debug, Clone)]
+struct Hold {
+    client: usize,
+    name: usize,
+    field: String,
+    state: State,
+}
+
+/// What its client knows of it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum State {
+    Held,
+    /// An attempt that was not answered, or too late; nothing of it can be granted after this time.
+    Dead(i64),
+    Over,
+}
+
+pub(super) struct Lives<'a> {
+    together: &'a mut Together,
+    random: Random,
+    names: Vec<LockName>,
+    /// Profile and sharding of each client.
+    ways: Vec<(WireProfile, bool)>,
+    holds: Vec<Hold>,
+    /// Commands whose copies may still arrive.
+    on_the_way: Vec<Command>,
+    promises: Promises,
+}
+
+/// One sequence.
+pub(super) fn run_sequence(together: &mut Together, seed: u64, length: u64) {
+    together.begin(format!("SEED={seed}, a sequence of commands"));
+    let mut random = Random(seed);
+    let profiles = [WireProfile::Native, WireProfile::Redisson];
+    let ways = CLIENTS.iter().map(|_| (profiles[random.index(2)], random.below(3) == 0)).collect();
+    let names = NAMES.iter().map(|name| LockName::new(name).unwrap()).collect();
+    let (holds, on_the_way, promises) = (Vec::new(), Vec::new(), Promises::default());
+    let mut lives = Lives { together, random, names, ways, holds, on_the_way, promises };
+    for _ in 0..length {
+        if lives.random.below(5) == 0 {
+            lives.disturb();
+        }
+        lives.act();
+    }
+    lives.together.grants += lives.promises.grants;
+}
+
+impl Lives<'_> {
+    fn act(&mut self) {
+        let held = self.pick_hold(|hold| hold.state == State::Held);
+        let dead = self.pick_hold(|hold| matches!(hold.state, State::Dead(_)));
+        let any = self.pick_hold(|_| true);
+        match (self.random.below(16), held, dead, any) {
+            (4 | 5, Some(at), ..) => self.nest(at),
+            (6, Some(at), ..) if self.random.below(2) == 0 => self.release(at),
+            (6, Some(at), ..) if self.random.below(2) == 0 => self.release_at(at),
+            (6, Some(at), ..) => self.release_many(at),
+            (7 | 8, Some(at), ..) => self.hand_off(at),
+            (9, _, Some(at), _) => self.clean_up(at),
+            (10, ..) if !self.on_the_way.is_empty() => self.arrive(),
+            (11, _, _, Some(at)) => self.force_release(at),
+            (12, _, _, Some(at)) => self.stray(at),
+            (13 | 14, _, _, Some(_)) => self.renew(),
+            (15, ..) => self.inspect(),
+            // The others, and whatever there is nothing for.
+            _ => self.acquire(),
+        }
+    }
+
+    fn pick_hold(&mut self, wanted: impl Fn(&Hold) -> bool) -> Option<usize> {
+        let found: Vec<usize> = (0..self.holds.len()).filter(|&at| wanted(&self.holds[at])).collect();
+        (!found.is_empty()).then(|| found[self.random.index(found.len())])
+    }
+
+    fn new_hold(&mut self, client: usize, name: usize) -> Hold {
+        let field = format!("{}:{}", CLIENTS[client], self.holds.len() + 1);
+        Hold { client, name, field, state: State::Over }
+    }
+
+    fn acquire(&mut self) {
+        let (client, name) = (self.random.index(CLIENTS.len()), self.random.index(NAMES.len()));
+        let mut hold = self.new_hold(client, name);
+        let not_after = self.not_after();
+        let command = Command::Acquire {
+            name: self.names[name].clone(),
+            field: hold.field.clone(),
+            count: 1,
+            lease: self.lease(),
+            not_after: ServerTime(not_after),
+        };
+        hold.state = match self.send_or_lose(&command) {
+            Some(Some(Body::Acquire(Acquired::Granted { .. }))) => State::Held,
+            Some(Some(Body::Acquire(Acquired::Late))) | None => State::Dead(not_after),
+            Some(_) => State::Over,
+        };
+        self.holds.push(hold);
+    }
+
+    /// Another count, which is sent again when it was not answered.
+    fn nest(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let count = COUNTS[self.random.index(COUNTS.len())];
+        let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
+        let up = Command::Acquire {
+            name: name.clone(),
+            field: field.clone(),
+            count,
+            lease: self.lease(),
+            not_after: ServerTime(self.not_after()),
+        };
+        let down = Command::Release { name, field, count: count - 1, announce: self.announce(&hold) };
+        let command = if self.random.below(3) == 0 { down } else { up };
+        for _ in 0..=self.random.below(2) {
+            let reply = self.send(&command);
+            let gone = [Body::Acquire(Acquired::Gone), Body::Acquire(Acquired::Foreign)];
+            if reply.is_some_and(|reply| gone.contains(&reply.body)) {
+                self.holds[at].state = State::Over;
+                return;
+            }
+        }
+    }
+
+    fn release(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let command = self.release_of(&hold);
+        for _ in 0..=self.random.below(2) {
+            self.send(&command);
+        }
+        self.holds[at].state = State::Over;
+    }
+
+    /// The lock stays taken for a while, or did so before.
+    fn release_at(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let most = self.lease();
+        let left_us = 1_000 * i64::try_from(self.lease().millis()).unwrap();
+        let command = Command::ReleaseAt {
+            name: self.names[hold.name].clone(),
+            field: hold.field.clone(),
+            free_at: ServerTime(self.together.next_us() + [left_us, left_us, -1][self.random.index(3)]),
+            most,
+            announce: self.announce(&hold),
+        };
+        self.holds[at].state = State::Over;
+        // Its copies may come again and again: what they did first counts.
+        for _ in 0..=self.random.below(2) {
+            self.send_or_lose(&command);
+        }
+    }
+
+    /// All that this client holds in that slot.
+    fn release_many(&mut self, at: usize) {
+        let Hold { client, name, .. } = self.holds[at].clone();
+        let goes = |hold: &&mut Hold| {
+            hold.client == client && hold.state == State::Held && (hold.name > 0) == (name > 0)
+        };
+        let mut going = Vec::new();
+        for hold in self.holds.iter_mut().filter(goes) {
+            hold.state = State::Over;
+            going.push(hold.clone());
+        }
+        let item = |hold: &Hold| ReleaseItem {
+            name: self.names[hold.name].clone(),
+            field: hold.field.clone(),
+            announce: self.announce(hold),
+        };
+        let command = Command::ReleaseMany(going.iter().map(item).collect());
+        for _ in 0..=self.random.below(2) {
+            self.send(&command);
+        }
+    }
+
+    fn release_of(&self, hold: &Hold) -> Command {
+        let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
+        Command::Release { name, field, count: 0, announce: self.announce(hold) }
+    }
+
+    fn hand_off(&mut self, at: usize) {
+        let from = self.holds[at].clone();
+        let mut to = self.new_hold(from.client, from.name);
+        let not_after = self.not_after();
+        let command = Command::HandOff {
+            name: self.names[from.name].clone(),
+            from: from.field.clone(),
+            to: to.field.clone(),
+            lease: self.lease(),
+            not_after: ServerTime(not_after),
+            announce: self.announce(&from),
+        };
+        self.holds[at].state = State::Over;
+        to.state = match self.send_or_lose(&command) {
+            Some(Some(Body::HandOff(HandedOff::Granted { .. }))) => State::Held,
+            Some(Some(Body::HandOff(HandedOff::ReleasedOnly { late: true, .. }))) => State::Dead(not_after),
+            None => {
+                // `from` goes on with its own release(0).
+                self.holds[at].state = State::Held;
+                State::Dead(not_after)
+            }
+            Some(_) => State::Over,
+        };
+        self.holds.push(to);
+    }
+
+    /// release(0) of a dead id, which is done once a reply to it is later than all that it could be granted by.
+    fn clean_up(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let State::Dead(not_after) = hold.state else { return };
+        let command = self.release_of(&hold);
+        let Some(Reply { time: Some(ServerTime(time)), body: Body::Release(done) }) = self.send(&command)
+        else {
+            panic!("no release")
+        };
+        assert_ne!(done, Released::CountSet);
+        if time > not_after {
+            self.holds[at].state = State::Over;
+            self.promises.is_cleaned_up(hold.field);
+        }
+    }
+
+    /// A command that was on its way arrives; perhaps not for the last time.
+    fn arrive(&mut self) {
+        let at = self.random.index(self.on_the_way.len());
+        let command = self.on_the_way[at].clone();
+        if self.random.below(2) == 0 {
+            self.on_the_way.swap_remove(at);
+        }
+        self.send(&command);
+    }
+
+    fn force_release(&mut self, at: usize) {
+        let hold = self.holds[at].clone();
+        let command = Command::ForceRelease {
+            name: self.names[hold.name].clone(),
+            expected: hold.field.clone(),
+            not_after: ServerTime(self.not_after()),
+            announce: self.announce(&hold),
+            client_channel: client_channel(CLIENTS[hold.client]),
+        };
+        self.send(&command);
+    }
+
+    /// What no client of ours sends: a command of a hold that is over, or of one with another name.
+    fn stray(&mut self, at: usize) {
+        let mut hold = self.holds[at].clone();
+        hold.name = self.random.index(NAMES.len());
+        let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
+        let count = COUNTS[self.random.index(COUNTS.len())];
+        let (lease, not_after) = (self.lease(), ServerTime(self.not_after()));
+        let command = match self.random.below(3) {
+            0 => Command::Acquire { name, field, count, lease, not_after },
+            1 => Command::Release { name, field, count: count.min(65_535), announce: self.announce(&hold) },
+            _ => self.release_of(&hold),
+        };
+        self.send(&command);
+    }
+
+    /// Holds of one client in one slot, whatever became of them; sometimes a question only.
+    fn renew(&mut self) {
+        let client = self.random.index(CLIENTS.len());
+        let first = usize::from(self.random.below(2) == 0);
+        let mut holds: Vec<RenewItem> = Vec::new();
+        for at in 0..self.holds.len() {
+            let hold = self.holds[at].clone();
+            let other_slot = usize::from(hold.name > 0) != first;
+            if hold.client != client || other_slot || (hold.state != State::Held && self.random.below(4) > 0)
+            {
+                continue;
+            }
+            let lease = if self.random.below(4) == 0 { LeaseMs::PROBE } else { self.lease() };
+            holds.push(RenewItem { name: self.names[hold.name].clone(), field: hold.field, lease });
+        }
+        if holds.is_empty() {
+            return self.acquire();
+        }
+        let not_after = ServerTime(self.not_after());
+        self.send(&Command::Renew { holds, not_after });
+    }
+
+    fn inspect(&mut self) {
+        let name = self.names[self.random.index(NAMES.len())].clone();
+        self.send(&Command::Inspect { name });
+    }
+
+    fn disturb(&mut self) {
+        let at = self.random.index(NAMES.len());
+        let fence = self.names[at].fence_key();
+        match self.random.below(14) {
+            12 | 13 => {
+                self.together.put_beside(NAMES[at], DATA);
+                self.promises.disturbed();
+            }
+            0..=5 => {
+                let ms = PASSES_MS[self.random.index(PASSES_MS.len())];
+                self.together.pass(ms);
+                self.promises.disturbed();
+            }
+            6 | 7 => {
+                self.together.remove(NAMES[at]);
+                self.promises.disturbed();
+            }
+            8 | 9 => {
+                let garbage = GARBAGE[self.random.index(GARBAGE.len())];
+                self.together.plant(&format!("{}={garbage}", NAMES[at]));
+                self.promises.disturbed();
+            }
+            10 => {
+                self.together.plant(&format!("{fence}={}", FENCES[self.random.index(FENCES.len())]));
+                self.promises.tokens_lost(&fence);
+            }
+            _ if self.random.below(3) == 0 => {
+                self.together.flush();
+                self.promises.all_lost();
+            }
+            _ => {
+                self.together.remove(&fence);
+                self.promises.tokens_lost(&fence);
+            }
+        }
+    }
+}
+
+/// What commands are made of, and how they go.
+impl Lives<'_> {
+    fn lease(&mut self) -> LeaseMs {
+        let units = [3, 5, 9, 86][self.random.index(4)];
+        LeaseMs::checked("lease", std::time::Duration::from_millis(units * UNIT_MS)).unwrap()
+    }
+
+    /// Later, in the very last moment, just missed, or long ago.
+    fn not_after(&mut self) -> i64 {
+        let next = self.together.next_us();
+        match self.random.below(12) {
+            0 => next,
+            1 => next - 1,
+            2 => 0,
+            _ => next + [500_000_000, 2_000_000_000][self.random.index(2)],
+        }
+    }
+
+    fn announce(&self, hold: &Hold) -> Announce {
+        let (profile, sharded) = self.ways[hold.client];
+        Announce { channel: self.names[hold.name].channel(profile), sharded }
+    }
+
+    /// What was answered; none if nobody knows: it was executed or was not, and copies of it may come later.
+    #[expect(clippy::option_option, reason = "lost, refused, answered")]
+    fn send_or_lose(&mut self, command: &Command) -> Option<Option<Body>> {
+        let lost = self.random.below(4) == 0;
+        if lost {
+            self.on_the_way.push(command.clone());
+        }
+        if lost && self.random.below(2) == 0 {
+            return None;
+        }
+        let reply = self.send(command);
+        (!lost).then(|| reply.map(|reply| reply.body))
+    }
+
+    /// Executes a command everywhere; none if it was refused.
+    fn send(&mut self, command: &Command) -> Option<Reply> {
+        let far = self.told_to_redis(command);
+        let (call, on_redis) = (script_call(command), script_call(&far));
+        let (result, dump) = self.together.call_both(&call, &on_redis);
+        let reply = match result.map(|value| command.read(value)) {
+            Ok(Outcome::Done(reply)) => Some(reply),
+            Ok(Outcome::NotExecuted(_)) | Err(_) => None,
+            Ok(Outcome::Unknown(failure)) => panic!("{failure:?}"),
+        };
+        self.promises.keep(command, reply.as_ref(), &dump, self.together);
+        reply
+    }
+
+    fn told_to_redis(&self, command: &Command) -> Command {
+        let mut command = command.clone();
+        match &mut command {
+            Command::Acquire { not_after, .. }
+            | Command::Renew { not_after, .. }
+            | Command::HandOff { not_after, .. }
+            | Command::ForceRelease { not_after, .. } => {
+                *not_after = ServerTime(self.together.distant(not_after.0))
+            }
+            Command::ReleaseAt { free_at, .. } => *free_at = ServerTime(self.together.as_far(free_at.0)),
+            _ => {}
+        }
+        command
+    }
+}
+
+fn script_call(command: &Command) -> ScriptCall {
+    let Call::Script(call) = command.to_call() else { panic!("{command:?}") };
+    *call
+}

@@ -1,0 +1,131 @@
+//! What must be true of a sequence of commands besides that all servers agree.
+
+use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Stored;
+use crate::kinds::reentrant::Acquired;
+use crate::kinds::reentrant::Body;
+use crate::kinds::reentrant::Command;
+use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reentrant::Reply;
+use crate::kinds::reentrant::script_tests::protocol::CLIENTS;
+use crate::kinds::reentrant::script_tests::protocol::DATA;
+use crate::kinds::reentrant::script_tests::together::Together;
+
+/// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has one field
+/// of ours and an end; no command takes away data that another program has put beside it; every grant
+/// has a higher token than all before.
+#[derive(Debug, Default)]
+pub(super) struct Promises {
+    pub(super) grants: u64,
+    cleaned_up: BTreeSet<String>,
+    /// The highest token by fence counter.
+    tokens: BTreeMap<String, u64>,
+    /// All keys after the last command; none after something else.
+    before: Option<Vec<Dumped>>,
+}
+
+impl Promises {
+    pub(super) fn is_cleaned_up(&mut self, field: String) {
+        self.cleaned_up.insert(field);
+    }
+
+    pub(super) fn disturbed(&mut self) {
+        self.before = None;
+    }
+
+    pub(super) fn tokens_lost(&mut self, fence: &str) {
+        self.tokens.remove(fence);
+        self.before = None;
+    }
+
+    pub(super) fn all_lost(&mut self) {
+        self.tokens.clear();
+        self.before = None;
+    }
+
+    /// Checks what a command has made of the keys.
+    pub(super) fn keep(
+        &mut self,
+        command: &Command,
+        reply: Option<&Reply>,
+        dump: &[Dumped],
+        together: &Together,
+    ) {
+        for (name, fields, ttl) in hashes(dump) {
+            let ours = |(field, _): &&(String, String)| CLIENTS.contains(&field.split(':').next().unwrap());
+            for (field, _) in fields.iter().filter(ours) {
+                let gone = !self.cleaned_up.contains(field);
+                assert!(gone, "{field} came back: {}", together.story());
+                let alone = fields.iter().all(|(other, _)| other == field || other == DATA);
+                assert!(alone && ttl.is_some(), "{name} has no end or several holders: {}", together.story());
+            }
+        }
+        self.keep_order(command, reply, together);
+        if let Some(before) = &self.before {
+            only_the_owner(command, before, dump, together);
+            data_stays(command, before, dump, together);
+        }
+        self.before = Some(dump.to_vec());
+    }
+
+    fn keep_order(&mut self, command: &Command, reply: Option<&Reply>, together: &Together) {
+        let (name, token) = match (command, reply.map(|reply| &reply.body)) {
+            (Command::Acquire { name, count: 1, .. }, Some(Body::Acquire(Acquired::Granted { token })))
+            | (Command::HandOff { name, .. }, Some(Body::HandOff(HandedOff::Granted { token }))) => {
+                (name, *token)
+            }
+            _ => return,
+        };
+        self.grants += 1;
+        let last = self.tokens.insert(name.fence_key(), token);
+        assert!(last.is_none_or(|last| last < token), "token {token} after {last:?}: {}", together.story());
+    }
+}
+
+/// What somebody has put into the hash of a lock is there as long as no time passes.
+fn data_stays(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    let with_data =
+        |dump| hashes(dump).filter(|(_, fields, _)| fields.iter().any(|(field, _)| field == DATA));
+    for (name, ..) in with_data(before) {
+        let stays = with_data(after).any(|(key, ..)| key == name);
+        assert!(stays, "{command:?} took away what is under {name}: {}", together.story());
+    }
+}
+
+/// A lock that somebody of ours had is as it was, unless the command was that holder's or took it away.
+fn only_the_owner(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    for (name, fields, ttl) in hashes(before) {
+        let [(field, _)] = fields else { continue };
+        if ttl.is_none() || meant(command, field) {
+            continue;
+        }
+        let now = hashes(after).find(|(key, ..)| *key == name);
+        let same = now.is_some_and(|(_, now, left)| now == fields && left.is_some() && left <= ttl);
+        assert!(same, "{command:?} touched {name} of {field}: {}", together.story());
+    }
+}
+
+fn meant(command: &Command, holder: &str) -> bool {
+    match command {
+        Command::Acquire { field, .. }
+        | Command::Release { field, .. }
+        | Command::ReleaseAt { field, .. } => field == holder,
+        Command::HandOff { from, to, .. } => from == holder || to == holder,
+        Command::ReleaseMany(holds) => holds.iter().any(|hold| hold.field == holder),
+        Command::Renew { holds, .. } => holds.iter().any(|hold| hold.field == holder),
+        Command::ForceRelease { expected, .. } => expected == holder,
+        _ => false,
+    }
+}
+
+type Hash<'a> = (&'a str, &'a [(String, String)], Option<i64>);
+
+fn hashes(dump: &[Dumped]) -> impl Iterator<Item = Hash<'_>> {
+    dump.iter().filter_map(|dumped| match &dumped.value {
+        Stored::Hash(fields) => Some((dumped.key.as_str(), fields.as_slice(), dumped.pttl)),
+        _ => None,
+    })
+}

@@ -1,0 +1,215 @@
+//! Several in one script, against the same one after the other, on a real Redis.
+
+use std::collections::BTreeSet;
+
+use crate::backend::ScriptCall;
+use crate::backend::Value;
+use crate::backend::memory::store::Dumped;
+use crate::backend::memory::store::Published;
+use crate::backend::memory::store::Stored;
+use crate::backend::together::Together;
+use crate::base::random::Random;
+use crate::kinds::reentrant::ACQUIRE;
+use crate::kinds::reentrant::RELEASE;
+use crate::kinds::reentrant::script_tests::Server;
+use crate::kinds::reentrant::script_tests::redis::Redis;
+use crate::kinds::reentrant::several;
+
+const SEQUENCES: u64 = 300;
+const NAMES: [&str; 3] = ["one", "two", "three"];
+const NEVER_LATE: &str = "9007199254740991";
+
+fn acquire(name: &str, field: &str, count: &str, lease: &str, not_after: &str) -> ScriptCall {
+    ScriptCall::new(&ACQUIRE, [name, "fence"].into(), [field, count, lease, not_after].into())
+}
+
+fn release(name: &str, field: &str, count: &str, verb: &str) -> ScriptCall {
+    ScriptCall::new(&RELEASE, [name].into(), [field, count, "ch", verb].into())
+}
+
+fn any(random: &mut Random) -> ScriptCall {
+    let mut pick = |choices: &[&'static str]| choices[random.index(choices.len())];
+    let (name, field) = (pick(&NAMES), pick(&["a", "a", "b", ""]));
+    if pick(&["acquire", "release"]) == "acquire" {
+        let count = pick(&["1", "1", "1", "2", "0", "1.5"]);
+        let lease = pick(&["30000", "30000", "60000", "0", "x"]);
+        acquire(name, field, count, lease, pick(&[NEVER_LATE, NEVER_LATE, NEVER_LATE, "1", "-1"]))
+    } else {
+        release(name, field, pick(&["0", "0", "1", "-1"]), pick(&["PUBLISH", "PUBLISH", "publish"]))
+    }
+}
+
+/// In one call, as the backend does it.
+fn together(calls: &[ScriptCall]) -> ScriptCall {
+    let several = several();
+    let together = Together::new(several, calls.iter());
+    let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
+    ScriptCall::new(several.script, keys, together.args(calls.iter()).collect())
+}
+
+/// What each would have said by itself; an error is its words.
+fn replies(redis: &mut Redis, calls: &[ScriptCall]) -> Vec<Value> {
+    let Ok(Value::List(parts)) = redis.run(&together(calls)) else { panic!("no list") };
+    let mut parts = parts.into_iter();
+    let time = parts.next().expect("the time");
+    let mut replies = Vec::new();
+    while let Some(first) = parts.next() {
+        replies.push(match first {
+            Value::Int(head) => {
+                let rest = parts.by_ref().take(head.rem_euclid(4) as usize);
+                Value::List([Value::Int(head.div_euclid(4)), time.clone()].into_iter().chain(rest).collect())
+            }
+            words => words,
+        });
+    }
+    assert_eq!(replies.len(), calls.len());
+    replies
+}
+
+/// High enough that tokens do not depend on the time.
+fn begin(redis: &mut Redis) {
+    redis.flush();
+    redis.plant("fence", &Stored::Text("9000000000000000".to_owned()), None);
+}
+
+/// The same, with a lock that has data of another program beside it.
+fn begin_with_data(redis: &mut Redis) {
+    begin(redis);
+    let fields = [("a", "1"), ("data", "x")].map(|(field, value)| (field.to_owned(), value.to_owned()));
+    redis.plant(NAMES[2], &Stored::Hash(fields.into()), Some(60_000));
+}
+
+/// Without what depends on the moment: the server's time, and what is left of a lease.
+fn timeless(reply: Value) -> Value {
+    match reply {
+        Value::List(mut parts) => {
+            parts[1] = Value::Int(0);
+            if let [Value::Int(0), _, Value::Int(pttl), ..] = &mut parts[..] {
+                *pttl = (*pttl + 9_999) / 10_000;
+            }
+            Value::List(parts)
+        }
+        other => other,
+    }
+}
+
+fn ended(redis: &mut Redis) -> (Vec<Dumped>, Vec<Published>) {
+    let mut keys = redis.dump();
+    for key in &mut keys {
+        key.pttl = key.pttl.map(|pttl| (pttl + 9_999) / 10_000);
+    }
+    (keys, redis.published())
+}
+
+#[test]
+fn several_do_what_they_do_one_after_the_other() {
+    let mut redis = Redis::start();
+    let mut granted = 0;
+    for seed in 0..SEQUENCES {
+        let mut random = Random(seed);
+        let calls: Vec<_> = (0..16).map(|_| any(&mut random)).collect();
+        let begin = if seed % 2 == 0 { begin } else { begin_with_data };
+        begin(&mut redis);
+        let singly: Vec<_> = calls.iter().map(|call| timeless(redis.run(call).expect("a reply"))).collect();
+        let after = ended(&mut redis);
+        begin(&mut redis);
+        let replies: Vec<_> = replies(&mut redis, &calls).into_iter().map(timeless).collect();
+        assert_eq!(replies, singly, "seed {seed}: {calls:?}");
+        assert_eq!(ended(&mut redis), after, "seed {seed}: {calls:?}");
+        let is_grant = |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
+        granted += replies.iter().filter(is_grant).count();
+    }
+    assert!(granted > 300, "{granted}");
+}
+
+/// Redis refuses some commands: who asked for them hears why, and the others have what they asked for.
+#[test]
+fn an_error_of_one_is_its_own() {
+    let mut redis = Redis::start();
+    begin(&mut redis);
+    redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
+    redis.published();
+    redis.set_out_of_memory(true);
+    // A script that has written anything may go on: Redis asks about memory before that only.
+    let calls = [
+        acquire("two", "a", "1", "60000", NEVER_LATE),
+        acquire("three", "a", "1", "60000", NEVER_LATE),
+        acquire("three", "a", "1", "60000", "1"),
+        release("one", "a", "0", "PUBLISH"),
+    ];
+    let replies = replies(&mut redis, &calls);
+    redis.set_out_of_memory(false);
+    for refused in &replies[..2] {
+        assert!(matches!(refused, Value::Text(words) if words.starts_with("OOM")), "{replies:?}");
+    }
+    assert!(matches!(&replies[2], Value::List(parts) if parts[0] == Value::Int(-1)), "{replies:?}");
+    assert!(matches!(&replies[3], Value::List(parts) if parts[0] == Value::Int(1)), "{replies:?}");
+    let (keys, published) = ended(&mut redis);
+    assert_eq!(keys.iter().map(|key| key.key.as_str()).collect::<Vec<_>>(), ["fence"]);
+    assert_eq!(published.len(), 1);
+}
+
+/// With what is usual and without, be it raised or told. What Redis adds of the script it comes from is left out.
+#[test]
+fn an_error_is_what_it_would_have_been_by_itself() {
+    let mut redis = Redis::start();
+    let calls = [
+        release("one", "a", "0", "PUBLISH"),
+        release("one", "a", "1", "PUBLISH"),
+        acquire("one", "b", "1", "30000", NEVER_LATE),
+        acquire("one", "b", "1", "60000", NEVER_LATE),
+        acquire("two", "b", "1", "30000", NEVER_LATE),
+        acquire("three", "b", "1", "60000", NEVER_LATE),
+    ];
+    let mut errors = BTreeSet::new();
+    for denied in ["hget", "hset", "hlen", "hdel", "get", "set", "pexpire"] {
+        let begin = |redis: &mut Redis| {
+            redis.allow_everything();
+            begin(redis);
+            redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
+            redis.published();
+            redis.deny(denied);
+        };
+        begin(&mut redis);
+        let said = |reply| match reply {
+            Ok(reply) => timeless(reply),
+            Err(words) => Value::Text(words),
+        };
+        let singly: Vec<_> = calls.iter().map(|call| without_place(said(redis.run(call)))).collect();
+        redis.allow_everything();
+        let after = ended(&mut redis);
+        begin(&mut redis);
+        let replies: Vec<_> =
+            replies(&mut redis, &calls).into_iter().map(timeless).map(without_place).collect();
+        redis.allow_everything();
+        assert_eq!(replies, singly, "{denied}");
+        assert_eq!(ended(&mut redis), after, "{denied}");
+        let refused = replies.iter().enumerate().filter(|(_, reply)| matches!(reply, Value::Text(_)));
+        errors.extend(refused.map(|(number, _)| number));
+    }
+    assert_eq!(errors.len(), calls.len(), "each of them had one: {errors:?}");
+}
+
+fn without_place(reply: Value) -> Value {
+    match reply {
+        Value::Text(words) => Value::Text(words.split(" script: ").next().unwrap_or_default().to_owned()),
+        other => other,
+    }
+}
+
+/// The two texts stand in it once each, without what asks for the time again and without a table for each reply.
+#[test]
+fn it_is_made_of_the_texts_of_both() {
+    let source = several().script.source;
+    assert_eq!(source.matches(r#"redis.call("TIME")"#).count(), 1, "{source}");
+    assert_eq!(source.matches("local clock").count(), 1);
+    assert_eq!(source.matches("return {").count(), source.matches("return {err =").count());
+    for part in ["-- acquire.lua", "-- release.lua"] {
+        assert!(!source.contains(part), "{part} was not replaced");
+    }
+    for script in [&ACQUIRE, &RELEASE] {
+        let last = script.source.trim_end().lines().last().expect("a line");
+        assert!(source.contains(&last.replace(['{', '}'], "")), "{}", script.name);
+        assert_eq!(script.source.matches(crate::kinds::reentrant::COMMON).count(), 1, "{}", script.name);
+    }
+}

@@ -1,0 +1,7 @@
+//! What users hold in their hands: one file for each type of lock, and the guard.
+
+pub(crate) mod guard;
+pub(crate) mod lock;
+pub(crate) mod loss_signal;
+pub(crate) mod mutex;
+pub(crate) mod reentrant;

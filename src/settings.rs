@@ -1,0 +1,6 @@
+//! What users set, checked.
+
+pub(crate) mod address_map;
+pub(crate) mod config;
+pub(crate) mod credentials;
+pub(crate) mod tls;
