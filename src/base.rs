@@ -3,6 +3,7 @@
 pub(crate) mod cell;
 pub(crate) mod clock;
 pub(crate) mod error;
+pub(crate) mod kind;
 pub(crate) mod lease;
 pub(crate) mod log;
 pub(crate) mod map;

@@ -84,10 +84,10 @@ use crate::engine::timers::TimerKey;
 use crate::engine::timers::Timers;
 use crate::engine::touched::Touched;
 use crate::engine::wakeups::Wakeups;
-use crate::kinds::reentrant::Announce;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Announce;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
 
 /// The state machine of one client.

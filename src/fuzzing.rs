@@ -8,14 +8,14 @@ use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::name::slot_of;
+use crate::kinds::command::Announce;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::command::RenewItem;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::is_holder_field;
 use crate::kinds::reentrant::ALL;
-use crate::kinds::reentrant::Announce;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::ReleaseItem;
-use crate::kinds::reentrant::RenewItem;
-use crate::kinds::reentrant::ServerTime;
-use crate::kinds::reentrant::is_holder_field;
+use crate::kinds::reply::Body;
 
 /// A lock name is refused, or everything derived from it is in one slot and tells it from others.
 pub fn name(data: &[u8]) {

@@ -1,3 +1,73 @@
-//! The Lua texts, with typed arguments and replies. One file for each lock kind.
+//! The kinds of locks: for each its scripts, and the answers to what the engine asks.
+//!
+//! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in `lua/`,
+//! one file here, and one row in each of the questions below.
 
+macro_rules! script {
+    ($name:literal) => {
+        $crate::backend::Script {
+            name: $name,
+            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $name, ".lua")),
+        }
+    };
+}
+
+pub(crate) mod command;
+pub(crate) mod conflict;
 pub(crate) mod reentrant;
+pub(crate) mod reply;
+
+use crate::backend::Script;
+use crate::base::kind::Kind;
+use crate::base::name::LockName;
+
+/// The scripts of a kind. Those of one row have the same keys and arguments in every kind.
+pub(crate) struct Scripts {
+    pub(crate) acquire: &'static Script,
+    /// Of a count of 0: gives up a hold. Of more: sets its count.
+    pub(crate) release: &'static Script,
+    /// Removes whatever a dead hold id may have left. The same arguments as a release.
+    pub(crate) undo: &'static Script,
+    pub(crate) release_many: &'static Script,
+    pub(crate) release_at: &'static Script,
+    pub(crate) renew: &'static Script,
+    /// Not sent where [`Kind::hands_off`] says no.
+    pub(crate) hand_off: &'static Script,
+    pub(crate) inspect: &'static Script,
+    pub(crate) force_release: &'static Script,
+}
+
+/// What the engine asks.
+impl Kind {
+    pub(crate) fn scripts(self) -> &'static Scripts {
+        match self {
+            Self::Reentrant => &reentrant::SCRIPTS,
+        }
+    }
+
+    /// Whether another hold may be granted beside so many.
+    pub(crate) fn admits(self, beside: usize) -> bool {
+        match self {
+            Self::Reentrant => beside == 0,
+        }
+    }
+
+    /// Whether a release may grant to a waiter of the same client in the same script.
+    pub(crate) fn hands_off(self) -> bool {
+        match self {
+            Self::Reentrant => true,
+        }
+    }
+
+    /// How many fields the hash of its key has at most.
+    pub(crate) fn most_fields(self) -> i64 {
+        match self {
+            Self::Reentrant => 1,
+        }
+    }
+}
+
+/// The scripts of names that are all of one kind.
+fn of_all<'a>(mut names: impl Iterator<Item = &'a LockName>) -> &'static Scripts {
+    names.next().map_or(Kind::Reentrant, LockName::kind).scripts()
+}

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use arcstr::ArcStr;
 
 use crate::base::error::Error;
+use crate::base::kind::Kind;
 
 /// Longest lock name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 512;
@@ -22,6 +23,7 @@ pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 pub(crate) struct LockName {
     text: ArcStr,
     slot: u16,
+    kind: Kind,
 }
 
 /// The slot follows from the text.
@@ -54,7 +56,7 @@ impl LockName {
                  use no braces, or let the first one begin a non-empty {tag}",
             );
         }
-        let checked = Self { text: name.into(), slot: slot_of(name) };
+        let checked = Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant };
         if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
             return refuse("it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name");
         }
@@ -63,6 +65,10 @@ impl LockName {
 
     pub(crate) fn as_str(&self) -> &str {
         &self.text
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// The cluster slot of the key, and of everything that goes with it.

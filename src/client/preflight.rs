@@ -21,20 +21,20 @@ use crate::engine::event::Event;
 use crate::engine::event::Listen;
 use crate::engine::event::Probe;
 use crate::engine::event::Probed;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Announce;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Forced;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::KeyState;
-use crate::kinds::reentrant::Permission;
-use crate::kinds::reentrant::ReleaseItem;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::RenewItem;
-use crate::kinds::reentrant::Renewed;
-use crate::kinds::reentrant::ServerTime;
-use crate::kinds::reentrant::conflict_words;
+use crate::kinds::command::Announce;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::command::RenewItem;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::conflict_words;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Permission;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
 use crate::locks::lock::unexpected;
 use crate::settings::config::Topology;
 
@@ -351,7 +351,7 @@ impl Flight<'_> {
         match self.ask(Command::Inspect { name: self.name.clone() }, None).await? {
             Ok(Probed { reply, .. }) => {
                 let Body::Inspect(state) = reply.body else { return Ok(()) };
-                match (state.conflict(), state) {
+                match (state.conflict(self.name.kind()), state) {
                     (Some(found), _) => self.report.error(
                         "key",
                         format!("it is used for something else: {found}"),

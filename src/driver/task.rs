@@ -43,10 +43,10 @@ use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Reply;
 use crate::settings::config::Driver;
 
 use super::Message;

@@ -31,13 +31,13 @@ use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiting::LONG_WAIT;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
-use crate::kinds::reentrant::conflict_of_holder;
-use crate::kinds::reentrant::conflict_words;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::conflict_of_holder;
+use crate::kinds::conflict::conflict_words;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Reply;
 
 /// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
 const SUSPICIOUS_FALLBACKS: u32 = 3;

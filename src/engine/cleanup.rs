@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::backend::OpId;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::ServerTime;
 
 /// A hold id that is never used in an acquire again.
 #[derive(Debug)]

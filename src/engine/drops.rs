@@ -10,11 +10,11 @@ use crate::engine::Engine;
 use crate::engine::Op;
 use crate::engine::hold::Sending;
 use crate::engine::renewals::BATCH;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::ReleaseItem;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Reply;
 
 /// So many scripts are on their way before one that could take more holds waits for an answer.
 const AT_ONCE: usize = 4;

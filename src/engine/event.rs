@@ -18,9 +18,9 @@ use crate::base::lease::Lease;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::KeyState;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::command::Command;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Reply;
 
 /// Names one call of a caller; chosen by the caller, unique within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -30,12 +30,12 @@ use crate::engine::hold::Unlock;
 use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
 
 /// A key that outlives its hold by less is left to its time to live.
 const SOON: Duration = Duration::from_secs(1);

@@ -15,8 +15,8 @@ use crate::engine::Answered;
 use crate::engine::Engine;
 use crate::engine::event::RequestId;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
 
 /// The end of the `at_least` of one level.
 #[derive(Debug, Clone, Copy)]

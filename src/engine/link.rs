@@ -30,11 +30,11 @@ use crate::engine::timers::TimerKey;
 use crate::engine::wakeups::LINGER;
 use crate::engine::wakeups::Listener;
 use crate::engine::wakeups::Subscribe;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
 
 /// So many causes of failed attempts to connect are told between two connections.
 const MAX_CAUSES: usize = 8;

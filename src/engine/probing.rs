@@ -11,7 +11,7 @@ use crate::engine::event::Probed;
 use crate::engine::event::RequestId;
 use crate::engine::requests::Asking;
 use crate::engine::wakeups::Listener;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::reply::Reply;
 
 impl Engine {
     pub(super) fn on_probe(&mut self, request: RequestId, probe: Probe) {

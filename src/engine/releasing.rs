@@ -31,13 +31,13 @@ use crate::engine::queue::Name;
 use crate::engine::queue::Place;
 use crate::engine::queue::Turn;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Leftover;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Leftover;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
 
 /// How long the lock may be free for others before we take it: four round trips, within these limits.
 const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));

@@ -20,11 +20,11 @@ use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::renewals::BATCH;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::RenewItem;
-use crate::kinds::reentrant::Renewed;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::command::Command;
+use crate::kinds::command::RenewItem;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Renewed;
+use crate::kinds::reply::Reply;
 
 /// Somebody asks whether a hold is still there.
 #[derive(Debug)]

@@ -24,13 +24,13 @@ use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::State;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Forced;
-use crate::kinds::reentrant::KeyState;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
-use crate::kinds::reentrant::WITHOUT_END;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::WITHOUT_END;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Reply;
 
 /// A question to the server that belongs to no hold.
 #[derive(Debug)]
@@ -344,7 +344,7 @@ impl Engine {
     /// Who is to lose the lock. `None`: the second half is on its way.
     fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
         // One without a time to live can be taken away like any other.
-        if let Some(found) = state.conflict().filter(|found| *found != WITHOUT_END) {
+        if let Some(found) = state.conflict(name.kind()).filter(|found| *found != WITHOUT_END) {
             let (name, found) = (name.to_string(), found.to_owned());
             return Some(Answer::Failed(Error::KeyConflict { name, found }));
         }

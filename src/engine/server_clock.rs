@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::base::clock::Moment;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::ServerTime;
 
 /// Samples older than one or two of these are forgotten: clocks drift.
 const WINDOW: Duration = Duration::from_secs(10);

@@ -11,7 +11,7 @@ use crate::base::clock::Moment;
 use crate::base::name::LockName;
 use crate::base::stats::LinkState;
 use crate::engine::server_clock::ServerClock;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::ServerTime;
 use crate::settings::config::Sharding;
 
 /// How one server stands.

@@ -21,7 +21,7 @@ use crate::engine::event::Acquire;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::KeyState;
+use crate::kinds::reply::KeyState;
 use crate::locks::guard::Guard;
 
 /// Options for acquiring a lock in another way than `lock()` does. Each setter returns the changed
@@ -427,7 +427,7 @@ impl Lock {
     }
 
     fn read(&self, state: KeyState) -> Result<Option<(Holder, Duration)>> {
-        if let Some(found) = state.conflict() {
+        if let Some(found) = state.conflict(self.name.kind()) {
             return Err(Error::KeyConflict { name: self.name().to_owned(), found: found.to_owned() });
         }
         let KeyState::Hash { pttl, field, count, .. } = state else { return Ok(None) };

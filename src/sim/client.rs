@@ -23,7 +23,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
 use crate::settings::config::Config;
 use crate::settings::config::Sharding;
 use crate::sim::plan::Plan;

@@ -13,7 +13,7 @@ use crate::backend::ServerId;
 use crate::backend::Value;
 use crate::base::clock::Moment;
 use crate::engine::event::Event;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
 use crate::sim::client::Fate;
 use crate::sim::client::Flight;
 use crate::sim::client::Inbound;

@@ -9,7 +9,7 @@ use crate::backend::ServerId;
 use crate::base::name::LockName;
 use crate::base::name::slot_of;
 use crate::engine::event::Event;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
 use crate::sim::client::Inbound;
 use crate::sim::client::Link;
 use crate::sim::client::server_id;

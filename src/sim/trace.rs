@@ -5,7 +5,7 @@ use crate::backend::Value;
 use crate::base::clock::Moment;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
 use crate::sim::client::Request;
 use crate::sim::world::START;
 

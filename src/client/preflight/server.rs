@@ -4,7 +4,7 @@ use std::time::Duration;
 use std::time::SystemTime;
 
 use crate::client::preflight::PreflightReport;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::ServerTime;
 use crate::settings::config::Topology;
 
 /// The fields of INFO.

@@ -24,8 +24,8 @@ use crate::driver::tests::setup;
 use crate::driver::wakes::tests::runs;
 use crate::engine::event::Acquire;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Announce;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Announce;
+use crate::kinds::command::ServerTime;
 
 /// A driver that does look, and how often it has looked.
 fn task(driver: Driver) -> (Task, Arc<AtomicUsize>) {

@@ -15,12 +15,12 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Renewed;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
+use crate::kinds::reply::Reply;
 
 use super::Hand;
 use super::LEASE;

@@ -13,10 +13,10 @@ use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::ReleaseItem;
-use crate::kinds::reentrant::Released;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
 
 use super::Hand;
 use super::LEASE;

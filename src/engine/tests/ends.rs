@@ -11,11 +11,11 @@ use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Renewed;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
 
 use super::Hand;
 use super::fixed;

@@ -10,9 +10,9 @@ use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::releasing::is_for_the_far;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Released;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Released;
 
 use super::Hand;
 use super::freed;

@@ -17,11 +17,11 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::renewals::WINDOW;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Renewed;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Renewed;
 
 use super::Hand;
 use super::LEASE;

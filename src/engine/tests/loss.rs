@@ -9,8 +9,8 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Renewed;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Renewed;
 
 use super::Hand;
 use super::LEASE;

@@ -10,9 +10,9 @@ use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::queue::Name;
 use crate::engine::timers::TimerKey;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Renewed;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Renewed;
 
 use super::Hand;
 use super::grant;

@@ -17,10 +17,10 @@ use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Forced;
-use crate::kinds::reentrant::KeyState;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::KeyState;
 
 use super::Hand;
 use super::OTHER;

@@ -15,11 +15,11 @@ use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Forced;
-use crate::kinds::reentrant::KeyState;
-use crate::kinds::reentrant::Released;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Released;
 
 use super::Hand;
 use super::OTHER;

@@ -12,8 +12,8 @@ use crate::engine::event::Event;
 use crate::engine::event::Listen;
 use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Body;
 
 use super::Hand;
 

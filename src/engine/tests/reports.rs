@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::engine::event::Report;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::HandedOff;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
 
 use super::Hand;
 use super::LEASE;

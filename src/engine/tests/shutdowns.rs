@@ -8,9 +8,9 @@ use crate::engine::event::Event;
 use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Released;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Released;
 
 use super::Hand;
 use super::LEASE;
@@ -180,7 +180,7 @@ fn a_nested_acquire_that_finds_the_hold_gone_says_that_it_was_lost() {
     hand.want(1, watched(), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.shut_down_within(2 * SECOND);
-    hand.done(op, Body::Acquire(crate::kinds::reentrant::Acquired::Gone));
+    hand.done(op, Body::Acquire(crate::kinds::reply::Acquired::Gone));
     assert!(hand.finished);
     assert_eq!(hand.only_fate(), Fate::Lost);
 }

@@ -8,11 +8,11 @@ use crate::backend::ServerInfo;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
 
 use super::Hand;
 use super::field;

@@ -6,9 +6,9 @@ use crate::base::error::Error;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Wait;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
 
 use super::Hand;
 use super::freed;

@@ -4,7 +4,7 @@
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
 use crate::backend::words::Words;
-use crate::kinds::reentrant::PERMISSIONS;
+use crate::kinds::command::PERMISSIONS;
 use crate::kinds::reentrant::script_tests::Server;
 use crate::kinds::reentrant::script_tests::memory::Memory;
 use crate::kinds::reentrant::script_tests::observe;

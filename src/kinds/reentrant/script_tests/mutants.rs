@@ -8,8 +8,8 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use crate::backend::Script;
+use crate::kinds::command::PERMISSIONS;
 use crate::kinds::reentrant::ALL;
-use crate::kinds::reentrant::PERMISSIONS;
 use crate::kinds::reentrant::script_tests::edges;
 use crate::kinds::reentrant::script_tests::faults;
 use crate::kinds::reentrant::script_tests::memory::Memory;

@@ -14,18 +14,18 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::name::client_channel;
 use crate::base::random::Random;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Announce;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::ReleaseItem;
-use crate::kinds::reentrant::Released;
-use crate::kinds::reentrant::RenewItem;
-use crate::kinds::reentrant::Reply;
-use crate::kinds::reentrant::ServerTime;
+use crate::kinds::command::Announce;
+use crate::kinds::command::Command;
+use crate::kinds::command::ReleaseItem;
+use crate::kinds::command::RenewItem;
+use crate::kinds::command::ServerTime;
 use crate::kinds::reentrant::script_tests::protocol::promises::Promises;
 use crate::kinds::reentrant::script_tests::together::Together;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
 
 pub(super) const CLIENTS: [&str; 3] = [
     "11111111-0000-4000-8000-000000000001",

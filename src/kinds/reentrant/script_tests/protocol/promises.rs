@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
-use crate::kinds::reentrant::Acquired;
-use crate::kinds::reentrant::Body;
-use crate::kinds::reentrant::Command;
-use crate::kinds::reentrant::HandedOff;
-use crate::kinds::reentrant::Reply;
+use crate::kinds::command::Command;
 use crate::kinds::reentrant::script_tests::protocol::CLIENTS;
 use crate::kinds::reentrant::script_tests::protocol::DATA;
 use crate::kinds::reentrant::script_tests::together::Together;
+use crate::kinds::reply::Acquired;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Reply;
 
 /// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has one field
 /// of ours and an end; no command takes away data that another program has put beside it; every grant

@@ -1,0 +1,259 @@
+//! What the engine has sent: a command for each thing that it wants done, whatever the kind of lock.
+
+use std::time::Duration;
+
+use crate::backend::Call;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
+use crate::backend::words::Words;
+use crate::base::lease::LeaseMs;
+use crate::base::name::LONGEST_FENCE_KEY;
+use crate::base::name::LockName;
+use crate::kinds::of_all;
+
+/// Bytes that the arguments of most scripts have, or more.
+const USUAL: usize = 128;
+
+/// Of a preflight.
+pub(crate) static PERMISSIONS: Script = script!("preflight/permissions");
+
+/// Microseconds on the server's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct ServerTime(pub(crate) i64);
+
+impl ServerTime {
+    pub(crate) fn plus(self, time: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
+    }
+
+    /// The same for what is asked for at about the same time, so that several are told it once: earlier by less than a
+    /// 128th of what is `left` until then.
+    pub(crate) fn shared(self, left: Duration) -> Self {
+        let most = i64::try_from(left.as_micros() / 128).unwrap_or(i64::MAX);
+        let step = most.checked_ilog2().map_or(1, |bits| 1 << bits);
+        Self(self.0 - self.0.rem_euclid(step))
+    }
+}
+
+/// A command of the engine.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Command {
+    Time,
+    Ping,
+    /// Everything that the server tells about itself.
+    Info,
+    /// Whether the user may use each command with each key or channel.
+    Permissions(Vec<(&'static str, String)>),
+    Acquire {
+        name: LockName,
+        field: String,
+        count: u32,
+        lease: LeaseMs,
+        not_after: ServerTime,
+    },
+    Release {
+        name: LockName,
+        field: String,
+        count: u32,
+        announce: Announce,
+    },
+    /// Removes whatever a dead hold id may have left. May be repeated at will.
+    Undo {
+        name: LockName,
+        field: String,
+        announce: Announce,
+    },
+    /// The last releases of many holds. All are of one kind.
+    ReleaseMany(Vec<ReleaseItem>),
+    /// The last release of a hold whose lock stays taken until then.
+    ReleaseAt {
+        name: LockName,
+        field: String,
+        free_at: ServerTime,
+        /// What is left until then at most, whatever the server's clock says.
+        most: LeaseMs,
+        announce: Announce,
+    },
+    /// All are of one kind.
+    Renew {
+        holds: Vec<RenewItem>,
+        not_after: ServerTime,
+    },
+    HandOff {
+        name: LockName,
+        from: String,
+        to: String,
+        lease: LeaseMs,
+        not_after: ServerTime,
+        announce: Announce,
+    },
+    Inspect {
+        name: LockName,
+    },
+    ForceRelease {
+        name: LockName,
+        expected: String,
+        not_after: ServerTime,
+        announce: Announce,
+        client_channel: String,
+    },
+}
+
+impl Command {
+    /// The hash slot of its keys, if it has any. All are in one.
+    pub(crate) fn slot(&self) -> Option<u16> {
+        match self {
+            Self::Acquire { name, .. }
+            | Self::Release { name, .. }
+            | Self::Undo { name, .. }
+            | Self::ReleaseAt { name, .. }
+            | Self::HandOff { name, .. }
+            | Self::Inspect { name }
+            | Self::ForceRelease { name, .. } => Some(name.slot()),
+            Self::ReleaseMany(holds) => holds.first().map(|hold| hold.name.slot()),
+            Self::Renew { holds, .. } => holds.first().map(|hold| hold.name.slot()),
+            Self::Time | Self::Ping | Self::Info | Self::Permissions(_) => None,
+        }
+    }
+}
+
+fn lock_and_fence(name: &LockName) -> Words {
+    let words = Words::with_capacity(name.as_str().len() + LONGEST_FENCE_KEY);
+    words.with(name.as_str()).with_written(|text| name.add_fence_key(text))
+}
+
+/// Where and how a freed lock is announced.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Announce {
+    pub(crate) channel: std::sync::Arc<str>,
+    pub(crate) sharded: bool,
+}
+
+impl Announce {
+    fn verb(&self) -> &'static str {
+        if self.sharded { "SPUBLISH" } else { "PUBLISH" }
+    }
+
+    fn add_to(&self, args: Words) -> Words {
+        args.with(&self.channel).with(self.verb())
+    }
+}
+
+/// One hold of many that are released.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ReleaseItem {
+    pub(crate) name: LockName,
+    pub(crate) field: String,
+    pub(crate) announce: Announce,
+}
+
+/// One hold of a renewal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RenewItem {
+    pub(crate) name: LockName,
+    pub(crate) field: String,
+    pub(crate) lease: LeaseMs,
+}
+
+impl Command {
+    /// The script and its arguments.
+    pub(crate) fn to_call(&self) -> Call {
+        let script = |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
+        let lock = |name: &LockName| [name.as_str()].into();
+        let of = |name: &LockName| name.kind().scripts();
+        let args = || Words::with_capacity(USUAL);
+        match self {
+            Self::Time => Call::Time,
+            Self::Ping => Call::Ping,
+            Self::Info => Call::Info,
+            Self::Permissions(pairs) => {
+                let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
+                script(&PERMISSIONS, Words::default(), words.collect())
+            }
+            Self::Acquire { name, field, count, lease, not_after } => {
+                let args = args().with(field).with_number(*count);
+                let args = args.with_number(lease.millis()).with_number(not_after.0);
+                script(of(name).acquire, lock_and_fence(name), args)
+            }
+            Self::Release { name, field, count, announce } => {
+                let args = announce.add_to(args().with(field).with_number(*count));
+                script(of(name).release, lock(name), args)
+            }
+            Self::Undo { name, field, announce } => {
+                let args = announce.add_to(args().with(field).with_number(0));
+                script(of(name).undo, lock(name), args)
+            }
+            Self::ReleaseMany(holds) => {
+                let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
+                let args = holds.iter().fold(args().with(verb), |args, hold| {
+                    args.with(&hold.field).with(&hold.announce.channel)
+                });
+                script(
+                    of_all(holds.iter().map(|hold| &hold.name)).release_many,
+                    holds.iter().map(|hold| hold.name.as_str()).collect(),
+                    args,
+                )
+            }
+            Self::ReleaseAt { name, field, free_at, most, announce } => {
+                let args = args().with(field).with_number(free_at.0).with_number(most.millis());
+                script(of(name).release_at, lock(name), announce.add_to(args))
+            }
+            Self::Renew { holds, not_after } => {
+                let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
+                    args.with(&hold.field).with_number(hold.lease.millis())
+                });
+                script(
+                    of_all(holds.iter().map(|hold| &hold.name)).renew,
+                    holds.iter().map(|hold| hold.name.as_str()).collect(),
+                    args,
+                )
+            }
+            Self::HandOff { name, from, to, lease, not_after, announce } => {
+                let args = args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
+                script(of(name).hand_off, lock_and_fence(name), announce.add_to(args))
+            }
+            Self::Inspect { name } => script(of(name).inspect, lock(name), Words::default()),
+            Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
+                let args = announce.add_to(args().with(expected).with_number(not_after.0));
+                script(of(name).force_release, lock(name), args.with(client_channel))
+            }
+        }
+    }
+
+    /// For logs and errors.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Time => "time",
+            Self::Ping => "ping",
+            Self::Info => "info",
+            Self::Permissions(_) => "permissions",
+            Self::Acquire { .. } => "acquire",
+            Self::Release { .. } => "release",
+            Self::Undo { .. } => "undo",
+            Self::ReleaseMany(_) => "release_many",
+            Self::ReleaseAt { .. } => "release_at",
+            Self::Renew { .. } => "renew",
+            Self::HandOff { .. } => "hand_off",
+            Self::Inspect { .. } => "inspect",
+            Self::ForceRelease { .. } => "force_release",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shared_time_is_a_little_earlier_and_never_later() {
+        let time = ServerTime(1_795_583_849_481_996);
+        for (left_us, step) in [(0, 1), (127, 1), (256, 2), (10_000, 64), (3_000_000, 16_384)] {
+            let left = Duration::from_micros(left_us);
+            let shared = time.shared(left);
+            assert_eq!(shared.0 % step, 0, "{left:?}");
+            assert!((0..step).contains(&(time.0 - shared.0)), "{left:?}: {shared:?}");
+            assert_eq!(ServerTime(shared.0 + step - 1).shared(left), shared, "{left:?}");
+        }
+        assert!(time.shared(Duration::MAX) <= time);
+    }
+}

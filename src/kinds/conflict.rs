@@ -1,0 +1,61 @@
+//! What makes a key no lock of the kind that was asked for.
+
+use crate::base::name::LockName;
+
+/// The conflicts that only the client can see.
+const NOT_A_HOLDER: &str = "a hash whose field is not a lock holder";
+pub(crate) const WITHOUT_END: &str = "a lock without a time to live, which never ends by itself: \
+     somebody took its time to live off (PERSIST), or its client could not set one; \
+     `force_unlock` removes it";
+
+/// The conflict that is not in the lock's own key.
+const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^53 - 2";
+
+/// What is where, so that it can be found.
+pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
+    if found == BROKEN_FENCE { format!("{found}, {}", name.fence_key()) } else { found.to_owned() }
+}
+
+pub(crate) fn conflict(what: i64) -> Option<&'static str> {
+    Some(match what {
+        1 => "a value that is not a hash",
+        2 => "a hash with several fields",
+        4 => "a read-write lock",
+        5 => BROKEN_FENCE,
+        _ => return None,
+    })
+}
+
+/// What is wrong with the only field of a hash, taken for a holder with this time to live in ms.
+pub(crate) fn conflict_of_holder(pttl: i64, field: &str) -> Option<&'static str> {
+    match is_holder_field(field) {
+        false => Some(NOT_A_HOLDER),
+        true => (pttl < 0).then_some(WITHOUT_END),
+    }
+}
+
+/// Whether a field has the form `<uuid>:<number>[:suffix]`, as every reentrant holder writes it.
+pub(crate) fn is_holder_field(field: &str) -> bool {
+    let Some((client, rest)) = field.split_once(':') else { return false };
+    let number = rest.split(':').next().unwrap_or_default();
+    client.len() == 36
+        && uuid::Uuid::try_parse(client).is_ok()
+        && !number.is_empty()
+        && number.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holder_fields_are_told_from_foreign_ones() {
+        let uuid = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac";
+        for good in [format!("{uuid}:731"), format!("{uuid}:1:tx"), format!("{uuid}:1:write")] {
+            assert!(is_holder_field(&good), "{good}");
+        }
+        for bad in [uuid.to_owned(), format!("{uuid}:"), format!("{uuid}:x"), "a:1".into(), String::new()] {
+            assert!(!is_holder_field(&bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! What commands are answered with.
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::Value;
+use crate::base::kind::Kind;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::conflict;
+use crate::kinds::conflict::conflict_of_holder;
+
+/// An answered command. `time` is the server's clock during the script.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Reply {
+    pub(crate) time: Option<ServerTime>,
+    pub(crate) body: Body,
+}
+
+/// What an answered command said.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Body {
+    /// TIME and PING.
+    Pong,
+    Info(String),
+    /// An entry for each pair, or `None`: the server cannot tell.
+    Permissions(Option<Vec<Permission>>),
+    Acquire(Acquired),
+    Release(Released),
+    /// One entry for each hold. `None`: not done.
+    ReleaseMany(Vec<Option<Released>>),
+    /// One entry for each hold, or `None`: late.
+    Renew(Option<Vec<Renewed>>),
+    HandOff(HandedOff),
+    Inspect(KeyState),
+    Force(Forced),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Acquired {
+    /// The token is 0 for a count of 2 and more.
+    Granted {
+        token: u64,
+    },
+    /// Time to live in ms, negative without one, and the holder's field.
+    Held {
+        pttl: i64,
+        holder: String,
+    },
+    Late,
+    Gone,
+    Foreign,
+    Conflict(&'static str),
+}
+
+/// What a user may do with a command and a key or channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Permission {
+    Given,
+    Missing,
+    /// The server has no such command.
+    Unknown,
+}
+
+/// A hold was given up, and the hash still has fields of another program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Leftover {
+    /// `None`: Redis refused to publish it.
+    pub(crate) receivers: Option<u64>,
+    /// They keep the time to live that the lock had.
+    pub(crate) ends: bool,
+}
+
+impl Leftover {
+    /// What is under the key now.
+    pub(crate) fn found(self) -> &'static str {
+        if self.ends {
+            "other fields of its hash were kept; they end with the time to live that the lock had, \
+             unless somebody takes it off (PERSIST)"
+        } else {
+            "other fields of its hash were kept, without a time to live"
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// `None`: freed, but Redis refused to publish it.
+    Freed {
+        receivers: Option<u64>,
+    },
+    InOtherUse(Leftover),
+    /// Given up, and nobody may have the lock for a while.
+    Kept {
+        /// `None`: Redis refused to publish it.
+        receivers: Option<u64>,
+    },
+    CountSet,
+    Gone,
+    Foreign,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Renewed {
+    Yes,
+    Gone,
+    Foreign,
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HandedOff {
+    Granted {
+        token: u64,
+    },
+    Gone,
+    Foreign,
+    /// Nothing granted; `from` is released. `None`: Redis refused to publish it.
+    ReleasedOnly {
+        late: bool,
+        receivers: Option<u64>,
+    },
+    /// The same, whether late or not.
+    InOtherUse(Leftover),
+}
+
+/// What a lock's key holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum KeyState {
+    Absent,
+    Hash { pttl: i64, fields: i64, field: String, count: String },
+    ReadWriteLock,
+    Other,
+}
+
+impl KeyState {
+    /// What makes it no lock of this kind, in the order and the words of an acquire that meets it.
+    pub(crate) fn conflict(&self, kind: Kind) -> Option<&'static str> {
+        match self {
+            Self::Absent => None,
+            Self::Other => conflict(1),
+            Self::ReadWriteLock => conflict(4),
+            Self::Hash { fields, .. } if *fields > kind.most_fields() => conflict(2),
+            Self::Hash { pttl, field, .. } => conflict_of_holder(*pttl, field),
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Forced {
+    Freed { receivers: Option<u64> },
+    InOtherUse(Leftover),
+    Gone,
+    Late,
+    Foreign,
+}
+
+impl Command {
+    /// Reads the reply to this command. A reply of another shape is `Unknown`: something was executed.
+    pub(crate) fn read(&self, value: Value) -> Outcome<Reply> {
+        match self.parse(&value) {
+            Some(Ok(reply)) => Outcome::Done(reply),
+            Some(Err(failure)) => Outcome::NotExecuted(failure),
+            None => {
+                let shown = format!("{value:?}");
+                let message = format!("unexpected reply {shown:.200} to {}", self.label());
+                Outcome::Unknown(Failure::new(FailureKind::Refused, message))
+            }
+        }
+    }
+
+    fn parse(&self, value: &Value) -> Option<Result<Reply, Failure>> {
+        let mut fields = Fields::of(value)?;
+        match self {
+            Self::Ping => return Some(Ok(Reply { time: None, body: Body::Pong })),
+            Self::Info => return Some(Ok(Reply { time: None, body: Body::Info(fields.text()?) })),
+            Self::Time => {
+                return Some(Ok(Reply { time: Some(ServerTime(fields.int()?)), body: Body::Pong }));
+            }
+            _ => {}
+        }
+        let code = fields.int()?;
+        let time = Some(ServerTime(fields.int()?));
+        if code == -9 {
+            let message = format!("{} script: ARGV[{}] is not allowed", self.label(), fields.int()?);
+            return Some(Err(Failure::new(FailureKind::Refused, message)));
+        }
+        let body = match self {
+            Self::Acquire { .. } => Body::Acquire(match code {
+                1 => Acquired::Granted { token: fields.uint()? },
+                0 => Acquired::Held { pttl: fields.int()?, holder: fields.text()? },
+                -1 => Acquired::Late,
+                -2 => Acquired::Gone,
+                -3 => Acquired::Foreign,
+                -4 => Acquired::Conflict(conflict(fields.int()?)?),
+                _ => return None,
+            }),
+            Self::Release { .. } | Self::Undo { .. } => Body::Release(match code {
+                1 => Released::Freed { receivers: fields.receivers()? },
+                2 => Released::CountSet,
+                3 | 4 => Released::InOtherUse(fields.leftover(code)?),
+                0 => Released::Gone,
+                -3 => Released::Foreign,
+                _ => return None,
+            }),
+            Self::ReleaseAt { .. } => Body::Release(match code {
+                1 => Released::Freed { receivers: fields.receivers()? },
+                2 => Released::Kept { receivers: fields.receivers()? },
+                3 | 4 => Released::InOtherUse(fields.leftover(code)?),
+                0 => Released::Gone,
+                -3 => Released::Foreign,
+                _ => return None,
+            }),
+            Self::ReleaseMany(holds) => Body::ReleaseMany(match code {
+                1 => holds.iter().map(|_| Some(released(fields.int()?))).collect::<Option<_>>()?,
+                _ => return None,
+            }),
+            Self::Renew { holds, .. } => Body::Renew(match code {
+                1 => Some(holds.iter().map(|_| renewed(fields.int()?)).collect::<Option<_>>()?),
+                -1 => None,
+                _ => return None,
+            }),
+            Self::HandOff { .. } => Body::HandOff(match code {
+                1 => HandedOff::Granted { token: fields.uint()? },
+                0 => HandedOff::Gone,
+                2 => HandedOff::ReleasedOnly { late: false, receivers: fields.receivers()? },
+                3 | 4 => HandedOff::InOtherUse(fields.leftover(code)?),
+                -1 => HandedOff::ReleasedOnly { late: true, receivers: fields.receivers()? },
+                -3 => HandedOff::Foreign,
+                _ => return None,
+            }),
+            Self::Inspect { .. } => Body::Inspect(match code {
+                0 => KeyState::Absent,
+                1 => KeyState::Hash {
+                    pttl: fields.int()?,
+                    fields: fields.int()?,
+                    field: fields.text()?,
+                    count: fields.text()?,
+                },
+                2 => KeyState::Other,
+                3 => KeyState::ReadWriteLock,
+                _ => return None,
+            }),
+            Self::ForceRelease { .. } => Body::Force(match code {
+                1 => Forced::Freed { receivers: fields.receivers()? },
+                3 | 4 => Forced::InOtherUse(fields.leftover(code)?),
+                0 => Forced::Gone,
+                -1 => Forced::Late,
+                -3 => Forced::Foreign,
+                _ => return None,
+            }),
+            Self::Permissions(pairs) => Body::Permissions(match code {
+                1 => Some(pairs.iter().map(|_| permission(fields.int()?)).collect::<Option<_>>()?),
+                0 => None,
+                _ => return None,
+            }),
+            Self::Time | Self::Ping | Self::Info => return None,
+        };
+        Some(Ok(Reply { time, body }))
+    }
+}
+
+fn permission(answer: i64) -> Option<Permission> {
+    Some(match answer {
+        1 => Permission::Given,
+        0 => Permission::Missing,
+        -1 => Permission::Unknown,
+        _ => return None,
+    })
+}
+
+/// Of one hold of many.
+fn released(answer: i64) -> Option<Released> {
+    match answer {
+        -5 => None,
+        receivers => Some(Released::Freed { receivers: receivers.try_into().ok() }),
+    }
+}
+
+fn renewed(code: i64) -> Option<Renewed> {
+    Some(match code {
+        1 => Renewed::Yes,
+        0 => Renewed::Gone,
+        -3 => Renewed::Foreign,
+        -5 => Renewed::Refused,
+        _ => return None,
+    })
+}
+
+/// The entries of a reply, taken one after the other.
+struct Fields<'a>(std::slice::Iter<'a, Value>);
+
+impl<'a> Fields<'a> {
+    fn of(value: &'a Value) -> Option<Self> {
+        match value {
+            Value::List(list) => Some(Self(list.iter())),
+            _ => None,
+        }
+    }
+
+    fn int(&mut self) -> Option<i64> {
+        match self.0.next()? {
+            Value::Int(number) => Some(*number),
+            _ => None,
+        }
+    }
+
+    fn uint(&mut self) -> Option<u64> {
+        self.int()?.try_into().ok()
+    }
+
+    /// A count of receivers; -1 says that publishing was refused.
+    fn receivers(&mut self) -> Option<Option<u64>> {
+        Some(self.int()?.try_into().ok())
+    }
+
+    /// Of a reply with the code 3 or 4.
+    fn leftover(&mut self, code: i64) -> Option<Leftover> {
+        Some(Leftover { receivers: self.receivers()?, ends: code == 4 })
+    }
+
+    fn text(&mut self) -> Option<String> {
+        match self.0.next()? {
+            Value::Text(text) => Some(text.clone()),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::name::LockName;
+
+    #[test]
+    fn a_reply_of_another_shape_is_unknown() {
+        let command = Command::Inspect { name: LockName::new("n").unwrap() };
+        for value in
+            [Value::Nil, Value::Int(1), Value::List(vec![]), Value::List(vec![Value::Int(7), Value::Int(1)])]
+        {
+            assert!(matches!(command.read(value), Outcome::Unknown(_)));
+        }
+    }
+}
