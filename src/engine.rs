@@ -542,12 +542,13 @@ impl Engine {
         Duration::from_millis((20_u64 << failures.min(5)).min(500))
     }
 
-    /// The hold of this client that keeps its waiters from asking the server.
+    /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
     fn hold_in_the_way(&self, name: &Name) -> Option<&Hold> {
-        name.holds()
-            .filter_map(|id| self.holds.get(&id))
-            .find(|hold| hold.state.is_in_the_way())
-            .map(|hold| &**hold)
+        let holds = name.holds().filter_map(|id| self.holds.get(&id));
+        let mut there = holds.filter(|hold| hold.state.is_in_the_way());
+        let first = there.next()?;
+        let full = !name.lock.kind().admits(1 + there.count());
+        full.then_some(&**first)
     }
 
     fn state_of(&self, hold: u64) -> State {

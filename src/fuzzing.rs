@@ -99,7 +99,13 @@ fn commands() -> Vec<Command> {
         Command::Info,
         Command::Permissions(vec![("get", "lock".to_owned()); 2]),
         Command::Acquire { name: name.clone(), field: field(), count: 1, lease, not_after },
-        Command::Release { name: name.clone(), field: field(), count: 0, announce: announce.clone() },
+        Command::Release {
+            name: name.clone(),
+            field: field(),
+            count: 0,
+            announce: announce.clone(),
+            undo: false,
+        },
         Command::ReleaseMany(vec![released; 3]),
         Command::ReleaseAt {
             name: name.clone(),

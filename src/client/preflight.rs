@@ -326,7 +326,13 @@ impl Flight<'_> {
     }
 
     fn release(&self, name: &LockName, field: &str, count: u32) -> Command {
-        Command::Release { name: name.clone(), field: field.to_owned(), count, announce: self.announce(name) }
+        Command::Release {
+            name: name.clone(),
+            field: field.to_owned(),
+            count,
+            announce: self.announce(name),
+            undo: false,
+        }
     }
 
     /// No hold has it: theirs have no suffix.

@@ -409,7 +409,12 @@ impl Engine {
                 }
             }
         }
-        self.deny_try_locks(key);
+        if self.names.get(&key).is_some_and(|name| self.hold_in_the_way(name).is_some()) {
+            self.deny_try_locks(key);
+        } else {
+            // There is room for one more.
+            self.wake(key);
+        }
     }
 
     fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {

@@ -79,7 +79,11 @@ impl Engine {
     }
 
     fn send_some(&mut self) {
-        let count = self.drops.queued.len().min(BATCH);
+        // A script is of one kind.
+        let kind = |id: &u64| self.holds.get(id).map(|hold| hold.lock.kind());
+        let first = self.drops.queued.front().and_then(kind);
+        let alike = self.drops.queued.iter().take(BATCH).take_while(|id| kind(id) == first);
+        let count = alike.count().max(1).min(self.drops.queued.len());
         let ids: Vec<u64> = self.drops.queued.drain(..count).collect();
         self.send_releases(ids);
     }
@@ -95,7 +99,7 @@ impl Engine {
         let to = self.servers.id_of(&last.name);
         let command = if items.is_empty() {
             let ReleaseItem { name, field, announce } = last;
-            Command::Release { name, field, count: 0, announce }
+            Command::Release { name, field, count: 0, announce, undo: false }
         } else {
             items.push(last);
             Command::ReleaseMany(items)

@@ -348,7 +348,7 @@ impl Engine {
         });
         let (name, count) = (hold.lock.clone(), hold.count());
         let to = self.servers.id_of(&name);
-        let command = Command::Release { name, field: self.field(id), count, announce };
+        let command = Command::Release { name, field: self.field(id), count, announce, undo: false };
         let deadline = self.attempt_deadline();
         self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {

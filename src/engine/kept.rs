@@ -170,7 +170,10 @@ impl Engine {
     pub(super) fn last_release(&mut self, id: u64, key: u64, lock: &LockName) -> Option<Command> {
         let (name, field, announce) = (lock.clone(), self.field(id), self.announce(Some(key), lock));
         match self.rest_of(id, lock) {
-            Rest::Nothing => Some(Command::Release { name, field, count: 0, announce }),
+            Rest::Nothing => {
+                let undo = self.cleanup.get(id).is_some();
+                Some(Command::Release { name, field, count: 0, announce, undo })
+            }
             Rest::Until(free_at, most) => Some(Command::ReleaseAt { name, field, free_at, most, announce }),
             Rest::NotKnown => {
                 self.ask_clock(self.servers.id_of(lock));

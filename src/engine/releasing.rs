@@ -148,6 +148,7 @@ impl Engine {
         let hold = self.holds.get(&id)?;
         let name = self.names.get(&hold.name)?;
         let allowed = self.config.hand_off
+            && hold.lock.kind().hands_off()
             && self.stopping.is_none()
             && self.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()

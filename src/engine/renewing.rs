@@ -9,6 +9,7 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
+use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::stats::add;
 use crate::engine::Engine;
@@ -103,7 +104,7 @@ impl Engine {
     }
 
     fn send_renewals(&mut self, ids: Vec<u64>) {
-        let mut batches: BTreeMap<(ServerId, u16, u32), Vec<u64>> = BTreeMap::new();
+        let mut batches: BTreeMap<(ServerId, (Kind, u16), u32), Vec<u64>> = BTreeMap::new();
         let mut alone = Vec::new();
         for id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
@@ -121,7 +122,8 @@ impl Engine {
             if hold.renew_alone {
                 alone.push(id);
             } else {
-                let batch = (server, self.servers.script_group(&hold.lock), self.haste(hold));
+                let group = (hold.lock.kind(), self.servers.script_group(&hold.lock));
+                let batch = (server, group, self.haste(hold));
                 batches.entry(batch).or_default().push(id);
             }
         }

@@ -56,12 +56,8 @@ pub(crate) enum Command {
         field: String,
         count: u32,
         announce: Announce,
-    },
-    /// Removes whatever a dead hold id may have left. May be repeated at will.
-    Undo {
-        name: LockName,
-        field: String,
-        announce: Announce,
+        /// Of a dead hold id: removes whatever that may have left. The count is 0.
+        undo: bool,
     },
     /// The last releases of many holds. All are of one kind.
     ReleaseMany(Vec<ReleaseItem>),
@@ -105,7 +101,6 @@ impl Command {
         match self {
             Self::Acquire { name, .. }
             | Self::Release { name, .. }
-            | Self::Undo { name, .. }
             | Self::ReleaseAt { name, .. }
             | Self::HandOff { name, .. }
             | Self::Inspect { name }
@@ -175,13 +170,11 @@ impl Command {
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
                 script(of(name).acquire, lock_and_fence(name), args)
             }
-            Self::Release { name, field, count, announce } => {
+            Self::Release { name, field, count, announce, undo } => {
+                let scripts = of(name);
+                let release = if *undo { scripts.undo } else { scripts.release };
                 let args = announce.add_to(args().with(field).with_number(*count));
-                script(of(name).release, lock(name), args)
-            }
-            Self::Undo { name, field, announce } => {
-                let args = announce.add_to(args().with(field).with_number(0));
-                script(of(name).undo, lock(name), args)
+                script(release, lock(name), args)
             }
             Self::ReleaseMany(holds) => {
                 let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
@@ -229,7 +222,6 @@ impl Command {
             Self::Permissions(_) => "permissions",
             Self::Acquire { .. } => "acquire",
             Self::Release { .. } => "release",
-            Self::Undo { .. } => "undo",
             Self::ReleaseMany(_) => "release_many",
             Self::ReleaseAt { .. } => "release_at",
             Self::Renew { .. } => "renew",

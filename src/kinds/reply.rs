@@ -195,7 +195,7 @@ impl Command {
                 -4 => Acquired::Conflict(conflict(fields.int()?)?),
                 _ => return None,
             }),
-            Self::Release { .. } | Self::Undo { .. } => Body::Release(match code {
+            Self::Release { .. } => Body::Release(match code {
                 1 => Released::Freed { receivers: fields.receivers()? },
                 2 => Released::CountSet,
                 3 | 4 => Released::InOtherUse(fields.leftover(code)?),

@@ -130,7 +130,7 @@ fn attempts() -> [Command; 2] {
     let not_after = ServerTime(1);
     let acquire =
         Command::Acquire { name: name(), field: field.clone(), count: 1, lease: lease(), not_after };
-    [acquire, Command::Release { name: name(), field, count: 0, announce }]
+    [acquire, Command::Release { name: name(), field, count: 0, announce, undo: false }]
 }
 
 /// Somebody asks for the lock.

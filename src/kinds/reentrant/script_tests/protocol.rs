@@ -162,7 +162,8 @@ impl Lives<'_> {
             lease: self.lease(),
             not_after: ServerTime(self.not_after()),
         };
-        let down = Command::Release { name, field, count: count - 1, announce: self.announce(&hold) };
+        let down =
+            Command::Release { name, field, count: count - 1, announce: self.announce(&hold), undo: false };
         let command = if self.random.below(3) == 0 { down } else { up };
         for _ in 0..=self.random.below(2) {
             let reply = self.send(&command);
@@ -226,7 +227,7 @@ impl Lives<'_> {
 
     fn release_of(&self, hold: &Hold) -> Command {
         let (name, field) = (self.names[hold.name].clone(), hold.field.clone());
-        Command::Release { name, field, count: 0, announce: self.announce(hold) }
+        Command::Release { name, field, count: 0, announce: self.announce(hold), undo: false }
     }
 
     fn hand_off(&mut self, at: usize) {
@@ -302,7 +303,13 @@ impl Lives<'_> {
         let (lease, not_after) = (self.lease(), ServerTime(self.not_after()));
         let command = match self.random.below(3) {
             0 => Command::Acquire { name, field, count, lease, not_after },
-            1 => Command::Release { name, field, count: count.min(65_535), announce: self.announce(&hold) },
+            1 => Command::Release {
+                name,
+                field,
+                count: count.min(65_535),
+                announce: self.announce(&hold),
+                undo: false,
+            },
             _ => self.release_of(&hold),
         };
         self.send(&command);
