@@ -14,6 +14,8 @@ macro_rules! script {
 
 pub(crate) mod command;
 pub(crate) mod conflict;
+#[cfg(all(test, repository))]
+pub(crate) mod pair;
 pub(crate) mod reentrant;
 pub(crate) mod reply;
 
@@ -42,6 +44,8 @@ impl Kind {
     pub(crate) fn scripts(self) -> &'static Scripts {
         match self {
             Self::Reentrant => &reentrant::SCRIPTS,
+            #[cfg(all(test, repository))]
+            Self::Pair => &pair::SCRIPTS,
         }
     }
 
@@ -49,6 +53,8 @@ impl Kind {
     pub(crate) fn admits(self, beside: usize) -> bool {
         match self {
             Self::Reentrant => beside == 0,
+            #[cfg(all(test, repository))]
+            Self::Pair => beside < 2,
         }
     }
 
@@ -56,6 +62,8 @@ impl Kind {
     pub(crate) fn hands_off(self) -> bool {
         match self {
             Self::Reentrant => true,
+            #[cfg(all(test, repository))]
+            Self::Pair => false,
         }
     }
 
@@ -63,6 +71,8 @@ impl Kind {
     pub(crate) fn most_fields(self) -> i64 {
         match self {
             Self::Reentrant => 1,
+            #[cfg(all(test, repository))]
+            Self::Pair => 4,
         }
     }
 }

@@ -5,4 +5,7 @@
 pub(crate) enum Kind {
     /// Also serves `Mutex`.
     Reentrant,
+    /// Of tests: two may hold it at once.
+    #[cfg(all(test, repository))]
+    Pair,
 }

@@ -67,6 +67,13 @@ impl LockName {
         &self.text
     }
 
+    /// The same text, for another kind of lock.
+    #[cfg(all(test, repository))]
+    pub(crate) fn of_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     pub(crate) fn kind(&self) -> Kind {
         self.kind
     }

@@ -18,6 +18,8 @@ mod memory;
 mod other_use;
 mod outages;
 mod outcomes;
+#[cfg(all(repository, feature = "in-memory"))]
+mod pair;
 mod probes;
 mod questions;
 mod reports;
@@ -102,8 +104,12 @@ impl Hand {
     }
 
     fn unconnected() -> Self {
+        Self::of_client("11111111-2222-4333-8444-555555555555")
+    }
+
+    fn of_client(id: &str) -> Self {
         let config = Config {
-            client_id: "11111111-2222-4333-8444-555555555555".to_owned(),
+            client_id: id.to_owned(),
             lease: LeaseMs::checked("lease", LEASE).unwrap(),
             command_timeout: Duration::from_secs(1),
             outage_limit: Duration::from_secs(30),

@@ -1,0 +1,221 @@
+//! The engine with a kind of lock that two may hold at once, that allows no hand-off and that has an undo script of its
+//! own: engines as they are, on the scripts of that kind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Call;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::backend::Value;
+use crate::backend::memory::keyspace::Keyspace;
+use crate::base::cell::HoldCell;
+use crate::base::kind::Kind;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
+use crate::engine::event::Acquire;
+use crate::engine::event::Answer;
+use crate::engine::event::Event;
+use crate::engine::event::RequestId;
+use crate::engine::event::Wait;
+use crate::kinds::command::Command;
+use crate::kinds::reply::Reply;
+
+use super::Hand;
+use super::watched;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Clients of one server, which answers after 1 ms.
+struct World {
+    hands: Vec<Hand>,
+    keys: Keyspace,
+    /// The names of the scripts that were run.
+    ran: Vec<&'static str>,
+}
+
+fn pair(text: &str) -> LockName {
+    LockName::new(text).unwrap().of_kind(Kind::Pair)
+}
+
+impl World {
+    fn new(clients: usize) -> Self {
+        let hand = |number: usize| {
+            let mut hand = Hand::of_client(&format!("{number}1111111-2222-4333-8444-555555555555"));
+            hand.connect("run-1");
+            hand.confirm_subscriptions();
+            hand
+        };
+        Self { hands: (1..=clients).map(hand).collect(), keys: Keyspace::new(), ran: Vec::new() }
+    }
+
+    fn ask(&mut self, client: usize, owner: u64, name: LockName, wait: Wait) -> RequestId {
+        let owner = OwnerKey::from_test(owner);
+        let (request, lease) = (RequestId(0), watched());
+        self.hands[client].wish(Acquire { request, name, owner, lease, wait, max_hold: None, at_least: None })
+    }
+
+    /// A grant that its caller has picked up.
+    fn hold(&mut self, client: usize, owner: u64) -> (RequestId, Arc<HoldCell>) {
+        let request = self.ask(client, owner, pair("n"), Wait::Forever);
+        self.settle();
+        let cell = self.hands[client].granted(request);
+        self.hands[client].event(Event::PickedUp { request });
+        (request, cell)
+    }
+
+    /// Lets the server answer until nobody asks any more.
+    fn settle(&mut self) {
+        while self.step() {}
+    }
+
+    fn step(&mut self) -> bool {
+        let mut sent: Vec<(usize, OpId, Command)> = Vec::new();
+        for (client, hand) in self.hands.iter_mut().enumerate() {
+            hand.confirm_subscriptions();
+            sent.extend(hand.sent.drain(..).map(|(op, command)| (client, op, command)));
+        }
+        if sent.is_empty() {
+            return false;
+        }
+        self.pass(Duration::from_millis(1));
+        for (client, op, command) in sent {
+            let outcome = self.execute(client, &command);
+            self.hands[client].event(Event::Replied { op, server: ServerId::ONLY, outcome });
+        }
+        true
+    }
+
+    fn execute(&mut self, client: usize, command: &Command) -> Outcome<Reply> {
+        let time = self.hands[client].server_time().0;
+        let call = match command.to_call() {
+            Call::Script(call) => call,
+            Call::Time => return command.read(Value::List(vec![Value::Int(time)])),
+            other => panic!("{other:?}"),
+        };
+        self.ran.push(call.script.name);
+        let value = self.keys.run(time, &call).unwrap();
+        for message in self.keys.take_published() {
+            let channel: Arc<str> = message.channel.into();
+            for hand in &mut self.hands {
+                let payload = message.payload.clone();
+                hand.event(Event::Message { channel: Arc::clone(&channel), payload });
+            }
+        }
+        command.read(value)
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.hands.iter_mut().for_each(|hand| hand.pass(time));
+    }
+
+    /// Time passes, and the server answers.
+    fn live(&mut self, time: Duration) {
+        let end = self.hands[0].now.plus(time);
+        while self.hands[0].now < end {
+            self.pass(Duration::from_millis(100));
+            self.settle();
+        }
+    }
+
+    fn count(&self, script: &str) -> usize {
+        self.ran.iter().filter(|name| **name == script).count()
+    }
+}
+
+#[test]
+fn two_clients_hold_it_at_once_and_the_third_waits_for_one_of_them() {
+    let mut world = World::new(3);
+    let (first, cell) = world.hold(0, 1);
+    world.hold(1, 1);
+    let third = world.ask(2, 1, pair("n"), Wait::Forever);
+    world.settle();
+    world.hands[2].is_open(third);
+    world.hands[0].release(&cell, first);
+    world.settle();
+    assert!(world.hands[2].granted(third).is_held(world.hands[2].now), "woken by the message");
+}
+
+#[test]
+fn two_tasks_of_a_client_hold_it_and_the_third_does_not_ask_the_server() {
+    let mut world = World::new(1);
+    let (first, cell) = world.hold(0, 1);
+    world.hold(0, 2);
+    world.ran.clear();
+    let third = world.ask(0, 3, pair("n"), Wait::Forever);
+    let tried = world.ask(0, 4, pair("n"), Wait::Once);
+    world.settle();
+    assert!(matches!(world.hands[0].answer(tried), Answer::NotGranted));
+    world.hands[0].is_open(third);
+    assert!(world.ran.is_empty(), "{:?}", world.ran);
+    world.hands[0].release(&cell, first);
+    world.settle();
+    world.hands[0].granted(third);
+    assert_eq!(world.ran, ["pair/release", "pair/acquire"], "no hand-off");
+}
+
+#[test]
+fn a_queue_of_one_client_takes_both_places_in_turn() {
+    let mut world = World::new(1);
+    let wanted: Vec<RequestId> = (1..=5).map(|owner| world.ask(0, owner, pair("n"), Wait::Forever)).collect();
+    world.settle();
+    for (at, request) in wanted.iter().enumerate() {
+        let cell = world.hands[0].granted(*request);
+        let next = wanted.get(at + 2);
+        next.iter().for_each(|next| world.hands[0].is_open(**next));
+        world.hands[0].release(&cell, *request);
+        world.settle();
+    }
+    assert_eq!((world.count("pair/acquire"), world.count("reentrant/hand_off")), (5, 0));
+    assert!(world.keys.dump(world.hands[0].server_time().0).iter().all(|key| key.key != "n"));
+}
+
+#[test]
+fn both_places_are_renewed_and_those_of_a_client_that_is_dead_come_free() {
+    let mut world = World::new(2);
+    let (_, cell) = world.hold(0, 1);
+    world.hold(0, 2);
+    world.live(100 * SECOND);
+    assert!(cell.is_held(world.hands[0].now));
+    assert!(world.count("pair/renew") >= 9, "{}", world.count("pair/renew"));
+    let waits = world.ask(1, 1, pair("n"), Wait::Forever);
+    world.settle();
+    // From here on the first client says nothing.
+    let dead = world.hands.remove(0);
+    world.live(31 * SECOND);
+    world.hands[0].granted(waits);
+    drop(dead);
+}
+
+#[test]
+fn an_attempt_without_an_answer_is_undone_by_the_script_of_its_kind() {
+    let mut world = World::new(1);
+    let request = world.ask(0, 1, pair("n"), Wait::Forever);
+    let (op, command) = world.hands[0].take("acquire");
+    world.execute(0, &command);
+    world.hands[0].unknown(op);
+    world.live(2 * SECOND);
+    assert!(world.count("pair/undo") >= 1, "{:?}", world.ran);
+    assert_eq!(world.count("pair/release"), 0);
+    world.hands[0].granted(request);
+    // The dead hold id has left nothing: somebody else has room.
+    world.hold(0, 2);
+}
+
+#[test]
+fn a_name_of_another_kind_is_another_name() {
+    let mut world = World::new(1);
+    let lock = LockName::new("other").unwrap();
+    let plain = world.ask(0, 1, lock, Wait::Forever);
+    world.hold(0, 1);
+    world.settle();
+    let plain = world.hands[0].granted(plain);
+    assert!(plain.is_held(world.hands[0].now));
+    assert_ne!(LockName::new("n").unwrap(), pair("n"));
+    // One of each kind: no script is about both.
+    world.hands[0].event(Event::PickedUp { request: RequestId(1) });
+    world.ran.clear();
+    world.live(11 * SECOND);
+    assert_eq!((world.count("pair/renew"), world.count("reentrant/renew")), (1, 1), "{:?}", world.ran);
+}
