@@ -123,7 +123,8 @@ fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
     let mut files = HashMap::new();
     for setting in settings {
         builder = match setting.split_once('=').unwrap_or((setting, "")) {
-            ("driver", word) => builder.driver(word.parse()?),
+            // The second word is what this was called once.
+            ("driver" | "keeper", word) => builder.driver(word.parse()?),
             ("lease_ms", value) => {
                 lease = millis("lease_ms", value)?;
                 builder.lease(lease)
