@@ -300,13 +300,26 @@ impl Flight<'_> {
                 command: Command::ReleaseMany(vec![ReleaseItem {
                     name: name.clone(),
                     field: a.clone(),
-                    announce,
+                    announce: announce.clone(),
                 }]),
-                hears: Some(channel),
+                hears: Some(Arc::clone(&channel)),
                 is_right: |body| {
                     let Body::ReleaseMany(released) = body else { return false };
                     matches!(released[..], [Some(Released::Freed { receivers: Some(_) })])
                 },
+            },
+            step(acquire(a, 1), granted),
+            Step {
+                command: Command::ReleaseAt {
+                    name: name.clone(),
+                    field: a.clone(),
+                    // Over, so that nothing is left.
+                    free_at: ServerTime(0),
+                    most: lease,
+                    announce,
+                },
+                hears: Some(channel),
+                is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
             },
             step(acquire(a, 1), granted),
             Step {
