@@ -23,7 +23,6 @@ pub(crate) mod event;
 mod hold;
 mod holding;
 mod kept;
-mod line;
 mod link;
 mod names;
 mod patience;
@@ -39,6 +38,7 @@ mod servers;
 mod tests;
 mod timers;
 mod touched;
+mod wait_queue;
 mod waiting;
 mod wakeups;
 
@@ -68,12 +68,12 @@ use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
-use crate::engine::hold::State;
+use crate::engine::hold::HoldState;
 use crate::engine::kept::Kept;
-use crate::engine::names::Names;
+use crate::engine::names::NameTable;
 use crate::engine::patience::Patience;
 use crate::engine::queue::Contest;
-use crate::engine::queue::Name;
+use crate::engine::queue::NameRecord;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
 use crate::engine::renewing::Verification;
@@ -99,7 +99,7 @@ pub(crate) struct Engine {
     now: Moment,
     effects: Vec<Effect>,
 
-    names: Names,
+    names: NameTable,
     holds: ById<Box<Hold>>,
     /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
     unsent: ById<u64>,
@@ -210,7 +210,7 @@ impl Engine {
             counters,
             now: Moment::ZERO,
             effects: Vec::new(),
-            names: Names::default(),
+            names: NameTable::default(),
             holds: ById::default(),
             unsent: ById::default(),
             waiters: ById::default(),
@@ -278,22 +278,22 @@ impl Engine {
 
     /// How many here wait for it.
     pub(crate) fn waiters_for(&self, lock: &LockName) -> usize {
-        self.names.find(lock).map_or(0, Name::len)
+        self.names.find(lock).map_or(0, NameRecord::len)
     }
 
     /// Whether nobody but one has asked for it here since it was last at rest, and others were not listened for.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_none_or(Name::is_uncontended)
+        self.names.find(lock).is_none_or(NameRecord::is_uncontended)
     }
 
     /// Whether others elsewhere are listened for.
     pub(crate) fn listens_for(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_some_and(Name::has_channel)
+        self.names.find(lock).is_some_and(NameRecord::has_channel)
     }
 
     /// Whether others than this client heard of its last release, or may have.
     pub(crate) fn has_told_others(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_some_and(Name::has_told_others)
+        self.names.find(lock).is_some_and(NameRecord::has_told_others)
     }
 
     /// Nothing is remembered of what is over.
@@ -321,7 +321,7 @@ impl Engine {
             Event::Verify { hold, request } => self.on_verify(hold, request),
             Event::Inspect { name, request } => self.on_query(request, requests::Asking::Inspect(name)),
             Event::ForceUnlock { name, from, request } => {
-                let from = from.map_or(requests::Target::Whoever, requests::Target::Named);
+                let from = from.map_or(requests::ForceTarget::Whoever, requests::ForceTarget::Named);
                 self.on_query(request, requests::Asking::Force { name, from });
             }
             Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
@@ -493,7 +493,7 @@ impl Engine {
     fn name_key(&mut self, lock: &LockName) -> u64 {
         self.names.id_of(lock).unwrap_or_else(|| {
             let key = self.fresh_id();
-            self.names.add(Name::new(key, lock.clone()));
+            self.names.add(NameRecord::new(key, lock.clone()));
             key
         })
     }
@@ -543,7 +543,7 @@ impl Engine {
     }
 
     /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
-    fn hold_in_the_way(&self, name: &Name) -> Option<&Hold> {
+    fn hold_in_the_way(&self, name: &NameRecord) -> Option<&Hold> {
         let holds = name.holds().filter_map(|id| self.holds.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
         let first = there.next()?;
@@ -551,8 +551,8 @@ impl Engine {
         full.then_some(&**first)
     }
 
-    fn state_of(&self, hold: u64) -> State {
-        self.holds.get(&hold).map_or(State::Gone, |hold| hold.state)
+    fn state_of(&self, hold: u64) -> HoldState {
+        self.holds.get(&hold).map_or(HoldState::Gone, |hold| hold.state)
     }
 
     fn show_gauges(&self) {

@@ -1,5 +1,7 @@
-//! Who may name whom in `src/`. Reads one `crate::x` per path, so imports are written one per line, unnested.
+//! Who may name whom in `src/`, and that no two types have the same name. Reads one `crate::x` per path, so imports are
+//! written one per line, unnested.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -104,27 +106,97 @@ fn names(code: &str, word: &str) -> bool {
     })
 }
 
-fn walk(src: &Path, dir: &Path, found: &mut Vec<String>) -> usize {
-    let mut files = 0;
-    for entry in fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        let below = path.strip_prefix(src).unwrap().to_str().unwrap().to_owned();
-        if path.is_dir() {
-            files += walk(src, &path, found);
-        } else if below.ends_with(".rs") && below != "lib.rs" {
-            found.extend(violations(&below, &fs::read_to_string(&path).unwrap()));
-            files += 1;
+/// The name of the type that a line defines. Associated types are indented, and belong to their traits.
+fn defined_type(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let code = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => code,
+    };
+    let (keyword, rest) = code.split_once(' ')?;
+    let defines = match keyword {
+        "struct" | "enum" | "trait" | "union" => true,
+        "type" => !line.starts_with(' '),
+        _ => false,
+    };
+    let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+    (defines && end > 0).then(|| &rest[..end])
+}
+
+/// The types that are defined more than once. Tests and the simulation may reuse a name of the product.
+fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
+    let mut places = BTreeMap::<&str, Vec<String>>::new();
+    for (path, text) in files.iter().filter(|(path, _)| !path.contains("test") && !path.starts_with("sim")) {
+        let mut tests_end_with = None;
+        for (number, line) in text.lines().enumerate() {
+            if line.trim_end().ends_with("mod tests {") && tests_end_with.is_none() {
+                let indentation = line.len() - line.trim_start().len();
+                tests_end_with = Some(format!("{}}}", &line[..indentation]));
+            }
+            match (&tests_end_with, defined_type(line)) {
+                (Some(end), _) if end == line => tests_end_with = None,
+                (None, Some(name)) => {
+                    places.entry(name).or_default().push(format!("src/{path}:{}", number + 1));
+                }
+                _ => {}
+            }
         }
     }
+    places.retain(|_, places| places.len() > 1);
+    places.into_iter().map(|(name, places)| format!("`{name}` is defined in {}", places.join(", "))).collect()
+}
+
+/// All files below `src/`, by their paths there, with their texts.
+fn sources() -> Vec<(String, String)> {
+    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../src"));
+    let (mut files, mut folders) = (Vec::new(), vec![src.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let below = path.strip_prefix(src).unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() {
+                folders.push(path);
+            } else if below.ends_with(".rs") {
+                files.push((below, fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(files.len() > 10);
     files
 }
 
 #[test]
 fn modules_depend_downwards() {
-    let src = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../src"));
-    let mut found = Vec::new();
-    assert!(walk(src, src, &mut found) > 10);
+    let files = sources().into_iter().filter(|(path, _)| path != "lib.rs");
+    let found: Vec<String> = files.flat_map(|(path, text)| violations(&path, &text)).collect();
     assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn no_two_types_have_the_same_name() {
+    let found = types_defined_twice(&sources());
+    assert!(found.is_empty(), "\n{}", found.join("\n"));
+}
+
+#[test]
+fn a_planted_second_definition_is_found() {
+    let count = |files: &[(&str, &str)]| {
+        let files = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned()));
+        types_defined_twice(&files.collect::<Vec<_>>()).len()
+    };
+    let known = ("engine/hold.rs", "pub(crate) struct Hold {\n    id: u64,\n}");
+    assert_eq!(count(&[known]), 0);
+    for second in ["enum Hold {", "pub trait Hold: Send {", "    pub(super) struct Hold<'a>(&'a str);"] {
+        assert_eq!(count(&[known, ("driver.rs", second)]), 1, "{second}");
+    }
+    assert_eq!(count(&[known, ("driver.rs", "pub(crate) type Hold = u64;")]), 1);
+    assert_eq!(count(&[known, ("driver.rs", "impl X for Y {\n    type Hold = u64;\n}")]), 0);
+    assert_eq!(count(&[known, ("driver.rs", "struct Holds;\nuse crate::engine::hold::Hold;")]), 0);
+    assert_eq!(count(&[known, ("engine/tests.rs", "struct Hold;"), ("sim/world.rs", "struct Hold;")]), 0);
+    let tests = "mod tests {\n    struct Hold;\n}\n";
+    assert_eq!(count(&[known, ("driver.rs", tests)]), 0);
+    assert_eq!(count(&[known, ("driver.rs", &format!("{tests}struct Hold;"))]), 1);
 }
 
 #[test]

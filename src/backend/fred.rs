@@ -45,7 +45,7 @@ use crate::backend::fred::commands::Submitted;
 pub(crate) use crate::backend::fred::settings::Settings;
 pub(crate) use crate::backend::fred::settings::redis_config;
 use crate::backend::redis::handshake::WITHOUT_PUBSUB;
-use crate::backend::redis::subscriber::Request;
+use crate::backend::redis::subscriber::SubscriptionRequest;
 use crate::base::map::Map;
 use crate::base::process::spawn;
 
@@ -53,7 +53,7 @@ use crate::base::process::spawn;
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// What the two tasks report.
-enum Told {
+enum TaskReport {
     Event(BackendEvent),
     /// An attempt to connect for messages has failed.
     MessagesFailed(Failure),
@@ -61,17 +61,17 @@ enum Told {
 
 /// Where a task reports to. The backend is closed when both tasks have dropped theirs.
 #[derive(Clone)]
-struct Events(mpsc::UnboundedSender<Told>);
+struct Events(mpsc::UnboundedSender<TaskReport>);
 
 impl Events {
     fn send(&self, event: BackendEvent) {
-        let _ = self.0.send(Told::Event(event));
+        let _ = self.0.send(TaskReport::Event(event));
     }
 }
 
 /// The backend over two clients of fred. One server, or the one that sentinels name.
 pub(crate) struct FredBackend {
-    told: mpsc::UnboundedReceiver<Told>,
+    told: mpsc::UnboundedReceiver<TaskReport>,
     /// Dropping these two ends the tasks, once what is on its way is answered.
     work: Option<Work>,
     /// Told to replace their clients.
@@ -84,7 +84,7 @@ pub(crate) struct FredBackend {
 
 struct Work {
     calls: mpsc::UnboundedSender<Submitted>,
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<SubscriptionRequest>,
 }
 
 impl FredBackend {
@@ -97,14 +97,14 @@ impl FredBackend {
         let (requests, requested) = mpsc::unbounded_channel();
         let replace = [Arc::new(watch::Sender::new(())), Arc::new(watch::Sender::new(()))];
         let settings = Arc::new(settings);
-        let commands = commands::Commands {
+        let commands = commands::CommandTask {
             settings: Arc::clone(&settings),
             events: events.clone(),
             digests: Map::default(),
             replaced: replace[0].subscribe(),
             replace_messages: Arc::clone(&replace[1]),
         };
-        let messages = messages::Messages { settings, events, replaced: replace[1].subscribe() };
+        let messages = messages::MessageTask { settings, events, replaced: replace[1].subscribe() };
         spawn(commands.keep_connected(submitted));
         spawn(messages.keep_connected(requested));
         Self {
@@ -117,15 +117,15 @@ impl FredBackend {
         }
     }
 
-    fn request(&self, request: Request) {
+    fn request(&self, request: SubscriptionRequest) {
         if let Some(work) = &self.work {
             let _ = work.requests.send(request);
         }
     }
 
-    fn understand(&mut self, told: Told) -> BackendEvent {
+    fn understand(&mut self, told: TaskReport) -> BackendEvent {
         match told {
-            Told::Event(event) => {
+            TaskReport::Event(event) => {
                 match event {
                     BackendEvent::Up(..) => self.connected = true,
                     BackendEvent::Down { .. } => self.connected = false,
@@ -133,7 +133,7 @@ impl FredBackend {
                 }
                 event
             }
-            Told::MessagesFailed(mut failure) => {
+            TaskReport::MessagesFailed(mut failure) => {
                 // While commands are not answered either, pub/sub is not to blame.
                 if self.connected && failure.kind == FailureKind::Link {
                     failure.message = format!("{} {WITHOUT_PUBSUB}", failure.message);
@@ -156,11 +156,11 @@ impl Backend for FredBackend {
     }
 
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
-        self.request(Request { channel, sharded, generation: Some(generation) });
+        self.request(SubscriptionRequest { channel, sharded, generation: Some(generation) });
     }
 
     fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool) {
-        self.request(Request { channel, sharded, generation: None });
+        self.request(SubscriptionRequest { channel, sharded, generation: None });
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {

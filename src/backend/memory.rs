@@ -21,7 +21,7 @@ pub(crate) mod store;
 
 pub(crate) use backend::MemoryBackend;
 pub use client::InMemoryClient;
-pub(crate) use process::Process;
+pub(crate) use process::ClientProcess;
 
 use std::fmt;
 use std::sync::Arc;
@@ -120,7 +120,7 @@ impl InMemoryServer {
 
     /// A client that is about to connect, by the id of its `LockClient`: its number here, and its
     /// process.
-    pub(crate) fn register(&self, id: &str) -> (u64, Arc<Process>) {
+    pub(crate) fn register(&self, id: &str) -> (u64, Arc<ClientProcess>) {
         self.with(|hub| hub.register(id))
     }
 

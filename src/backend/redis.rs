@@ -5,7 +5,6 @@
 //! that neither a lock nor a wake-up costs a hop between tasks.
 
 mod addresses;
-mod bell;
 pub(crate) mod budget;
 pub(crate) mod calls;
 pub(crate) mod classify;
@@ -29,6 +28,7 @@ pub(crate) mod subscriber;
 pub(crate) mod tests;
 mod timer;
 pub(crate) mod tls;
+mod wake_flag;
 mod whereabouts;
 pub(crate) mod wire;
 
@@ -51,24 +51,25 @@ use crate::backend::Call;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::ServerId;
-use crate::backend::redis::bell::Bell;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::cluster::ClusterBackend;
 use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::commands::Commands;
 pub(crate) use crate::backend::redis::config::Access;
+use crate::backend::redis::config::Address;
+use crate::backend::redis::config::Deployment;
 pub(crate) use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::config::Topology;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
-use crate::backend::redis::names::Names;
+use crate::backend::redis::names::HostNames;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::Subscriptions;
-use crate::backend::redis::sentinel::Listener;
+use crate::backend::redis::sentinel::SentinelListener;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::subscriber::Heard;
-use crate::backend::redis::subscriber::Request;
+use crate::backend::redis::subscriber::SubscriptionRequest;
+use crate::backend::redis::wake_flag::WakeFlag;
 use crate::backend::redis::whereabouts::Whereabouts;
 use crate::backend::redis::whereabouts::keep_connected;
 use crate::base::process::spawn;
@@ -77,8 +78,8 @@ use crate::settings::config::Sharding;
 /// The backend for a deployment. Called within the runtime that shall own the connections.
 pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backend> {
     match config.topology().clone() {
-        Topology::Cluster { seeds } => Box::new(ClusterBackend::new(config, seeds, sharding)),
-        Topology::One(_) | Topology::Sentinel { .. } => Box::new(RedisBackend::new(config)),
+        Deployment::Cluster { seeds } => Box::new(ClusterBackend::new(config, seeds, sharding)),
+        Deployment::One(_) | Deployment::Sentinel { .. } => Box::new(RedisBackend::new(config)),
     }
 }
 
@@ -93,15 +94,15 @@ pub(crate) struct RedisBackend {
     /// When a connection led to another process than the one before. What was dialled earlier may have led to the old one.
     moved_at: Option<Instant>,
     /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
-    others: Arc<Bell>,
-    life: Life,
+    others: Arc<WakeFlag>,
+    phase: BackendPhase,
     /// What is polled first next time, so that no source starves another.
     turn: u8,
     /// To be woken when `close` comes after the last poll.
     waker: Option<Waker>,
 }
 
-enum Life {
+enum BackendPhase {
     /// Dropping the sender ends the tasks.
     Open {
         stop: watch::Sender<bool>,
@@ -139,32 +140,32 @@ impl RedisBackend {
             run_id: String::new(),
             moved_at: None,
             others: Arc::default(),
-            life: Life::Open { stop, links },
+            phase: BackendPhase::Open { stop, links },
             turn: 0,
             waker: None,
         }
     }
 
-    pub(crate) fn send(&mut self, op: OpId, request: calls::Request, timeout: Duration) {
-        if matches!(self.life, Life::Open { .. }) {
+    pub(crate) fn send(&mut self, op: OpId, request: calls::CallRequest, timeout: Duration) {
+        if matches!(self.phase, BackendPhase::Open { .. }) {
             self.calls.submit(op, request, timeout);
         } else {
             self.calls.refuse(op, FailureKind::Link, "closed");
         }
     }
 
-    fn request(&mut self, request: Request) {
+    fn request(&mut self, request: SubscriptionRequest) {
         // While the connection is down there is nothing to do: the engine subscribes again after `PubSubUp`.
         if let Some(subscriptions) = &mut self.subscriptions {
             subscriptions.subscriber.request(request);
-            self.others.ring_again();
+            self.others.set();
         }
     }
 
     /// One after the other, each first in its turn.
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        let bell = Waker::from(Arc::clone(&self.others));
-        let others = &mut Context::from_waker(&bell);
+        let waker = Waker::from(Arc::clone(&self.others));
+        let others = &mut Context::from_waker(&waker);
         self.turn = (self.turn + 1) % 4;
         for source in 0..4 {
             let event = match (self.turn + source) % 4 {
@@ -174,7 +175,7 @@ impl RedisBackend {
                 _ => self.poll_pubsub(others),
             };
             if event.is_ready() {
-                self.others.ring_again();
+                self.others.set();
                 return event;
             }
         }
@@ -197,12 +198,12 @@ impl RedisBackend {
             return Poll::Ready(match heard {
                 Ok(Heard::Message { channel, payload }) => BackendEvent::Message { channel, payload },
                 Ok(Heard::Answered {
-                    request: Request { channel, generation: Some(generation), .. },
+                    request: SubscriptionRequest { channel, generation: Some(generation), .. },
                     result,
                 }) => BackendEvent::Subscribed { channel, generation, result },
                 Ok(Heard::Lost { channel }) => BackendEvent::SubscriptionLost { channel },
                 // Of an UNSUBSCRIBE, or of a PING.
-                Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Told(_)) => continue,
+                Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Reply(_)) => continue,
                 // Its task reports the end.
                 Err(error) => {
                     if let Some(Subscriptions { ended, served, .. }) =
@@ -275,15 +276,15 @@ impl RedisBackend {
         })
     }
 
-    fn poll_life(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
+    fn poll_phase(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         loop {
-            self.life = match std::mem::replace(&mut self.life, Life::Closed) {
-                Life::Draining { stop, links } if self.calls.is_idle() => {
+            self.phase = match std::mem::replace(&mut self.phase, BackendPhase::Closed) {
+                BackendPhase::Draining { stop, links } if self.calls.is_idle() => {
                     self.calls.disconnected("closed");
                     let _ = stop.send(true);
-                    Life::Ending { links }
+                    BackendPhase::Ending { links }
                 }
-                Life::Ending { mut links } => {
+                BackendPhase::Ending { mut links } => {
                     links.retain_mut(|link| link.poll_unpin(cx).is_pending());
                     if links.is_empty() {
                         // Their last words, which may have a connection in them.
@@ -294,11 +295,11 @@ impl RedisBackend {
                         self.subscriptions = None;
                         return Poll::Ready(BackendEvent::Closed);
                     }
-                    self.life = Life::Ending { links };
+                    self.phase = BackendPhase::Ending { links };
                     return Poll::Pending;
                 }
-                life => {
-                    self.life = life;
+                phase => {
+                    self.phase = phase;
                     return Poll::Pending;
                 }
             };
@@ -308,24 +309,24 @@ impl RedisBackend {
 
 impl Backend for RedisBackend {
     fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
-        self.send(op, calls::Request::Call(call), timeout);
+        self.send(op, calls::CallRequest::Call(call), timeout);
     }
 
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
-        self.request(Request { channel, sharded, generation: Some(generation) });
+        self.request(SubscriptionRequest { channel, sharded, generation: Some(generation) });
     }
 
     fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool) {
-        self.request(Request { channel, sharded, generation: None });
+        self.request(SubscriptionRequest { channel, sharded, generation: None });
     }
 
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        let rung = self.others.take(cx.waker());
-        let event = if rung { self.poll_all(cx) } else { self.poll_calls(cx) };
+        let woken = self.others.take(cx.waker());
+        let event = if woken { self.poll_all(cx) } else { self.poll_calls(cx) };
         if event.is_ready() {
             return event;
         }
-        let event = self.poll_life(cx);
+        let event = self.poll_phase(cx);
         if event.is_pending() {
             self.waker = Some(cx.waker().clone());
         }
@@ -352,9 +353,9 @@ impl Backend for RedisBackend {
     }
 
     fn close(&mut self) {
-        self.life = match std::mem::replace(&mut self.life, Life::Closed) {
-            Life::Open { stop, links } => Life::Draining { stop, links },
-            life => life,
+        self.phase = match std::mem::replace(&mut self.phase, BackendPhase::Closed) {
+            BackendPhase::Open { stop, links } => BackendPhase::Draining { stop, links },
+            phase => phase,
         };
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -364,20 +365,20 @@ impl Backend for RedisBackend {
 
 /// Where the server is, and the tasks that find out.
 fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) {
-    let names = Names::of(&config);
+    let names = HostNames::of(&config);
     let mut tasks = Vec::new();
     if config.follows_names() && config.may_have_names() {
         tasks.push(spawn(names.clone().watch(stop.clone())));
     }
-    let Topology::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
+    let Deployment::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
         return (Whereabouts::known(config, names), tasks);
     };
     let sentinels = Sentinels::new(&primary_name, &addresses);
     let whereabouts = Whereabouts::told_by(&sentinels, config.clone(), names.clone());
-    let listen = |(number, (host, port)): (usize, (String, u16))| {
+    let listen = |(number, (host, port)): (usize, Address)| {
         let (config, primary_name) = (config.at_sentinel(&host, port), primary_name.clone());
         let (sentinels, names) = (sentinels.clone(), names.clone());
-        let listener = Listener { config, primary_name, sentinels, names, number };
+        let listener = SentinelListener { config, primary_name, sentinels, names, number };
         spawn(sentinel::listen(listener, stop.clone()))
     };
     tasks.extend(addresses.into_iter().enumerate().map(listen));

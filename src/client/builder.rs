@@ -75,7 +75,7 @@ const URL_VARIABLE: &str = "REDIS_URL";
 #[must_use = "a builder does nothing before `connect` or `connect_lazy`"]
 #[derive(Clone)]
 pub struct LockClientBuilder {
-    server: Option<Server>,
+    server: Option<ServerSource>,
     access: Access,
     driver: Driver,
     times: Times,
@@ -87,7 +87,7 @@ pub struct LockClientBuilder {
 
 /// Which server.
 #[derive(Clone)]
-enum Server {
+enum ServerSource {
     Url(String),
     #[cfg(feature = "in-memory")]
     Memory(InMemoryServer),
@@ -171,7 +171,7 @@ impl LockClientBuilder {
     /// | `sentinel_user=…`, `sentinel_password=…` | the login of the sentinels; without it they get none |
     /// | `sentinel_tls=on` or `off` | where the sentinels differ from the servers |
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
-        self.server = Some(Server::Url(url.as_ref().to_owned()));
+        self.server = Some(ServerSource::Url(url.as_ref().to_owned()));
         self
     }
 
@@ -272,7 +272,7 @@ impl LockClientBuilder {
     /// Resolves names by this instead of the system's resolver.
     #[cfg(test)]
     pub(crate) fn resolver(mut self, answers: &Answers) -> Self {
-        self.access.resolver = Resolver::Told(answers.clone());
+        self.access.resolver = Resolver::Fixed(answers.clone());
         self
     }
 
@@ -397,7 +397,7 @@ impl LockClientBuilder {
     /// credentials have no effect.
     #[cfg(feature = "in-memory")]
     pub fn in_memory(mut self, server: &InMemoryServer) -> Self {
-        self.server = Some(Server::Memory(server.clone()));
+        self.server = Some(ServerSource::Memory(server.clone()));
         self
     }
 
@@ -444,7 +444,7 @@ impl LockClientBuilder {
     /// ```
     #[cfg(feature = "fred")]
     pub fn fred(mut self, client: &FredClient) -> Self {
-        self.server = Some(Server::Fred(client.clone()));
+        self.server = Some(ServerSource::Fred(client.clone()));
         self
     }
 
@@ -471,7 +471,7 @@ impl LockClientBuilder {
     /// ```
     #[cfg(feature = "fred")]
     pub fn fred_config(mut self, config: &FredConfig) -> Self {
-        self.server = Some(Server::FredConfig(Box::new(config.clone())));
+        self.server = Some(ServerSource::FredConfig(Box::new(config.clone())));
         self
     }
 
@@ -497,7 +497,7 @@ impl LockClientBuilder {
     /// ```
     #[cfg(feature = "redis")]
     pub fn redis_client(mut self, client: &RedisClient) -> Self {
-        self.server = Some(Server::Redis(Box::new(client.clone())));
+        self.server = Some(ServerSource::Redis(Box::new(client.clone())));
         self
     }
 
@@ -552,7 +552,7 @@ impl LockClientBuilder {
         let config = Config { address: place.address.clone(), ..config };
         let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
         let shared = driver::start(place.home, setup)?;
-        let Place { topology, other_database, .. } = place;
+        let DriverParts { topology, other_database, .. } = place;
         Ok(LockClient { shared, topology, other_database, prefix })
     }
 
@@ -578,7 +578,7 @@ impl LockClientBuilder {
 }
 
 /// Where a driver runs, by which clock, and with what.
-struct Place {
+struct DriverParts {
     home: driver::Home,
     clock: Clock,
     address: String,
@@ -587,23 +587,27 @@ struct Place {
     backend: driver::MakeBackend,
 }
 
-impl Server {
-    fn place(self, driver: Driver, access: &Access, config: &Config) -> Result<Place> {
+impl ServerSource {
+    fn place(self, driver: Driver, access: &Access, config: &Config) -> Result<DriverParts> {
         match self {
-            Self::Url(url) => Place::on_redis(driver, RedisConfig::with_access(&url, access)?, config),
+            Self::Url(url) => DriverParts::on_redis(driver, RedisConfig::with_access(&url, access)?, config),
             #[cfg(feature = "fred")]
-            Self::Fred(client) => Place::over_fred(&client, access, config),
+            Self::Fred(client) => DriverParts::over_fred(&client, access, config),
             #[cfg(feature = "fred")]
-            Self::FredConfig(settings) => Place::on_redis(driver, redis_config(&settings, access)?, config),
+            Self::FredConfig(settings) => {
+                DriverParts::on_redis(driver, redis_config(&settings, access)?, config)
+            }
             #[cfg(feature = "redis")]
-            Self::Redis(client) => Place::on_redis(driver, RedisConfig::of_redis(&client, access)?, config),
+            Self::Redis(client) => {
+                DriverParts::on_redis(driver, RedisConfig::of_redis(&client, access)?, config)
+            }
             #[cfg(feature = "in-memory")]
-            Self::Memory(server) => Ok(Place::in_memory(server, &config.client_id)),
+            Self::Memory(server) => Ok(DriverParts::in_memory(server, &config.client_id)),
         }
     }
 }
 
-impl Place {
+impl DriverParts {
     fn on_redis(driver: Driver, redis: RedisConfig, config: &Config) -> Result<Self> {
         let address = redis.address();
         let (topology, other_database) = (redis.kind(), redis.has_other_database());

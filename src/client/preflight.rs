@@ -78,7 +78,7 @@ struct Flight<'a> {
 }
 
 /// One step of a rehearsal: what is sent, which channel is to be heard, and which answer is right.
-struct Step {
+struct RehearsalStep {
     command: Command,
     hears: Option<Arc<str>>,
     is_right: fn(&Body) -> bool,
@@ -247,7 +247,12 @@ impl Flight<'_> {
     }
 
     /// Every script, and every branch of them that needs a permission of its own.
-    fn steps(&self, name: &LockName, not_after: ServerTime, [a, b]: &[String; 2]) -> Result<Vec<Step>> {
+    fn steps(
+        &self,
+        name: &LockName,
+        not_after: ServerTime,
+        [a, b]: &[String; 2],
+    ) -> Result<Vec<RehearsalStep>> {
         let lease = LeaseMs::checked("lease", LEASE)?;
         let announce = self.announce(name);
         let channel = Arc::clone(&announce.channel);
@@ -275,7 +280,7 @@ impl Flight<'_> {
             announce: announce.clone(),
         };
         let granted: fn(&Body) -> bool = |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
-        let step = |command, is_right| Step { command, hears: None, is_right };
+        let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
         Ok(vec![
             step(acquire(a, 1), granted),
             step(acquire(a, 2), granted),
@@ -290,13 +295,13 @@ impl Flight<'_> {
             step(acquire(b, 1), |body| matches!(body, Body::Acquire(Acquired::Held { .. }))),
             step(self.release(name, b, 0), |body| matches!(body, Body::Release(Released::Foreign))),
             step(hand_off, |body| matches!(body, Body::HandOff(HandedOff::Granted { .. }))),
-            Step {
+            RehearsalStep {
                 command: self.release(name, b, 0),
                 hears: Some(Arc::clone(&channel)),
                 is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
             },
             step(acquire(a, 1), granted),
-            Step {
+            RehearsalStep {
                 command: Command::ReleaseMany(vec![ReleaseItem {
                     name: name.clone(),
                     field: a.clone(),
@@ -309,7 +314,7 @@ impl Flight<'_> {
                 },
             },
             step(acquire(a, 1), granted),
-            Step {
+            RehearsalStep {
                 command: Command::ReleaseAt {
                     name: name.clone(),
                     field: a.clone(),
@@ -322,7 +327,7 @@ impl Flight<'_> {
                 is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
             },
             step(acquire(a, 1), granted),
-            Step {
+            RehearsalStep {
                 command: force,
                 hears: Some(self.client_channel().into()),
                 is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),

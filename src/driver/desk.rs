@@ -7,7 +7,7 @@ use crate::base::map::Map;
 use crate::driver::slot::Put;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::Withdrawal;
-use crate::driver::wakes::Rest;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -100,7 +100,7 @@ impl Desk {
     }
 
     /// The same for a driver with a thread of its own: those who were answered help.
-    pub(crate) fn wake_with_help(&mut self, rest: &Rest) {
+    pub(crate) fn wake_with_help(&mut self, rest: &PendingWakes) {
         rest.wake_all(&mut self.wakes);
     }
 

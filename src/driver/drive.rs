@@ -47,7 +47,7 @@ pub(super) struct Drive {
     driver: Waker,
     /// How long it may stand still, unless a call says otherwise.
     limit: Duration,
-    calls: Mutex<Calls>,
+    calls: Mutex<WatchedCalls>,
     /// There are calls to watch where there were none, or one with a shorter limit than the others.
     news: Condvar,
 }
@@ -86,14 +86,15 @@ impl Drive {
             return None;
         }
         let stalled = Arc::<Stalled>::default();
-        let call = Call { limit, stalled: Arc::downgrade(&stalled), seen: (lock(&self.polls).count, now()) };
+        let call =
+            WatchedCall { limit, stalled: Arc::downgrade(&stalled), seen: (lock(&self.polls).count, now()) };
         // From here on it has the time of the limit to be polled.
         self.driver.wake_by_ref();
         let number = self.add(call)?;
         Some(Watched { stalled, limit, number, drive: Arc::clone(self) })
     }
 
-    fn add(self: &Arc<Self>, call: Call) -> Option<u64> {
+    fn add(self: &Arc<Self>, call: WatchedCall) -> Option<u64> {
         let mut calls = lock(&self.calls);
         let is_news = calls.list.values().all(|other| call.limit < other.limit);
         calls.last += 1;
@@ -137,8 +138,8 @@ impl Drive {
 
 /// Those that are watched.
 #[derive(Debug, Default)]
-struct Calls {
-    list: BTreeMap<u64, Call>,
+struct WatchedCalls {
+    list: BTreeMap<u64, WatchedCall>,
     /// The number of the last one.
     last: u64,
     /// There is a thread for that.
@@ -146,14 +147,14 @@ struct Calls {
 }
 
 #[derive(Debug)]
-struct Call {
+struct WatchedCall {
     limit: Duration,
     stalled: Weak<Stalled>,
     /// The polls of the driver so far, and when that number was first seen. The driver was woken then.
     seen: (u64, Instant),
 }
 
-impl Calls {
+impl WatchedCalls {
     /// Those for which the driver has stood still for too long, and when to look for the next.
     fn look(&mut self, polls: u64, now: Instant) -> (Vec<Arc<Stalled>>, Option<Duration>) {
         let (mut stalled, mut next) = (Vec::new(), None::<Duration>);
@@ -228,13 +229,13 @@ fn runs_tasks() -> bool {
 
 thread_local! {
     /// Made once, since each call asks.
-    static YIELDING: Arc<Woken> = Arc::default();
+    static YIELDING: Arc<YieldWaker> = Arc::default();
 }
 
 #[derive(Debug, Default)]
-struct Woken(AtomicBool);
+struct YieldWaker(AtomicBool);
 
-impl Woken {
+impl YieldWaker {
     /// Yields, and says whether the turn comes later.
     fn waits_for_turn(self: &Arc<Self>) -> bool {
         self.0.store(false, Ordering::Relaxed);
@@ -244,7 +245,7 @@ impl Woken {
     }
 }
 
-impl Wake for Woken {
+impl Wake for YieldWaker {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
@@ -267,14 +268,14 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(50);
 
-    fn call(limit: Duration, since: Instant) -> (Call, Arc<Stalled>) {
+    fn call(limit: Duration, since: Instant) -> (WatchedCall, Arc<Stalled>) {
         let stalled = Arc::<Stalled>::default();
-        (Call { limit, stalled: Arc::downgrade(&stalled), seen: (7, since) }, stalled)
+        (WatchedCall { limit, stalled: Arc::downgrade(&stalled), seen: (7, since) }, stalled)
     }
 
     #[test]
     fn a_call_is_stalled_once_the_driver_has_not_been_polled_for_its_limit() {
-        let (mut calls, start) = (Calls::default(), now());
+        let (mut calls, start) = (WatchedCalls::default(), now());
         let ((short, _short), (long, _long)) = (call(LIMIT, start), call(3 * LIMIT, start));
         calls.list = BTreeMap::from([(1, short), (2, long)]);
         let mut look = |polls, after| {
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_over_is_taken_off_the_list() {
-        let mut calls = Calls::default();
+        let mut calls = WatchedCalls::default();
         let (over, stalled) = call(LIMIT, now());
         drop(stalled);
         calls.list.insert(1, over);
@@ -301,7 +302,7 @@ mod tests {
     /// The second call begins shortly before the first is stalled.
     #[test]
     fn each_call_has_its_own_limit_however_many_there_are() {
-        let (mut calls, start) = (Calls::default(), now());
+        let (mut calls, start) = (WatchedCalls::default(), now());
         let ((early, _early), (late, _late)) = (call(LIMIT, start), call(LIMIT, start + LIMIT / 2));
         calls.list = BTreeMap::from([(1, early), (2, late)]);
         let (stalled, next) = calls.look(7, start + LIMIT);

@@ -12,7 +12,7 @@ use std::task::Context;
 #[derive(Debug)]
 pub(super) struct Last {
     #[cfg(unix)]
-    pipe: Option<pipe::Bell>,
+    pipe: Option<pipe::WakePipe>,
 }
 
 impl Last {
@@ -22,7 +22,7 @@ impl Last {
         let _ = sockets;
         Self {
             #[cfg(unix)]
-            pipe: if sockets && pipe::has_threads() { pipe::Bell::new() } else { None },
+            pipe: if sockets && pipe::has_threads() { pipe::WakePipe::new() } else { None },
         }
     }
 
@@ -69,14 +69,14 @@ mod pipe {
     }
 
     #[derive(Debug)]
-    pub(super) struct Bell {
+    pub(super) struct WakePipe {
         rope: File,
         receiver: Receiver,
         /// It is still to be heard.
         rung: bool,
     }
 
-    impl Bell {
+    impl WakePipe {
         /// None: there are too many open files.
         pub(super) fn new() -> Option<Self> {
             let (sender, receiver) = pipe().ok()?;
@@ -190,14 +190,14 @@ mod tests {
 
     impl Last {
         fn is_rung(&self) -> bool {
-            self.pipe.as_ref().is_some_and(pipe::Bell::is_rung)
+            self.pipe.as_ref().is_some_and(pipe::WakePipe::is_rung)
         }
     }
 
     #[tokio::test]
     async fn it_wakes_whoever_polls_it_now() {
         // Here the runtime tells of nothing before this task yields.
-        let mut last = Last { pipe: pipe::Bell::new() };
+        let mut last = Last { pipe: pipe::WakePipe::new() };
         let (before, now) = <(Arc<Woken>, Arc<Woken>)>::default();
         let (waker, later) = (Waker::from(Arc::clone(&before)), Waker::from(Arc::clone(&now)));
         for round in 1..=3 {

@@ -60,7 +60,7 @@ pub(super) struct Seat<T> {
 }
 
 struct Seating<T> {
-    state: State<T>,
+    state: SeatState<T>,
     /// None before its own future's first poll.
     own: Option<Own>,
     /// The task was woken, or its own future came, since it was last polled.
@@ -76,7 +76,7 @@ struct Own {
     thread: thread::ThreadId,
 }
 
-enum State<T> {
+enum SeatState<T> {
     /// → Busy, Gone
     Idle { task: Box<T>, expects: bool },
     /// → Idle, Done, Gone
@@ -104,14 +104,14 @@ pub(super) enum Step {
 impl<T: Send + 'static> Seat<T> {
     /// Nobody sits there yet. With `naps` the thread of its own future is there for nothing else.
     pub(super) fn new(naps: bool) -> Self {
-        let state = State::Busy { by_caller: false };
+        let state = SeatState::Busy { by_caller: false };
         let seating = Seating { state, own: None, rung: false, napping: false, callers: 0 };
         Self { seating: Mutex::new(seating), called: Condvar::new(), naps }
     }
 
     /// What its own future begins with.
     pub(super) fn sit(&self, task: T) {
-        self.lock().state = State::Idle { task: Box::new(task), expects: false };
+        self.lock().state = SeatState::Idle { task: Box::new(task), expects: false };
     }
 
     /// For its own future. Ready: with the task after the last poll; without it if it panicked in a caller's hands.
@@ -135,20 +135,20 @@ impl<T: Send + 'static> Seat<T> {
                 return Poll::Pending;
             }
         }
-        match std::mem::replace(&mut seating.state, State::Gone) {
-            State::Idle { task, .. } => {
-                seating.state = State::Busy { by_caller: false };
+        match std::mem::replace(&mut seating.state, SeatState::Gone) {
+            SeatState::Idle { task, .. } => {
+                seating.state = SeatState::Busy { by_caller: false };
                 seating.rung = false;
                 drop(seating);
                 self.take_turn(task, poll)
             }
-            State::Busy { by_caller } => {
-                seating.state = State::Busy { by_caller };
+            SeatState::Busy { by_caller } => {
+                seating.state = SeatState::Busy { by_caller };
                 seating.rung = true;
                 Poll::Pending
             }
-            State::Done(task) => Poll::Ready(Some(task)),
-            State::Gone => Poll::Ready(None),
+            SeatState::Done(task) => Poll::Ready(Some(task)),
+            SeatState::Gone => Poll::Ready(None),
         }
     }
 
@@ -159,13 +159,13 @@ impl<T: Send + 'static> Seat<T> {
         poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
     ) -> Poll<Option<Box<T>>> {
         let waker = Waker::from(Arc::clone(self));
-        let mut turn = Turn::new(self);
+        let mut turn = BusyGuard::new(self);
         // Declared here, so that a panic drops it first, and then ends the turn.
         let mut task = task;
         if poll(&mut task, &mut Context::from_waker(&waker)).is_ready() {
             return Poll::Ready(Some(task));
         }
-        turn.after = State::Idle { task, expects: false };
+        turn.after = SeatState::Idle { task, expects: false };
         Poll::Pending
     }
 
@@ -181,8 +181,8 @@ impl<T: Send + 'static> Seat<T> {
         if seating.own.is_none() {
             return;
         }
-        match std::mem::replace(&mut seating.state, State::Busy { by_caller: true }) {
-            State::Idle { task, .. } => {
+        match std::mem::replace(&mut seating.state, SeatState::Busy { by_caller: true }) {
+            SeatState::Idle { task, .. } => {
                 seating.rung = false;
                 drop(seating);
                 self.take_steps(task, poll);
@@ -193,7 +193,7 @@ impl<T: Send + 'static> Seat<T> {
 
     fn take_steps(self: &Arc<Self>, task: Box<T>, mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Step) {
         let waker = Waker::from(Arc::clone(self));
-        let mut turn = Turn::new(self);
+        let mut turn = BusyGuard::new(self);
         let mut task = task;
         let mut step = poll(&mut task, &mut Context::from_waker(&waker));
         for _ in 1..if self.naps { STEPS } else { 1 } {
@@ -203,11 +203,11 @@ impl<T: Send + 'static> Seat<T> {
             step = poll(&mut task, &mut Context::from_waker(&waker));
         }
         turn.after = match step {
-            Step::Over => State::Done(task),
-            Step::Pending { expects } => State::Idle { task, expects },
+            Step::Over => SeatState::Done(task),
+            Step::Pending { expects } => SeatState::Idle { task, expects },
             Step::Again | Step::Left => {
                 self.lock().rung = true;
-                State::Idle { task, expects: false }
+                SeatState::Idle { task, expects: false }
             }
         };
     }
@@ -224,7 +224,7 @@ impl<T: Send + 'static> Seat<T> {
     /// Its own future is dropped, and the task with it.
     pub(super) fn close(&self) {
         let mut seating = self.lock();
-        let before = (std::mem::replace(&mut seating.state, State::Gone), seating.own.take());
+        let before = (std::mem::replace(&mut seating.state, SeatState::Gone), seating.own.take());
         drop(seating);
         drop(before);
     }
@@ -252,9 +252,9 @@ impl<T> Seating<T> {
     /// Whether callers do what its own future would do.
     fn is_own_in_the_way(&self) -> bool {
         match self.state {
-            State::Busy { by_caller } => by_caller,
-            State::Idle { expects, .. } => expects && !self.rung,
-            State::Done(_) | State::Gone => false,
+            SeatState::Busy { by_caller } => by_caller,
+            SeatState::Idle { expects, .. } => expects && !self.rung,
+            SeatState::Done(_) | SeatState::Gone => false,
         }
     }
 }
@@ -269,8 +269,8 @@ impl<T: Send + 'static> Wake for Seat<T> {
         let thread = self.naps.then(|| thread::current().id());
         let mut seating = self.lock();
         if self.naps {
-            let by_caller = matches!(seating.state, State::Busy { by_caller: true });
-            seating.rung |= by_caller || matches!(seating.state, State::Idle { .. });
+            let by_caller = matches!(seating.state, SeatState::Busy { by_caller: true });
+            seating.rung |= by_caller || matches!(seating.state, SeatState::Idle { .. });
             let elsewhere = seating.own.as_ref().is_some_and(|own| Some(own.thread) != thread);
             if by_caller && (seating.napping || elsewhere) {
                 // The caller sees it before it goes.
@@ -282,27 +282,27 @@ impl<T: Send + 'static> Wake for Seat<T> {
 }
 
 /// The time in which the seat is `Busy`.
-struct Turn<'a, T> {
+struct BusyGuard<'a, T> {
     seat: &'a Seat<T>,
     /// What the seat becomes.
-    after: State<T>,
+    after: SeatState<T>,
 }
 
-impl<'a, T> Turn<'a, T> {
+impl<'a, T> BusyGuard<'a, T> {
     fn new(seat: &'a Seat<T>) -> Self {
-        Self { seat, after: State::Gone }
+        Self { seat, after: SeatState::Gone }
     }
 }
 
-impl<T> Drop for Turn<'_, T> {
+impl<T> Drop for BusyGuard<'_, T> {
     fn drop(&mut self) {
-        let after = std::mem::replace(&mut self.after, State::Gone);
+        let after = std::mem::replace(&mut self.after, SeatState::Gone);
         let (over, expects) = match &after {
-            State::Idle { expects, .. } => (false, *expects),
+            SeatState::Idle { expects, .. } => (false, *expects),
             _ => (true, false),
         };
         let mut seating = self.seat.lock();
-        let State::Busy { by_caller } = seating.state else {
+        let SeatState::Busy { by_caller } = seating.state else {
             // Its own future was dropped meanwhile: so is the task, outside the lock.
             drop(seating);
             return drop(after);

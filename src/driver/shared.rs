@@ -28,7 +28,7 @@ use crate::base::stats::Counters;
 use crate::driver::slot::Slot;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::slot;
-use crate::driver::wakes::Rest;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -69,7 +69,7 @@ pub(crate) struct Shared {
     /// Has a caller do the driver's work in its place.
     pub(super) at_once: Option<AtOnce>,
     /// Those whom callers help to wake.
-    pub(super) rest: Arc<Rest>,
+    pub(super) rest: Arc<PendingWakes>,
     /// Of a driver that runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
     next_request: AtomicU64,
@@ -109,7 +109,7 @@ impl Shared {
     pub(super) fn with(
         mut self,
         at_once: Option<AtOnce>,
-        rest: Arc<Rest>,
+        rest: Arc<PendingWakes>,
         drive: Option<Arc<Drive>>,
     ) -> Self {
         (self.at_once, self.rest, self.drive) = (at_once, rest, drive);
@@ -160,31 +160,34 @@ impl Shared {
     }
 
     /// Sends a request. The future that is returned may be dropped: nobody waits for the answer then.
-    pub(crate) fn ask(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> Asked {
+    pub(crate) fn ask(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> PendingRequest {
         self.send(false, |request, ticket| Message::Ask { request, ticket, event: event(request) })
     }
 
     /// Sends a request that is cancelled when the returned future is dropped unanswered.
-    pub(crate) fn ask_cancellable(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> Asked {
+    pub(crate) fn ask_cancellable(
+        self: &Arc<Self>,
+        event: impl FnOnce(RequestId) -> Event,
+    ) -> PendingRequest {
         self.send(true, |request, ticket| Message::Ask { request, ticket, event: event(request) })
     }
 
     /// Asks for the first connection.
-    pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> Asked {
+    pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> PendingRequest {
         let since = self.now();
         let deadline = since.plus(timeout);
         let asked = self.send(true, |request, ticket| Message::Connect { request, ticket, since, deadline });
         asked.watched_for(timeout)
     }
 
-    pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> Asked {
+    pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> PendingRequest {
         let until = self.now().plus(within);
         let asked = self.send(false, |request, ticket| Message::Shutdown { request, ticket, until });
         asked.watched_for(within.max(LEAST_WATCH))
     }
 
     /// Releases a level. It goes on when the returned future is dropped.
-    pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, level: RequestId) -> Asked {
+    pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, level: RequestId) -> PendingRequest {
         self.send(false, |request, ticket| Message::Release { hold, level, waiting: Some((request, ticket)) })
     }
 
@@ -229,7 +232,7 @@ impl Shared {
         self: &Arc<Self>,
         cancellable: bool,
         message: impl FnOnce(RequestId, Ticket) -> Message,
-    ) -> Asked {
+    ) -> PendingRequest {
         let request = RequestId(self.next_request.fetch_add(1, Ordering::Relaxed));
         let (slot, ticket) = slot();
         let watched = match self.check_process() {
@@ -242,7 +245,7 @@ impl Shared {
                 None
             }
         };
-        Asked { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
+        PendingRequest { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
     }
 
     fn watch(&self, limit: Option<Duration>) -> Option<Watched> {
@@ -284,7 +287,7 @@ impl fmt::Debug for Shared {
 
 /// A request on its way. Waits for its slot and for nothing else, so that it works under any executor.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingRequest {
     request: RequestId,
     slot: Slot,
     cancellable: bool,
@@ -304,7 +307,7 @@ enum Stage {
     Answered,
 }
 
-impl Asked {
+impl PendingRequest {
     pub(crate) fn request(&self) -> RequestId {
         self.request
     }
@@ -351,7 +354,7 @@ impl Asked {
 }
 
 /// For requests whose answer is no grant: it stays.
-impl Future for Asked {
+impl Future for PendingRequest {
     type Output = Answer;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Answer> {
@@ -359,7 +362,7 @@ impl Future for Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         if self.stage == Stage::Answered || self.shared.is_in_child() {
             return;
@@ -380,17 +383,20 @@ mod tests {
     use crate::driver::tests::handle_of;
 
     /// A request that the parent has sent, and polled or not.
-    fn sent_by_parent(shared: &Arc<Shared>, stage: Stage) -> (Asked, Ticket) {
+    fn sent_by_parent(shared: &Arc<Shared>, stage: Stage) -> (PendingRequest, Ticket) {
         let (slot, ticket) = slot();
         let request = RequestId(7);
         let watched = None;
-        (Asked { request, slot, cancellable: true, stage, watched, shared: Arc::clone(shared) }, ticket)
+        (
+            PendingRequest { request, slot, cancellable: true, stage, watched, shared: Arc::clone(shared) },
+            ticket,
+        )
     }
 
     #[test]
     fn in_a_child_calls_are_closed_and_nothing_is_sent_whatever_is_dropped() {
         let (shared, mut messages) = handle_of(Process::parent());
-        let poll = |asked: &mut Asked| Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()));
+        let poll = |asked: &mut PendingRequest| Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()));
         let mut asked = shared.ask_cancellable(|request| Event::Ping { request });
         assert!(matches!(poll(&mut asked), Poll::Ready(Answer::Failed(Error::Closed { .. }))));
         drop(asked);

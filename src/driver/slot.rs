@@ -45,10 +45,10 @@ pub(crate) enum Withdrawal {
 }
 
 #[derive(Debug)]
-struct Shelf(Mutex<State>);
+struct Shelf(Mutex<SlotState>);
 
 #[derive(Debug)]
-enum State {
+enum SlotState {
     /// → Full, Closed
     Empty(Option<Waker>),
     /// → Withdrawn, Taken, Closed
@@ -62,12 +62,12 @@ enum State {
 }
 
 pub(crate) fn slot() -> (Slot, Ticket) {
-    let shelf = Arc::new(Shelf(Mutex::new(State::Empty(None))));
+    let shelf = Arc::new(Shelf(Mutex::new(SlotState::Empty(None))));
     (Slot(Arc::clone(&shelf)), Ticket(shelf))
 }
 
 impl Shelf {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SlotState> {
         // No code of others runs under the lock, so a poisoned state is a whole one.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,11 +76,11 @@ impl Shelf {
     fn fill(&self, answer: Answer, wakes: &mut Wakes) -> Put {
         let mut state = self.lock();
         let waker = match &mut *state {
-            State::Empty(waker) => waker.take(),
-            State::Full(_) => None,
-            State::Withdrawn | State::Taken | State::Closed => return Put::NobodyThere,
+            SlotState::Empty(waker) => waker.take(),
+            SlotState::Full(_) => None,
+            SlotState::Withdrawn | SlotState::Taken | SlotState::Closed => return Put::NobodyThere,
         };
-        let before = std::mem::replace(&mut *state, State::Full(answer));
+        let before = std::mem::replace(&mut *state, SlotState::Full(answer));
         drop(state);
         drop(before);
         wakes.add(waker);
@@ -93,11 +93,13 @@ impl Slot {
     pub(crate) fn poll_take(&self, cx: &mut Context<'_>) -> Poll<Option<Answer>> {
         let mut state = self.0.lock();
         match &mut *state {
-            State::Full(_) | State::Withdrawn => match std::mem::replace(&mut *state, State::Taken) {
-                State::Full(answer) => Poll::Ready(Some(answer)),
-                _ => Poll::Ready(None),
-            },
-            State::Empty(waker) => {
+            SlotState::Full(_) | SlotState::Withdrawn => {
+                match std::mem::replace(&mut *state, SlotState::Taken) {
+                    SlotState::Full(answer) => Poll::Ready(Some(answer)),
+                    _ => Poll::Ready(None),
+                }
+            }
+            SlotState::Empty(waker) => {
                 let old = match waker {
                     Some(waker) if waker.will_wake(cx.waker()) => None,
                     _ => waker.replace(cx.waker().clone()),
@@ -106,17 +108,17 @@ impl Slot {
                 drop(old);
                 Poll::Pending
             }
-            State::Taken | State::Closed => Poll::Pending,
+            SlotState::Taken | SlotState::Closed => Poll::Pending,
         }
     }
 
     /// Gives up waiting. True: an answer is still to come or lies there untaken, so the request must be cancelled.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.0.lock();
-        if matches!(*state, State::Withdrawn | State::Taken | State::Closed) {
+        if matches!(*state, SlotState::Withdrawn | SlotState::Taken | SlotState::Closed) {
             return false;
         }
-        let before = std::mem::replace(&mut *state, State::Closed);
+        let before = std::mem::replace(&mut *state, SlotState::Closed);
         drop(state);
         drop(before);
         true
@@ -130,20 +132,20 @@ impl Ticket {
 
     /// Whether the future has its answer.
     pub(crate) fn is_taken(&self) -> bool {
-        matches!(*self.0.lock(), State::Taken)
+        matches!(*self.0.lock(), SlotState::Taken)
     }
 
     /// Takes the answer back, if there is one that was not taken.
     pub(crate) fn withdraw(&self) -> Withdrawal {
         let mut state = self.0.lock();
         match &*state {
-            State::Taken => return Withdrawal::PickedUp,
+            SlotState::Taken => return Withdrawal::PickedUp,
             // Closed: the cancellation is under way, and the grant is nobody's.
-            State::Empty(_) | State::Withdrawn | State::Closed => return Withdrawal::TakenBack,
-            State::Full(_) => {}
+            SlotState::Empty(_) | SlotState::Withdrawn | SlotState::Closed => return Withdrawal::TakenBack,
+            SlotState::Full(_) => {}
         }
         // The future was woken when the answer was put.
-        let before = std::mem::replace(&mut *state, State::Withdrawn);
+        let before = std::mem::replace(&mut *state, SlotState::Withdrawn);
         drop(state);
         drop(before);
         Withdrawal::TakenBack
@@ -153,10 +155,10 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         let unanswered = match &*self.0.lock() {
-            State::Empty(_) => true,
+            SlotState::Empty(_) => true,
             // A grant that nobody looks after any more is none.
-            State::Full(answer) => matches!(answer, Answer::Granted(_)),
-            State::Withdrawn | State::Taken | State::Closed => false,
+            SlotState::Full(answer) => matches!(answer, Answer::Granted(_)),
+            SlotState::Withdrawn | SlotState::Taken | SlotState::Closed => false,
         };
         if unanswered {
             self.0.fill(Answer::Failed(Error::closed()), &mut Wakes::default());

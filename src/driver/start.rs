@@ -16,13 +16,13 @@ use tokio::runtime::RuntimeFlavor;
 
 use crate::backend::Backend;
 #[cfg(feature = "in-memory")]
-use crate::backend::memory::Process;
+use crate::backend::memory::ClientProcess;
 use crate::base::cell::Directory;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::process::OnlyHere;
 use crate::base::stats::Counters;
-use crate::driver::wakes::Rest;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::settings::config::Config;
 use crate::settings::config::Driver;
@@ -69,7 +69,7 @@ pub(crate) enum Home {
     /// In a process that a test can freeze and kill: on the runtime around it, or, where there is
     /// none, on a thread.
     #[cfg(feature = "in-memory")]
-    Process(Arc<Process>),
+    Process(Arc<ClientProcess>),
 }
 
 impl From<Driver> for Home {
@@ -79,8 +79,8 @@ impl From<Driver> for Home {
 }
 
 #[cfg(feature = "in-memory")]
-impl From<Arc<Process>> for Home {
-    fn from(process: Arc<Process>) -> Self {
+impl From<Arc<ClientProcess>> for Home {
+    fn from(process: Arc<ClientProcess>) -> Self {
         Self::Process(process)
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
-    let (left, rest) = <(Arc<_>, Arc<Rest>)>::default();
+    let (left, rest) = <(Arc<_>, Arc<PendingWakes>)>::default();
     let (holds, numbers, fates) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
     let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
@@ -152,7 +152,7 @@ fn on_this_runtime(
 #[cfg(feature = "in-memory")]
 fn in_process(
     make: impl FnOnce() -> Task + Send + 'static,
-    process: Arc<Process>,
+    process: Arc<ClientProcess>,
 ) -> Result<Option<ThreadId>, Error> {
     let driver = async move {
         let mut task = make();

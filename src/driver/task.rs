@@ -35,7 +35,7 @@ use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::driver::slot::Ticket;
 use crate::driver::trace;
-use crate::driver::wakes::Rest;
+use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::Engine;
 use crate::engine::event::Answer;
@@ -106,7 +106,7 @@ pub(super) struct Task {
     command_timeout: Duration,
     left: Arc<Left>,
     /// Those whom callers help to wake.
-    rest: Arc<Rest>,
+    rest: Arc<PendingWakes>,
     desk: Desk,
     /// Callers run on the same threads.
     here: bool,
@@ -151,7 +151,7 @@ pub(super) struct Task {
     deferred: usize,
     /// It is being polled. Dropped meanwhile, it has panicked.
     at_work: bool,
-    life: Life,
+    phase: DriverPhase,
     farewell: Farewell,
     /// Held until everything queued by handles that are gone has been dealt with.
     last_words: Option<mpsc::Sender<()>>,
@@ -178,7 +178,7 @@ struct Connecting {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum DriverPhase {
     /// → ShuttingDown
     Serving,
     /// → Finished: when the engine says so, at `end` in any case.
@@ -189,7 +189,7 @@ enum Life {
 }
 
 /// How a turn of the driver's ended.
-enum Turn {
+enum TurnOutcome {
     /// Nothing is left to do for now.
     Idle {
         /// Callers were.
@@ -223,7 +223,7 @@ impl Task {
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
-        rest: Arc<Rest>,
+        rest: Arc<PendingWakes>,
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
@@ -268,7 +268,7 @@ impl Task {
             last: false,
             deferred: 0,
             at_work: false,
-            life: Life::Serving,
+            phase: DriverPhase::Serving,
             farewell: Farewell::default(),
             last_words: None,
             settling: Vec::new(),
@@ -332,14 +332,14 @@ impl Task {
         let turn = self.take_turn(cx);
         self.for_caller = false;
         match turn {
-            Turn::Over => Step::Over,
-            Turn::Idle { .. } if self.here => {
+            TurnOutcome::Over => Step::Over,
+            TurnOutcome::Idle { .. } if self.here => {
                 self.come_last(cx);
                 Step::Pending { expects: false }
             }
-            Turn::GoesOn if self.here => Step::Pending { expects: false },
-            Turn::GoesOn => Step::Left,
-            Turn::Idle { .. } => self.stay_for_answer(),
+            TurnOutcome::GoesOn if self.here => Step::Pending { expects: false },
+            TurnOutcome::GoesOn => Step::Left,
+            TurnOutcome::Idle { .. } => self.stay_for_answer(),
         }
     }
 
@@ -389,9 +389,9 @@ impl Task {
         let last = std::mem::take(&mut self.last);
         for _ in 0..WATCHES {
             let woke = match self.take_turn(cx) {
-                Turn::Idle { woke } => woke,
-                Turn::GoesOn => return Poll::Pending,
-                Turn::Over => return Poll::Ready(()),
+                TurnOutcome::Idle { woke } => woke,
+                TurnOutcome::GoesOn => return Poll::Pending,
+                TurnOutcome::Over => return Poll::Ready(()),
             };
             if self.here && (woke || !last) {
                 self.come_last(cx);
@@ -406,7 +406,7 @@ impl Task {
     }
 
     /// Does what there is to do, and wakes whom it answered.
-    fn take_turn(&mut self, cx: &mut Context<'_>) -> Turn {
+    fn take_turn(&mut self, cx: &mut Context<'_>) -> TurnOutcome {
         let last = self.desk.who_goes_last();
         if last.len() > 0 {
             self.for_releases.took(self.clock.now().since(self.first_since));
@@ -426,9 +426,9 @@ impl Task {
             self.for_answers.give_way();
         }
         match polled {
-            Poll::Ready(()) => Turn::Over,
-            Poll::Pending if goes_on => Turn::GoesOn,
-            Poll::Pending => Turn::Idle { woke },
+            Poll::Ready(()) => TurnOutcome::Over,
+            Poll::Pending if goes_on => TurnOutcome::GoesOn,
+            Poll::Pending => TurnOutcome::Idle { woke },
         }
     }
 
@@ -533,7 +533,7 @@ impl Task {
     /// Whether it does so now, and messages need not wake this thread.
     fn hushes(&self) -> bool {
         let gathers = self.gathers_from().is_some_and(|from| self.sent.len() >= from);
-        gathers && !self.here && self.life == Life::Serving
+        gathers && !self.here && self.phase == DriverPhase::Serving
     }
 
     /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
@@ -565,7 +565,7 @@ impl Task {
             // By now the server may have answered all of it.
             idle &= hushed == self.hushes();
             idle &= self.look_at_clock(cx);
-            if self.life == Life::Finished {
+            if self.phase == DriverPhase::Finished {
                 return Poll::Ready(());
             }
             if idle {
@@ -626,8 +626,8 @@ impl Task {
             self.give_up_connecting(now);
             return false;
         }
-        if matches!(self.life, Life::ShuttingDown { end } if end <= now) {
-            self.life = Life::Finished;
+        if matches!(self.phase, DriverPhase::ShuttingDown { end } if end <= now) {
+            self.phase = DriverPhase::Finished;
             return false;
         }
         match self.next_look(now) {
@@ -638,9 +638,9 @@ impl Task {
 
     fn next_look(&self, now: Moment) -> Option<Moment> {
         let connecting = self.connecting.as_ref().map(|connecting| connecting.deadline);
-        let end = match self.life {
-            Life::ShuttingDown { end } => Some(end),
-            Life::Serving | Life::Finished => None,
+        let end = match self.phase {
+            DriverPhase::ShuttingDown { end } => Some(end),
+            DriverPhase::Serving | DriverPhase::Finished => None,
         };
         let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
@@ -805,7 +805,7 @@ impl Task {
             Effect::Answer { request, answer } => return self.answer(request, answer),
             Effect::Withdraw { request } => return Some(self.desk.withdraw(request)),
             Effect::Report(report) => trace::report(report),
-            Effect::Finished => self.life = Life::Finished,
+            Effect::Finished => self.phase = DriverPhase::Finished,
         }
         None
     }
@@ -845,8 +845,8 @@ impl Task {
     // ---- the end
 
     fn shut_down(&mut self, now: Moment, until: Moment, request: Option<RequestId>) {
-        if self.life == Life::Serving {
-            self.life = Life::ShuttingDown { end: until.plus(GRACE) };
+        if self.phase == DriverPhase::Serving {
+            self.phase = DriverPhase::ShuttingDown { end: until.plus(GRACE) };
             self.handle(now, Event::Shutdown { until, request });
         }
     }
@@ -913,7 +913,7 @@ impl Drop for Task {
             tell(
                 || tracing::error!(target: TARGET, parent: None, "the driver panicked; this client is closed"),
             );
-        } else if self.life != Life::Finished {
+        } else if self.phase != DriverPhase::Finished {
             tell(
                 || tracing::warn!(target: TARGET, parent: None, "the driver's runtime has ended; this client is closed"),
             );
@@ -923,6 +923,9 @@ impl Drop for Task {
 
 impl fmt::Debug for Task {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Task").field("engine", &self.engine).field("life", &self.life).finish_non_exhaustive()
+        f.debug_struct("Task")
+            .field("engine", &self.engine)
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
     }
 }

@@ -55,7 +55,7 @@ use crate::settings::config::Sharding;
 use super::Message;
 use super::Setup;
 use super::Shared;
-use super::shared::Asked;
+use super::shared::PendingRequest;
 use super::start;
 
 /// No server is there, and none will be.
@@ -294,7 +294,7 @@ async fn dropping_the_last_handle_ends_the_driver() {
     }
 }
 
-fn ping(shared: &Arc<Shared>) -> Asked {
+fn ping(shared: &Arc<Shared>) -> PendingRequest {
     shared.ask(|request| Event::Ping { request })
 }
 

@@ -65,14 +65,14 @@ impl Drop for Wakes {
 /// Each is taken out by one, who wakes it. The driver's thread goes on until nobody is left, so that nobody waits for help that
 /// does not come. Whom a task of Tokio's has woken last runs after that task, on its thread: it is up to its caller.
 #[derive(Debug, Default)]
-pub(crate) struct Rest {
+pub(crate) struct PendingWakes {
     wakers: Mutex<VecDeque<Waker>>,
     /// How many they are: a hint, for those who have nothing to help with.
     count: AtomicUsize,
     helped: AtomicBool,
 }
 
-impl Rest {
+impl PendingWakes {
     /// Wakes all of them.
     pub(crate) fn wake_all(&self, wakes: &mut Wakes) {
         if wakes.len() > 1 {
@@ -167,7 +167,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_a_waker_has_panicked_with_does_no_harm_either() {
-        let (woken, rest) = (Arc::<Woken>::default(), Rest::default());
+        let (woken, rest) = (Arc::<Woken>::default(), PendingWakes::default());
         let twice = runs(|| std::panic::panic_any(Twice));
         rest.wake_all(&mut Wakes(VecDeque::from([twice.clone(), Arc::clone(&woken).into(), twice])));
         assert_eq!(woken.times(), 1);
@@ -180,7 +180,7 @@ pub(crate) mod tests {
         let mut wakes = Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken.clone()]));
         wakes.wake_all(Some(&Arc::clone(&driver).into()));
         assert_eq!((woken.times(), driver.times()), (1, 1));
-        let rest = Rest::default();
+        let rest = PendingWakes::default();
         rest.wake_all(&mut Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken])));
         assert_eq!(woken.times(), 2);
     }
@@ -201,7 +201,7 @@ pub(crate) mod tests {
 
     #[test]
     fn whoever_runs_meanwhile_helps() {
-        let (told, rest) = (Told(Arc::default()), Arc::new(Rest::default()));
+        let (told, rest) = (Told(Arc::default()), Arc::new(PendingWakes::default()));
         let most = u8::try_from(HELPED).unwrap();
         for _ in 0..2 {
             let mut wakes = told.answered(1..=most + 2);
@@ -221,7 +221,7 @@ pub(crate) mod tests {
 
     #[test]
     fn who_is_run_by_a_helper_does_not_help_in_turn() {
-        let (told, rest) = (Told(Arc::default()), Arc::new(Rest::default()));
+        let (told, rest) = (Told(Arc::default()), Arc::new(PendingWakes::default()));
         let deep = Arc::<Mutex<(usize, usize)>>::default();
         let helper = |number: u8| {
             let (rest, deep, told) = (Arc::clone(&rest), Arc::clone(&deep), told.waker(number));
@@ -246,7 +246,7 @@ pub(crate) mod tests {
 
     #[test]
     fn who_was_answered_alone_is_woken_at_once() {
-        let (told, rest) = (Told(Arc::default()), Rest::default());
+        let (told, rest) = (Told(Arc::default()), PendingWakes::default());
         rest.wake_all(&mut told.answered(1..=1));
         assert_eq!(told.take(), [1]);
         rest.wake_all(&mut Wakes::default());

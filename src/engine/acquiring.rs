@@ -22,9 +22,9 @@ use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
+use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
-use crate::engine::hold::State;
 use crate::engine::queue::Cause;
 use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
@@ -86,7 +86,9 @@ impl Engine {
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
         self.names[&key].holds().any(|id| {
-            self.holds.get(&id).is_some_and(|hold| hold.state == State::Acquiring && hold.sending.is_some())
+            self.holds
+                .get(&id)
+                .is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_some())
         })
     }
 
@@ -144,7 +146,7 @@ impl Engine {
     fn hold_for_attempt(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let known = self.names[&key].holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker() == Some(request))
+            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
         });
         known.unwrap_or_else(|| self.new_hold(key, request, waiter))
     }
@@ -165,7 +167,7 @@ impl Engine {
     pub(super) fn drop_hold(&mut self, id: u64) {
         let Some(mut hold) = self.holds.remove(&id) else { return };
         // A release took these away when it began.
-        let released = hold.state == State::Releasing;
+        let released = hold.state == HoldState::Releasing;
         hold.enter(Input::Dropped);
         if !released {
             self.timers.clear(TimerKey::HoldClock(id));
@@ -325,7 +327,7 @@ impl Engine {
     /// The grant of an attempt or of a hand-off, before anybody has it.
     pub(super) fn on_granted(&mut self, id: u64, lease: LeaseMs, answered: Answered, token: u64) {
         let Answered { by, sent, .. } = answered;
-        let server_life = self.servers.life(by);
+        let server_epoch = self.servers.epoch(by);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if !hold.enter(Input::Granted) {
             return;
@@ -339,7 +341,7 @@ impl Engine {
         hold.renewed_at = sent;
         hold.heard_at = sent;
         hold.ttl = lease;
-        hold.server_life = server_life;
+        hold.server_epoch = server_epoch;
         // A grant that came when its validity was over is nobody's, and no good answer.
         let (key, in_time) = (hold.name, self.now < until);
         if in_time {
@@ -534,7 +536,7 @@ impl Engine {
         match self.holds.get(&id) {
             Some(hold) => {
                 let reason = match hold.state {
-                    State::Lost(reason) => Some(reason),
+                    HoldState::Lost(reason) => Some(reason),
                     _ => hold.cell().and_then(|cell| cell.loss()),
                 };
                 let reason = reason.unwrap_or(LossReason::ClientShutdown);

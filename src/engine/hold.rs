@@ -26,7 +26,7 @@ use crate::engine::queue::Trouble;
 /// | Releasing | our field until a release arrived | Dropped → gone                                         |
 /// | Lost      | not ours to touch                 | Dropped → gone, with the last guard                    |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum HoldState {
     Acquiring,
     Held,
     Suspect,
@@ -52,7 +52,7 @@ pub(crate) enum Input {
     Dropped,
 }
 
-impl State {
+impl HoldState {
     /// The one transition table. `None`: the input means nothing in this state.
     pub(crate) fn next(self, input: Input) -> Option<Self> {
         match (self, input) {
@@ -90,7 +90,7 @@ pub(crate) struct Level {
 
 /// The ends that `max_hold` sets to a hold.
 #[derive(Debug)]
-struct Ends {
+struct MaxHoldEnds {
     /// What counts.
     nearest: Moment,
     /// Of the levels that have one.
@@ -99,7 +99,7 @@ struct Ends {
     given_up: Moment,
 }
 
-impl Ends {
+impl MaxHoldEnds {
     /// The end of a level counts no more: which does then, or never. `None`: it had none.
     fn forget(&mut self, level: RequestId) -> Option<Moment> {
         self.take(level)?;
@@ -183,7 +183,7 @@ pub(crate) struct Errands {
     pub(crate) release: Release,
     /// What its re-entries have met since one was answered.
     pub(crate) trouble: Option<Box<Trouble>>,
-    ends: Option<Box<Ends>>,
+    ends: Option<Box<MaxHoldEnds>>,
 }
 
 impl Errands {
@@ -211,7 +211,7 @@ pub(crate) struct Hold {
     pub(crate) name: u64,
     pub(crate) lock: LockName,
     pub(crate) owner: OwnerKey,
-    pub(crate) state: State,
+    pub(crate) state: HoldState,
     whose: Whose,
     pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) sending: Option<Sending>,
@@ -233,7 +233,7 @@ pub(crate) struct Hold {
     /// The key lives about as long as `max_hold` allows: there is nothing left to renew.
     pub(crate) at_its_end: bool,
     /// Which life of which server granted it.
-    pub(crate) server_life: u32,
+    pub(crate) server_epoch: u32,
     /// A client-channel message said that it was taken away.
     pub(crate) force_hint: bool,
     /// Failures in a row, for the back-off.
@@ -258,7 +258,7 @@ impl Hold {
             name,
             lock,
             owner,
-            state: State::Acquiring,
+            state: HoldState::Acquiring,
             whose: Whose::Nobodys,
             levels: SmallVec::new(),
             sending: None,
@@ -272,7 +272,7 @@ impl Hold {
             heard_at: Moment::ZERO,
             key_end: Moment::ZERO,
             at_its_end: false,
-            server_life: 0,
+            server_epoch: 0,
             force_hint: false,
             failures: 0,
             renew_alone: false,
@@ -286,7 +286,7 @@ impl Hold {
             Some(next) => {
                 self.state = next;
                 if let Some(cell) = self.cell() {
-                    cell.set_suspect(next == State::Suspect);
+                    cell.set_suspect(next == HoldState::Suspect);
                 }
                 true
             }
@@ -422,7 +422,8 @@ impl Hold {
 
     /// The end that the first level is to have.
     pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
-        let new = |nearest| Box::new(Ends { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
+        let new =
+            |nearest| Box::new(MaxHoldEnds { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
         match end {
             Some(end) => self.errands().ends = Some(new(end)),
             None => {
@@ -431,7 +432,7 @@ impl Hold {
         }
     }
 
-    fn known_ends(&mut self) -> Option<&mut Ends> {
+    fn known_ends(&mut self) -> Option<&mut MaxHoldEnds> {
         self.errands.as_mut()?.ends.as_deref_mut()
     }
 
@@ -560,8 +561,14 @@ mod tests {
     use super::*;
 
     const REASON: LossReason = LossReason::Removed;
-    const STATES: [State; 6] =
-        [State::Acquiring, State::Held, State::Suspect, State::Releasing, State::Lost(REASON), State::Gone];
+    const STATES: [HoldState; 6] = [
+        HoldState::Acquiring,
+        HoldState::Held,
+        HoldState::Suspect,
+        HoldState::Releasing,
+        HoldState::Lost(REASON),
+        HoldState::Gone,
+    ];
 
     fn hold() -> Hold {
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
@@ -579,8 +586,9 @@ mod tests {
             Input::Ended(other),
             Input::Dropped,
         ];
-        let (held, suspect, releasing) = (Some(State::Held), Some(State::Suspect), Some(State::Releasing));
-        let (lost, gone) = (Some(State::Lost(other)), Some(State::Gone));
+        let (held, suspect, releasing) =
+            (Some(HoldState::Held), Some(HoldState::Suspect), Some(HoldState::Releasing));
+        let (lost, gone) = (Some(HoldState::Lost(other)), Some(HoldState::Gone));
         let table = [
             // Granted, Doubted, Confirmed, LastLevel, Ended, Dropped
             [held, None, None, None, None, gone],
@@ -603,14 +611,14 @@ mod tests {
 
     #[test]
     fn the_first_reason_of_a_loss_stays() {
-        assert_eq!(State::Lost(REASON).next(Input::Ended(LossReason::Expired)), None);
-        assert_eq!(State::Lost(REASON).next(Input::Confirmed), None, "a late reply revives nothing");
+        assert_eq!(HoldState::Lost(REASON).next(Input::Ended(LossReason::Expired)), None);
+        assert_eq!(HoldState::Lost(REASON).next(Input::Confirmed), None, "a late reply revives nothing");
     }
 
     #[test]
     fn the_nearest_end_counts_also_of_what_was_given_up_but_not_of_what_nobody_took() {
         let mut hold = hold();
-        hold.state = State::Held;
+        hold.state = HoldState::Held;
         let level = |number| (RequestId(number), Moment(number * 100));
         hold.set_max_end(Some(Moment(700)));
         for (request, end) in [level(7), level(3), level(5), level(4)] {
@@ -631,7 +639,7 @@ mod tests {
         assert_eq!(hold.max_end(), None);
 
         hold.add_level(RequestId(8), false, Some(Moment(800)));
-        hold.state = State::Lost(REASON);
+        hold.state = HoldState::Lost(REASON);
         assert!(!hold.forget_end(RequestId(8), Moment::ZERO), "it is over");
     }
 

@@ -22,9 +22,9 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Errands;
 use crate::engine::hold::Hold;
+use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
-use crate::engine::hold::State;
 use crate::engine::hold::Todo;
 use crate::engine::hold::Unlock;
 use crate::engine::queue::TOO_LATE;
@@ -97,7 +97,7 @@ impl Engine {
     /// A lost hold stays until its last guard is gone, so that its owner gets errors and not a new hold.
     fn drop_if_lost(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if matches!(hold.state, State::Lost(_)) && hold.levels.is_empty() && hold.sending.is_none() {
+        if matches!(hold.state, HoldState::Lost(_)) && hold.levels.is_empty() && hold.sending.is_none() {
             self.drop_hold(id);
         }
     }
@@ -135,7 +135,7 @@ impl Engine {
     }
 
     pub(super) fn on_hold_retry(&mut self, id: u64) {
-        if self.state_of(id) == State::Releasing {
+        if self.state_of(id) == HoldState::Releasing {
             self.send_release(id);
         } else {
             self.advance(id);
@@ -449,7 +449,7 @@ impl Engine {
         }
         let doubt = hold.doubt_at();
         let at = match hold.state {
-            State::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
+            HoldState::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
         };
         let offer = self.timers.of(TimerKey::Offer(id));
@@ -501,7 +501,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
             LossReason::ForceUnlocked
-        } else if hold.server_life != self.servers.life_of(&hold.lock) {
+        } else if hold.server_epoch != self.servers.epoch_of(&hold.lock) {
             LossReason::ServerLostData
         } else {
             LossReason::Removed

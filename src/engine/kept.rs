@@ -20,7 +20,7 @@ use crate::kinds::command::ServerTime;
 
 /// The end of the `at_least` of one level.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct End {
+pub(crate) struct AtLeastEnd {
     /// The server that granted the level: `at` is a time of its clock. A replica that takes its place goes by the same
     /// time for the key's time to live.
     by: ServerId,
@@ -30,7 +30,7 @@ pub(crate) struct End {
     length: LeaseMs,
 }
 
-impl End {
+impl AtLeastEnd {
     /// The later of two. Of one server its own clock tells: an answer that took long makes ours late.
     fn or_later(self, other: Self) -> Self {
         let is_later = if self.by == other.by { other.at > self.at } else { other.local > self.local };
@@ -41,20 +41,20 @@ impl End {
 #[derive(Debug, Default)]
 struct Keeping {
     /// Of the levels that have guards.
-    of_levels: SmallVec<[(RequestId, End); 1]>,
+    of_levels: SmallVec<[(RequestId, AtLeastEnd); 1]>,
     /// The last of the levels that were given up.
-    given_up: Option<End>,
+    given_up: Option<AtLeastEnd>,
     /// A guard of the hold was left to the lease.
     left: bool,
 }
 
 impl Keeping {
-    fn end(&self) -> Option<End> {
+    fn end(&self) -> Option<AtLeastEnd> {
         let of_levels = self.of_levels.iter().map(|(_, end)| *end);
-        of_levels.chain(self.given_up).reduce(End::or_later)
+        of_levels.chain(self.given_up).reduce(AtLeastEnd::or_later)
     }
 
-    fn take(&mut self, level: RequestId) -> Option<End> {
+    fn take(&mut self, level: RequestId) -> Option<AtLeastEnd> {
         let at = self.of_levels.iter().position(|(known, _)| *known == level)?;
         Some(self.of_levels.remove(at).1)
     }
@@ -97,7 +97,7 @@ impl Kept {
 
 /// What a release has to leave of the time that a name stays taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
+pub(crate) enum RemainingTime {
     Nothing,
     /// Up to this time of the server that has the name; no longer than this from now on.
     Until(ServerTime, LeaseMs),
@@ -117,7 +117,7 @@ impl Engine {
         // The answer to an acquire always has a time.
         let (Some(length), Some(time)) = (at_least, answered.time) else { return };
         let local = self.now.plus(length.duration());
-        let end = End { by: answered.by, at: time.plus(length.duration()), local, length };
+        let end = AtLeastEnd { by: answered.by, at: time.plus(length.duration()), local, length };
         self.kept.0.entry(id).or_default().of_levels.push((level, end));
         self.keep_until(id, self.now.plus(length.longest()));
     }
@@ -155,27 +155,29 @@ impl Engine {
 
     /// For how long the name of a hold has to stay taken when that is released now. Near the end the server decides: what
     /// is known here of its clock would not do.
-    pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> Rest {
-        let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return Rest::Nothing };
+    pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> RemainingTime {
+        let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return RemainingTime::Nothing };
         let at = if self.servers.executor_of(lock) == end.by {
             Some(end.at)
         } else {
             // What is known of its clock may be too early by the way of an answer.
             self.servers.time_of(lock, end.local.plus(self.servers.round_trip(lock)))
         };
-        at.map_or(Rest::NotKnown, |at| Rest::Until(at, end.length))
+        at.map_or(RemainingTime::NotKnown, |at| RemainingTime::Until(at, end.length))
     }
 
     /// The last release of a hold, sent alone. `None`: the clock of the server has to be known first, and is asked for.
     pub(super) fn last_release(&mut self, id: u64, key: u64, lock: &LockName) -> Option<Command> {
         let (name, field, announce) = (lock.clone(), self.field(id), self.announce(Some(key), lock));
         match self.rest_of(id, lock) {
-            Rest::Nothing => {
+            RemainingTime::Nothing => {
                 let undo = self.cleanup.get(id).is_some();
                 Some(Command::Release { name, field, count: 0, announce, undo })
             }
-            Rest::Until(free_at, most) => Some(Command::ReleaseAt { name, field, free_at, most, announce }),
-            Rest::NotKnown => {
+            RemainingTime::Until(free_at, most) => {
+                Some(Command::ReleaseAt { name, field, free_at, most, announce })
+            }
+            RemainingTime::NotKnown => {
                 self.ask_clock(self.servers.id_of(lock));
                 None
             }

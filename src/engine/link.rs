@@ -21,9 +21,9 @@ use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Cause;
-use crate::engine::queue::Place;
 use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
+use crate::engine::queue::WaiterPlace;
 use crate::engine::requests::Query;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
@@ -294,18 +294,18 @@ impl Engine {
 
     fn trouble_of<'a>(&'a self, waiter: &'a Waiter) -> Option<&'a Trouble> {
         match waiter.place {
-            Place::Queued => {
+            WaiterPlace::Queued => {
                 let of_all = || self.names.get(&waiter.name)?.contest().trouble.as_deref();
                 waiter.late.as_deref().or_else(of_all)
             }
-            Place::Reentering(hold) => self.holds.get(&hold)?.trouble(),
+            WaiterPlace::Reentering(hold) => self.holds.get(&hold)?.trouble(),
         }
     }
 
     /// As long as a release is not confirmed, nothing is sent for those who wait behind it: what it
     /// has met is what they wait for.
     fn release_in_the_way_of(&self, waiter: &Waiter) -> Option<String> {
-        let name = self.names.get(&waiter.name).filter(|_| waiter.place == Place::Queued)?;
+        let name = self.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }

@@ -9,22 +9,22 @@ use hashbrown::HashTable;
 use crate::base::name::LockName;
 use crate::engine::by_id::ById;
 use crate::engine::by_id::give_back;
-use crate::engine::queue::Name;
+use crate::engine::queue::NameRecord;
 
 /// Names are chosen by others, perhaps to collide: they keep std's hasher.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
-    records: ById<Box<Name>>,
+pub(crate) struct NameTable {
+    records: ById<Box<NameRecord>>,
     ids: HashTable<u64>,
     hasher: RandomState,
 }
 
-impl Names {
-    pub(crate) fn get(&self, id: &u64) -> Option<&Name> {
+impl NameTable {
+    pub(crate) fn get(&self, id: &u64) -> Option<&NameRecord> {
         self.records.get(id).map(|name| &**name)
     }
 
-    pub(crate) fn get_mut(&mut self, id: &u64) -> Option<&mut Name> {
+    pub(crate) fn get_mut(&mut self, id: &u64) -> Option<&mut NameRecord> {
         self.records.get_mut(id).map(|name| &mut **name)
     }
 
@@ -32,12 +32,12 @@ impl Names {
         self.ids.find(self.hasher.hash_one(lock), |id| self.records[id].lock == *lock).copied()
     }
 
-    pub(crate) fn find(&self, lock: &LockName) -> Option<&Name> {
+    pub(crate) fn find(&self, lock: &LockName) -> Option<&NameRecord> {
         self.id_of(lock).and_then(|id| self.get(&id))
     }
 
     /// A name that is not in use.
-    pub(crate) fn add(&mut self, name: Name) {
+    pub(crate) fn add(&mut self, name: NameRecord) {
         let (hash, id) = (self.hasher.hash_one(&name.lock), name.id);
         self.records.insert(Box::new(name));
         self.ids.insert_unique(hash, id, |id| self.hasher.hash_one(&self.records[id].lock));
@@ -58,20 +58,20 @@ impl Names {
     }
 
     /// Their ids, in order.
-    pub(crate) fn ids(&self, wanted: impl Fn(&Name) -> bool) -> Vec<u64> {
+    pub(crate) fn ids(&self, wanted: impl Fn(&NameRecord) -> bool) -> Vec<u64> {
         self.records.ids(|name| wanted(name))
     }
 
     #[cfg(test)]
-    pub(crate) fn unordered(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn unordered(&self) -> impl Iterator<Item = &NameRecord> {
         self.records.unordered().map(|name| &**name)
     }
 }
 
-impl Index<&u64> for Names {
-    type Output = Name;
+impl Index<&u64> for NameTable {
+    type Output = NameRecord;
 
-    fn index(&self, id: &u64) -> &Name {
+    fn index(&self, id: &u64) -> &NameRecord {
         &self.records[id]
     }
 }
@@ -86,8 +86,8 @@ mod tests {
 
     #[test]
     fn memory_is_given_back() {
-        let mut names = Names::default();
-        (0..20_000).for_each(|id| names.add(Name::new(id, lock(id))));
+        let mut names = NameTable::default();
+        (0..20_000).for_each(|id| names.add(NameRecord::new(id, lock(id))));
         let large = names.ids.capacity();
         (0..19_900).for_each(|id| names.remove(&id));
         assert!(names.ids.capacity() <= large / 4, "{}", names.ids.capacity());
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn a_name_is_found_by_its_id_and_by_what_it_is_called_until_it_goes() {
-        let mut names = Names::default();
-        (0..1_000).for_each(|id| names.add(Name::new(id, lock(id))));
+        let mut names = NameTable::default();
+        (0..1_000).for_each(|id| names.add(NameRecord::new(id, lock(id))));
         for id in 0..1_000 {
             assert_eq!((names.id_of(&lock(id)), &names.get(&id).unwrap().lock), (Some(id), &lock(id)));
         }

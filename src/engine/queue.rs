@@ -17,7 +17,7 @@ use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
-use crate::engine::line::Line;
+use crate::engine::wait_queue::WaitQueue;
 
 /// So long whoever comes later steps back for those who were told of a release of ours, and those who step back for
 /// nobody have a second turn.
@@ -31,7 +31,7 @@ const NOBODY: Duration = Duration::from_millis(100);
 
 /// Where an acquisition is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum WaiterPlace {
     /// In the queue of its name.
     Queued,
     /// Waiting to be a further level of this hold.
@@ -58,7 +58,7 @@ pub(crate) struct Waiter {
     pub(crate) waited: bool,
     /// Its own attempts that came too late for its lease or its `max_hold`: no matter of the others in the queue.
     pub(crate) late: Option<Box<Trouble>>,
-    pub(crate) place: Place,
+    pub(crate) place: WaiterPlace,
 }
 
 impl Record for Waiter {
@@ -102,7 +102,7 @@ impl Trouble {
 
 /// A lock name in use by this client.
 #[derive(Debug)]
-pub(crate) struct Name {
+pub(crate) struct NameRecord {
     pub(crate) id: u64,
     pub(crate) lock: LockName,
     /// The oldest hold of this name that is not gone.
@@ -122,7 +122,7 @@ pub(crate) struct Contest {
     hand_offs: u32,
     /// Further holds that are not gone, in the order in which they came.
     later_holds: SmallVec<[u64; 2]>,
-    queue: Line,
+    queue: WaitQueue,
     next_ticket: u64,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
@@ -159,13 +159,13 @@ pub(crate) struct Contest {
 
 /// How long the lock may be free for others.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn {
+pub(crate) struct TurnLength {
     pub(crate) usual: Duration,
     /// With the time that is for those who are far away.
     pub(crate) whole: Duration,
 }
 
-impl Turn {
+impl TurnLength {
     /// One that is for nobody who is far away.
     pub(crate) fn of(usual: Duration) -> Self {
         Self { usual, whole: usual }
@@ -206,7 +206,7 @@ impl Contest {
             channel: OnceLock::new(),
             hand_offs: 0,
             later_holds: SmallVec::new(),
-            queue: Line::default(),
+            queue: WaitQueue::default(),
             next_ticket: 0,
             once: 0,
             dead: Vec::new(),
@@ -227,7 +227,7 @@ impl Contest {
         }
     }
 
-    fn begin_turn(&mut self, now: Moment, turn: Turn) {
+    fn begin_turn(&mut self, now: Moment, turn: TurnLength) {
         let goes_on = self.turns.left > 0;
         let until = |length| if goes_on { now.plus(length) } else { Moment::ZERO };
         (self.others_turn, self.usual_turn) = (until(turn.whole), until(turn.usual));
@@ -257,7 +257,7 @@ impl Contest {
     }
 }
 
-impl Record for Name {
+impl Record for NameRecord {
     type Id = u64;
 
     fn id(&self) -> u64 {
@@ -265,7 +265,7 @@ impl Record for Name {
     }
 }
 
-impl Name {
+impl NameRecord {
     pub(crate) fn new(id: u64, lock: LockName) -> Self {
         Self { id, lock, hold: None, published_at: Moment::ZERO, contest: None }
     }
@@ -467,7 +467,14 @@ impl Name {
 
     /// Lets others go first, until so many messages were heard, our own included if we listen; the `second` ones count
     /// for a moment only. When nobody takes the lock for as long as a `turn`, nobody wants it.
-    pub(crate) fn let_others(&mut self, now: Moment, messages: u64, second: u64, listens: bool, turn: Turn) {
+    pub(crate) fn let_others(
+        &mut self,
+        now: Moment,
+        messages: u64,
+        second: u64,
+        listens: bool,
+        turn: TurnLength,
+    ) {
         if messages == 0 && self.contest.is_none() {
             return;
         }
@@ -487,7 +494,7 @@ impl Name {
 
     /// A message says that the lock was freed: of the others one less is to come, and the next has this turn. Those
     /// whom nobody has counted have what is left of theirs.
-    pub(crate) fn note_freed(&mut self, now: Moment, turn: Turn) {
+    pub(crate) fn note_freed(&mut self, now: Moment, turn: TurnLength) {
         let contest = self.contest_mut();
         let turns = &mut contest.turns;
         turns.heard += 1;
@@ -496,7 +503,7 @@ impl Name {
         // Of those who let each other go first the next is who has done so for longest.
         let turn = if turns.messages == ANY {
             let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
-            Turn::of(turns.each * (STEPS - steps) / STEPS)
+            TurnLength::of(turns.each * (STEPS - steps) / STEPS)
         } else {
             turn
         };
@@ -544,12 +551,12 @@ impl Name {
 mod tests {
     use super::*;
 
-    fn name() -> Name {
-        Name::new(1, LockName::new("n").unwrap())
+    fn name() -> NameRecord {
+        NameRecord::new(1, LockName::new("n").unwrap())
     }
 
     /// For whoever has time.
-    fn due(name: &Name, now: Moment) -> Result<Cause, Moment> {
+    fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
         name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
     }
 
@@ -581,14 +588,14 @@ mod tests {
         let mut name = name();
         let each = Duration::from_nanos(10);
         name.start_counting(Moment(0));
-        name.note_freed(Moment(0), Turn::of(each)); // by ourselves: heard before the answer to the release
-        name.let_others(Moment(100), 3, 0, true, Turn::of(each));
+        name.note_freed(Moment(0), TurnLength::of(each)); // by ourselves: heard before the answer to the release
+        name.let_others(Moment(100), 3, 0, true, TurnLength::of(each));
         assert_eq!(due(&name, Moment(100)), Err(Moment(110)));
-        name.note_freed(Moment(150), Turn::of(each));
+        name.note_freed(Moment(150), TurnLength::of(each));
         assert_eq!(due(&name, Moment(150)), Err(Moment(160)), "the next one's turn");
-        name.note_freed(Moment(155), Turn::of(each));
+        name.note_freed(Moment(155), TurnLength::of(each));
         assert_eq!(due(&name, Moment(155)), Ok(Cause::Duty), "all had theirs");
-        name.note_freed(Moment(156), Turn::of(each));
+        name.note_freed(Moment(156), TurnLength::of(each));
         assert_eq!(due(&name, Moment(156)), Ok(Cause::Duty));
     }
 
@@ -597,13 +604,13 @@ mod tests {
         let mut name = name();
         let (each, mut now) = (Duration::from_millis(2), Moment(1_000_000_000));
         name.start_counting(now);
-        name.let_others(now, 3, 0, false, Turn::of(each));
+        name.let_others(now, 3, 0, false, TurnLength::of(each));
         for _ in 0..2 {
             now = now.plus(Duration::from_secs(10));
-            name.note_freed(now, Turn::of(each));
+            name.note_freed(now, TurnLength::of(each));
             assert_eq!(due(&name, now), Err(now.plus(each)));
         }
-        name.note_freed(now, Turn::of(each));
+        name.note_freed(now, TurnLength::of(each));
         assert_eq!(due(&name, now), Ok(Cause::Duty));
     }
 
@@ -612,8 +619,8 @@ mod tests {
         let (mut name, ms) = (name(), Duration::from_millis);
         let now = Moment(1_000_000_000);
         name.start_counting(now);
-        name.let_others(now, 1, 0, false, Turn { usual: ms(2), whole: ms(20) });
-        let until = |name: &Name, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
+        name.let_others(now, 1, 0, false, TurnLength { usual: ms(2), whole: ms(20) });
+        let until = |name: &NameRecord, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
         assert_eq!(until(&name, 41), ms(20));
         assert_eq!(until(&name, 40), ms(2), "as at any other time");
         assert_eq!(until(&name, 22), ms(0), "not at all");
@@ -632,17 +639,17 @@ mod tests {
         for (passes, goes) in [(19, false), (20, true)] {
             let mut name = name();
             name.start_counting(start);
-            name.let_others(start, 1, 1, false, Turn::of(each));
+            name.let_others(start, 1, 1, false, TurnLength::of(each));
             let now = start.plus(Duration::from_millis(passes));
-            name.note_freed(now, Turn::of(each));
+            name.note_freed(now, TurnLength::of(each));
             assert_eq!(due(&name, now).is_ok(), goes, "{passes}");
         }
     }
 
     /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
-    fn look(name: &mut Name, now: &mut Moment, waits: Duration) {
+    fn look(name: &mut NameRecord, now: &mut Moment, waits: Duration) {
         let each = Duration::from_millis(2);
-        name.let_others(*now, ANY, 0, false, Turn::of(each));
+        name.let_others(*now, ANY, 0, false, TurnLength::of(each));
         *now = now.plus(waits);
         name.note_attempt(*now, Cause::Duty);
         name.start_counting(*now);
@@ -651,7 +658,7 @@ mod tests {
     #[test]
     fn who_met_nobody_twice_believes_it_for_a_while() {
         let (all, short) = (Duration::from_millis(2), Duration::from_millis(1));
-        let again = |name: &Name, now: Moment| name.contest().unseen.again_at.since(now);
+        let again = |name: &NameRecord, now: Moment| name.contest().unseen.again_at.since(now);
         let (mut name, mut now) = (name(), Moment(1_000_000_000));
         assert!(name.may_have_unseen(now));
         look(&mut name, &mut now, all);
@@ -662,8 +669,8 @@ mod tests {
         assert_eq!(again(&name, now), NOBODY);
         assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
         // Somebody comes: that takes two looks again.
-        name.let_others(now, ANY, 0, false, Turn::of(all));
-        name.note_freed(now, Turn::of(all));
+        name.let_others(now, ANY, 0, false, TurnLength::of(all));
+        name.note_freed(now, TurnLength::of(all));
         now = now.plus(all);
         name.note_attempt(now, Cause::Duty);
         name.start_counting(now);
@@ -675,13 +682,13 @@ mod tests {
     fn who_has_stepped_back_for_longest_goes_first() {
         let (each, now) = (Duration::from_millis(2), Moment(1_000_000_000));
         let mut name = name();
-        name.let_others(now, ANY, 0, false, Turn::of(each));
+        name.let_others(now, ANY, 0, false, TurnLength::of(each));
         for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
-            name.note_freed(now, Turn::of(each));
+            name.note_freed(now, TurnLength::of(each));
             assert_eq!(due(&name, now), Err(now.plus(Duration::from_micros(pause))));
         }
         for _ in 0..2 {
-            name.note_freed(now, Turn::of(each));
+            name.note_freed(now, TurnLength::of(each));
             assert_eq!(due(&name, now), Ok(Cause::Duty));
         }
     }
@@ -689,7 +696,7 @@ mod tests {
     #[test]
     fn a_name_calms_down_when_nothing_matters_any_more() {
         let mut name = name();
-        let calms = |name: &mut Name| {
+        let calms = |name: &mut NameRecord| {
             name.calm_down(Moment(10));
             name.is_calm()
         };
@@ -716,7 +723,7 @@ mod tests {
     #[test]
     fn its_holds_are_in_the_order_in_which_they_came() {
         let mut name = name();
-        let holds = |name: &Name| name.holds().collect::<Vec<_>>();
+        let holds = |name: &NameRecord| name.holds().collect::<Vec<_>>();
         [4, 2, 9].into_iter().for_each(|id| name.add_hold(id));
         assert_eq!(holds(&name), [4, 2, 9]);
         name.remove_hold(2);

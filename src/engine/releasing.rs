@@ -21,15 +21,15 @@ use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
+use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
-use crate::engine::hold::State;
 use crate::engine::hold::Todo;
-use crate::engine::kept::Rest;
+use crate::engine::kept::RemainingTime;
 use crate::engine::queue::ANY;
-use crate::engine::queue::Name;
-use crate::engine::queue::Place;
-use crate::engine::queue::Turn;
+use crate::engine::queue::NameRecord;
+use crate::engine::queue::TurnLength;
+use crate::engine::queue::WaiterPlace;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
@@ -112,7 +112,7 @@ impl Engine {
     /// A re-entry that came too late for its hold waits for a new one.
     fn requeue(&mut self, key: u64, request: RequestId) {
         if let (Some(waiter), Some(name)) = (self.waiters.get_mut(&request), self.names.get_mut(&key)) {
-            waiter.place = Place::Queued;
+            waiter.place = WaiterPlace::Queued;
             name.push(request, waiter);
         }
         self.touch(key);
@@ -132,7 +132,7 @@ impl Engine {
             let end = hold.key_end;
             return self.timers.set(TimerKey::HoldRetry(id), end);
         }
-        if self.rest_of(id, &hold.lock) != Rest::Nothing {
+        if self.rest_of(id, &hold.lock) != RemainingTime::Nothing {
             return self.send_last_release(id);
         }
         if let Some(request) = self.next_of_this_client(id) {
@@ -306,7 +306,7 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let listens = self.hears_releases(name, receivers);
         let ourselves = u64::from(listens);
-        let mut turn = Turn::of(self.usual_turn(&name.lock));
+        let mut turn = TurnLength::of(self.usual_turn(&name.lock));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
         let kept_out = name.hand_offs() > 0 || name.had_for(self.now) >= turn.usual;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
@@ -337,7 +337,7 @@ impl Engine {
     }
 
     /// Whether this client was one of those who were told. It may listen to the channel for another name.
-    fn hears_releases(&self, name: &Name, receivers: Option<u64>) -> bool {
+    fn hears_releases(&self, name: &NameRecord, receivers: Option<u64>) -> bool {
         // Where nobody heard it and nobody waited, the channel is not worth spelling.
         let channel = name.known_channel().or_else(|| {
             let somebody = receivers.is_some_and(|count| count > 0);
@@ -347,10 +347,10 @@ impl Engine {
     }
 
     /// How long the lock may be free for others from now on.
-    pub(super) fn turn(&self, lock: &LockName) -> Turn {
+    pub(super) fn turn(&self, lock: &LockName) -> TurnLength {
         let usual = self.usual_turn(lock);
         let for_the_far = self.servers.time_of(lock, self.now).is_some_and(is_for_the_far);
-        Turn { usual, whole: if for_the_far { TURN.1 } else { usual } }
+        TurnLength { usual, whole: if for_the_far { TURN.1 } else { usual } }
     }
 
     fn usual_turn(&self, lock: &LockName) -> Duration {
@@ -375,7 +375,7 @@ impl Engine {
         let reason = match (hold.force_hint, gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
-            (false, true) if hold.server_life != self.servers.life_of(&hold.lock) => {
+            (false, true) if hold.server_epoch != self.servers.epoch_of(&hold.lock) => {
                 LossReason::ServerLostData
             }
             (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
@@ -446,7 +446,7 @@ impl Engine {
     /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older state, has lost its release.
     pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str, key_end: Moment) {
         let Some(id) = self.hold_of_field(holder) else { return };
-        let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, State::Lost(_)));
+        let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, HoldState::Lost(_)));
         if !over || self.kept.is_left(id) || self.cleanup.get(id).is_some() {
             return;
         }
@@ -539,7 +539,7 @@ impl Engine {
 
     /// A hold that is being released goes on when its server is there.
     pub(super) fn resume_release(&mut self, id: u64) {
-        if self.state_of(id) == State::Releasing {
+        if self.state_of(id) == HoldState::Releasing {
             self.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
         }

@@ -21,14 +21,14 @@ pub(crate) struct Renewals {
     due: Agenda,
     /// Due, but their server cannot be asked.
     parked: BTreeSet<u64>,
-    lines: BTreeMap<ServerId, Line>,
+    lines: BTreeMap<ServerId, RenewalQueue>,
     /// Where in which line.
     in_line: Map<u64, (ServerId, Moment)>,
 }
 
 /// Renewals of one server.
 #[derive(Debug, Default)]
-struct Line {
+struct RenewalQueue {
     /// Due. Those that run out first go first.
     waiting: BTreeSet<(Moment, u64)>,
     on_their_way: usize,
@@ -94,7 +94,7 @@ impl Renewals {
 
     /// Takes those whose turn it is at one server, if any has room.
     pub(crate) fn take_turn(&mut self) -> Option<Vec<u64>> {
-        let can = |line: &&mut Line| !line.waiting.is_empty() && line.on_their_way < WINDOW;
+        let can = |line: &&mut RenewalQueue| !line.waiting.is_empty() && line.on_their_way < WINDOW;
         let line = self.lines.values_mut().find(can)?;
         let room = WINDOW - line.on_their_way;
         let mut taken = Vec::new();

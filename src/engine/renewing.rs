@@ -239,7 +239,7 @@ impl Engine {
         match answer {
             Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
-                    hold.server_life = self.servers.life(server);
+                    hold.server_epoch = self.servers.epoch(server);
                     if one.watched {
                         hold.renewed_at = hold.renewed_at.max(sent);
                     }

@@ -22,7 +22,7 @@ use crate::engine::event::Fates;
 use crate::engine::event::Probe;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
-use crate::engine::hold::State;
+use crate::engine::hold::HoldState;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
@@ -53,12 +53,12 @@ pub(crate) enum Asking {
     Ping,
     Probe(Box<Probe>),
     Inspect(LockName),
-    Force { name: LockName, from: Target },
+    Force { name: LockName, from: ForceTarget },
 }
 
 /// Whom a lock is taken away from: always exactly one hold, by the field it has in the key.
 #[derive(Debug, Clone)]
-pub(crate) enum Target {
+pub(crate) enum ForceTarget {
     /// To be asked first.
     Whoever,
     /// Who had it when that was asked.
@@ -67,7 +67,7 @@ pub(crate) enum Target {
     Named(String),
 }
 
-impl Target {
+impl ForceTarget {
     fn is_known(&self) -> bool {
         !matches!(self, Self::Whoever)
     }
@@ -188,10 +188,10 @@ impl Engine {
             Asking::Ping => (Command::Ping, ServerTime(0)),
             Asking::Probe(probe) if !self.may_probe(&probe) => return,
             Asking::Probe(probe) => (probe.command, ServerTime(0)),
-            Asking::Inspect(name) | Asking::Force { name, from: Target::Whoever } => {
+            Asking::Inspect(name) | Asking::Force { name, from: ForceTarget::Whoever } => {
                 (Command::Inspect { name }, ServerTime(0))
             }
-            Asking::Force { name, from: Target::Found(expected) | Target::Named(expected) } => {
+            Asking::Force { name, from: ForceTarget::Found(expected) | ForceTarget::Named(expected) } => {
                 let Some(not_after) = self.servers.time_of(&name, deadline) else {
                     return self.ask_clock(to);
                 };
@@ -285,7 +285,7 @@ impl Engine {
         let answer = match (asking, body) {
             (Asking::Ping, _) => Answer::Done,
             (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
-            (Asking::Force { name, from: Target::Whoever }, Body::Inspect(state)) => {
+            (Asking::Force { name, from: ForceTarget::Whoever }, Body::Inspect(state)) => {
                 match self.on_force_target(request, name, state) {
                     Some(answer) => answer,
                     None => return,
@@ -309,15 +309,15 @@ impl Engine {
                 Answer::Forced(true)
             }
             (Asking::Force { .. }, Body::Force(Forced::Gone))
-            | (Asking::Force { from: Target::Named(_), .. }, Body::Force(Forced::Foreign)) => {
+            | (Asking::Force { from: ForceTarget::Named(_), .. }, Body::Force(Forced::Foreign)) => {
                 Answer::Forced(false)
             }
-            (asking @ Asking::Force { from: Target::Named(_), .. }, Body::Force(Forced::Late)) => {
+            (asking @ Asking::Force { from: ForceTarget::Named(_), .. }, Body::Force(Forced::Late)) => {
                 return self.ask_again(request, asking);
             }
             (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
                 // It changed hands meanwhile: ask anew who has it.
-                return self.ask_again(request, Asking::Force { name, from: Target::Whoever });
+                return self.ask_again(request, Asking::Force { name, from: ForceTarget::Whoever });
             }
             _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
         };
@@ -349,7 +349,7 @@ impl Engine {
             return Some(Answer::Failed(Error::KeyConflict { name, found }));
         }
         let KeyState::Hash { field, .. } = state else { return Some(Answer::Forced(false)) };
-        self.ask_again(request, Asking::Force { name, from: Target::Found(field) });
+        self.ask_again(request, Asking::Force { name, from: ForceTarget::Found(field) });
         None
     }
 
@@ -390,7 +390,7 @@ impl Engine {
     fn close_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         match hold.state {
-            State::Held | State::Suspect => {
+            HoldState::Held | HoldState::Suspect => {
                 if let Some(cell) = hold.cell() {
                     cell.lose(LossReason::ClientShutdown);
                 }
@@ -398,8 +398,8 @@ impl Engine {
                 hold.levels.clear();
                 self.advance(id);
             }
-            State::Lost(_) => self.drop_hold(id),
-            State::Acquiring | State::Releasing | State::Gone => {}
+            HoldState::Lost(_) => self.drop_hold(id),
+            HoldState::Acquiring | HoldState::Releasing | HoldState::Gone => {}
         }
     }
 
@@ -418,7 +418,8 @@ impl Engine {
     /// counts that may have been granted: no answer came, and its lease may not be over.
     pub(crate) fn fates(&self) -> Fates {
         let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
-        let ours = |hold: &Hold| !matches!(hold.state, State::Lost(_)) && self.unsent.get(&hold.id).is_none();
+        let ours =
+            |hold: &Hold| !matches!(hold.state, HoldState::Lost(_)) && self.unsent.get(&hold.id).is_none();
         for hold in self.holds.unordered().filter(|hold| ours(hold)) {
             add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
         }
@@ -437,10 +438,10 @@ impl Engine {
 
     pub(crate) fn is_given_up(&self, id: u64) -> bool {
         let nobodys = |hold: &Hold| match hold.state {
-            State::Releasing => true,
-            State::Held | State::Suspect => hold.levels.is_empty(),
-            State::Acquiring => hold.taker().is_none(),
-            State::Lost(_) | State::Gone => false,
+            HoldState::Releasing => true,
+            HoldState::Held | HoldState::Suspect => hold.levels.is_empty(),
+            HoldState::Acquiring => hold.taker().is_none(),
+            HoldState::Lost(_) | HoldState::Gone => false,
         };
         self.holds.get(&id).is_some_and(|hold| nobodys(hold)) || self.cleanup.get(id).is_some()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Server {
     up: bool,
     info: Option<ServerInfo>,
     /// Which start of which server this is. No two have the same.
-    life: u32,
+    epoch: u32,
     round_trip: Duration,
     /// When the last good answer came.
     well_at: Moment,
@@ -72,8 +72,8 @@ impl Server {
         }
     }
 
-    /// Connected. `life` is used if this is not the process that was there before.
-    pub(crate) fn connected(&mut self, info: ServerInfo, life: u32) {
+    /// Connected. `epoch` is used if this is not the process that was there before.
+    pub(crate) fn connected(&mut self, info: ServerInfo, epoch: u32) {
         self.refuses = false;
         self.nobody_listens = false;
         self.reported.clear();
@@ -82,7 +82,7 @@ impl Server {
             known.run_id == info.run_id && (!info.run_id.is_empty() || known.address == info.address)
         });
         if !same {
-            self.life = life;
+            self.epoch = epoch;
         }
         self.info = Some(info);
         self.up = true;
@@ -121,7 +121,7 @@ impl Server {
 pub(crate) struct Servers {
     routes: Routes,
     known: BTreeMap<ServerId, Server>,
-    lives: u32,
+    last_epoch: u32,
     /// Who answered last for a slot, where it was not the server that has it: the one that it is on its way to.
     stand_ins: BTreeMap<u16, ServerId>,
 }
@@ -190,13 +190,13 @@ impl Servers {
         self.of(lock).map_or(Duration::ZERO, |server| server.round_trip)
     }
 
-    pub(crate) fn life(&self, id: ServerId) -> u32 {
-        self.get(id).map_or(0, |server| server.life)
+    pub(crate) fn epoch(&self, id: ServerId) -> u32 {
+        self.get(id).map_or(0, |server| server.epoch)
     }
 
-    /// The life of the server that has a name now.
-    pub(crate) fn life_of(&self, lock: &LockName) -> u32 {
-        self.life(self.id_of(lock))
+    /// The epoch of the server that has a name now.
+    pub(crate) fn epoch_of(&self, lock: &LockName) -> u32 {
+        self.epoch(self.id_of(lock))
     }
 
     /// For messages; empty before the first connection to it.
@@ -210,9 +210,9 @@ impl Servers {
     }
 
     pub(crate) fn connected(&mut self, id: ServerId, info: ServerInfo) {
-        self.lives += 1;
-        let life = self.lives;
-        self.get_mut(id).connected(info, life);
+        self.last_epoch += 1;
+        let epoch = self.last_epoch;
+        self.get_mut(id).connected(info, epoch);
     }
 
     /// Those that have locks, for people.

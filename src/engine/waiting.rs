@@ -11,12 +11,12 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
-use crate::engine::hold::State;
+use crate::engine::hold::HoldState;
 use crate::engine::hold::Todo;
 use crate::engine::queue::Contest;
-use crate::engine::queue::Name;
-use crate::engine::queue::Place;
+use crate::engine::queue::NameRecord;
 use crate::engine::queue::Waiter;
+use crate::engine::queue::WaiterPlace;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use std::time::Duration;
@@ -40,7 +40,9 @@ impl Engine {
                 self.check_validity(id);
                 self.join_hold(id, request, waiter);
             }
-            Some(id) if matches!(self.state_of(id), State::Lost(_)) => self.join_hold(id, request, waiter),
+            Some(id) if matches!(self.state_of(id), HoldState::Lost(_)) => {
+                self.join_hold(id, request, waiter)
+            }
             _ => {
                 self.enqueue(key, request, waiter);
                 if self.waiters.get(&request).is_some() {
@@ -72,7 +74,7 @@ impl Engine {
             ticket: 0,
             waited: false,
             late: None,
-            place: Place::Queued,
+            place: WaiterPlace::Queued,
         }
     }
 
@@ -80,7 +82,7 @@ impl Engine {
     fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
         self.names.get(&name)?.holds().find(|id| {
             self.holds.get(id).is_some_and(|hold| {
-                let lost = matches!(hold.state, State::Lost(_)) && !hold.levels.is_empty();
+                let lost = matches!(hold.state, HoldState::Lost(_)) && !hold.levels.is_empty();
                 hold.owner == owner && (hold.state.is_live() || lost)
             })
         })
@@ -89,7 +91,7 @@ impl Engine {
     /// Becomes a further level of a hold of the same owner.
     pub(super) fn join_hold(&mut self, id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if matches!(hold.state, State::Lost(_)) {
+        if matches!(hold.state, HoldState::Lost(_)) {
             let error = self.reentry_lost_error(id);
             return self.fail(request, error);
         }
@@ -103,7 +105,7 @@ impl Engine {
         }
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.errands().todo.push_back(Todo::Reenter(request));
-        waiter.place = Place::Reentering(id);
+        waiter.place = WaiterPlace::Reentering(id);
         self.start_waiting(request, waiter);
         self.advance(id);
     }
@@ -239,7 +241,7 @@ impl Engine {
     /// valid, and afterwards only if the server is well: else nobody may hold the lock, and nobody
     /// was asked.
     fn was_answered(&self, waiter: &Waiter) -> bool {
-        let Some(name) = self.names.get(&waiter.name).filter(|_| waiter.place == Place::Queued) else {
+        let Some(name) = self.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued) else {
             return false;
         };
         let presumed = || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
@@ -251,7 +253,7 @@ impl Engine {
     }
 
     /// Whether the server is known to be away, or to answer nothing of what was sent for this name.
-    fn is_in_trouble(&self, name: &Name) -> bool {
+    fn is_in_trouble(&self, name: &NameRecord) -> bool {
         let well = |server: &Server| server.is_up() && server.outage_since().is_none();
         let attempts_fail = name.has_waiters() && name.contest().trouble.is_some();
         !self.servers.of(&name.lock).is_some_and(well)
@@ -260,7 +262,7 @@ impl Engine {
     }
 
     /// What the release in the way has met.
-    pub(super) fn release_trouble(&self, name: &Name) -> Option<&str> {
+    pub(super) fn release_trouble(&self, name: &NameRecord) -> Option<&str> {
         self.hold_in_the_way(name)?.release().last_failure.as_deref()
     }
 
@@ -276,11 +278,11 @@ impl Engine {
         let Some(waiter) = self.waiters.remove(&request) else { return false };
         self.timers.clear(TimerKey::Request(request));
         match waiter.place {
-            Place::Queued => {
+            WaiterPlace::Queued => {
                 self.leave_queue(waiter.name, &waiter);
                 self.abandon_attempt(request, &waiter);
             }
-            Place::Reentering(hold) => self.abandon_reentry(hold, request),
+            WaiterPlace::Reentering(hold) => self.abandon_reentry(hold, request),
         }
         true
     }
@@ -290,7 +292,7 @@ impl Engine {
         let Some(name) = self.names.get(&waiter.name) else { return };
         let attempt = name.holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == State::Acquiring && hold.taker() == Some(request))
+            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
         });
         let follower = if name.has_owner(waiter.owner) {
             name.waiters().find(|other| self.waiters[other].owner == waiter.owner)

@@ -49,11 +49,11 @@ impl<H: Into<String>> From<(H, u16)> for MappedAddress {
     }
 }
 
-type Map = dyn Fn(&str, u16) -> MappedAddress + Send + Sync;
+type MapFn = dyn Fn(&str, u16) -> MappedAddress + Send + Sync;
 
 /// A user's function.
 #[derive(Clone)]
-pub(crate) struct AddressMap(Arc<Map>);
+pub(crate) struct AddressMap(Arc<MapFn>);
 
 impl AddressMap {
     pub(crate) fn new<A: Into<MappedAddress>>(map: impl Fn(&str, u16) -> A + Send + Sync + 'static) -> Self {

@@ -40,7 +40,8 @@ impl fmt::Debug for Credentials {
     }
 }
 
-type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send>>;
+type CredentialsFuture =
+    Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + Send + Sync>>> + Send>>;
 
 /// A source of logins that change: a secret store, or the token service of a managed cloud.
 ///
@@ -79,7 +80,7 @@ type Asked = Pin<Box<dyn Future<Output = Result<Credentials, Box<dyn StdError + 
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct CredentialProvider(Arc<dyn Fn() -> Asked + Send + Sync>);
+pub struct CredentialProvider(Arc<dyn Fn() -> CredentialsFuture + Send + Sync>);
 
 impl CredentialProvider {
     /// Calls this function whenever a login is needed. Its error is shown in texts, so it should
@@ -96,7 +97,7 @@ impl CredentialProvider {
         }))
     }
 
-    pub(crate) fn ask(&self) -> Asked {
+    pub(crate) fn ask(&self) -> CredentialsFuture {
         (self.0)()
     }
 }

@@ -26,7 +26,7 @@ use crate::good::driver::seat::Seat;
 use crate::good::driver::seat::Step;
 use crate::good::driver::shared::Shared;
 use crate::good::slot::slot;
-use crate::good::wakes::Rest;
+use crate::good::wakes::PendingWakes;
 use crate::good::wakes::Wakes;
 use crate::name::LockName;
 use crate::sync::Mutex;
@@ -192,7 +192,7 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
 
 /// A driver wakes two, and somebody who runs meanwhile helps.
 pub(crate) fn whom_a_driver_wakes_with_help_are_all_woken() {
-    let rest = Arc::new(Rest::default());
+    let rest = Arc::new(PendingWakes::default());
     let woken = Arc::<Mutex<u32>>::new(Mutex::new(0));
     let helper = {
         let rest = Arc::clone(&rest);

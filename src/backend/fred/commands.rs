@@ -28,7 +28,7 @@ use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::fred::Events;
-use crate::backend::fred::link::Link;
+use crate::backend::fred::link::FredLink;
 use crate::backend::fred::link::ask;
 use crate::backend::fred::link::ask_first;
 use crate::backend::fred::refused;
@@ -40,11 +40,11 @@ use crate::backend::redis::classify::failure;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::denied::name_permission;
-use crate::backend::redis::handshake::Info;
+use crate::backend::redis::handshake::InfoSections;
 use crate::backend::redis::handshake::text;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Pause;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 use crate::base::map::Map;
 
 /// At most this many calls are with fred at a time. A call whose time ends while it waits here was
@@ -74,7 +74,7 @@ impl Submitted {
     }
 }
 
-pub(super) struct Commands {
+pub(super) struct CommandTask {
     pub(super) settings: Arc<Settings>,
     pub(super) events: Events,
     pub(super) digests: Map<&'static str, String>,
@@ -82,9 +82,9 @@ pub(super) struct Commands {
     pub(super) replace_messages: Arc<watch::Sender<()>>,
 }
 
-type Answer = Pin<Box<dyn Future<Output = (Submitted, Reply)> + Send>>;
+type PendingReply = Pin<Box<dyn Future<Output = (Submitted, RespReply)> + Send>>;
 
-impl Commands {
+impl CommandTask {
     /// Returns when the backend is closed and everything is answered.
     pub(super) async fn keep_connected(mut self, mut calls: UnboundedReceiver<Submitted>) {
         let mut pause = Pause::default();
@@ -143,7 +143,11 @@ impl Commands {
 
     /// Runs calls until the connection ends. None: the backend was closed, and every call is
     /// answered.
-    async fn serve(&mut self, mut link: Link, calls: &mut UnboundedReceiver<Submitted>) -> Option<Broken> {
+    async fn serve(
+        &mut self,
+        mut link: FredLink,
+        calls: &mut UnboundedReceiver<Submitted>,
+    ) -> Option<Broken> {
         let (client, budgets) = (link.client.clone(), self.settings.budgets());
         let mut serving = Serving {
             client: &client,
@@ -186,7 +190,7 @@ struct Serving<'a> {
     events: &'a Events,
     /// The digest of each script that was called, by the script's name.
     digests: &'a mut Map<&'static str, String>,
-    answers: FuturesUnordered<Answer>,
+    answers: FuturesUnordered<PendingReply>,
     open: BTreeSet<OpId>,
     /// For each key that calls on their way name, the call that was submitted last.
     newest: BTreeMap<String, OpId>,
@@ -223,7 +227,7 @@ impl Serving<'_> {
     /// their submission.
     fn send(&mut self, submitted: Submitted, command: &'static str, words: Vec<Word>) {
         let (client, left) = (self.client.clone(), submitted.left());
-        let mut answer: Answer = Box::pin(async move {
+        let mut answer: PendingReply = Box::pin(async move {
             let reply = ask(&client, command, words, left).await;
             (submitted, reply)
         });
@@ -233,7 +237,7 @@ impl Serving<'_> {
         }
     }
 
-    fn settle(&mut self, submitted: Submitted, reply: Reply) {
+    fn settle(&mut self, submitted: Submitted, reply: RespReply) {
         self.served |= reply.as_ref().is_ok();
         match (&submitted.call, reply) {
             (Call::Script(call), Err(error)) if is_reply(&error) && is_no_script(&error) => {
@@ -287,9 +291,9 @@ impl Serving<'_> {
     }
 }
 
-async fn open(settings: &Settings, had_primary: bool) -> Result<(Link, ServerInfo), Failure> {
+async fn open(settings: &Settings, had_primary: bool) -> Result<(FredLink, ServerInfo), Failure> {
     let greet = async |client: &Client| greet(client, settings, had_primary).await;
-    Link::open(settings, settings.client(), greet).await
+    FredLink::open(settings, settings.client(), greet).await
 }
 
 /// Makes sure that this server is a primary, of a supported version and no node of a cluster.
@@ -298,7 +302,7 @@ async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Resul
         let reply = ask_first(client, "INFO", vec![section.into()], settings.attempt()).await;
         text(reply.map_err(|error| failure(&error))?)
     };
-    let info = Info { server: ask("server").await?, replication: ask("replication").await? };
+    let info = InfoSections { server: ask("server").await?, replication: ask("replication").await? };
     let instead = "give its configuration to `LockClientBuilder::fred_config`";
     let instead = (!settings.is_sentinel()).then_some(instead);
     info.examine(instead, had_primary, settings.address().to_owned())
@@ -342,7 +346,7 @@ mod tests {
         let settings = Settings::of(&client, Duration::from_secs(1)).expect("one server");
         let replace_messages = Arc::new(watch::Sender::new(()));
         let mut replaced = replace_messages.subscribe();
-        let commands = Commands {
+        let commands = CommandTask {
             settings: Arc::new(settings),
             events: Events(mpsc::unbounded_channel().0),
             digests: Map::default(),

@@ -17,19 +17,19 @@ use crate::backend::fred::settings::Settings;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 
 /// fred takes a timeout of less than this for no timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
 
 /// A client, and its task that fred calls the router: it owns the socket, and dropping it drops all
 /// commands that are not written.
-pub(super) struct Link {
+pub(super) struct FredLink {
     pub(super) client: Client,
     router: ConnectHandle,
 }
 
-impl Link {
+impl FredLink {
     /// Connects, asks the first questions, and returns once they are answered.
     pub(super) async fn open<T>(
         settings: &Settings,
@@ -84,7 +84,7 @@ impl Link {
     }
 }
 
-impl Drop for Link {
+impl Drop for FredLink {
     fn drop(&mut self) {
         self.router.abort();
     }
@@ -93,7 +93,12 @@ impl Drop for Link {
 /// Sends a command: once, at once, and not after its time, which is fred's own timeout. The command
 /// is handed over when the future is polled first. The future is polled to its end, or dropped
 /// together with the client.
-pub(super) async fn ask(client: &Client, command: &'static str, words: Vec<Word>, time: Duration) -> Reply {
+pub(super) async fn ask(
+    client: &Client,
+    command: &'static str,
+    words: Vec<Word>,
+    time: Duration,
+) -> RespReply {
     send(client, command, words, Options { fail_fast: true, ..once(time) }).await
 }
 
@@ -103,7 +108,7 @@ pub(super) async fn ask_first(
     command: &'static str,
     words: Vec<Word>,
     time: Duration,
-) -> Reply {
+) -> RespReply {
     send(client, command, words, once(time)).await
 }
 
@@ -112,7 +117,7 @@ fn once(time: Duration) -> Options {
     Options { max_attempts: Some(1), timeout: Some(time.max(SHORTEST)), ..Options::default() }
 }
 
-async fn send(client: &Client, command: &'static str, words: Vec<Word>, options: Options) -> Reply {
+async fn send(client: &Client, command: &'static str, words: Vec<Word>, options: Options) -> RespReply {
     let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
     reply::reply(client.with_options(&options).custom_raw(command, words).await)
 }

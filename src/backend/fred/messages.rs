@@ -18,8 +18,8 @@ use tokio::sync::watch;
 use crate::backend::BackendEvent;
 use crate::backend::Failure;
 use crate::backend::fred::Events;
-use crate::backend::fred::Told;
-use crate::backend::fred::link::Link;
+use crate::backend::fred::TaskReport;
+use crate::backend::fred::link::FredLink;
 use crate::backend::fred::reply::local_or_reply;
 use crate::backend::fred::settings::Settings;
 use crate::backend::redis::classify::failure;
@@ -30,21 +30,21 @@ use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link;
 use crate::backend::redis::link::Pause;
-use crate::backend::redis::subscriber::Request;
+use crate::backend::redis::subscriber::SubscriptionRequest;
 
 /// At most this many PINGs are sent until one gets its own reply.
 const STEPS: usize = 4;
 /// How long a reply is given to come after the one before it. It is four times as long each time.
 const BETWEEN_REPLIES: Duration = Duration::from_millis(20);
 
-pub(super) struct Messages {
+pub(super) struct MessageTask {
     pub(super) settings: Arc<Settings>,
     pub(super) events: Events,
     pub(super) replaced: watch::Receiver<()>,
 }
 
 /// How a connection has ended.
-enum Ended {
+enum ConnectionEnd {
     Broken(String),
     Replaced,
     Closed,
@@ -52,9 +52,9 @@ enum Ended {
 
 type Received = broadcast::Receiver<Message>;
 
-impl Messages {
+impl MessageTask {
     /// Returns when the backend is closed.
-    pub(super) async fn keep_connected(mut self, mut requests: UnboundedReceiver<Request>) {
+    pub(super) async fn keep_connected(mut self, mut requests: UnboundedReceiver<SubscriptionRequest>) {
         let mut pause = Pause::default();
         let mut reported = false;
         loop {
@@ -73,9 +73,9 @@ impl Messages {
                         pause = Pause::default();
                     }
                     match ended {
-                        Ended::Closed => return,
-                        Ended::Replaced => {}
-                        Ended::Broken(cause) => {
+                        ConnectionEnd::Closed => return,
+                        ConnectionEnd::Replaced => {}
+                        ConnectionEnd::Broken(cause) => {
                             reported = true;
                             link::report_broken(
                                 self.settings.address(),
@@ -87,7 +87,7 @@ impl Messages {
                     self.events.send(BackendEvent::PubSubDown);
                 }
                 Err(failure) => {
-                    let _ = self.events.0.send(Told::MessagesFailed(failure));
+                    let _ = self.events.0.send(TaskReport::MessagesFailed(failure));
                 }
             }
             if meanwhile(&mut requests, tokio::time::sleep(pause.next())).await.is_none() {
@@ -99,18 +99,18 @@ impl Messages {
     /// Serves requests until the connection ends. True: the server has answered something.
     async fn serve(
         &mut self,
-        mut link: Link,
-        mut subscriber: Subscriber,
+        mut link: FredLink,
+        mut subscriber: SubscriptionWorker,
         received: Received,
-        requests: &mut UnboundedReceiver<Request>,
-    ) -> (Ended, bool) {
+        requests: &mut UnboundedReceiver<SubscriptionRequest>,
+    ) -> (ConnectionEnd, bool) {
         let mut served = false;
         let ended = tokio::select! {
             biased;
-            cause = pass_on(received, &self.events) => Ended::Broken(cause),
+            cause = pass_on(received, &self.events) => ConnectionEnd::Broken(cause),
             ended = subscriber.work(requests, &self.events, &mut served) => ended,
-            error = link.ended() => Ended::Broken(error.details().to_owned()),
-            Ok(()) = self.replaced.changed() => Ended::Replaced,
+            error = link.ended() => ConnectionEnd::Broken(error.details().to_owned()),
+            Ok(()) = self.replaced.changed() => ConnectionEnd::Replaced,
         };
         link.end().await;
         (ended, served)
@@ -119,7 +119,10 @@ impl Messages {
 
 /// Does this work, and drops the requests that come meanwhile: after `PubSubUp` the engine subscribes
 /// again. None: the backend was closed.
-async fn meanwhile<T>(requests: &mut UnboundedReceiver<Request>, work: impl Future<Output = T>) -> Option<T> {
+async fn meanwhile<T>(
+    requests: &mut UnboundedReceiver<SubscriptionRequest>,
+    work: impl Future<Output = T>,
+) -> Option<T> {
     let mut work = pin!(work);
     loop {
         tokio::select! {
@@ -130,18 +133,19 @@ async fn meanwhile<T>(requests: &mut UnboundedReceiver<Request>, work: impl Futu
     }
 }
 
-async fn open(settings: &Settings) -> Result<(Link, Subscriber, Received), Failure> {
+async fn open(settings: &Settings) -> Result<(FredLink, SubscriptionWorker, Received), Failure> {
     let client = settings.client();
     let received = client.message_rx();
     let mut subscriber =
-        Subscriber { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
+        SubscriptionWorker { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
     // UNSUBSCRIBE, because the refusal of a later one would be reported to nobody.
-    let request = Request { channel: "redisson_lock__client".into(), sharded: false, generation: None };
+    let request =
+        SubscriptionRequest { channel: "redisson_lock__client".into(), sharded: false, generation: None };
     let check = async |_: &Client| {
         let explain = |error| handshake::name_pubsub(handshake::explain_to(&error, settings.is_encrypted()));
         subscriber.carry_out(&request).await.unwrap_or_else(|error| Err(explain(error)))
     };
-    let (link, ()) = Link::open(settings, client, check).await?;
+    let (link, ()) = FredLink::open(settings, client, check).await?;
     Ok((link, subscriber, received))
 }
 
@@ -163,34 +167,34 @@ async fn pass_on(mut received: Received, events: &Events) -> String {
 
 /// Carries out one request after the other, because fred gives the error reply to a SUBSCRIBE to the
 /// next command that waits for a reply.
-struct Subscriber {
+struct SubscriptionWorker {
     client: Client,
     /// After this time without a request the server gets a PING.
     heartbeat: Duration,
     pings: u64,
 }
 
-impl Subscriber {
+impl SubscriptionWorker {
     /// Carries requests out. While there are none, it checks whether the server answers.
     async fn work(
         &mut self,
-        requests: &mut UnboundedReceiver<Request>,
+        requests: &mut UnboundedReceiver<SubscriptionRequest>,
         events: &Events,
         served: &mut bool,
-    ) -> Ended {
+    ) -> ConnectionEnd {
         loop {
             let request = tokio::time::timeout(self.heartbeat, requests.recv()).await;
             let done = match request {
-                Ok(None) => return Ended::Closed,
+                Ok(None) => return ConnectionEnd::Closed,
                 Ok(Some(request)) => self.carry_out(&request).await.map(|result| {
-                    if let Request { channel, generation: Some(generation), .. } = request {
+                    if let SubscriptionRequest { channel, generation: Some(generation), .. } = request {
                         events.send(BackendEvent::Subscribed { channel, generation, result });
                     }
                 }),
                 Err(_) => self.get_in_step().await,
             };
             if let Err(error) = done {
-                return Ended::Broken(error.details().to_owned());
+                return ConnectionEnd::Broken(error.details().to_owned());
             }
             *served = true;
         }
@@ -202,7 +206,7 @@ impl Subscriber {
     /// fred reports a SUBSCRIBE as done before it is written. So a PING goes in the same pipeline:
     /// the server replies to it after it has subscribed, and the text that the PING carries shows
     /// that the reply is the one to this PING.
-    async fn carry_out(&mut self, request: &Request) -> Result<Result<(), Failure>, WireError> {
+    async fn carry_out(&mut self, request: &SubscriptionRequest) -> Result<Result<(), Failure>, WireError> {
         let asked = if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
         match asked {
             Ok(()) => Ok(Ok(())),
@@ -220,7 +224,7 @@ impl Subscriber {
         }
     }
 
-    async fn ask(&mut self, request: &Request) -> Result<(), WireError> {
+    async fn ask(&mut self, request: &SubscriptionRequest) -> Result<(), WireError> {
         let (channel, carried) = (request.channel.to_string(), self.next_ping());
         let pipeline = self.client.pipeline();
         let told = async {
@@ -237,7 +241,7 @@ impl Subscriber {
 
     /// fred does not put SSUBSCRIBE into pipelines. Unlike SUBSCRIBE, it waits for the server's reply
     /// to it.
-    async fn ask_sharded(&mut self, request: &Request) -> Result<(), WireError> {
+    async fn ask_sharded(&mut self, request: &SubscriptionRequest) -> Result<(), WireError> {
         let channel = request.channel.to_string();
         let told = match request.generation {
             Some(_) => self.client.ssubscribe(channel).await,
@@ -320,7 +324,7 @@ mod tests {
         drop(sender);
         let (events, mut told) = mpsc::unbounded_channel();
         assert_eq!(pass_on(received, &Events(events)).await, "Connection closed.");
-        let Some(Told::Event(BackendEvent::Message { channel, payload })) = told.recv().await else {
+        let Some(TaskReport::Event(BackendEvent::Message { channel, payload })) = told.recv().await else {
             panic!("no message");
         };
         assert_eq!((&*channel, payload.as_str()), ("news", "0"));

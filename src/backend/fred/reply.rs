@@ -7,13 +7,13 @@ use fred::types::Resp3Frame as Frame;
 use crate::backend::Value;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::refusal;
 
 /// The result of a command whose frame was asked for as it came. So an error reply is a frame, and
 /// an error is fred's own: it does not say for certain whether the command was executed, whatever
 /// its text.
-pub(super) fn reply(result: Result<Frame, FredError>) -> Reply {
+pub(super) fn reply(result: Result<Frame, FredError>) -> RespReply {
     match result {
         Ok(Frame::SimpleError { data, .. }) => Err(refusal((*data).to_owned())),
         Ok(Frame::BlobError { data, .. }) => Err(refusal(text(&data))),

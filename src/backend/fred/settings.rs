@@ -19,9 +19,9 @@ use fred::types::config::TlsHostMapping;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::config::Access;
+use crate::backend::redis::config::Deployment;
+use crate::backend::redis::config::Endpoint;
 use crate::backend::redis::config::Login;
-use crate::backend::redis::config::Place;
-use crate::backend::redis::config::Topology;
 use crate::backend::redis::config::report_not_taken;
 use crate::backend::redis::config::without_brackets;
 use crate::backend::redis::resp::Protocol;
@@ -152,12 +152,12 @@ fn not_taken(config: &FredConfig) -> Vec<&'static str> {
     settings
 }
 
-fn topology(server: &ServerConfig) -> Topology {
+fn topology(server: &ServerConfig) -> Deployment {
     let all = |servers: &[Server]| {
         servers.iter().map(|server| (without_brackets(&server.host), server.port)).collect()
     };
     match server {
-        ServerConfig::Centralized { server } => Topology::One(Place::Tcp {
+        ServerConfig::Centralized { server } => Deployment::One(Endpoint::Tcp {
             host: without_brackets(&server.host),
             port: server.port,
             #[cfg(any(feature = "rustls", feature = "native-tls"))]
@@ -166,13 +166,13 @@ fn topology(server: &ServerConfig) -> Topology {
             certified: None,
         }),
         #[cfg(unix)]
-        ServerConfig::Unix { path } => Topology::One(Place::Unix(path.clone())),
-        ServerConfig::Sentinel { hosts, service_name, .. } => Topology::Sentinel {
+        ServerConfig::Unix { path } => Deployment::One(Endpoint::Unix(path.clone())),
+        ServerConfig::Sentinel { hosts, service_name, .. } => Deployment::Sentinel {
             sentinels: all(hosts),
             primary_name: service_name.clone(),
             login: Login::default(),
         },
-        ServerConfig::Clustered { hosts, .. } => Topology::Cluster { seeds: all(hosts) },
+        ServerConfig::Clustered { hosts, .. } => Deployment::Cluster { seeds: all(hosts) },
     }
 }
 
@@ -224,7 +224,7 @@ mod tests {
         assert_eq!(taken(ServerConfig::new_centralized("[::1]", 1)).address(), "[::1]:1");
         assert_eq!(
             topology(ServerConfig::new_sentinel(vec![("h", 1)], "main")),
-            Topology::Sentinel {
+            Deployment::Sentinel {
                 sentinels: known.clone(),
                 primary_name: "main".to_owned(),
                 login: Login::default()
@@ -233,11 +233,11 @@ mod tests {
         #[cfg(unix)]
         assert_eq!(
             topology(ServerConfig::new_unix_socket("/run/s")),
-            Topology::One(Place::Unix(PathBuf::from("/run/s")))
+            Deployment::One(Endpoint::Unix(PathBuf::from("/run/s")))
         );
         assert_eq!(taken(ServerConfig::new_centralized("h", 1)).database(), Some(3));
         let cluster = taken(ServerConfig::new_clustered(vec![("h", 1)]));
-        assert_eq!(*cluster.topology(), Topology::Cluster { seeds: known });
+        assert_eq!(*cluster.topology(), Deployment::Cluster { seeds: known });
         assert_eq!(cluster.database(), None);
     }
 

@@ -17,9 +17,9 @@ use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
-use crate::backend::memory::link::Link;
+use crate::backend::memory::link::MemoryLink;
 use crate::backend::memory::link::Next;
-use crate::backend::memory::process::Process;
+use crate::backend::memory::process::ClientProcess;
 
 /// The server's clock starts in 2024, so that fencing tokens have as many digits as real ones.
 const START_US: i64 = 1_704_067_200_000_000;
@@ -31,10 +31,10 @@ const DOES_NOT_ANSWER: &str = "the in-memory server did not answer";
 struct Client {
     /// The id of its `LockClient`.
     id: String,
-    process: Arc<Process>,
+    process: Arc<ClientProcess>,
     network: Network,
     /// From its driver's beginning to its end.
-    link: Option<Link>,
+    link: Option<MemoryLink>,
 }
 
 /// What is wrong between the server and one client.
@@ -78,9 +78,9 @@ impl Default for Hub {
 /// What a client asks for.
 impl Hub {
     /// A client that will connect. Its number, and its process.
-    pub(super) fn register(&mut self, id: &str) -> (u64, Arc<Process>) {
+    pub(super) fn register(&mut self, id: &str) -> (u64, Arc<ClientProcess>) {
         let number = self.clients.last_key_value().map_or(1, |(last, _)| last + 1);
-        let (process, network) = <(Arc<Process>, Network)>::default();
+        let (process, network) = <(Arc<ClientProcess>, Network)>::default();
         let client = Client { id: id.to_owned(), process: Arc::clone(&process), network, link: None };
         self.clients.insert(number, client);
         (number, process)
@@ -88,7 +88,7 @@ impl Hub {
 
     pub(super) fn connect(&mut self, client: u64) {
         if let Some(Client { link, network, .. }) = self.clients.get_mut(&client) {
-            *link = Some(Link::new(network.partitioned));
+            *link = Some(MemoryLink::new(network.partitioned));
         }
         self.come_up(client);
     }
@@ -213,7 +213,7 @@ impl Hub {
         self.clients.iter().find(|(_, client)| client.id == id).map(|(number, _)| *number)
     }
 
-    pub(super) fn process(&self, client: u64) -> Option<Arc<Process>> {
+    pub(super) fn process(&self, client: u64) -> Option<Arc<ClientProcess>> {
         self.clients.get(&client).map(|client| Arc::clone(&client.process))
     }
 
@@ -264,10 +264,10 @@ impl Hub {
     /// The wakers of all clients that have something to look at.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         let links = self.clients.values_mut().filter_map(|client| client.link.as_mut());
-        links.filter_map(Link::take_waker).collect()
+        links.filter_map(MemoryLink::take_waker).collect()
     }
 
-    fn link(&mut self, client: u64) -> Option<&mut Link> {
+    fn link(&mut self, client: u64) -> Option<&mut MemoryLink> {
         self.clients.get_mut(&client).and_then(|client| client.link.as_mut())
     }
 
@@ -284,7 +284,7 @@ impl Hub {
     /// runtime with a paused clock brings it, stops it only once.
     fn tick(&mut self) -> i64 {
         let link = self.clients.values().find_map(|client| client.link.as_ref());
-        let now = link.map_or_else(Instant::now, Link::now);
+        let now = link.map_or_else(Instant::now, MemoryLink::now);
         let passed = self.last_look.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         // Whole microseconds only: what is left over is counted next time.
         let micros = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
@@ -316,7 +316,7 @@ impl Hub {
             let subscription = (Arc::<str>::from(message.channel), message.sharded);
             for Client { network, link, .. } in self.clients.values_mut() {
                 let hears =
-                    |link: &&mut Link| !link.partitioned && link.subscriptions.contains(&subscription);
+                    |link: &&mut MemoryLink| !link.partitioned && link.subscriptions.contains(&subscription);
                 let Some(link) = link.as_mut().filter(|_| !network.unanswered).filter(hears) else {
                     continue;
                 };

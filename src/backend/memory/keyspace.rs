@@ -17,7 +17,7 @@ use mlua::Table;
 use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
-use crate::backend::memory::store::Answer;
+use crate::backend::memory::store::CommandReply;
 #[cfg(test)]
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
@@ -267,13 +267,13 @@ fn words(arguments: &MultiValue) -> Option<Vec<String>> {
     arguments.iter().map(word).collect()
 }
 
-fn to_lua(lua: &Lua, answer: Answer) -> mlua::Result<mlua::Value> {
+fn to_lua(lua: &Lua, answer: CommandReply) -> mlua::Result<mlua::Value> {
     Ok(match answer {
-        Answer::Nil => mlua::Value::Boolean(false),
-        Answer::Int(number) => mlua::Value::Number(number as f64),
-        Answer::Text(text) => mlua::Value::String(lua.create_string(text)?),
-        Answer::Status(text) => mlua::Value::Table(lua.create_table_from([("ok", text)])?),
-        Answer::List(list) => {
+        CommandReply::Nil => mlua::Value::Boolean(false),
+        CommandReply::Int(number) => mlua::Value::Number(number as f64),
+        CommandReply::Text(text) => mlua::Value::String(lua.create_string(text)?),
+        CommandReply::Status(text) => mlua::Value::Table(lua.create_table_from([("ok", text)])?),
+        CommandReply::List(list) => {
             let list =
                 list.into_iter().map(|answer| to_lua(lua, answer)).collect::<mlua::Result<Vec<_>>>()?;
             mlua::Value::Table(lua.create_sequence_from(list)?)

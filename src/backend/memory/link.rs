@@ -38,7 +38,7 @@ struct Sent {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Link {
+pub(super) struct MemoryLink {
     /// The runtime whose clock and timers the client uses. Without one it is the real time.
     runtime: Option<Handle>,
     pub(super) connected: bool,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     fresh: bool,
 }
 
-impl Link {
+impl MemoryLink {
     /// On the runtime that is around it, if there is one.
     pub(super) fn new(partitioned: bool) -> Self {
         Self { runtime: Handle::try_current().ok(), partitioned, ..Self::default() }

@@ -19,31 +19,31 @@ use std::time::Duration;
 /// need what it has locked.
 const POLL: Duration = Duration::from_secs(1);
 
-type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
+type DriverFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Runs a client's driver, unless the process is frozen, and until it is killed.
 #[derive(Default)]
-pub(crate) struct Process {
-    state: Mutex<State>,
+pub(crate) struct ClientProcess {
+    state: Mutex<ProcessState>,
     polled: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct ProcessState {
     /// Not here while it is polled, and gone once it has ended.
-    driver: Option<Driver>,
+    driver: Option<DriverFuture>,
     polled_by: Option<ThreadId>,
     waker: Option<Waker>,
     frozen: bool,
     killed: bool,
 }
 
-impl Process {
+impl ClientProcess {
     /// Runs a driver. Returns when it has ended or was killed. Dropping the future drops the
     /// driver.
     pub(crate) async fn run(&self, driver: impl Future<Output = ()> + Send + 'static) {
         self.lock().driver = Some(Box::pin(driver));
-        let _ended = Ended(self);
+        let _ended = DropDriver(self);
         poll_fn(|cx| self.poll(cx)).await;
     }
 
@@ -53,7 +53,7 @@ impl Process {
         state.killed = true;
         let (driver, waker) = (state.driver.take(), state.waker.take());
         let here = thread::current().id();
-        let elsewhere = |state: &mut State| state.polled_by.is_some_and(|thread| thread != here);
+        let elsewhere = |state: &mut ProcessState| state.polled_by.is_some_and(|thread| thread != here);
         drop(self.polled.wait_timeout_while(state, POLL, elsewhere));
         drop(driver);
         waker.into_iter().for_each(Waker::wake);
@@ -93,20 +93,23 @@ impl Process {
         Poll::Ready(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProcessState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Process {
+impl fmt::Debug for ClientProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let State { frozen, killed, .. } = *self.lock();
-        f.debug_struct("Process").field("frozen", &frozen).field("killed", &killed).finish_non_exhaustive()
+        let ProcessState { frozen, killed, .. } = *self.lock();
+        f.debug_struct("ClientProcess")
+            .field("frozen", &frozen)
+            .field("killed", &killed)
+            .finish_non_exhaustive()
     }
 }
 
 /// A poll that goes on. It ends with a panic of the driver's, too.
-struct Polling<'a>(&'a Process);
+struct Polling<'a>(&'a ClientProcess);
 
 impl Drop for Polling<'_> {
     fn drop(&mut self) {
@@ -116,9 +119,9 @@ impl Drop for Polling<'_> {
 }
 
 /// Drops the driver with the future that runs it, for example when the runtime ends.
-struct Ended<'a>(&'a Process);
+struct DropDriver<'a>(&'a ClientProcess);
 
-impl Drop for Ended<'_> {
+impl Drop for DropDriver<'_> {
     fn drop(&mut self) {
         let driver = self.0.lock().driver.take();
         drop(driver);
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn it_runs_until_its_end() {
-        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let (process, polls, woken) = <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
         let mut run = pin!(process.run(driver(Arc::clone(&polls), 2)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         assert!(poll(run.as_mut(), &woken).is_ready());
@@ -160,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_frozen_one_is_not_polled_and_goes_on_later() {
-        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let (process, polls, woken) = <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
         let mut run = pin!(process.run(driver(Arc::clone(&polls), 2)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         process.set_frozen(true);
@@ -174,7 +177,7 @@ mod tests {
     #[test]
     fn a_killed_one_is_gone_at_once_also_when_it_is_frozen() {
         for frozen in [false, true] {
-            let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+            let (process, polls, woken) = <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
             let mut run = pin!(process.run(driver(Arc::clone(&polls), 9)));
             assert!(poll(run.as_mut(), &woken).is_pending());
             process.set_frozen(frozen);
@@ -187,7 +190,7 @@ mod tests {
 
     #[test]
     fn one_that_is_killed_while_it_is_polled_is_gone_afterwards() {
-        let process = Arc::<Process>::default();
+        let process = Arc::<ClientProcess>::default();
         let (killed, alive) = (Arc::clone(&process), Arc::new(()));
         let inside = Arc::clone(&alive);
         let mut run = pin!(process.run(async move {
@@ -201,7 +204,7 @@ mod tests {
 
     #[test]
     fn one_that_is_killed_while_another_thread_polls_it_is_gone_when_the_kill_returns() {
-        let (process, alive) = (Process::default(), Arc::new(()));
+        let (process, alive) = (ClientProcess::default(), Arc::new(()));
         let (begins, begun) = std::sync::mpsc::channel();
         let (goes_on, kept) = std::sync::mpsc::channel::<()>();
         let (ends, end) = std::sync::mpsc::channel::<()>();
@@ -229,7 +232,7 @@ mod tests {
 
     #[test]
     fn it_goes_with_the_future_that_runs_it() {
-        let (process, polls, woken) = <(Process, Arc<AtomicUsize>, Arc<Woken>)>::default();
+        let (process, polls, woken) = <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
         let mut run = Box::pin(process.run(driver(Arc::clone(&polls), 9)));
         assert!(poll(run.as_mut(), &woken).is_pending());
         drop(run);

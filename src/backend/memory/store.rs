@@ -106,7 +106,7 @@ pub(crate) struct Published {
 
 /// What a command answers to the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum CommandReply {
     Nil,
     Int(i64),
     Text(String),
@@ -114,7 +114,7 @@ pub(super) enum Answer {
     List(Vec<Self>),
 }
 
-impl Answer {
+impl CommandReply {
     fn count(number: usize) -> Self {
         Self::Int(i64::try_from(number).unwrap_or(i64::MAX))
     }
@@ -152,7 +152,7 @@ impl Refusal {
     }
 }
 
-pub(super) type Reply = Result<Answer, Refusal>;
+pub(super) type CommandResult = Result<CommandReply, Refusal>;
 
 /// What the next script is refused, and in which words: as by a user's permissions, each time that
 /// it calls it.
@@ -198,7 +198,7 @@ pub(super) struct Store {
 
 /// What a command does to the memory in use.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Effect {
+enum CommandEffect {
     Reads,
     Writes,
     /// Refused when memory is short.
@@ -207,15 +207,15 @@ enum Effect {
     Tells,
 }
 
-struct Command {
+struct CommandSpec {
     name: &'static str,
     /// Fewest and most words, its name included.
     words: (usize, usize),
     /// Which words are keys: as many from the second on.
     keys: usize,
-    effect: Effect,
+    effect: CommandEffect,
     /// The number of words has been checked.
-    run: fn(&mut Store, &[String]) -> Reply,
+    run: fn(&mut Store, &[String]) -> CommandResult,
 }
 
 const ANY: usize = usize::MAX;
@@ -224,13 +224,13 @@ const fn command(
     name: &'static str,
     words: (usize, usize),
     keys: usize,
-    effect: Effect,
-    run: fn(&mut Store, &[String]) -> Reply,
-) -> Command {
-    Command { name, words, keys, effect, run }
+    effect: CommandEffect,
+    run: fn(&mut Store, &[String]) -> CommandResult,
+) -> CommandSpec {
+    CommandSpec { name, words, keys, effect, run }
 }
 
-static COMMANDS: [&[Command]; 7] = [
+static COMMANDS: [&[CommandSpec]; 7] = [
     keys::COMMANDS,
     hashes::COMMANDS,
     strings::COMMANDS,
@@ -259,17 +259,17 @@ impl Store {
     }
 
     /// One `redis.call`.
-    pub(super) fn call(&mut self, words: &[String]) -> Reply {
+    pub(super) fn call(&mut self, words: &[String]) -> CommandResult {
         if let Some(fault) = self.fault.as_ref().filter(|fault| fault.refuses(words)) {
             return Err(Refusal(fault.error.clone().into()));
         }
         let command = self.allowed(words)?;
-        self.wrote |= matches!(command.effect, Effect::Writes | Effect::Grows);
+        self.wrote |= matches!(command.effect, CommandEffect::Writes | CommandEffect::Grows);
         (command.run)(self, words)
     }
 
     /// The command, if a script may call it like this now.
-    fn allowed(&self, words: &[String]) -> Result<&'static Command, Refusal> {
+    fn allowed(&self, words: &[String]) -> Result<&'static CommandSpec, Refusal> {
         let Some(name) = words.first() else {
             return Err(Refusal::new("ERR Please specify at least one argument for this redis lib call"));
         };
@@ -282,7 +282,7 @@ impl Store {
         if let Some(key) = words[1..].iter().take(command.keys).find(|key| !is_declared(key)) {
             return Err(Refusal(format!("ERR script used the key '{key}', which is not in KEYS").into()));
         }
-        if command.effect == Effect::Grows && self.out_of_memory && !self.wrote {
+        if command.effect == CommandEffect::Grows && self.out_of_memory && !self.wrote {
             return Err(OUT_OF_MEMORY);
         }
         Ok(command)

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
-use crate::backend::redis::config::Place;
+use crate::backend::redis::config::Endpoint;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::error::WireError;
+use crate::backend::redis::names::HostName;
+use crate::backend::redis::names::HostNames;
 use crate::backend::redis::names::InUse;
-use crate::backend::redis::names::Name;
-use crate::backend::redis::names::Names;
 
 /// Where a socket leads to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(crate) struct Tries {
     /// How many there were to begin with.
     count: usize,
     /// `None`: a unix socket.
-    name: Option<Arc<Name>>,
+    name: Option<Arc<HostName>>,
     failures: Vec<(Target, Failure)>,
 }
 
@@ -44,12 +44,12 @@ impl Tries {
     /// Resolves the name of the server. `first` is tried before the others, if it is still one of them.
     pub(crate) async fn begin(
         config: &RedisConfig,
-        names: &Names,
+        names: &HostNames,
         first: Option<&Target>,
     ) -> Result<Self, WireError> {
         let (mut targets, name) = match config.place() {
-            Place::Unix(path) => (vec![Target::Unix(path)], None),
-            Place::Tcp { host, port, .. } => {
+            Endpoint::Unix(path) => (vec![Target::Unix(path)], None),
+            Endpoint::Tcp { host, port, .. } => {
                 let name = names.name(&host, port);
                 let found = name.resolve(config.budgets().answer()).await?;
                 (found.into_iter().map(Target::Tcp).collect::<Vec<_>>(), Some(name))
@@ -110,7 +110,7 @@ mod tests {
     async fn tries(first: Option<u8>) -> Vec<Target> {
         let config = named("redis://db", &[address(1), address(2), address(3)]);
         let first = first.map(|last| Target::Tcp(address(last)));
-        let mut tries = Tries::begin(&config, &Names::of(&config), first.as_ref()).await.expect("known");
+        let mut tries = Tries::begin(&config, &HostNames::of(&config), first.as_ref()).await.expect("known");
         std::iter::from_fn(|| tries.next()).collect()
     }
 
@@ -125,7 +125,7 @@ mod tests {
 
     async fn summed_up(url: &str, addresses: &[SocketAddr], failures: &[(FailureKind, &str)]) -> Failure {
         let config = named(url, addresses);
-        let mut tries = Tries::begin(&config, &Names::of(&config), None).await.expect("known");
+        let mut tries = Tries::begin(&config, &HostNames::of(&config), None).await.expect("known");
         for (kind, words) in failures {
             let target = tries.next().expect("an address for each");
             tries.failed(target, Failure::new(*kind, *words));
@@ -185,7 +185,8 @@ mod tests {
     #[tokio::test]
     async fn a_socket_in_the_file_system_has_one_address() {
         let config = RedisConfig::parse("unix:///run/redis.sock").expect("an address");
-        let mut tries = Tries::begin(&config, &Names::of(&config), None).await.expect("nothing to resolve");
+        let mut tries =
+            Tries::begin(&config, &HostNames::of(&config), None).await.expect("nothing to resolve");
         assert_eq!((tries.count(), tries.next()), (1, Some(Target::Unix("/run/redis.sock".into()))));
         tries.failed(Target::Unix("/run/redis.sock".into()), Failure::new(FailureKind::Link, "refused"));
         assert_eq!(tries.failure().message, "refused");

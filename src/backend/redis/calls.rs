@@ -28,7 +28,7 @@ use crate::backend::Script;
 use crate::backend::Several;
 use crate::backend::Value;
 use crate::backend::redis::budget::Budgets;
-use crate::backend::redis::calls::several::Command;
+use crate::backend::redis::calls::several::Batch;
 use crate::backend::redis::calls::several::Gathering;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
@@ -38,7 +38,7 @@ use crate::backend::redis::dial::auth;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::link::Broken;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::whereabouts::Mandate;
@@ -75,7 +75,7 @@ pub(crate) struct Connection {
 
 /// What is to be sent.
 #[derive(Debug, Clone)]
-pub(crate) enum Request {
+pub(crate) enum CallRequest {
     Call(Call),
     /// With an ASKING before it: on a node that is taking over the slot.
     Asking(Call),
@@ -83,7 +83,7 @@ pub(crate) enum Request {
     Slots,
 }
 
-impl Request {
+impl CallRequest {
     fn call(&self) -> Option<&Call> {
         match self {
             Self::Call(call) | Self::Asking(call) => Some(call),
@@ -107,15 +107,15 @@ impl Request {
 }
 
 /// A call that has been submitted and not yet answered.
-struct Ticket {
+struct PendingCall {
     op: OpId,
-    request: Request,
+    request: CallRequest,
     deadline: Instant,
     /// The time that it was given.
     timeout: Duration,
 }
 
-impl Ticket {
+impl PendingCall {
     /// The first key of a script.
     fn lock(&self) -> Option<&str> {
         match self.request.call() {
@@ -129,27 +129,27 @@ impl Ticket {
 /// be sent again still goes before what was submitted after it.
 #[derive(Default)]
 struct Reload {
-    again: BTreeMap<u64, Command>,
-    held: Vec<Command>,
+    again: BTreeMap<u64, Batch>,
+    held: Vec<Batch>,
     /// The last one, in order of submission, that may have been executed.
     last_executed: Option<u64>,
 }
 
 impl Reload {
     /// What was not sent in time.
-    fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let commands = self.again.values_mut().chain(&mut self.held);
-        let late = commands.flat_map(|command| command.take_late(now)).collect();
-        self.held.retain(|command| command.first().is_some());
+    fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
+        let batches = self.again.values_mut().chain(&mut self.held);
+        let late = batches.flat_map(|batch| batch.take_late(now)).collect();
+        self.held.retain(|batch| batch.first().is_some());
         late
     }
 
-    fn tickets(&self) -> impl Iterator<Item = &Ticket> {
-        self.again.values().chain(&self.held).flat_map(Command::tickets)
+    fn pending_calls(&self) -> impl Iterator<Item = &PendingCall> {
+        self.again.values().chain(&self.held).flat_map(Batch::pending_calls)
     }
 
-    fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        self.again.into_values().chain(self.held).flat_map(Command::into_tickets)
+    fn into_pending_calls(self) -> impl Iterator<Item = PendingCall> {
+        self.again.into_values().chain(self.held).flat_map(Batch::into_pending_calls)
     }
 }
 
@@ -159,8 +159,8 @@ pub(crate) struct Calls {
     mandate: Mandate,
     asks_again: bool,
     served: bool,
-    /// Every command that was given to a connection, by its number.
-    in_flight: BTreeMap<u64, Command>,
+    /// Every batch that was written to a connection, by its number.
+    in_flight: BTreeMap<u64, Batch>,
     gathering: Gathering,
     last_number: u64,
     /// The last script of this connection that timed out and may have been executed, or yet be.
@@ -262,12 +262,15 @@ impl Calls {
             }
             let _ = ended.send(Broken { cause: cause.to_owned(), served: self.served });
         }
-        for ticket in std::mem::take(&mut self.in_flight).into_values().flat_map(Command::into_tickets) {
-            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
+        for pending_call in
+            std::mem::take(&mut self.in_flight).into_values().flat_map(Batch::into_pending_calls)
+        {
+            self.answers
+                .push_back((pending_call.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
         }
         let reload = self.reload.take().unwrap_or_default();
-        for ticket in reload.into_tickets().chain(self.gathering.take()) {
-            self.refuse(ticket.op, FailureKind::Link, cause);
+        for pending_call in reload.into_pending_calls().chain(self.gathering.take()) {
+            self.refuse(pending_call.op, FailureKind::Link, cause);
         }
         self.login = None;
     }
@@ -296,7 +299,7 @@ impl Calls {
         }
     }
 
-    pub(crate) fn submit(&mut self, op: OpId, request: Request, timeout: Duration) {
+    pub(crate) fn submit(&mut self, op: OpId, request: CallRequest, timeout: Duration) {
         match &self.connection {
             Some(connection) if !connection.wire.is_broken() && !self.mandate.is_over() => {
                 let held = self.reload.as_ref().map_or(0, |reload| reload.held.len());
@@ -308,12 +311,12 @@ impl Calls {
         }
         let now = Instant::now();
         let timeout = timeout.min(LONGEST);
-        let ticket = Ticket { op, request, deadline: now + timeout, timeout };
+        let pending_call = PendingCall { op, request, deadline: now + timeout, timeout };
         // Here, and not when it is written: the timer is polled before.
-        self.timer.not_after(ticket.deadline);
-        if let Err(ticket) = self.gathering.add(ticket) {
+        self.timer.not_after(pending_call.deadline);
+        if let Err(pending_call) = self.gathering.add(pending_call) {
             self.send_gathered();
-            self.send(Command::of(ticket, now), now);
+            self.send(Batch::of(pending_call, now), now);
         }
         if self.gathering.is_full(self.in_flight.len()) {
             self.send_gathered();
@@ -329,9 +332,9 @@ impl Calls {
         let mut gathered = self.gathering.take();
         let now = Instant::now();
         if together {
-            self.send(Command::of_several(gathered.drain(..), now), now);
+            self.send(Batch::of_several(gathered.drain(..), now), now);
         } else {
-            gathered.drain(..).for_each(|ticket| self.send(Command::of(ticket, now), now));
+            gathered.drain(..).for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
         }
         self.gathering.reuse(gathered);
     }
@@ -352,7 +355,7 @@ impl Calls {
 
     /// Whether so many calls are on their way.
     fn has_sent(&self, many: usize) -> bool {
-        self.in_flight.values().flat_map(Command::tickets).take(many).count() == many
+        self.in_flight.values().flat_map(Batch::pending_calls).take(many).count() == many
     }
 
     /// Logs in again, in its turn among the calls.
@@ -367,10 +370,10 @@ impl Calls {
         self.login = Some(NewLogin { number, deadline, answer });
     }
 
-    /// Answers all that one command asked for, which was not begun.
+    /// Answers every call of a batch that was not begun.
     fn refuse_command(&mut self, number: u64, why: &str) {
-        for ticket in self.in_flight.remove(&number).into_iter().flat_map(Command::into_tickets) {
-            self.refuse(ticket.op, FailureKind::Link, why);
+        for pending_call in self.in_flight.remove(&number).into_iter().flat_map(Batch::into_pending_calls) {
+            self.refuse(pending_call.op, FailureKind::Link, why);
         }
     }
 
@@ -427,12 +430,12 @@ impl Calls {
         let now = Instant::now();
         self.believe_silence(now);
         self.give_up(now);
-        let reload = self.reload.iter().flat_map(Reload::tickets);
-        let tickets = self.in_flight.values().flat_map(Command::tickets).chain(reload);
-        let tickets = tickets.chain(self.gathering.tickets());
-        let tickets = tickets.map(|ticket| ticket.deadline);
+        let reload = self.reload.iter().flat_map(Reload::pending_calls);
+        let pending_calls = self.in_flight.values().flat_map(Batch::pending_calls).chain(reload);
+        let pending_calls = pending_calls.chain(self.gathering.pending_calls());
+        let pending_calls = pending_calls.map(|pending_call| pending_call.deadline);
         let silence = self.silence.as_ref().and_then(|silence| silence.believed_at);
-        let next = tickets.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
+        let next = pending_calls.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
         if let Some(next) = next {
             self.timer.not_after(next);
         }
@@ -441,7 +444,7 @@ impl Calls {
 
     /// What was not answered in time. Its reply may still come; what is not yet begun never is.
     fn give_up(&mut self, now: Instant) {
-        let late = |(number, command): (&u64, &Command)| command.is_late(now).then_some(*number);
+        let late = |(number, batch): (&u64, &Batch)| batch.is_late(now).then_some(*number);
         for number in self.in_flight.iter().filter_map(late).collect::<Vec<_>>() {
             self.give_up_command(number, now);
         }
@@ -449,25 +452,27 @@ impl Calls {
             let _ = login.answer.send(Err(format!("no answer within {:?}", self.budgets.answer())));
         }
         let held = self.reload.iter_mut().flat_map(|reload| reload.take_late(now));
-        for ticket in held.chain(self.gathering.take_late(now)).collect::<Vec<_>>() {
-            self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+        for pending_call in held.chain(self.gathering.take_late(now)).collect::<Vec<_>>() {
+            self.refuse(pending_call.op, FailureKind::Link, UNWRITTEN);
         }
         self.finish_reload();
     }
 
     fn give_up_command(&mut self, number: u64, now: Instant) {
-        let Some(command) = self.in_flight.get_mut(&number) else { return };
-        let is_script = command.is_script();
-        let late = command.take_late(now);
-        let is_over = command.first().is_none();
+        let Some(batch) = self.in_flight.get_mut(&number) else { return };
+        let is_script = batch.is_script();
+        let late = batch.take_late(now);
+        let is_over = batch.first().is_none();
         let wire = self.connection.as_mut().map(|connection| &mut connection.wire);
-        let sent = command.sent;
+        let sent = batch.sent;
         if is_over {
             self.in_flight.remove(&number);
         }
         if is_over && wire.is_some_and(|wire| wire.withdraw(number)) {
             self.note_timeout();
-            return late.into_iter().for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, UNWRITTEN));
+            return late
+                .into_iter()
+                .for_each(|pending_call| self.refuse(pending_call.op, FailureKind::Link, UNWRITTEN));
         }
         if is_over {
             self.lateness.given_up.insert(number, sent);
@@ -477,9 +482,10 @@ impl Calls {
             self.note_executed(number);
         }
         self.note_timeout();
-        for ticket in late {
-            let words = self.words_for_late(ticket.timeout);
-            self.answers.push_back((ticket.op, Outcome::Unknown(Failure::new(FailureKind::Link, words))));
+        for pending_call in late {
+            let words = self.words_for_late(pending_call.timeout);
+            self.answers
+                .push_back((pending_call.op, Outcome::Unknown(Failure::new(FailureKind::Link, words))));
         }
     }
 
@@ -495,35 +501,36 @@ impl Calls {
         }
     }
 
-    fn send(&mut self, mut command: Command, now: Instant) {
+    fn send(&mut self, mut batch: Batch, now: Instant) {
         if let Some(reload) = &mut self.reload {
-            return reload.held.push(command);
+            return reload.held.push(batch);
         }
-        for ticket in command.take_late(now) {
-            self.refuse(ticket.op, FailureKind::Link, UNWRITTEN);
+        for pending_call in batch.take_late(now) {
+            self.refuse(pending_call.op, FailureKind::Link, UNWRITTEN);
         }
-        command.forget_answered();
-        let Some(first) = command.first() else { return };
+        batch.forget_answered();
+        let Some(first) = batch.first() else { return };
         let cause = if self.mandate.is_over() { DEPOSED } else { "not connected" };
         let connection = self.connection.as_mut().filter(|_| !self.mandate.is_over());
         let Some(wire) = connection.map(|connection| &mut connection.wire) else {
-            let tickets = command.into_tickets();
-            return tickets.for_each(|ticket| self.refuse(ticket.op, FailureKind::Link, cause));
+            let pending_calls = batch.into_pending_calls();
+            return pending_calls
+                .for_each(|pending_call| self.refuse(pending_call.op, FailureKind::Link, cause));
         };
         self.last_number += 1;
         let number = self.last_number;
-        let before = if command.together { None } else { first.request.first() };
+        let before = if batch.together { None } else { first.request.first() };
         match first.request.call() {
             None => wire.send(number, before, ["CLUSTER", "SLOTS"].into_iter()),
             Some(Call::Time) => wire.send(number, before, ["TIME"].into_iter()),
             Some(Call::Ping) => wire.send(number, before, ["PING"].into_iter()),
             Some(Call::Info) => wire.send(number, before, ["INFO"].into_iter()),
             Some(Call::Script(call)) => {
-                let several = self.gathering.several.filter(|_| command.together);
+                let several = self.gathering.several.filter(|_| batch.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
                 // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
                 let whole = self.known.as_mut().is_some_and(|known| known.insert(script.name));
-                command.whole = whole;
+                batch.whole = whole;
                 let head = if whole {
                     ["EVAL", script.source]
                 } else {
@@ -531,36 +538,36 @@ impl Calls {
                     ["EVALSHA", digest.or_insert_with(|| script.digest()).as_str()]
                 };
                 let mut digits = itoa::Buffer::new();
-                let keys = digits.format(command.scripts().map(|call| call.keys.len()).sum::<usize>());
-                let together = several.map(|several| Together::new(several, command.scripts()));
-                let texts = command.keys().chain(command.args(together.as_ref()));
+                let keys = digits.format(batch.scripts().map(|call| call.keys.len()).sum::<usize>());
+                let together = several.map(|several| Together::new(several, batch.scripts()));
+                let texts = batch.keys().chain(batch.args(together.as_ref()));
                 wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
             }
         }
-        command.sent = now;
-        self.in_flight.insert(number, command);
+        batch.sent = now;
+        self.in_flight.insert(number, batch);
         self.silence.get_or_insert_with(Silence::begin);
     }
 
-    fn settle(&mut self, number: u64, reply: Reply) {
-        let Some(command) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
+    fn settle(&mut self, number: u64, reply: RespReply) {
+        let Some(batch) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
         self.lateness.last = None;
         match reply {
-            Err(error) if is_no_script(&error) && command.is_script() && !command.whole => {
+            Err(error) if is_no_script(&error) && batch.is_script() && !batch.whole => {
                 self.known = Some(HashSet::default());
                 self.heard();
                 let last_executed = self.last_given_up;
                 let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
-                reload.again.insert(number, command);
+                reload.again.insert(number, batch);
             }
-            reply if command.together => self.settle_several(number, command, reply),
+            reply if batch.together => self.settle_several(number, batch, reply),
             reply => {
-                let Some(ticket) = command.into_tickets().next() else { return };
-                let outcome = self.judge(&ticket.request, reply);
-                if ticket.request.is_script() && !matches!(outcome, Outcome::NotExecuted(_)) {
+                let Some(pending_call) = batch.into_pending_calls().next() else { return };
+                let outcome = self.judge(&pending_call.request, reply);
+                if pending_call.request.is_script() && !matches!(outcome, Outcome::NotExecuted(_)) {
                     self.note_executed(number);
                 }
-                self.answers.push_back((ticket.op, outcome));
+                self.answers.push_back((pending_call.op, outcome));
             }
         }
         self.finish_reload();
@@ -568,7 +575,7 @@ impl Calls {
 
     /// Each has its own reply. What was refused is sent again by itself, unless it would come after what was submitted
     /// later for the same key: it may be another's fault, and Redis's words are about one script then.
-    fn settle_several(&mut self, number: u64, command: Command, reply: Reply) {
+    fn settle_several(&mut self, number: u64, batch: Batch, reply: RespReply) {
         let whole = reply.is_err();
         match &reply {
             Ok(_) => self.heard(),
@@ -577,7 +584,7 @@ impl Calls {
                 self.gathering.note_refusal(error);
             }
         }
-        let (replies, list) = command.replies(reply);
+        let (replies, list) = batch.replies(reply);
         if let Some(connection) = &mut self.connection {
             connection.wire.reuse(list);
         }
@@ -586,39 +593,41 @@ impl Calls {
         // It may have been a later call for any of these locks, and be executed.
         let overtaken = self.last_given_up >= Some(number);
         let mut again = Vec::new();
-        for (ticket, outcome) in replies {
+        for (pending_call, outcome) in replies {
             match outcome {
                 Outcome::NotExecuted(failure)
-                    if overtaken || ticket.lock().is_some_and(|lock| followed.contains(lock)) =>
+                    if overtaken || pending_call.lock().is_some_and(|lock| followed.contains(lock)) =>
                 {
-                    self.answers.push_back((ticket.op, Outcome::NotExecuted(refused_among(failure, whole))));
+                    self.answers
+                        .push_back((pending_call.op, Outcome::NotExecuted(refused_among(failure, whole))));
                 }
-                Outcome::NotExecuted(_) => again.push(ticket),
+                Outcome::NotExecuted(_) => again.push(pending_call),
                 outcome => {
                     self.note_executed(number);
-                    self.answers.push_back((ticket.op, outcome));
+                    self.answers.push_back((pending_call.op, outcome));
                 }
             }
         }
         let now = Instant::now();
-        again.into_iter().for_each(|ticket| self.send(Command::of(ticket, now), now));
+        again.into_iter().for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
     }
 
     /// The locks of those that were refused for which another call was submitted after them, or with them.
-    fn followed(&self, replies: &[(Ticket, Outcome<Value>)]) -> HashSet<String> {
+    fn followed(&self, replies: &[(PendingCall, Outcome<Value>)]) -> HashSet<String> {
         let of = |refused: bool| {
             let wanted = replies
                 .iter()
                 .filter(move |(_, outcome)| matches!(outcome, Outcome::NotExecuted(_)) == refused);
-            wanted.map(|(ticket, _)| ticket)
+            wanted.map(|(pending_call, _)| pending_call)
         };
-        let refused: HashSet<_> = of(true).filter_map(Ticket::lock).collect();
+        let refused: HashSet<_> = of(true).filter_map(PendingCall::lock).collect();
         if refused.is_empty() {
             return HashSet::new();
         }
-        let held = self.reload.iter().flat_map(Reload::tickets);
-        let later = self.in_flight.values().flat_map(Command::tickets).chain(self.gathering.tickets());
-        let locks = later.chain(held).chain(of(false)).filter_map(Ticket::lock);
+        let held = self.reload.iter().flat_map(Reload::pending_calls);
+        let later =
+            self.in_flight.values().flat_map(Batch::pending_calls).chain(self.gathering.pending_calls());
+        let locks = later.chain(held).chain(of(false)).filter_map(PendingCall::lock);
         locks.filter(|lock| refused.contains(lock)).map(str::to_owned).collect()
     }
 
@@ -629,7 +638,7 @@ impl Calls {
     }
 
     /// The reply to a new login, or to a call that was given up.
-    fn settle_other(&mut self, number: u64, reply: &Reply) {
+    fn settle_other(&mut self, number: u64, reply: &RespReply) {
         self.heard();
         if let Some(sent) = self.lateness.given_up.remove(&number) {
             self.lateness.last = Some(sent.elapsed());
@@ -650,20 +659,24 @@ impl Calls {
         }
         let Some(reload) = self.reload.take() else { return };
         let now = Instant::now();
-        for (number, command) in reload.again {
+        for (number, batch) in reload.again {
             if Some(number) < reload.last_executed {
                 // One submitted after it has been executed already, and it must not come second.
-                for ticket in command.into_tickets() {
-                    self.refuse(ticket.op, FailureKind::Busy, "the server had lost its scripts; try again");
+                for pending_call in batch.into_pending_calls() {
+                    self.refuse(
+                        pending_call.op,
+                        FailureKind::Busy,
+                        "the server had lost its scripts; try again",
+                    );
                 }
             } else {
-                self.send(command, now);
+                self.send(batch, now);
             }
         }
-        reload.held.into_iter().for_each(|command| self.send(command, now));
+        reload.held.into_iter().for_each(|batch| self.send(batch, now));
     }
 
-    fn judge(&mut self, request: &Request, reply: Reply) -> Outcome<Value> {
+    fn judge(&mut self, request: &CallRequest, reply: RespReply) -> Outcome<Value> {
         match reply {
             Ok(value) => {
                 self.heard();

@@ -30,11 +30,10 @@ use self::refresh::OURS;
 use self::refresh::Refresh;
 use self::refresh::Scout;
 use self::seeds::Seeds;
-use self::slots::Address;
 use self::slots::Redirection;
 use self::slots::SlotMap;
+use self::subscriptions::ClusterSubscription;
 use self::subscriptions::RENEW_SUBSCRIPTIONS;
-use self::subscriptions::Subscription;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Call;
@@ -46,7 +45,8 @@ use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::redis::RedisBackend;
-use crate::backend::redis::calls::Request;
+use crate::backend::redis::calls::CallRequest;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::base::name::slot_of;
 use crate::settings::config::Sharding;
@@ -74,7 +74,7 @@ pub(crate) struct ClusterBackend {
     refresh: Refresh,
     calls: HashMap<OpId, Travelling>,
     last_own: u64,
-    subscriptions: BTreeMap<Arc<str>, Subscription>,
+    subscriptions: BTreeMap<Arc<str>, ClusterSubscription>,
     renew_at: Instant,
     alarm: Pin<Box<Sleep>>,
     ready: VecDeque<BackendEvent>,
@@ -283,7 +283,8 @@ impl ClusterBackend {
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::SlotMoving, words));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         }
-        let request = if redirection.ask { Request::Asking } else { Request::Call }(call.call.clone());
+        let request =
+            if redirection.ask { CallRequest::Asking } else { CallRequest::Call }(call.call.clone());
         if let Some(node) = self.nodes.get_mut(&to) {
             node.backend.send(op, request, left);
             self.calls.insert(op, call);
@@ -378,11 +379,11 @@ impl Backend for ClusterBackend {
             let call = call.clone();
             self.calls.insert(op, Travelling { call, deadline, redirections: 0, slot, asking: false });
         }
-        node.backend.send(op, Request::Call(call), timeout);
+        node.backend.send(op, CallRequest::Call(call), timeout);
     }
 
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64) {
-        let subscription = Subscription { sharded, generation, at: None, renewing: false };
+        let subscription = ClusterSubscription { sharded, generation, at: None, renewing: false };
         let before = self.subscriptions.insert(Arc::clone(&channel), subscription);
         self.place_subscription(&channel);
         self.leave_place(&channel, before);

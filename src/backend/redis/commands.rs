@@ -21,7 +21,7 @@ use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::LogsIn;
 use crate::backend::redis::names::InUse;
 use crate::backend::redis::whereabouts::Connects;
-use crate::backend::redis::whereabouts::Found;
+use crate::backend::redis::whereabouts::Destination;
 use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Reached;
 use crate::backend::redis::whereabouts::Whereabouts;
@@ -46,8 +46,13 @@ impl Connects for Commands {
     // What was the primary a moment ago may be none any more, and not know it.
     const CONFIRMED: bool = true;
 
-    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> Lived {
-        let Found { config, renewal, mandate } = found;
+    async fn one_connection(
+        &self,
+        found: Destination,
+        whereabouts: &mut Whereabouts,
+        stop: &mut Stop,
+    ) -> Lived {
+        let Destination { config, renewal, mandate } = found;
         let greeting = unless_stopped(stop, greet(&config, whereabouts)).await;
         if let Some(greeting) = &greeting {
             whereabouts.tried(greeting.as_ref().map(|_| ()));

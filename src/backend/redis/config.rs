@@ -34,7 +34,7 @@ use crate::settings::tls::Tls;
 /// Servers, logins, database, protocol and TLS.
 #[derive(Clone)]
 pub(crate) struct RedisConfig {
-    topology: Topology,
+    topology: Deployment,
     login: Login,
     database: Option<u8>,
     protocol: Protocol,
@@ -46,7 +46,7 @@ pub(crate) struct RedisConfig {
     resolver: Resolver,
     address_map: Option<AddressMap>,
     /// The address that this server is known by, where it is reached at another.
-    announced: Option<(String, u16)>,
+    announced: Option<Address>,
     /// Connections go over to another address when the name of their server stands for another.
     follows_names: bool,
     /// The primary was there, as sentinels, a cluster or an earlier connection said.
@@ -78,18 +78,21 @@ pub(crate) struct Encrypted {
     pub(crate) sentinels: bool,
 }
 
+/// Host and port of a server. An IPv6 address stands here without brackets.
+pub(crate) type Address = (String, u16);
+
 /// Which servers there are, and how the primary is found among them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Topology {
+pub(crate) enum Deployment {
     /// One server, whose address is known.
-    One(Place),
+    One(Endpoint),
     /// A primary that any of the sentinels can name. Without a login of their own the sentinels get none.
-    Sentinel { sentinels: Vec<(String, u16)>, primary_name: String, login: Login },
+    Sentinel { sentinels: Vec<Address>, primary_name: String, login: Login },
     /// A cluster, of which some nodes are known.
-    Cluster { seeds: Vec<(String, u16)> },
+    Cluster { seeds: Vec<Address> },
 }
 
-impl Topology {
+impl Deployment {
     /// How the servers stand together.
     pub(crate) fn kind(&self) -> config::Topology {
         match self {
@@ -101,14 +104,14 @@ impl Topology {
 }
 
 /// Where the server is, or all that are known, without credentials.
-impl fmt::Display for Topology {
+impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let all = |known: &[(String, u16)]| {
+        let all = |known: &[Address]| {
             known.iter().map(|(host, port)| host_and_port(host, *port)).collect::<Vec<_>>().join(", ")
         };
         match self {
-            Self::One(Place::Tcp { host, port, .. }) => f.write_str(&host_and_port(host, *port)),
-            Self::One(Place::Unix(path)) => path.display().fmt(f),
+            Self::One(Endpoint::Tcp { host, port, .. }) => f.write_str(&host_and_port(host, *port)),
+            Self::One(Endpoint::Unix(path)) => path.display().fmt(f),
             Self::Sentinel { sentinels, primary_name, .. } => {
                 write!(f, "{primary_name} of the sentinels {}", all(sentinels))
             }
@@ -119,7 +122,7 @@ impl fmt::Display for Topology {
 
 /// Where one server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Endpoint {
     Tcp {
         /// An IPv6 address stands here without brackets.
         host: String,
@@ -205,14 +208,14 @@ impl RedisConfig {
     /// `with_connector`.
     #[cfg(any(feature = "fred", feature = "redis"))]
     pub(crate) fn of_client(
-        topology: Topology,
+        topology: Deployment,
         login: Login,
         database: Option<u8>,
         protocol: Protocol,
     ) -> Self {
         // The nodes of a cluster have no other database than 0, and other libraries ignore one for
         // them.
-        let database = database.filter(|_| !matches!(topology, Topology::Cluster { .. }));
+        let database = database.filter(|_| !matches!(topology, Deployment::Cluster { .. }));
         Self { login, database, protocol, ..Self::new(topology) }
     }
 
@@ -222,9 +225,9 @@ impl RedisConfig {
         Self { sentinel_tls: tls.clone(), tls, ..self }
     }
 
-    fn new(topology: Topology) -> Self {
+    fn new(topology: Deployment) -> Self {
         Self {
-            alone: matches!(topology, Topology::One(_)),
+            alone: matches!(topology, Deployment::One(_)),
             topology,
             login: Login::default(),
             database: None,
@@ -271,9 +274,9 @@ impl RedisConfig {
     /// Whether there may be a name to follow: sentinels may announce one.
     pub(crate) fn may_have_names(&self) -> bool {
         match &self.topology {
-            Topology::One(Place::Tcp { host, .. }) => host.parse::<IpAddr>().is_err(),
-            Topology::One(Place::Unix(_)) => false,
-            Topology::Sentinel { .. } | Topology::Cluster { .. } => true,
+            Deployment::One(Endpoint::Tcp { host, .. }) => host.parse::<IpAddr>().is_err(),
+            Deployment::One(Endpoint::Unix(_)) => false,
+            Deployment::Sentinel { .. } | Deployment::Cluster { .. } => true,
         }
     }
 
@@ -284,7 +287,7 @@ impl RedisConfig {
     }
 
     pub(crate) fn several(&self) -> Option<Several> {
-        self.several.filter(|_| self.alone || matches!(self.topology, Topology::Sentinel { .. }))
+        self.several.filter(|_| self.alone || matches!(self.topology, Deployment::Sentinel { .. }))
     }
 
     /// Whether a replica there is one for a while: another server will be named, or the address will be another one's.
@@ -302,13 +305,13 @@ impl RedisConfig {
     }
 
     /// Which servers there are.
-    pub(crate) fn topology(&self) -> &Topology {
+    pub(crate) fn topology(&self) -> &Deployment {
         &self.topology
     }
 
     /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
-        self.of_place(Place::Tcp { host: without_brackets(host), port, certified: None })
+        self.of_place(Endpoint::Tcp { host: without_brackets(host), port, certified: None })
     }
 
     /// The same for a server that sentinels or a cluster announce at this address: where the user's map says that it is.
@@ -317,19 +320,19 @@ impl RedisConfig {
         let announced = (without_brackets(host), port);
         let mapped = map.apply(&announced.0, port);
         let (host, certified) = (without_brackets(&mapped.host), mapped.certified_for);
-        let place = Place::Tcp { host, port: mapped.port, certified };
+        let place = Endpoint::Tcp { host, port: mapped.port, certified };
         Self { announced: Some(announced), ..self.of_place(place) }
     }
 
-    fn of_place(&self, place: Place) -> Self {
-        Self { topology: Topology::One(place), had_primary: true, alone: false, ..self.clone() }
+    fn of_place(&self, place: Endpoint) -> Self {
+        Self { topology: Deployment::One(place), had_primary: true, alone: false, ..self.clone() }
     }
 
     /// The same for this sentinel, with the sentinels' own login and TLS.
     pub(crate) fn at_sentinel(&self, host: &str, port: u16) -> Self {
         let login = match &self.topology {
-            Topology::Sentinel { login, .. } => login.clone(),
-            Topology::One(_) | Topology::Cluster { .. } => Login::default(),
+            Deployment::Sentinel { login, .. } => login.clone(),
+            Deployment::One(_) | Deployment::Cluster { .. } => Login::default(),
         };
         let tls = self.sentinel_tls.clone();
         // Questions are asked on the connection that listens.
@@ -348,12 +351,12 @@ impl RedisConfig {
     }
 
     /// The server, or the first one of several.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Endpoint {
         match &self.topology {
-            Topology::One(place) => place.clone(),
-            Topology::Sentinel { sentinels: known, .. } | Topology::Cluster { seeds: known } => {
+            Deployment::One(place) => place.clone(),
+            Deployment::Sentinel { sentinels: known, .. } | Deployment::Cluster { seeds: known } => {
                 let (host, port) = known.first().cloned().unwrap_or_default();
-                Place::Tcp { host: without_brackets(&host), port, certified: None }
+                Endpoint::Tcp { host: without_brackets(&host), port, certified: None }
             }
         }
     }
@@ -486,7 +489,7 @@ mod tests {
             other => MappedAddress::new(other, port),
         };
         let access = Access { address_map: Some(AddressMap::new(map)), ..Access::default() };
-        let place = |host: &str, port, certified: Option<&str>| Place::Tcp {
+        let place = |host: &str, port, certified: Option<&str>| Endpoint::Tcp {
             host: host.to_owned(),
             port,
             certified: certified.map(str::to_owned),

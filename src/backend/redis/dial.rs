@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::backend::redis::addresses::Target;
 use crate::backend::redis::budget::Budgets;
-use crate::backend::redis::config::Place;
+use crate::backend::redis::config::Endpoint;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
@@ -63,7 +63,8 @@ pub(crate) async fn within<T>(
 }
 
 async fn secure(config: &RedisConfig, socket: TcpStream) -> Result<Box<dyn Stream>, WireError> {
-    let (Some(connector), Place::Tcp { host, certified, .. }) = (config.connector(), config.place()) else {
+    let (Some(connector), Endpoint::Tcp { host, certified, .. }) = (config.connector(), config.place())
+    else {
         return Ok(Box::new(socket));
     };
     let secured = tls::secure(connector, certified.as_deref().unwrap_or(&host), socket);

@@ -47,7 +47,7 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     let mut next = || answers.next().unwrap_or(Ok(Value::Nil)).map_err(|error| failure(&error));
 
     next()?;
-    let info = Info { server: text(next()?)?, replication: text(next()?)? };
+    let info = InfoSections { server: text(next()?)?, replication: text(next()?)? };
     let scheme = if config.is_encrypted() { "rediss-cluster://" } else { "redis-cluster://" };
     let instead = config.is_alone().then(|| format!("use {scheme} in the address"));
     let server = info.examine(instead.as_deref(), config.had_primary(), config.address())?;
@@ -55,14 +55,14 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
 }
 
 /// What INFO says about a server.
-pub(crate) struct Info {
+pub(crate) struct InfoSections {
     /// Its section `server`.
     pub(crate) server: String,
     /// Its section `replication`.
     pub(crate) replication: String,
 }
 
-impl Info {
+impl InfoSections {
     /// Which server it is, if it is one for locks: a primary that is new enough. A node of a cluster
     /// is refused where one server was given; `instead` then says what to give.
     pub(crate) fn examine(

@@ -127,7 +127,7 @@ impl Patient {
     /// In a task of its own: it may panic, and its first poll belongs to the time that it has.
     async fn ask(&self) -> Result<Credentials, Failure> {
         let provider = self.provider.clone();
-        let mut task = Ends(spawn(async move { provider.ask().await }));
+        let mut task = AbortOnDrop(spawn(async move { provider.ask().await }));
         let failed =
             |words: String| Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")));
         match tokio::time::timeout(self.patience, &mut task.0).await {
@@ -140,9 +140,9 @@ impl Patient {
 }
 
 /// A task that ends with whoever waits for it.
-struct Ends<T>(JoinHandle<T>);
+struct AbortOnDrop<T>(JoinHandle<T>);
 
-impl<T> Drop for Ends<T> {
+impl<T> Drop for AbortOnDrop<T> {
     fn drop(&mut self) {
         self.0.abort();
     }

@@ -45,7 +45,7 @@ pub(crate) enum Resolver {
     System,
     /// For tests: names, and what they stand for.
     #[cfg(test)]
-    Told(Answers),
+    Fixed(Answers),
 }
 
 impl Resolver {
@@ -53,32 +53,32 @@ impl Resolver {
         match self {
             Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()),
             #[cfg(test)]
-            Self::Told(answers) => answers.resolve(host).await,
+            Self::Fixed(answers) => answers.resolve(host).await,
         }
     }
 }
 
 /// All names that the connections of one backend use.
 #[derive(Clone)]
-pub(crate) struct Names {
+pub(crate) struct HostNames {
     resolver: Resolver,
     follows: bool,
-    known: Arc<Mutex<Vec<Arc<Name>>>>,
+    known: Arc<Mutex<Vec<Arc<HostName>>>>,
 }
 
-impl Names {
+impl HostNames {
     pub(crate) fn of(config: &RedisConfig) -> Self {
         Self { resolver: config.resolver().clone(), follows: config.follows_names(), known: Arc::default() }
     }
 
     /// The name of a server. Others are forgotten when no connection uses them.
-    pub(crate) fn name(&self, host: &str, port: u16) -> Arc<Name> {
+    pub(crate) fn name(&self, host: &str, port: u16) -> Arc<HostName> {
         let mut known = locked(&self.known);
         known.retain(|name| name.is(host, port) || Arc::strong_count(name) > 1);
         if let Some(name) = known.iter().find(|name| name.is(host, port)) {
             return Arc::clone(name);
         }
-        let name = Arc::new(Name::new(self, host, port));
+        let name = Arc::new(HostName::new(self, host, port));
         known.push(Arc::clone(&name));
         name
     }
@@ -94,24 +94,24 @@ impl Names {
         }
     }
 
-    fn used(&self) -> Vec<Arc<Name>> {
+    fn used(&self) -> Vec<Arc<HostName>> {
         locked(&self.known).iter().filter(|name| name.is_in_use()).cloned().collect()
     }
 }
 
 /// One name and port, or an address, which stands for itself.
-pub(crate) struct Name {
+pub(crate) struct HostName {
     host: String,
     port: u16,
     resolver: Resolver,
     follows: bool,
-    state: Mutex<State>,
+    state: Mutex<HostNameState>,
     /// Tells of every answer that was taken in.
     answered: watch::Sender<()>,
 }
 
 #[derive(Default)]
-struct State {
+struct HostNameState {
     /// How many resolutions have begun. Their answers may come in another order.
     begun: u64,
     /// Which of them gave these addresses.
@@ -130,8 +130,8 @@ struct Used {
     gone: AtomicBool,
 }
 
-impl Name {
-    fn new(names: &Names, host: &str, port: u16) -> Self {
+impl HostName {
+    fn new(names: &HostNames, host: &str, port: u16) -> Self {
         let (answered, _) = watch::channel(());
         Self {
             host: host.to_owned(),
@@ -257,7 +257,7 @@ impl Name {
         InUse(Some((Arc::clone(self), used)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, HostNameState> {
         locked(&self.state)
     }
 }
@@ -269,7 +269,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Tells a connection when the name of its server does not stand for its address any more. Never, if the server has no
 /// name, or if names are not followed.
 #[derive(Clone, Default)]
-pub(crate) struct InUse(Option<(Arc<Name>, Arc<Used>)>);
+pub(crate) struct InUse(Option<(Arc<HostName>, Arc<Used>)>);
 
 impl InUse {
     pub(crate) fn is_gone(&self) -> bool {
@@ -303,7 +303,7 @@ pub(crate) mod tests {
     use tokio::time::Instant;
 
     use crate::backend::redis::config::Access;
-    use crate::backend::redis::config::Place;
+    use crate::backend::redis::config::Endpoint;
     use crate::backend::redis::whereabouts::Mandate;
     use crate::base::log::tests::broken_log;
 
@@ -351,15 +351,15 @@ pub(crate) mod tests {
     /// A server under a name that stands for these addresses.
     pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> RedisConfig {
         let config = RedisConfig::parse(url).expect("an address");
-        let Place::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
+        let Endpoint::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
         let answers = Answers::default();
         answers.point(&host, addresses);
-        config.resolved_by(Resolver::Told(answers))
+        config.resolved_by(Resolver::Fixed(answers))
     }
 
     /// The resolver of such a server.
     pub(crate) fn answers(config: &RedisConfig) -> &Answers {
-        let Resolver::Told(answers) = config.resolver() else { panic!("the system's resolver") };
+        let Resolver::Fixed(answers) = config.resolver() else { panic!("the system's resolver") };
         answers
     }
 
@@ -377,7 +377,7 @@ pub(crate) mod tests {
     /// A name in use at the first of its addresses, and the task that watches it.
     struct Watched {
         config: RedisConfig,
-        name: Arc<Name>,
+        name: Arc<HostName>,
         used: InUse,
         stop: watch::Sender<bool>,
         task: tokio::task::JoinHandle<()>,
@@ -389,7 +389,7 @@ pub(crate) mod tests {
         }
 
         async fn of(config: RedisConfig, address: SocketAddr) -> Self {
-            let names = Names::of(&config);
+            let names = HostNames::of(&config);
             let name = names.name("db", 6379);
             name.resolve(SECOND).await.expect("known");
             let used = name.using(&Target::Tcp(address));
@@ -482,7 +482,7 @@ pub(crate) mod tests {
         let begun = Instant::now();
         assert_eq!(watched.name.resolve(SECOND).await, Ok(vec![address(1)]));
         assert_eq!(begun.elapsed(), SECOND);
-        let unknown = Names::of(&watched.config).name("new", 6379);
+        let unknown = HostNames::of(&watched.config).name("new", 6379);
         let begun = Instant::now();
         assert!(unknown.resolve(SECOND).await.is_err());
         assert_eq!(begun.elapsed(), LOOK_UP);
@@ -490,7 +490,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn a_name_without_an_address_is_an_error() {
-        let names = Names::of(&named("redis://db", &[]));
+        let names = HostNames::of(&named("redis://db", &[]));
         let error = names.name("db", 6379).resolve(SECOND).await.expect_err("none");
         assert_eq!(error.details(), "the host has no address");
     }
@@ -511,7 +511,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn the_answer_to_the_newest_question_counts_whichever_comes_first() {
-        let names = Names::of(&named("redis://db", &[]));
+        let names = HostNames::of(&named("redis://db", &[]));
         let name = names.name("db", 6379);
         let (first, second) = (name.begin(), name.begin());
         name.take_in(second, &[address(2)]);
@@ -526,7 +526,7 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn addresses_and_unix_sockets_are_never_resolved() {
         let config = named("redis://db", &[address(9)]);
-        let names = Names::of(&config);
+        let names = HostNames::of(&config);
         for (host, there) in [("10.0.0.1", "10.0.0.1:6379"), ("::1", "[::1]:6379")] {
             let there: SocketAddr = there.parse().expect("an address");
             let name = names.name(host, 6379);
@@ -550,7 +550,7 @@ pub(crate) mod tests {
 
     #[tokio::test]
     async fn names_that_nobody_uses_are_forgotten() {
-        let names = Names::of(&named("redis://db", &[address(1)]));
+        let names = HostNames::of(&named("redis://db", &[address(1)]));
         let name = names.name("db", 6379);
         name.resolve(SECOND).await.expect("known");
         drop(name);

@@ -25,7 +25,7 @@ use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::names::InUse;
 use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::whereabouts::Connects;
-use crate::backend::redis::whereabouts::Found;
+use crate::backend::redis::whereabouts::Destination;
 use crate::backend::redis::whereabouts::Lived;
 use crate::backend::redis::whereabouts::Reached;
 use crate::backend::redis::whereabouts::Whereabouts;
@@ -81,8 +81,13 @@ impl Connects for PubSub {
     // Wake-ups are hints: the last primary that was named will do while no sentinel answers.
     const CONFIRMED: bool = false;
 
-    async fn one_connection(&self, found: Found, whereabouts: &mut Whereabouts, stop: &mut Stop) -> Lived {
-        let Found { config, renewal, .. } = found;
+    async fn one_connection(
+        &self,
+        found: Destination,
+        whereabouts: &mut Whereabouts,
+        stop: &mut Stop,
+    ) -> Lived {
+        let Destination { config, renewal, .. } = found;
         let dialled = Instant::now();
         match unless_stopped(stop, open(&config, whereabouts)).await {
             Some(Ok((subscriber, address))) => {
@@ -172,12 +177,12 @@ async fn open_at(
 mod tests {
     use super::*;
 
-    use crate::backend::redis::names::Names;
+    use crate::backend::redis::names::HostNames;
 
     #[tokio::test]
     async fn a_server_without_pubsub_is_told_of_after_two_mute_connections_in_a_row() {
         let config = RedisConfig::parse("redis://127.0.0.1:1").expect("an address");
-        let reached = Reached::new(Names::of(&config));
+        let reached = Reached::new(HostNames::of(&config));
         let target = reached.tries(&config).await.expect("an address").next().expect("one");
         let (events, mut told) = mpsc::unbounded_channel();
         let pubsub = PubSub::new(events);

@@ -10,7 +10,7 @@ use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 
 /// What a server answered: a value, or an error in its own words.
-pub(crate) type Reply = Result<Value, WireError>;
+pub(crate) type RespReply = Result<Value, WireError>;
 
 /// Which protocol a connection speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,8 +135,8 @@ fn integer(text: &[u8]) -> Option<i64> {
 
 /// What was found at the beginning of some bytes.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Found {
-    Reply(Reply),
+pub(crate) enum Incoming {
+    Reply(RespReply),
     /// Nobody has asked for it.
     Push(Value),
 }
@@ -172,7 +172,7 @@ pub(crate) fn decode(
     protocol: Protocol,
     outline: &mut Outline,
     bytes: &[u8],
-) -> Result<Option<(Found, usize)>, WireError> {
+) -> Result<Option<(Incoming, usize)>, WireError> {
     let Some(length) = outline.follow(bytes)? else { return Ok(None) };
     outline.at = 0;
     let mut reader = Reader { protocol, rest: &bytes[..length], spare: &mut outline.spare };
@@ -187,17 +187,17 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn found(&mut self) -> Result<Found, WireError> {
+    fn found(&mut self) -> Result<Incoming, WireError> {
         let (kind, line) = self.line()?;
         Ok(match kind {
-            b'-' => Found::Reply(Err(refusal(text(line)))),
-            b'!' => Found::Reply(Err(refusal(text(self.text(line)?.unwrap_or_default())))),
-            b'>' => Found::Push(self.list(line, 1)?),
+            b'-' => Incoming::Reply(Err(refusal(text(line)))),
+            b'!' => Incoming::Reply(Err(refusal(text(self.text(line)?.unwrap_or_default())))),
+            b'>' => Incoming::Push(self.list(line, 1)?),
             b'|' => {
                 self.pass_attributes(line)?;
                 return self.found();
             }
-            _ => Found::Reply(Ok(self.value(kind, line)?)),
+            _ => Incoming::Reply(Ok(self.value(kind, line)?)),
         })
     }
 
@@ -307,7 +307,7 @@ pub(crate) fn refusal(mut words: String) -> WireError {
 mod tests {
     use super::*;
 
-    fn whole(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Found, usize)>, WireError> {
+    fn whole(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Incoming, usize)>, WireError> {
         decode(protocol, &mut Outline::default(), bytes)
     }
 
@@ -316,7 +316,7 @@ mod tests {
         // Redis cuts what it repeats after 128 bytes, within a character if it so happens.
         for repeated in [b"'ann' 'hunter2' \r\n".as_slice(), b"'hunter2\xc3 \r\n"] {
             let reply = [b"-ERR unknown command 'AUTH', with args beginning with: ", repeated].concat();
-            let Ok(Some((Found::Reply(Err(error)), _))) = whole(Protocol::Resp2, &reply) else {
+            let Ok(Some((Incoming::Reply(Err(error)), _))) = whole(Protocol::Resp2, &reply) else {
                 panic!("no error")
             };
             assert_eq!(error.details(), "ERR unknown command 'AUTH'");
@@ -376,7 +376,7 @@ mod tests {
         ];
         for (protocol, bytes, value) in cases {
             let found = whole(protocol, bytes).expect("a reply").expect("all of it");
-            assert!(matches!(&found.0, Found::Reply(Ok(found)) if *found == value), "{found:?}");
+            assert!(matches!(&found.0, Incoming::Reply(Ok(found)) if *found == value), "{found:?}");
             assert_eq!(found.1, bytes.len(), "{value:?}");
         }
     }
@@ -399,7 +399,7 @@ mod tests {
         let read = |outline: &mut Outline, length: usize| {
             let bytes = format!("*{length}\r\n{}", ":7\r\n".repeat(length));
             match decode(Protocol::Resp2, outline, bytes.as_bytes()) {
-                Ok(Some((Found::Reply(Ok(Value::List(list))), _))) => list,
+                Ok(Some((Incoming::Reply(Ok(Value::List(list))), _))) => list,
                 other => panic!("{other:?}"),
             }
         };
@@ -488,7 +488,7 @@ mod comparison {
         }
     }
 
-    fn other(protocol: Protocol, bytes: &[u8]) -> Option<(Found, usize)> {
+    fn other(protocol: Protocol, bytes: &[u8]) -> Option<(Incoming, usize)> {
         match protocol {
             Protocol::Resp2 => {
                 let (frame, length) = resp2::decode::decode(bytes).ok()??;
@@ -501,10 +501,10 @@ mod comparison {
         }
     }
 
-    fn of_resp2(frame: resp2::types::OwnedFrame) -> Found {
+    fn of_resp2(frame: resp2::types::OwnedFrame) -> Incoming {
         match frame {
-            resp2::types::OwnedFrame::Error(words) => Found::Reply(Err(refusal(words))),
-            frame => Found::Reply(Ok(value_of_resp2(frame))),
+            resp2::types::OwnedFrame::Error(words) => Incoming::Reply(Err(refusal(words))),
+            frame => Incoming::Reply(Ok(value_of_resp2(frame))),
         }
     }
 
@@ -519,10 +519,10 @@ mod comparison {
         }
     }
 
-    fn of_resp3(frame: resp3::types::OwnedFrame) -> Found {
+    fn of_resp3(frame: resp3::types::OwnedFrame) -> Incoming {
         match frame {
-            resp3::types::OwnedFrame::SimpleError { data, .. } => Found::Reply(Err(refusal(data))),
-            frame => Found::Reply(Ok(value_of_resp3(frame))),
+            resp3::types::OwnedFrame::SimpleError { data, .. } => Incoming::Reply(Err(refusal(data))),
+            frame => Incoming::Reply(Ok(value_of_resp3(frame))),
         }
     }
 

@@ -18,6 +18,7 @@ use crate::backend::Value;
 use crate::backend::redis::addresses::Target;
 use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
@@ -26,13 +27,12 @@ use crate::backend::redis::handshake;
 use crate::backend::redis::link::Pause;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
-use crate::backend::redis::names::Names;
-use crate::backend::redis::resp::Reply;
-use crate::backend::redis::sentinel::knowledge::Address;
+use crate::backend::redis::names::HostNames;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
 use crate::backend::redis::subscriber::Heard;
-use crate::backend::redis::subscriber::Request;
 use crate::backend::redis::subscriber::Subscriber;
+use crate::backend::redis::subscriber::SubscriptionRequest;
 
 const CHANGES: &str = "+switch-master";
 /// A sentinel is asked again this often, in case that it, or its message, was lost.
@@ -58,18 +58,18 @@ impl Sentinels {
 }
 
 /// One sentinel, as it is listened to.
-pub(crate) struct Listener {
+pub(crate) struct SentinelListener {
     /// Of this one sentinel.
     pub(crate) config: RedisConfig,
     pub(crate) primary_name: String,
     pub(crate) sentinels: Sentinels,
-    pub(crate) names: Names,
+    pub(crate) names: HostNames,
     /// Which of the sentinels.
     pub(crate) number: usize,
 }
 
 /// Listens to one sentinel until told to stop. On return its socket is closed.
-pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
+pub(crate) async fn listen(listener: SentinelListener, mut stop: Stop) {
     let mut pause = Pause::default();
     loop {
         let mut answered = false;
@@ -89,7 +89,7 @@ pub(crate) async fn listen(listener: Listener, mut stop: Stop) {
 
 /// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`. Of the
 /// addresses of the sentinel's name the first is used where a sentinel answers.
-async fn live(listener: &Listener, answered: &mut bool) -> Failure {
+async fn live(listener: &SentinelListener, answered: &mut bool) -> Failure {
     let mut tries = match Tries::begin(&listener.config, &listener.names, None).await {
         Ok(tries) => tries,
         Err(error) => return handshake::explain(&error, &listener.config),
@@ -104,12 +104,17 @@ async fn live(listener: &Listener, answered: &mut bool) -> Failure {
     tries.failure()
 }
 
-async fn live_at(listener: &Listener, target: &Target, tries: &Tries, answered: &mut bool) -> Failure {
+async fn live_at(
+    listener: &SentinelListener,
+    target: &Target,
+    tries: &Tries,
+    answered: &mut bool,
+) -> Failure {
     let config = &listener.config;
     let address = tries.using(target);
     let lived = async {
         let subscriber = Subscriber::new(dial(config, target, tries.count()).await?, config.budgets());
-        Connection { listener, subscriber, announced: false }.serve(answered).await
+        SentinelConnection { listener, subscriber, announced: false }.serve(answered).await
     };
     let lived = tokio::select! {
         lived = lived => lived,
@@ -122,18 +127,22 @@ async fn live_at(listener: &Listener, target: &Target, tries: &Tries, answered: 
     }
 }
 
-struct Connection<'a> {
-    listener: &'a Listener,
+struct SentinelConnection<'a> {
+    listener: &'a SentinelListener,
     subscriber: Subscriber,
     /// The primary has changed since the sentinel was asked, by its own word.
     announced: bool,
 }
 
-impl Connection<'_> {
+impl SentinelConnection<'_> {
     async fn serve(&mut self, answered: &mut bool) -> Result<Infallible, WireError> {
         // First of all: what is asked afterwards cannot change unheard. Not being allowed to is no obstacle, since
         // every sentinel is asked at intervals.
-        self.subscriber.request(Request { channel: CHANGES.into(), sharded: false, generation: Some(0) });
+        self.subscriber.request(SubscriptionRequest {
+            channel: CHANGES.into(),
+            sharded: false,
+            generation: Some(0),
+        });
         loop {
             self.ask().await?;
             *answered = true;
@@ -177,9 +186,9 @@ impl Connection<'_> {
         Ok(())
     }
 
-    async fn told(&mut self) -> Result<Reply, WireError> {
+    async fn told(&mut self) -> Result<RespReply, WireError> {
         loop {
-            if let Heard::Told(reply) = self.next().await? {
+            if let Heard::Reply(reply) = self.next().await? {
                 return Ok(reply);
             }
         }

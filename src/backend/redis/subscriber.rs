@@ -21,22 +21,22 @@ use crate::backend::redis::denied::name_channel;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake::name_pubsub;
-use crate::backend::redis::resp::Found;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::Incoming;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::wire::Wire;
 
 /// What to do with a channel.
 #[derive(Debug)]
-pub(crate) struct Request {
+pub(crate) struct SubscriptionRequest {
     pub(crate) channel: Arc<str>,
     pub(crate) sharded: bool,
     /// `None` ends the subscription.
     pub(crate) generation: Option<u64>,
 }
 
-impl Request {
+impl SubscriptionRequest {
     /// The first word of its confirmation, too.
     fn command(&self) -> &'static str {
         match (self.generation, self.sharded) {
@@ -59,21 +59,21 @@ pub(crate) enum Heard {
         payload: String,
     },
     Answered {
-        request: Request,
+        request: SubscriptionRequest,
         result: Result<(), Failure>,
     },
     /// The server has ended this sharded subscription by itself.
     Lost {
         channel: Arc<str>,
     },
-    Told(Reply),
+    Reply(RespReply),
     /// A PING was answered. Refused is answered, too: sentinels of Redis 6.2 take no argument of it.
     Pong(Result<(), WireError>),
 }
 
 /// A command whose answer has not come.
 enum Awaited {
-    Request(Request),
+    Request(SubscriptionRequest),
     Question,
     Ping(u64),
 }
@@ -113,19 +113,23 @@ impl Subscriber {
     /// Makes sure that the server answers what everything later depends on: a PING with what it carries. And takes an
     /// UNSUBSCRIBE, of which nobody would hear later that it was refused.
     pub(crate) async fn check(&mut self) -> Result<Result<(), Failure>, WireError> {
-        self.request(Request { channel: "redisson_lock__client".into(), sharded: false, generation: None });
+        self.request(SubscriptionRequest {
+            channel: "redisson_lock__client".into(),
+            sharded: false,
+            generation: None,
+        });
         self.ping();
         loop {
             match poll_fn(|cx| self.poll(cx)).await? {
                 Heard::Answered { result: Err(failure), .. } => return Ok(Err(failure)),
                 Heard::Pong(pong) => return pong.map(Ok),
-                Heard::Answered { .. } | Heard::Message { .. } | Heard::Lost { .. } | Heard::Told(_) => {}
+                Heard::Answered { .. } | Heard::Message { .. } | Heard::Lost { .. } | Heard::Reply(_) => {}
             }
         }
     }
 
     /// Whoever calls it polls afterwards: nothing is written before.
-    pub(crate) fn request(&mut self, request: Request) {
+    pub(crate) fn request(&mut self, request: SubscriptionRequest) {
         let (channel, command) = (Arc::clone(&request.channel), request.command());
         self.send(&[command, &channel], Awaited::Request(request));
         if command == SHARDED_END {
@@ -134,7 +138,7 @@ impl Subscriber {
         }
     }
 
-    /// Any other command, which only RESP3 allows beside subscriptions. Its reply comes as [`Heard::Told`].
+    /// Any other command, which only RESP3 allows beside subscriptions. Its reply comes as [`Heard::Reply`].
     pub(crate) fn ask(&mut self, words: &[&str]) {
         self.send(words, Awaited::Question);
     }
@@ -200,15 +204,15 @@ impl Subscriber {
     }
 
     /// None: somebody else's business.
-    fn understand(&mut self, found: Found) -> Result<Option<Heard>, WireError> {
+    fn understand(&mut self, found: Incoming) -> Result<Option<Heard>, WireError> {
         let (value, pushed) = match found {
-            Found::Reply(reply) if matches!(self.awaited.front(), Some(Awaited::Question)) => {
+            Incoming::Reply(reply) if matches!(self.awaited.front(), Some(Awaited::Question)) => {
                 self.answered();
-                return Ok(Some(Heard::Told(reply)));
+                return Ok(Some(Heard::Reply(reply)));
             }
-            Found::Reply(Err(error)) => return self.refused(error),
-            Found::Reply(Ok(value)) => (value, false),
-            Found::Push(value) => (value, true),
+            Incoming::Reply(Err(error)) => return self.refused(error),
+            Incoming::Reply(Ok(value)) => (value, false),
+            Incoming::Push(value) => (value, true),
         };
         match Notice::of(value) {
             Notice::Message { channel, payload } => {
@@ -222,8 +226,9 @@ impl Subscriber {
     }
 
     fn confirmed(&mut self, word: &str, channel: &str) -> Result<Heard, WireError> {
-        let fits =
-            |request: &Request| request.command().eq_ignore_ascii_case(word) && *request.channel == *channel;
+        let fits = |request: &SubscriptionRequest| {
+            request.command().eq_ignore_ascii_case(word) && *request.channel == *channel
+        };
         match self.awaited.front() {
             Some(Awaited::Request(request)) if fits(request) => self.request_answered(Ok(())),
             _ if word.eq_ignore_ascii_case(SHARDED_END) => Ok(Heard::Lost { channel: channel.into() }),
@@ -344,8 +349,8 @@ mod tests {
         (Subscriber::new(Wire::new(Box::new(ours), protocol), Budgets::of(Duration::from_secs(1))), theirs)
     }
 
-    fn request(channel: &str, sharded: bool, generation: Option<u64>) -> Request {
-        Request { channel: channel.into(), sharded, generation }
+    fn request(channel: &str, sharded: bool, generation: Option<u64>) -> SubscriptionRequest {
+        SubscriptionRequest { channel: channel.into(), sharded, generation }
     }
 
     fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<Heard, WireError>> {
@@ -367,7 +372,7 @@ mod tests {
                 format!("{} {}: {:?}", request.command(), request.channel, failure.kind)
             }
             Heard::Lost { channel } => format!("lost {channel}"),
-            Heard::Told(reply) => format!("told {:?}", reply.map_err(|error| error.details().to_owned())),
+            Heard::Reply(reply) => format!("told {:?}", reply.map_err(|error| error.details().to_owned())),
             Heard::Pong(pong) => if pong.is_ok() { "echo" } else { "no echo" }.to_owned(),
         }
     }

@@ -14,6 +14,7 @@ use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::redis::addresses::Target;
 use crate::backend::redis::addresses::Tries;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::link::Pause;
@@ -21,10 +22,9 @@ use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::Renewal;
 use crate::backend::redis::login::log_in;
+use crate::backend::redis::names::HostNames;
 use crate::backend::redis::names::InUse;
-use crate::backend::redis::names::Names;
 use crate::backend::redis::sentinel::Sentinels;
-use crate::backend::redis::sentinel::knowledge::Address;
 use crate::backend::redis::sentinel::knowledge::Knowledge;
 use crate::backend::redis::sentinel::knowledge::shown;
 
@@ -39,7 +39,7 @@ pub(crate) struct Whereabouts {
 #[derive(Clone)]
 pub(crate) struct Reached {
     at: Arc<Mutex<At>>,
-    names: Names,
+    names: HostNames,
 }
 
 #[derive(Default)]
@@ -51,7 +51,7 @@ struct At {
 }
 
 impl Reached {
-    pub(crate) fn new(names: Names) -> Self {
+    pub(crate) fn new(names: HostNames) -> Self {
         Self { at: Arc::default(), names }
     }
 
@@ -91,7 +91,7 @@ struct Search {
 }
 
 /// Where the server is, with the login of the moment.
-pub(crate) struct Found {
+pub(crate) struct Destination {
     pub(crate) config: RedisConfig,
     pub(crate) renewal: Renewal,
     pub(crate) mandate: Mandate,
@@ -127,11 +127,11 @@ impl Mandate {
 
 impl Whereabouts {
     /// The address is known.
-    pub(crate) fn known(config: RedisConfig, names: Names) -> Self {
+    pub(crate) fn known(config: RedisConfig, names: HostNames) -> Self {
         Self { config, search: None, reached: Reached::new(names) }
     }
 
-    pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig, names: Names) -> Self {
+    pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig, names: HostNames) -> Self {
         let knowledge = sentinels.knowledge.subscribe();
         Self {
             search: Some(Search {
@@ -147,7 +147,7 @@ impl Whereabouts {
     }
 
     /// The server to connect to. `confirmed`: only if a sentinel says so now.
-    pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Found, Failure> {
+    pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Destination, Failure> {
         let (config, mandate) = match &mut self.search {
             None => (self.config.clone(), Mandate::default()),
             Some(search) => {
@@ -160,7 +160,7 @@ impl Whereabouts {
             let message = format!("{address}: {}", failure.message);
             Failure { message, ..failure }
         })?;
-        Ok(Found { config, renewal, mandate })
+        Ok(Destination { config, renewal, mandate })
     }
 
     /// Returns when another server than the one found last is the primary, and says which.
@@ -229,7 +229,7 @@ pub(crate) trait Connects: Send {
     /// From an attempt to connect to the end of the connection.
     fn one_connection(
         &self,
-        found: Found,
+        found: Destination,
         whereabouts: &mut Whereabouts,
         stop: &mut Stop,
     ) -> impl Future<Output = Lived> + Send;
@@ -315,7 +315,7 @@ mod tests {
     impl Connects for Ending {
         const CONFIRMED: bool = false;
 
-        async fn one_connection(&self, _: Found, _: &mut Whereabouts, _: &mut Stop) -> Lived {
+        async fn one_connection(&self, _: Destination, _: &mut Whereabouts, _: &mut Stop) -> Lived {
             self.begun.lock().unwrap().push(Instant::now());
             self.lived
         }
@@ -334,7 +334,7 @@ mod tests {
     fn told_by_one() -> (Sentinels, Whereabouts) {
         let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
         let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
-        let names = Names::of(&config);
+        let names = HostNames::of(&config);
         let whereabouts = Whereabouts::told_by(&sentinels, config, names);
         (sentinels, whereabouts)
     }
@@ -353,7 +353,7 @@ mod tests {
             let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
             let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
             let config = config.timed(Duration::from_secs(command_timeout));
-            let names = Names::of(&config);
+            let names = HostNames::of(&config);
             let mut whereabouts = Whereabouts::told_by(&sentinels, config, names);
             let begun = Instant::now();
             let Err(failure) = whereabouts.find(true).await else { panic!("nobody has said anything") };
@@ -416,7 +416,7 @@ mod tests {
         let begun = Arc::<Mutex<_>>::default();
         let kind = Ending { lived, begun: Arc::clone(&begun) };
         let config = RedisConfig::parse("redis://localhost").unwrap();
-        let names = Names::of(&config);
+        let names = HostNames::of(&config);
         let whereabouts = Whereabouts::known(config, names);
         let link = tokio::spawn(keep_connected(whereabouts, kind, stopped));
         tokio::time::sleep(Duration::from_secs(10)).await;

@@ -25,10 +25,10 @@ use tokio::net::TcpStream;
 use crate::backend::Value;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::resp::Found;
+use crate::backend::redis::resp::Incoming;
 use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::decode;
 use crate::backend::redis::resp::encode;
 use crate::backend::redis::resp::not_understood;
@@ -186,7 +186,7 @@ impl Wire {
 
     /// Writes what is to be written; the next reply, with the number of its command. The error is the end of the
     /// connection.
-    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), WireError>> {
+    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, RespReply), WireError>> {
         loop {
             let found = ready!(self.poll_found(cx))?;
             if let Some(reply) = self.assign(found) {
@@ -196,7 +196,10 @@ impl Wire {
     }
 
     /// The same of what has been read before.
-    pub(crate) fn poll_read_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, Reply), WireError>> {
+    pub(crate) fn poll_read_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(u64, RespReply), WireError>> {
         if self.ended {
             return Poll::Pending;
         }
@@ -218,8 +221,8 @@ impl Wire {
     }
 
     /// Finds out whose reply it is, if it is one that somebody wants.
-    fn assign(&mut self, found: Found) -> Option<Result<(u64, Reply), WireError>> {
-        let Found::Reply(reply) = found else { return None };
+    fn assign(&mut self, found: Incoming) -> Option<Result<(u64, RespReply), WireError>> {
+        let Incoming::Reply(reply) = found else { return None };
         match self.expected.pop_front() {
             Some(number) => Some(Ok((number?, reply))),
             None => {
@@ -230,7 +233,7 @@ impl Wire {
     }
 
     /// The same for who knows better what belongs to which command: whatever comes next.
-    pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, WireError>> {
+    pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Incoming, WireError>> {
         if self.ended {
             return Poll::Ready(Err(closed()));
         }
@@ -269,7 +272,7 @@ impl Wire {
         }
     }
 
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Found, WireError>> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<Incoming, WireError>> {
         self.write_eagerly(cx);
         loop {
             if let Some(found) = self.next_found()? {
@@ -286,7 +289,7 @@ impl Wire {
         }
     }
 
-    fn next_found(&mut self) -> Result<Option<Found>, WireError> {
+    fn next_found(&mut self) -> Result<Option<Incoming>, WireError> {
         let rest = &self.read[self.decoded..];
         let Some((found, length)) = decode(self.protocol, &mut self.outline, rest)? else { return Ok(None) };
         self.decoded += length;
@@ -355,7 +358,7 @@ impl Wire {
     }
 
     /// Sends these at once and waits for all replies, on a connection that nobody else uses.
-    pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<Reply>, WireError> {
+    pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<RespReply>, WireError> {
         for question in questions {
             self.send(0, None, question.iter().copied());
         }
@@ -392,7 +395,7 @@ fn closed() -> WireError {
     WireError::new(ErrorKind::Io, "Connection closed.")
 }
 
-fn unasked(reply: Reply) -> WireError {
+fn unasked(reply: RespReply) -> WireError {
     // A server that turns a client away says why before it is asked anything.
     reply.err().unwrap_or_else(|| WireError::new(ErrorKind::Protocol, "a reply without a command"))
 }
@@ -410,11 +413,11 @@ mod tests {
         (Wire::new(Box::new(ours), protocol), theirs)
     }
 
-    fn try_reply(wire: &mut Wire) -> Poll<Result<(u64, Reply), WireError>> {
+    fn try_reply(wire: &mut Wire) -> Poll<Result<(u64, RespReply), WireError>> {
         wire.poll_reply(&mut Context::from_waker(std::task::Waker::noop()))
     }
 
-    async fn reply(wire: &mut Wire) -> Result<(u64, Reply), WireError> {
+    async fn reply(wire: &mut Wire) -> Result<(u64, RespReply), WireError> {
         poll_fn(|cx| wire.poll_reply(cx)).await
     }
 
@@ -439,7 +442,7 @@ mod tests {
                         replies.push(reply.expect("a reply"));
                     }
                 }
-                let words = |reply: Reply| reply.map_err(|error| error.details().to_owned());
+                let words = |reply: RespReply| reply.map_err(|error| error.details().to_owned());
                 let replies: Vec<_> =
                     replies.into_iter().map(|(number, reply)| (number, words(reply))).collect();
                 let list = vec![Value::Int(7), Value::Text("ab".to_owned()), Value::Nil];

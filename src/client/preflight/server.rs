@@ -8,9 +8,9 @@ use crate::kinds::command::ServerTime;
 use crate::settings::config::Topology;
 
 /// The fields of INFO.
-struct Info<'a>(&'a str);
+struct InfoFields<'a>(&'a str);
 
-impl Info<'_> {
+impl InfoFields<'_> {
     fn text(&self, name: &str) -> &str {
         let mut lines = self.0.lines().filter_map(|line| line.split_once(':'));
         lines.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim())
@@ -23,7 +23,7 @@ impl Info<'_> {
 
 /// Whether the server is one inside this process.
 pub(super) fn is_in_memory(info: &str) -> bool {
-    Info(info).text("in_memory") == "1"
+    InfoFields(info).text("in_memory") == "1"
 }
 
 /// Judges what a server tells about itself.
@@ -35,7 +35,7 @@ pub(super) fn judge(report: &mut PreflightReport, info: &str, topology: Topology
             None,
         );
     }
-    let info = Info(info);
+    let info = InfoFields(info);
     version(report, &info);
     role(report, &info);
     persistence(report, &info);
@@ -44,7 +44,7 @@ pub(super) fn judge(report: &mut PreflightReport, info: &str, topology: Topology
     cluster(report, &info, topology);
 }
 
-fn version(report: &mut PreflightReport, info: &Info<'_>) {
+fn version(report: &mut PreflightReport, info: &InfoFields<'_>) {
     let (name, version) = match info.text("server_name") {
         "valkey" => ("Valkey", info.text("valkey_version")),
         _ => ("Redis", info.text("redis_version")),
@@ -52,7 +52,7 @@ fn version(report: &mut PreflightReport, info: &Info<'_>) {
     report.ok("server", format!("{name} {version}"));
 }
 
-fn role(report: &mut PreflightReport, info: &Info<'_>) {
+fn role(report: &mut PreflightReport, info: &InfoFields<'_>) {
     match info.text("role") {
         "master" | "" => report.ok("role", "primary"),
         _ => report.error(
@@ -63,7 +63,7 @@ fn role(report: &mut PreflightReport, info: &Info<'_>) {
     }
 }
 
-fn persistence(report: &mut PreflightReport, info: &Info<'_>) {
+fn persistence(report: &mut PreflightReport, info: &InfoFields<'_>) {
     if info.text("loading") == "1" {
         report.warn(
             "persistence",
@@ -95,7 +95,7 @@ fn persistence(report: &mut PreflightReport, info: &Info<'_>) {
     }
 }
 
-fn memory(report: &mut PreflightReport, info: &Info<'_>) {
+fn memory(report: &mut PreflightReport, info: &InfoFields<'_>) {
     let (policy, limit) = (info.text("maxmemory_policy"), info.number("maxmemory").unwrap_or(0));
     if !policy.is_empty() && policy != "noeviction" {
         let now = if limit == 0 { "; not now, since maxmemory is 0" } else { "" };
@@ -110,7 +110,7 @@ fn memory(report: &mut PreflightReport, info: &Info<'_>) {
     report.ok("memory", format!("maxmemory-policy {}", if policy.is_empty() { "unknown" } else { policy }));
 }
 
-fn replication(report: &mut PreflightReport, info: &Info<'_>, topology: Topology) {
+fn replication(report: &mut PreflightReport, info: &InfoFields<'_>, topology: Topology) {
     let replicas = info.number("connected_slaves").unwrap_or(0);
     // Told only where `min-replicas-to-write` is set.
     let good = info.number("min_slaves_good_slaves");
@@ -138,7 +138,7 @@ fn replication(report: &mut PreflightReport, info: &Info<'_>, topology: Topology
     }
 }
 
-fn cluster(report: &mut PreflightReport, info: &Info<'_>, topology: Topology) {
+fn cluster(report: &mut PreflightReport, info: &InfoFields<'_>, topology: Topology) {
     match (info.text("cluster_enabled") == "1", topology) {
         (true, Topology::Cluster) => {
             report.ok("cluster", "a primary of the cluster that has the lock's slot")

@@ -8,7 +8,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
-use crate::engine::queue::Name;
+use crate::engine::queue::NameRecord;
 use crate::engine::timers::TimerKey;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
@@ -30,7 +30,7 @@ impl Hand {
 #[test]
 fn records_are_as_large_as_they_have_to_be() {
     assert!(size_of::<Hold>() <= 176, "{}", size_of::<Hold>());
-    assert!(size_of::<Name>() <= 48, "{}", size_of::<Name>());
+    assert!(size_of::<NameRecord>() <= 48, "{}", size_of::<NameRecord>());
     assert!(size_of::<Event>() <= 112, "{}", size_of::<Event>());
 }
 

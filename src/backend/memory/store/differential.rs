@@ -15,8 +15,8 @@ use redis::Connection;
 use redis::ConnectionLike;
 use redis::Value as Raw;
 
-use super::Answer;
 use super::COMMANDS;
+use super::CommandReply;
 use super::Dumped;
 use super::Store;
 use super::Stored;
@@ -201,14 +201,14 @@ fn random_words(random: &mut Random, word: &str) -> Vec<String> {
 }
 
 /// What a command answered: a reply, or an error's text.
-type Reply = Result<Answer, String>;
+type ServerReply = Result<CommandReply, String>;
 
 /// The store as a server.
 #[derive(Default)]
 struct Memory(Store);
 
 impl Memory {
-    fn call(&mut self, words: &[String]) -> Reply {
+    fn call(&mut self, words: &[String]) -> ServerReply {
         let keys: Words = KEYS.into();
         self.0.begin(now_us(), &keys).unwrap();
         let reply = self.0.call(words);
@@ -270,7 +270,7 @@ impl Redis {
         Self { connection: server.connection(), _server: server }
     }
 
-    fn call(&mut self, words: &[String]) -> Reply {
+    fn call(&mut self, words: &[String]) -> ServerReply {
         let mut command = redis::cmd(&words[0]);
         command.arg(&words[1..]);
         let raw = self.connection.req_command(&command);
@@ -312,14 +312,14 @@ fn error_text(code: &str, details: Option<&str>) -> String {
     format!("{code} {}", details.unwrap_or_default())
 }
 
-fn answer(raw: Raw) -> Answer {
+fn answer(raw: Raw) -> CommandReply {
     match raw {
-        Raw::Nil => Answer::Nil,
-        Raw::Int(number) => Answer::Int(number),
-        Raw::BulkString(bytes) => Answer::Text(String::from_utf8(bytes).unwrap()),
-        Raw::SimpleString(text) => Answer::Status(text.leak()),
-        Raw::Okay => Answer::Status("OK"),
-        Raw::Array(list) => Answer::List(list.into_iter().map(answer).collect()),
+        Raw::Nil => CommandReply::Nil,
+        Raw::Int(number) => CommandReply::Int(number),
+        Raw::BulkString(bytes) => CommandReply::Text(String::from_utf8(bytes).unwrap()),
+        Raw::SimpleString(text) => CommandReply::Status(text.leak()),
+        Raw::Okay => CommandReply::Status("OK"),
+        Raw::Array(list) => CommandReply::List(list.into_iter().map(answer).collect()),
         other => panic!("{other:?}"),
     }
 }
@@ -383,7 +383,7 @@ fn setting(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-fn is_same_reply(words: &[String], ours: &Reply, theirs: &Reply) -> bool {
+fn is_same_reply(words: &[String], ours: &ServerReply, theirs: &ServerReply) -> bool {
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => is_same_answer(&words[0], ours, theirs),
         // Later versions have changed some of their words.
@@ -393,17 +393,17 @@ fn is_same_reply(words: &[String], ours: &Reply, theirs: &Reply) -> bool {
     }
 }
 
-fn is_same_answer(command: &str, ours: &Answer, theirs: &Answer) -> bool {
-    let in_order = |answer: &Answer| {
+fn is_same_answer(command: &str, ours: &CommandReply, theirs: &CommandReply) -> bool {
+    let in_order = |answer: &CommandReply| {
         let mut texts = shown(answer);
         texts.sort();
         texts
     };
     match (command, ours, theirs) {
-        ("PTTL" | "PEXPIRETIME", Answer::Int(ours), Answer::Int(theirs)) => {
+        ("PTTL" | "PEXPIRETIME", CommandReply::Int(ours), CommandReply::Int(theirs)) => {
             are_close(Some(*ours), Some(*theirs), TOLERANCE_MS)
         }
-        ("TTL" | "EXPIRETIME", Answer::Int(ours), Answer::Int(theirs)) => {
+        ("TTL" | "EXPIRETIME", CommandReply::Int(ours), CommandReply::Int(theirs)) => {
             are_close(Some(*ours), Some(*theirs), TOLERANCE_MS / 1_000)
         }
         ("SCAN" | "SMEMBERS", ..) => in_order(ours) == in_order(theirs),
@@ -414,16 +414,16 @@ fn is_same_answer(command: &str, ours: &Answer, theirs: &Answer) -> bool {
 }
 
 /// Redis 7.2 and later write scores with the fewest digits.
-fn are_same_numbers(ours: &Answer, theirs: &Answer) -> bool {
+fn are_same_numbers(ours: &CommandReply, theirs: &CommandReply) -> bool {
     let number = |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), numbers::text_of);
     shown(ours).iter().map(number).eq(shown(theirs).iter().map(number))
 }
 
 /// All words of an answer, however they are nested.
-fn shown(answer: &Answer) -> Vec<String> {
+fn shown(answer: &CommandReply) -> Vec<String> {
     match answer {
-        Answer::List(list) => list.iter().flat_map(shown).collect(),
-        Answer::Text(text) => vec![text.clone()],
+        CommandReply::List(list) => list.iter().flat_map(shown).collect(),
+        CommandReply::Text(text) => vec![text.clone()],
         other => vec![format!("{other:?}")],
     }
 }

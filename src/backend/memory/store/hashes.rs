@@ -1,30 +1,30 @@
 //! Commands on hashes.
 
 use super::ANY;
-use super::Answer;
-use super::Command;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Content;
-use super::Effect;
 use super::Refusal;
-use super::Reply;
 use super::SYNTAX;
 use super::Store;
 use super::Stored;
 use super::command;
 use super::numbers::integer;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("HGET", (3, 3), 1, Effect::Reads, Store::hget),
-    command("HSET", (4, ANY), 1, Effect::Grows, Store::hset),
-    command("HDEL", (3, ANY), 1, Effect::Writes, Store::hdel),
-    command("HEXISTS", (3, 3), 1, Effect::Reads, Store::hexists),
-    command("HLEN", (2, 2), 1, Effect::Reads, Store::hlen),
-    command("HKEYS", (2, 2), 1, Effect::Reads, Store::hkeys),
-    command("HVALS", (2, 2), 1, Effect::Reads, Store::hvals),
-    command("HGETALL", (2, 2), 1, Effect::Reads, Store::hgetall),
-    command("HMGET", (3, ANY), 1, Effect::Reads, Store::hmget),
-    command("HINCRBY", (4, 4), 1, Effect::Grows, Store::hincrby),
-    command("HRANDFIELD", (2, ANY), 1, Effect::Reads, Store::hrandfield),
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("HGET", (3, 3), 1, CommandEffect::Reads, Store::hget),
+    command("HSET", (4, ANY), 1, CommandEffect::Grows, Store::hset),
+    command("HDEL", (3, ANY), 1, CommandEffect::Writes, Store::hdel),
+    command("HEXISTS", (3, 3), 1, CommandEffect::Reads, Store::hexists),
+    command("HLEN", (2, 2), 1, CommandEffect::Reads, Store::hlen),
+    command("HKEYS", (2, 2), 1, CommandEffect::Reads, Store::hkeys),
+    command("HVALS", (2, 2), 1, CommandEffect::Reads, Store::hvals),
+    command("HGETALL", (2, 2), 1, CommandEffect::Reads, Store::hgetall),
+    command("HMGET", (3, ANY), 1, CommandEffect::Reads, Store::hmget),
+    command("HINCRBY", (4, 4), 1, CommandEffect::Grows, Store::hincrby),
+    command("HRANDFIELD", (2, ANY), 1, CommandEffect::Reads, Store::hrandfield),
 ];
 
 /// Redis's words for the one count of HRANDFIELD that has no opposite.
@@ -53,72 +53,72 @@ impl Content for Hash {
 }
 
 impl Store {
-    fn hget(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::text_or_nil(value_of(self.hash(&words[1])?, &words[2])))
+    fn hget(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::text_or_nil(value_of(self.hash(&words[1])?, &words[2])))
     }
 
-    fn hset(&mut self, words: &[String]) -> Reply {
+    fn hset(&mut self, words: &[String]) -> CommandResult {
         if words.len() % 2 != 0 {
             return Err(Refusal::wrong_number_of_arguments(words));
         }
         self.change_or_create(&words[1], |fields: &mut Hash| {
             let before = fields.len();
             words[2..].chunks_exact(2).for_each(|pair| put(fields, &pair[0], pair[1].clone()));
-            Answer::count(fields.len() - before)
+            CommandReply::count(fields.len() - before)
         })
     }
 
-    fn hdel(&mut self, words: &[String]) -> Reply {
+    fn hdel(&mut self, words: &[String]) -> CommandResult {
         let removed = self.change(&words[1], |fields: &mut Hash| {
             let before = fields.len();
             fields.retain(|(field, _)| !words[2..].contains(field));
             before - fields.len()
         })?;
-        Ok(Answer::count(removed.unwrap_or(0)))
+        Ok(CommandReply::count(removed.unwrap_or(0)))
     }
 
-    fn hexists(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::yes(value_of(self.hash(&words[1])?, &words[2]).is_some()))
+    fn hexists(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::yes(value_of(self.hash(&words[1])?, &words[2]).is_some()))
     }
 
-    fn hlen(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::count(self.hash(&words[1])?.len()))
+    fn hlen(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::count(self.hash(&words[1])?.len()))
     }
 
-    fn hkeys(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::texts(self.hash(&words[1])?.iter().map(|(field, _)| field.clone())))
+    fn hkeys(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::texts(self.hash(&words[1])?.iter().map(|(field, _)| field.clone())))
     }
 
-    fn hvals(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::texts(self.hash(&words[1])?.iter().map(|(_, value)| value.clone())))
+    fn hvals(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::texts(self.hash(&words[1])?.iter().map(|(_, value)| value.clone())))
     }
 
-    fn hgetall(&mut self, words: &[String]) -> Reply {
+    fn hgetall(&mut self, words: &[String]) -> CommandResult {
         Ok(pairs(self.hash(&words[1])?))
     }
 
-    fn hmget(&mut self, words: &[String]) -> Reply {
+    fn hmget(&mut self, words: &[String]) -> CommandResult {
         let fields = self.hash(&words[1])?;
-        let values = words[2..].iter().map(|field| Answer::text_or_nil(value_of(fields, field)));
-        Ok(Answer::List(values.collect()))
+        let values = words[2..].iter().map(|field| CommandReply::text_or_nil(value_of(fields, field)));
+        Ok(CommandReply::List(values.collect()))
     }
 
-    fn hincrby(&mut self, words: &[String]) -> Reply {
+    fn hincrby(&mut self, words: &[String]) -> CommandResult {
         let (field, number) = (&words[2], integer(&words[3])?);
         let before = value_of(self.hash(&words[1])?, field).map_or(Ok(0), |value| integer(&value));
         let before = before.map_err(|_| Refusal::new("ERR hash value is not an integer"))?;
         let overflow = Refusal::new("ERR increment or decrement would overflow");
         let sum = before.checked_add(number).ok_or(overflow)?;
         self.change_or_create(&words[1], |fields: &mut Hash| put(fields, field, sum.to_string()))?;
-        Ok(Answer::Int(sum))
+        Ok(CommandReply::Int(sum))
     }
 
     /// `HRANDFIELD key [count [WITHVALUES]]`. Here chance always chooses the fields that were added
     /// first; with a negative count, one after the other, and then from the beginning.
-    fn hrandfield(&mut self, words: &[String]) -> Reply {
+    fn hrandfield(&mut self, words: &[String]) -> CommandResult {
         let Some(number) = words.get(2) else {
             let first = self.hash(&words[1])?.first();
-            return Ok(Answer::text_or_nil(first.map(|(field, _)| field.clone())));
+            return Ok(CommandReply::text_or_nil(first.map(|(field, _)| field.clone())));
         };
         let number = integer(number)?;
         if number == i64::MIN {
@@ -140,7 +140,7 @@ impl Store {
         };
         match with_values {
             true => Ok(pairs(&chosen)),
-            false => Ok(Answer::texts(chosen.into_iter().map(|(field, _)| field))),
+            false => Ok(CommandReply::texts(chosen.into_iter().map(|(field, _)| field))),
         }
     }
 
@@ -161,6 +161,6 @@ fn put(fields: &mut Hash, field: &str, value: String) {
     }
 }
 
-fn pairs(fields: &[(String, String)]) -> Answer {
-    Answer::texts(fields.iter().flat_map(|(field, value)| [field.clone(), value.clone()]))
+fn pairs(fields: &[(String, String)]) -> CommandReply {
+    CommandReply::texts(fields.iter().flat_map(|(field, value)| [field.clone(), value.clone()]))
 }

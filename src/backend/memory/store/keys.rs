@@ -1,47 +1,49 @@
 //! Commands on keys, whatever their type, and the clock.
 
 use super::ANY;
-use super::Answer;
-use super::Command;
-use super::Effect;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Refusal;
-use super::Reply;
 use super::SYNTAX;
 use super::Store;
 use super::command;
 use super::glob;
 use super::numbers::integer;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("TIME", (1, 1), 0, Effect::Reads, Store::time),
-    command("PTTL", (2, 2), 1, Effect::Reads, |store, words| {
-        Ok(Answer::Int(store.left_ms(&words[1]).unwrap_or_else(|none| none)))
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("TIME", (1, 1), 0, CommandEffect::Reads, Store::time),
+    command("PTTL", (2, 2), 1, CommandEffect::Reads, |store, words| {
+        Ok(CommandReply::Int(store.left_ms(&words[1]).unwrap_or_else(|none| none)))
     }),
-    command("TTL", (2, 2), 1, Effect::Reads, |store, words| {
-        Ok(Answer::Int(store.left_ms(&words[1]).map_or_else(|none| none, rounded_seconds)))
+    command("TTL", (2, 2), 1, CommandEffect::Reads, |store, words| {
+        Ok(CommandReply::Int(store.left_ms(&words[1]).map_or_else(|none| none, rounded_seconds)))
     }),
-    command("PEXPIRETIME", (2, 2), 1, Effect::Reads, |store, words| {
-        Ok(Answer::Int(store.end_ms(&words[1]).unwrap_or_else(|none| none)))
+    command("PEXPIRETIME", (2, 2), 1, CommandEffect::Reads, |store, words| {
+        Ok(CommandReply::Int(store.end_ms(&words[1]).unwrap_or_else(|none| none)))
     }),
-    command("EXPIRETIME", (2, 2), 1, Effect::Reads, |store, words| {
-        Ok(Answer::Int(store.end_ms(&words[1]).map_or_else(|none| none, rounded_seconds)))
+    command("EXPIRETIME", (2, 2), 1, CommandEffect::Reads, |store, words| {
+        Ok(CommandReply::Int(store.end_ms(&words[1]).map_or_else(|none| none, rounded_seconds)))
     }),
-    command("PEXPIRE", (3, ANY), 1, Effect::Writes, |store, words| {
+    command("PEXPIRE", (3, ANY), 1, CommandEffect::Writes, |store, words| {
         store.expire(words, store.now_ms(), Unit::Milliseconds)
     }),
-    command("EXPIRE", (3, ANY), 1, Effect::Writes, |store, words| {
+    command("EXPIRE", (3, ANY), 1, CommandEffect::Writes, |store, words| {
         store.expire(words, store.now_ms(), Unit::Seconds)
     }),
-    command("PEXPIREAT", (3, ANY), 1, Effect::Writes, |store, words| {
+    command("PEXPIREAT", (3, ANY), 1, CommandEffect::Writes, |store, words| {
         store.expire(words, 0, Unit::Milliseconds)
     }),
-    command("EXPIREAT", (3, ANY), 1, Effect::Writes, |store, words| store.expire(words, 0, Unit::Seconds)),
-    command("PERSIST", (2, 2), 1, Effect::Writes, Store::persist),
-    command("EXISTS", (2, ANY), ANY, Effect::Reads, Store::exists),
-    command("DEL", (2, ANY), ANY, Effect::Writes, Store::del),
-    command("UNLINK", (2, ANY), ANY, Effect::Writes, Store::del),
-    command("TYPE", (2, 2), 1, Effect::Reads, Store::kind),
-    command("SCAN", (2, ANY), 0, Effect::Reads, Store::scan),
+    command("EXPIREAT", (3, ANY), 1, CommandEffect::Writes, |store, words| {
+        store.expire(words, 0, Unit::Seconds)
+    }),
+    command("PERSIST", (2, 2), 1, CommandEffect::Writes, Store::persist),
+    command("EXISTS", (2, ANY), ANY, CommandEffect::Reads, Store::exists),
+    command("DEL", (2, ANY), ANY, CommandEffect::Writes, Store::del),
+    command("UNLINK", (2, ANY), ANY, CommandEffect::Writes, Store::del),
+    command("TYPE", (2, 2), 1, CommandEffect::Reads, Store::kind),
+    command("SCAN", (2, ANY), 0, CommandEffect::Reads, Store::scan),
 ];
 
 /// What PTTL and its relatives answer where there is no time.
@@ -79,9 +81,9 @@ struct Condition {
 }
 
 impl Store {
-    fn time(&mut self, _words: &[String]) -> Reply {
+    fn time(&mut self, _words: &[String]) -> CommandResult {
         let (seconds, micros) = (self.now_us.div_euclid(1_000_000), self.now_us.rem_euclid(1_000_000));
-        Ok(Answer::texts([seconds.to_string(), micros.to_string()]))
+        Ok(CommandReply::texts([seconds.to_string(), micros.to_string()]))
     }
 
     /// When a key ends; the error is the answer where there is no such time.
@@ -94,7 +96,7 @@ impl Store {
         self.end_ms(key).map(|end| end.saturating_sub(now_ms))
     }
 
-    fn expire(&mut self, words: &[String], from_ms: i64, unit: Unit) -> Reply {
+    fn expire(&mut self, words: &[String], from_ms: i64, unit: Unit) -> CommandResult {
         let condition = Condition::read(&words[3..])?;
         let number = integer(&words[2])?;
         let end = unit.in_ms(number).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(|| {
@@ -103,35 +105,35 @@ impl Store {
         })?;
         let now_ms = self.now_ms();
         let Some(entry) = self.live(&words[1]).filter(|entry| condition.allows(entry.expires_ms, end)) else {
-            return Ok(Answer::Int(0));
+            return Ok(CommandReply::Int(0));
         };
         entry.expires_ms = Some(end);
         if end <= now_ms {
             self.entries.remove(&words[1]);
         }
-        Ok(Answer::Int(1))
+        Ok(CommandReply::Int(1))
     }
 
-    fn persist(&mut self, words: &[String]) -> Reply {
+    fn persist(&mut self, words: &[String]) -> CommandResult {
         let ended = self.live(&words[1]).and_then(|entry| entry.expires_ms.take());
-        Ok(Answer::yes(ended.is_some()))
+        Ok(CommandReply::yes(ended.is_some()))
     }
 
-    fn exists(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::count(words[1..].iter().filter(|key| self.contains(key)).count()))
+    fn exists(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::count(words[1..].iter().filter(|key| self.contains(key)).count()))
     }
 
-    fn del(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::count(words[1..].iter().filter(|key| self.remove(key)).count()))
+    fn del(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::count(words[1..].iter().filter(|key| self.remove(key)).count()))
     }
 
-    fn kind(&mut self, words: &[String]) -> Reply {
-        Ok(Answer::Status(self.live(&words[1]).map_or("none", |entry| entry.value.kind())))
+    fn kind(&mut self, words: &[String]) -> CommandResult {
+        Ok(CommandReply::Status(self.live(&words[1]).map_or("none", |entry| entry.value.kind())))
     }
 
     /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`. COUNT is a hint, and every call
     /// gives all there is.
-    fn scan(&mut self, words: &[String]) -> Reply {
+    fn scan(&mut self, words: &[String]) -> CommandResult {
         words[1].parse::<u64>().map_err(|_| Refusal::new("ERR invalid cursor"))?;
         let (mut pattern, mut kind) = ("*", None);
         for option in words[2..].chunks(2) {
@@ -149,8 +151,8 @@ impl Store {
                 && glob::matches(pattern.as_bytes(), key.as_bytes())
                 && kind.is_none_or(|kind| kind.eq_ignore_ascii_case(entry.value.kind()))
         });
-        let keys = Answer::texts(found.map(|(key, _)| key.clone()));
-        Ok(Answer::List(vec![Answer::Text("0".to_owned()), keys]))
+        let keys = CommandReply::texts(found.map(|(key, _)| key.clone()));
+        Ok(CommandReply::List(vec![CommandReply::Text("0".to_owned()), keys]))
     }
 }
 

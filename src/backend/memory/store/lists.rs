@@ -1,12 +1,12 @@
 //! Commands on lists.
 
 use super::ANY;
-use super::Answer;
-use super::Command;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Content;
-use super::Effect;
 use super::Refusal;
-use super::Reply;
 use super::Store;
 use super::Stored;
 use super::command;
@@ -14,19 +14,19 @@ use super::numbers::integer;
 use super::numbers::number_of;
 use super::numbers::positions;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("LPUSH", (3, ANY), 1, Effect::Grows, |store, words| store.push(words, End::Head)),
-    command("RPUSH", (3, ANY), 1, Effect::Grows, |store, words| store.push(words, End::Tail)),
-    command("LPOP", (2, ANY), 1, Effect::Writes, |store, words| store.pop(words, End::Head)),
-    command("RPOP", (2, ANY), 1, Effect::Writes, |store, words| store.pop(words, End::Tail)),
-    command("LINDEX", (3, 3), 1, Effect::Reads, Store::lindex),
-    command("LRANGE", (4, 4), 1, Effect::Reads, Store::lrange),
-    command("LLEN", (2, 2), 1, Effect::Reads, Store::llen),
-    command("LREM", (4, 4), 1, Effect::Writes, Store::lrem),
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("LPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| store.push(words, ListEnd::Head)),
+    command("RPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| store.push(words, ListEnd::Tail)),
+    command("LPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| store.pop(words, ListEnd::Head)),
+    command("RPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| store.pop(words, ListEnd::Tail)),
+    command("LINDEX", (3, 3), 1, CommandEffect::Reads, Store::lindex),
+    command("LRANGE", (4, 4), 1, CommandEffect::Reads, Store::lrange),
+    command("LLEN", (2, 2), 1, CommandEffect::Reads, Store::llen),
+    command("LREM", (4, 4), 1, CommandEffect::Writes, Store::lrem),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ListEnd {
     Head,
     Tail,
 }
@@ -52,56 +52,56 @@ impl Content for List {
 
 impl Store {
     /// One item after the other, so that the last of several is the first at the head.
-    fn push(&mut self, words: &[String], end: End) -> Reply {
+    fn push(&mut self, words: &[String], end: ListEnd) -> CommandResult {
         self.change_or_create(&words[1], |list: &mut List| {
             let items = words[2..].iter().cloned();
             match end {
-                End::Head => drop(list.splice(..0, items.rev())),
-                End::Tail => list.extend(items),
+                ListEnd::Head => drop(list.splice(..0, items.rev())),
+                ListEnd::Tail => list.extend(items),
             }
-            Answer::count(list.len())
+            CommandReply::count(list.len())
         })
     }
 
     /// `LPOP key [count]`: with a count a list is the answer.
-    fn pop(&mut self, words: &[String], end: End) -> Reply {
+    fn pop(&mut self, words: &[String], end: ListEnd) -> CommandResult {
         if words.len() > 3 {
             return Err(Refusal::wrong_number_of_arguments(words));
         }
         let number = words.get(2).map(|number| number_of(number)).transpose()?;
         let popped = self.change(&words[1], |list: &mut List| pop(list, number.unwrap_or(1), end))?;
         Ok(match (popped, number) {
-            (None, _) => Answer::Nil,
-            (Some(items), Some(_)) => Answer::texts(items),
-            (Some(items), None) => Answer::text_or_nil(items.into_iter().next()),
+            (None, _) => CommandReply::Nil,
+            (Some(items), Some(_)) => CommandReply::texts(items),
+            (Some(items), None) => CommandReply::text_or_nil(items.into_iter().next()),
         })
     }
 
-    fn lindex(&mut self, words: &[String]) -> Reply {
-        let Some(list) = self.content::<List>(&words[1])? else { return Ok(Answer::Nil) };
+    fn lindex(&mut self, words: &[String]) -> CommandResult {
+        let Some(list) = self.content::<List>(&words[1])? else { return Ok(CommandReply::Nil) };
         let index = integer(&words[2])?;
         let from_the_tail = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
         let position = match index {
             0.. => usize::try_from(index).ok(),
             _ => list.len().checked_sub(from_the_tail),
         };
-        Ok(Answer::text_or_nil(position.and_then(|position| list.get(position).cloned())))
+        Ok(CommandReply::text_or_nil(position.and_then(|position| list.get(position).cloned())))
     }
 
-    fn lrange(&mut self, words: &[String]) -> Reply {
+    fn lrange(&mut self, words: &[String]) -> CommandResult {
         let (start, stop) = (integer(&words[2])?, integer(&words[3])?);
-        let Some(list) = self.content::<List>(&words[1])? else { return Ok(Answer::List(Vec::new())) };
-        Ok(Answer::texts(list[positions(start, stop, list.len())].iter().cloned()))
+        let Some(list) = self.content::<List>(&words[1])? else { return Ok(CommandReply::List(Vec::new())) };
+        Ok(CommandReply::texts(list[positions(start, stop, list.len())].iter().cloned()))
     }
 
-    fn llen(&mut self, words: &[String]) -> Reply {
+    fn llen(&mut self, words: &[String]) -> CommandResult {
         let list = self.content::<List>(&words[1])?;
-        Ok(Answer::count(list.map_or(0, Vec::len)))
+        Ok(CommandReply::count(list.map_or(0, Vec::len)))
     }
 
     /// `LREM key count item`: the first `count` from the head, from the tail if it is negative, all
     /// if it is 0.
-    fn lrem(&mut self, words: &[String]) -> Reply {
+    fn lrem(&mut self, words: &[String]) -> CommandResult {
         let number = integer(&words[2])?;
         let most = match usize::try_from(number.unsigned_abs()) {
             Ok(0) | Err(_) => usize::MAX,
@@ -120,14 +120,14 @@ impl Store {
             });
             gone
         })?;
-        Ok(Answer::count(removed.unwrap_or(0)))
+        Ok(CommandReply::count(removed.unwrap_or(0)))
     }
 }
 
-fn pop(list: &mut List, number: usize, end: End) -> Vec<String> {
+fn pop(list: &mut List, number: usize, end: ListEnd) -> Vec<String> {
     let number = number.min(list.len());
     match end {
-        End::Head => list.drain(..number).collect(),
-        End::Tail => list.drain(list.len() - number..).rev().collect(),
+        ListEnd::Head => list.drain(..number).collect(),
+        ListEnd::Tail => list.drain(list.len() - number..).rev().collect(),
     }
 }

@@ -3,21 +3,21 @@
 use std::collections::BTreeSet;
 
 use super::ANY;
-use super::Answer;
-use super::Command;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Content;
-use super::Effect;
-use super::Reply;
 use super::Store;
 use super::Stored;
 use super::command;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("SADD", (3, ANY), 1, Effect::Grows, Store::sadd),
-    command("SREM", (3, ANY), 1, Effect::Writes, Store::srem),
-    command("SISMEMBER", (3, 3), 1, Effect::Reads, Store::sismember),
-    command("SMEMBERS", (2, 2), 1, Effect::Reads, Store::smembers),
-    command("SCARD", (2, 2), 1, Effect::Reads, Store::scard),
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("SADD", (3, ANY), 1, CommandEffect::Grows, Store::sadd),
+    command("SREM", (3, ANY), 1, CommandEffect::Writes, Store::srem),
+    command("SISMEMBER", (3, 3), 1, CommandEffect::Reads, Store::sismember),
+    command("SMEMBERS", (2, 2), 1, CommandEffect::Reads, Store::smembers),
+    command("SCARD", (2, 2), 1, CommandEffect::Reads, Store::scard),
 ];
 
 /// Redis promises no order of the members; here it is that of their bytes.
@@ -41,31 +41,31 @@ impl Content for Set {
 }
 
 impl Store {
-    fn sadd(&mut self, words: &[String]) -> Reply {
+    fn sadd(&mut self, words: &[String]) -> CommandResult {
         self.change_or_create(&words[1], |set: &mut Set| {
-            Answer::count(words[2..].iter().filter(|member| set.insert((*member).clone())).count())
+            CommandReply::count(words[2..].iter().filter(|member| set.insert((*member).clone())).count())
         })
     }
 
-    fn srem(&mut self, words: &[String]) -> Reply {
+    fn srem(&mut self, words: &[String]) -> CommandResult {
         let removed = self.change(&words[1], |set: &mut Set| {
             words[2..].iter().filter(|member| set.remove(*member)).count()
         })?;
-        Ok(Answer::count(removed.unwrap_or(0)))
+        Ok(CommandReply::count(removed.unwrap_or(0)))
     }
 
-    fn sismember(&mut self, words: &[String]) -> Reply {
+    fn sismember(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<Set>(&words[1])?;
-        Ok(Answer::yes(set.is_some_and(|set| set.contains(&words[2]))))
+        Ok(CommandReply::yes(set.is_some_and(|set| set.contains(&words[2]))))
     }
 
-    fn smembers(&mut self, words: &[String]) -> Reply {
+    fn smembers(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<Set>(&words[1])?;
-        Ok(Answer::texts(set.into_iter().flatten().cloned()))
+        Ok(CommandReply::texts(set.into_iter().flatten().cloned()))
     }
 
-    fn scard(&mut self, words: &[String]) -> Reply {
+    fn scard(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<Set>(&words[1])?;
-        Ok(Answer::count(set.map_or(0, Set::len)))
+        Ok(CommandReply::count(set.map_or(0, Set::len)))
     }
 }

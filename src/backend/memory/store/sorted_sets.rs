@@ -4,12 +4,12 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::ANY;
-use super::Answer;
-use super::Command;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Content;
-use super::Effect;
 use super::Refusal;
-use super::Reply;
 use super::SYNTAX;
 use super::Store;
 use super::Stored;
@@ -20,30 +20,34 @@ use super::numbers::integer;
 use super::numbers::number_of;
 use super::numbers::positions;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("ZADD", (4, ANY), 1, Effect::Grows, |store, words| store.zadd(words, false)),
-    command("ZINCRBY", (4, 4), 1, Effect::Grows, |store, words| store.zadd(words, true)),
-    command("ZREM", (3, ANY), 1, Effect::Writes, Store::zrem),
-    command("ZSCORE", (3, 3), 1, Effect::Reads, Store::zscore),
-    command("ZMSCORE", (3, ANY), 1, Effect::Reads, Store::zmscore),
-    command("ZCARD", (2, 2), 1, Effect::Reads, Store::zcard),
-    command("ZCOUNT", (4, 4), 1, Effect::Reads, Store::zcount),
-    command("ZRANK", (3, 3), 1, Effect::Reads, |store, words| store.zrank(words, false)),
-    command("ZREVRANK", (3, 3), 1, Effect::Reads, |store, words| store.zrank(words, true)),
-    command("ZRANGE", (4, ANY), 1, Effect::Reads, |store, words| store.zrange(words, None, None)),
-    command("ZREVRANGE", (4, ANY), 1, Effect::Reads, |store, words| {
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("ZADD", (4, ANY), 1, CommandEffect::Grows, |store, words| store.zadd(words, false)),
+    command("ZINCRBY", (4, 4), 1, CommandEffect::Grows, |store, words| store.zadd(words, true)),
+    command("ZREM", (3, ANY), 1, CommandEffect::Writes, Store::zrem),
+    command("ZSCORE", (3, 3), 1, CommandEffect::Reads, Store::zscore),
+    command("ZMSCORE", (3, ANY), 1, CommandEffect::Reads, Store::zmscore),
+    command("ZCARD", (2, 2), 1, CommandEffect::Reads, Store::zcard),
+    command("ZCOUNT", (4, 4), 1, CommandEffect::Reads, Store::zcount),
+    command("ZRANK", (3, 3), 1, CommandEffect::Reads, |store, words| store.zrank(words, false)),
+    command("ZREVRANK", (3, 3), 1, CommandEffect::Reads, |store, words| store.zrank(words, true)),
+    command("ZRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| store.zrange(words, None, None)),
+    command("ZREVRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
         store.zrange(words, Some(By::Rank), Some(true))
     }),
-    command("ZRANGEBYSCORE", (4, ANY), 1, Effect::Reads, |store, words| {
+    command("ZRANGEBYSCORE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
         store.zrange(words, Some(By::Score), Some(false))
     }),
-    command("ZREVRANGEBYSCORE", (4, ANY), 1, Effect::Reads, |store, words| {
+    command("ZREVRANGEBYSCORE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
         store.zrange(words, Some(By::Score), Some(true))
     }),
-    command("ZREMRANGEBYRANK", (4, 4), 1, Effect::Writes, |store, words| store.zremrange(words, By::Rank)),
-    command("ZREMRANGEBYSCORE", (4, 4), 1, Effect::Writes, |store, words| store.zremrange(words, By::Score)),
-    command("ZPOPMIN", (2, ANY), 1, Effect::Writes, |store, words| store.zpop(words, false)),
-    command("ZPOPMAX", (2, ANY), 1, Effect::Writes, |store, words| store.zpop(words, true)),
+    command("ZREMRANGEBYRANK", (4, 4), 1, CommandEffect::Writes, |store, words| {
+        store.zremrange(words, By::Rank)
+    }),
+    command("ZREMRANGEBYSCORE", (4, 4), 1, CommandEffect::Writes, |store, words| {
+        store.zremrange(words, By::Score)
+    }),
+    command("ZPOPMIN", (2, ANY), 1, CommandEffect::Writes, |store, words| store.zpop(words, false)),
+    command("ZPOPMAX", (2, ANY), 1, CommandEffect::Writes, |store, words| store.zpop(words, true)),
 ];
 
 /// Members with their scores, by score, and by the bytes of the member where scores are equal.
@@ -155,14 +159,14 @@ enum By {
 /// The members between two ends.
 enum Between<'a> {
     Ranks(i64, i64),
-    Scores(End<f64>, End<f64>),
+    Scores(RangeEnd<f64>, RangeEnd<f64>),
     /// Where all scores are equal.
-    Texts(End<&'a [u8]>, End<&'a [u8]>),
+    Texts(RangeEnd<&'a [u8]>, RangeEnd<&'a [u8]>),
 }
 
 /// One end of a range.
 #[derive(Clone, Copy)]
-enum End<T> {
+enum RangeEnd<T> {
     Including(T),
     Excluding(T),
     /// Before everything, as `-` says.
@@ -182,7 +186,7 @@ struct RangeOptions {
 
 impl Store {
     /// ZADD; with `increment` ZINCRBY.
-    fn zadd(&mut self, words: &[String], increment: bool) -> Reply {
+    fn zadd(&mut self, words: &[String], increment: bool) -> CommandResult {
         let (options, pairs) = AddOptions::read(&words[2..], increment)?;
         // All of them, before anything is added.
         let scores = pairs.chunks_exact(2).map(|pair| numbers::score(&pair[0]));
@@ -200,62 +204,62 @@ impl Store {
         Ok(options.answer(&added))
     }
 
-    fn zrem(&mut self, words: &[String]) -> Reply {
+    fn zrem(&mut self, words: &[String]) -> CommandResult {
         let removed = self.change(&words[1], |set: &mut SortedSet| {
             words[2..].iter().filter(|member| set.remove(member)).count()
         })?;
-        Ok(Answer::count(removed.unwrap_or(0)))
+        Ok(CommandReply::count(removed.unwrap_or(0)))
     }
 
-    fn zscore(&mut self, words: &[String]) -> Reply {
+    fn zscore(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<SortedSet>(&words[1])?;
         Ok(score_or_nil(set.and_then(|set| set.score(&words[2]))))
     }
 
-    fn zmscore(&mut self, words: &[String]) -> Reply {
+    fn zmscore(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<SortedSet>(&words[1])?;
         let scores = words[2..].iter().map(|member| score_or_nil(set.and_then(|set| set.score(member))));
-        Ok(Answer::List(scores.collect()))
+        Ok(CommandReply::List(scores.collect()))
     }
 
-    fn zcard(&mut self, words: &[String]) -> Reply {
+    fn zcard(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<SortedSet>(&words[1])?;
-        Ok(Answer::count(set.map_or(0, |set| set.members().len())))
+        Ok(CommandReply::count(set.map_or(0, |set| set.members().len())))
     }
 
-    fn zcount(&mut self, words: &[String]) -> Reply {
+    fn zcount(&mut self, words: &[String]) -> CommandResult {
         let between = Between::read(By::Score, &words[2], &words[3])?;
         let set = self.content::<SortedSet>(&words[1])?;
-        Ok(Answer::count(set.map_or(0, |set| between.ranks(set).len())))
+        Ok(CommandReply::count(set.map_or(0, |set| between.ranks(set).len())))
     }
 
-    fn zrank(&mut self, words: &[String], reverse: bool) -> Reply {
-        let Some(set) = self.content::<SortedSet>(&words[1])? else { return Ok(Answer::Nil) };
-        let Some(rank) = set.rank(&words[2]) else { return Ok(Answer::Nil) };
-        Ok(Answer::count(if reverse { set.members().len() - 1 - rank } else { rank }))
+    fn zrank(&mut self, words: &[String], reverse: bool) -> CommandResult {
+        let Some(set) = self.content::<SortedSet>(&words[1])? else { return Ok(CommandReply::Nil) };
+        let Some(rank) = set.rank(&words[2]) else { return Ok(CommandReply::Nil) };
+        Ok(CommandReply::count(if reverse { set.members().len() - 1 - rank } else { rank }))
     }
 
     /// ZRANGE; its older relatives say in their names what the options of ZRANGE say.
-    fn zrange(&mut self, words: &[String], by: Option<By>, reverse: Option<bool>) -> Reply {
+    fn zrange(&mut self, words: &[String], by: Option<By>, reverse: Option<bool>) -> CommandResult {
         let options = RangeOptions::read(&words[4..], by, reverse)?;
         let (first, second) = (&words[2], &words[3]);
         let swapped = options.reverse && options.by != By::Rank;
         let (from, to) = if swapped { (second, first) } else { (first, second) };
         let between = Between::read(options.by, from, to)?;
         let set = self.content::<SortedSet>(&words[1])?;
-        Ok(set.map_or(Answer::List(Vec::new()), |set| options.answer(set, &between)))
+        Ok(set.map_or(CommandReply::List(Vec::new()), |set| options.answer(set, &between)))
     }
 
-    fn zremrange(&mut self, words: &[String], by: By) -> Reply {
+    fn zremrange(&mut self, words: &[String], by: By) -> CommandResult {
         let between = Between::read(by, &words[2], &words[3])?;
         let removed = self.change(&words[1], |set: &mut SortedSet| {
             let ranks = between.ranks(set);
             set.0.drain(ranks).count()
         })?;
-        Ok(Answer::count(removed.unwrap_or(0)))
+        Ok(CommandReply::count(removed.unwrap_or(0)))
     }
 
-    fn zpop(&mut self, words: &[String], greatest: bool) -> Reply {
+    fn zpop(&mut self, words: &[String], greatest: bool) -> CommandResult {
         let number = match &words[2..] {
             [] => 1,
             [number] => number_of(number)?,
@@ -336,11 +340,11 @@ impl AddOptions {
         Ok(Added::Moved(score))
     }
 
-    fn answer(&self, added: &[Added]) -> Answer {
+    fn answer(&self, added: &[Added]) -> CommandReply {
         if self.increment {
             return match added {
                 [Added::New(score) | Added::Moved(score) | Added::Same(score)] => score_or_nil(Some(*score)),
-                _ => Answer::Nil,
+                _ => CommandReply::Nil,
             };
         }
         let counts = |added: &&Added| match added {
@@ -348,7 +352,7 @@ impl AddOptions {
             Added::Moved(_) => self.count_changes,
             Added::Same(_) | Added::Nothing => false,
         };
-        Answer::count(added.iter().filter(counts).count())
+        CommandReply::count(added.iter().filter(counts).count())
     }
 }
 
@@ -382,7 +386,7 @@ impl RangeOptions {
         Ok(Self { by, reverse, with_scores, offset, limit })
     }
 
-    fn answer(&self, set: &SortedSet, between: &Between<'_>) -> Answer {
+    fn answer(&self, set: &SortedSet, between: &Between<'_>) -> CommandReply {
         let ranks = match (between, self.reverse) {
             // Counted from the end.
             (Between::Ranks(start, stop), true) => {
@@ -408,12 +412,12 @@ impl<'a> Between<'a> {
         match by {
             By::Rank => Ok(Self::Ranks(integer(from)?, integer(to)?)),
             By::Score => {
-                let ends = End::of_scores(from).zip(End::of_scores(to));
+                let ends = RangeEnd::of_scores(from).zip(RangeEnd::of_scores(to));
                 let (from, to) = ends.ok_or(Refusal::new("ERR min or max is not a float"))?;
                 Ok(Self::Scores(from, to))
             }
             By::Lex => {
-                let ends = End::of_texts(from).zip(End::of_texts(to));
+                let ends = RangeEnd::of_texts(from).zip(RangeEnd::of_texts(to));
                 let (from, to) = ends.ok_or(Refusal::new("ERR min or max not valid string range item"))?;
                 Ok(Self::Texts(from, to))
             }
@@ -441,7 +445,7 @@ impl<'a> Between<'a> {
     }
 }
 
-impl End<f64> {
+impl RangeEnd<f64> {
     fn of_scores(text: &str) -> Option<Self> {
         match text.strip_prefix('(') {
             Some(text) => end_of_scores(text).map(Self::Excluding),
@@ -450,7 +454,7 @@ impl End<f64> {
     }
 }
 
-impl<'a> End<&'a [u8]> {
+impl<'a> RangeEnd<&'a [u8]> {
     fn of_texts(text: &'a str) -> Option<Self> {
         match text.as_bytes() {
             b"-" => Some(Self::First),
@@ -462,7 +466,7 @@ impl<'a> End<&'a [u8]> {
     }
 }
 
-impl<T: PartialOrd> End<T> {
+impl<T: PartialOrd> RangeEnd<T> {
     /// As the lower end: whether what it is compared with comes too early.
     fn is_behind(&self, other: &T) -> bool {
         match self {
@@ -484,14 +488,14 @@ impl<T: PartialOrd> End<T> {
     }
 }
 
-fn score_or_nil(score: Option<f64>) -> Answer {
-    Answer::text_or_nil(score.map(numbers::text_of))
+fn score_or_nil(score: Option<f64>) -> CommandReply {
+    CommandReply::text_or_nil(score.map(numbers::text_of))
 }
 
-fn listed<'a>(members: impl Iterator<Item = &'a (f64, String)>, with_scores: bool) -> Answer {
+fn listed<'a>(members: impl Iterator<Item = &'a (f64, String)>, with_scores: bool) -> CommandReply {
     let words = members.flat_map(|(score, member)| {
         let score = with_scores.then(|| numbers::text_of(*score));
         [Some(member.clone()), score].into_iter().flatten()
     });
-    Answer::texts(words)
+    CommandReply::texts(words)
 }

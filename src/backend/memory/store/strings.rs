@@ -1,13 +1,13 @@
 //! Commands on strings.
 
 use super::ANY;
-use super::Answer;
-use super::Command;
+use super::CommandEffect;
+use super::CommandReply;
+use super::CommandResult;
+use super::CommandSpec;
 use super::Content;
-use super::Effect;
 use super::Entry;
 use super::Refusal;
-use super::Reply;
 use super::SYNTAX;
 use super::Store;
 use super::Stored;
@@ -15,13 +15,13 @@ use super::command;
 use super::keys::Unit;
 use super::numbers::integer;
 
-pub(super) const COMMANDS: &[Command] = &[
-    command("GET", (2, 2), 1, Effect::Reads, Store::get),
-    command("SET", (3, ANY), 1, Effect::Grows, Store::set),
-    command("INCR", (2, 2), 1, Effect::Grows, |store, words| store.add_to(&words[1], 1)),
-    command("DECR", (2, 2), 1, Effect::Grows, |store, words| store.add_to(&words[1], -1)),
-    command("INCRBY", (3, 3), 1, Effect::Grows, Store::incrby),
-    command("DECRBY", (3, 3), 1, Effect::Grows, Store::decrby),
+pub(super) const COMMANDS: &[CommandSpec] = &[
+    command("GET", (2, 2), 1, CommandEffect::Reads, Store::get),
+    command("SET", (3, ANY), 1, CommandEffect::Grows, Store::set),
+    command("INCR", (2, 2), 1, CommandEffect::Grows, |store, words| store.add_to(&words[1], 1)),
+    command("DECR", (2, 2), 1, CommandEffect::Grows, |store, words| store.add_to(&words[1], -1)),
+    command("INCRBY", (3, 3), 1, CommandEffect::Grows, Store::incrby),
+    command("DECRBY", (3, 3), 1, CommandEffect::Grows, Store::decrby),
 ];
 
 impl Content for String {
@@ -63,23 +63,23 @@ enum Expiry {
 }
 
 impl Store {
-    fn get(&mut self, words: &[String]) -> Reply {
+    fn get(&mut self, words: &[String]) -> CommandResult {
         let text = self.content::<String>(&words[1])?;
-        Ok(Answer::text_or_nil(text.cloned()))
+        Ok(CommandReply::text_or_nil(text.cloned()))
     }
 
-    fn set(&mut self, words: &[String]) -> Reply {
+    fn set(&mut self, words: &[String]) -> CommandResult {
         let options = SetOptions::read(&words[3..])?;
         let expires_ms = options.expiry.map(|(kind, number)| self.end_of_set(kind, number)).transpose()?;
         let before = if options.get { Some(self.get(words)?) } else { None };
         let found = self.live(&words[1]).map(|entry| entry.expires_ms);
         if options.absent && found.is_some() || options.present && found.is_none() {
-            return Ok(before.unwrap_or(Answer::Nil));
+            return Ok(before.unwrap_or(CommandReply::Nil));
         }
         let kept = found.flatten().filter(|_| options.keep_ttl);
         let entry = Entry { value: Stored::Text(words[2].clone()), expires_ms: expires_ms.or(kept) };
         self.entries.insert(words[1].clone(), entry);
-        Ok(before.unwrap_or(Answer::Status("OK")))
+        Ok(before.unwrap_or(CommandReply::Status("OK")))
     }
 
     /// When a key of SET ends, in milliseconds on the server's clock.
@@ -94,22 +94,22 @@ impl Store {
         ms.and_then(|ms| ms.checked_add(begin)).ok_or(INVALID)
     }
 
-    fn incrby(&mut self, words: &[String]) -> Reply {
+    fn incrby(&mut self, words: &[String]) -> CommandResult {
         let number = integer(&words[2])?;
         self.add_to(&words[1], number)
     }
 
-    fn decrby(&mut self, words: &[String]) -> Reply {
+    fn decrby(&mut self, words: &[String]) -> CommandResult {
         let number = integer(&words[2])?.checked_neg();
         self.add_to(&words[1], number.ok_or(Refusal::new("ERR decrement would overflow"))?)
     }
 
-    fn add_to(&mut self, key: &str, number: i64) -> Reply {
+    fn add_to(&mut self, key: &str, number: i64) -> CommandResult {
         let before = self.content::<String>(key)?.map_or(Ok(0), |text| integer(text))?;
         let overflow = Refusal::new("ERR increment or decrement would overflow");
         let sum = before.checked_add(number).ok_or(overflow)?;
         self.change_or_create(key, |text: &mut String| *text = sum.to_string())?;
-        Ok(Answer::Int(sum))
+        Ok(CommandReply::Int(sum))
     }
 }
 

@@ -9,11 +9,11 @@ use crate::backend::Outcome;
 use crate::backend::ScriptCall;
 use crate::backend::Several;
 use crate::backend::Value;
-use crate::backend::redis::calls::Request;
-use crate::backend::redis::calls::Ticket;
+use crate::backend::redis::calls::CallRequest;
+use crate::backend::redis::calls::PendingCall;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::resp::Reply;
+use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::refusal;
 use crate::backend::together::Together;
 
@@ -21,14 +21,14 @@ use crate::backend::together::Together;
 const FEWEST: usize = 4;
 /// With more, a server that has little else to do waits for them, and then this client for the server.
 const ENOUGH: usize = 32;
-/// So many other commands on their way are something to do.
+/// With so many other batches on their way the server has enough to do.
 const PLENTY: usize = 4;
 /// With more, nothing is gained any more.
 const MOST: usize = 64;
 /// So many wait for no others.
 const MANY: usize = 16;
 
-pub(super) type Replies = SmallVec<[(Ticket, Outcome<Value>); ENOUGH]>;
+pub(super) type Replies = SmallVec<[(PendingCall, Outcome<Value>); ENOUGH]>;
 
 /// Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
 const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
@@ -36,7 +36,7 @@ const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
 /// Calls that may go together, in the order in which they came.
 pub(super) struct Gathering {
     pub(super) several: Option<Several>,
-    tickets: Vec<Ticket>,
+    pending_calls: Vec<PendingCall>,
     /// The server would refuse them together.
     apart: bool,
     /// They wait for others while so many are on their way.
@@ -47,7 +47,7 @@ pub(super) struct Gathering {
 
 impl Gathering {
     pub(super) fn new(several: Option<Several>) -> Self {
-        Self { several, tickets: Vec::new(), apart: false, from: None, waited: false }
+        Self { several, pending_calls: Vec::new(), apart: false, from: None, waited: false }
     }
 
     /// Another server may allow what the last one refused.
@@ -56,58 +56,59 @@ impl Gathering {
     }
 
     /// Gives back what goes by itself.
-    pub(super) fn add(&mut self, ticket: Ticket) -> Result<(), Ticket> {
+    pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
         let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
-        match &ticket.request {
-            Request::Call(Call::Script(call)) if !self.apart && fits(call) => {
-                self.tickets.push(ticket);
+        match &pending_call.request {
+            CallRequest::Call(Call::Script(call)) if !self.apart && fits(call) => {
+                self.pending_calls.push(pending_call);
                 Ok(())
             }
-            _ => Err(ticket),
+            _ => Err(pending_call),
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.tickets.is_empty()
+        self.pending_calls.is_empty()
     }
 
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> {
-        self.tickets.iter()
+    pub(super) fn pending_calls(&self) -> impl Iterator<Item = &PendingCall> {
+        self.pending_calls.iter()
     }
 
-    /// With so many other commands on their way.
+    /// Whether there are enough calls for a batch, with so many other batches on their way.
     pub(super) fn is_full(&self, others: usize) -> bool {
-        self.tickets.len() >= if others < PLENTY { ENOUGH } else { MOST }
+        self.pending_calls.len() >= if others < PLENTY { ENOUGH } else { MOST }
     }
 
     /// Whether others are still to come, with the server at work or not.
     pub(super) fn stays(&mut self, busy: bool) -> bool {
-        let stays = busy && !self.apart && self.tickets.len() < MANY;
+        let stays = busy && !self.apart && self.pending_calls.len() < MANY;
         self.waited |= stays;
         stays
     }
 
     /// With the server at work or not.
     pub(super) fn goes_together(&self, busy: bool) -> bool {
-        self.tickets.len() >= FEWEST && !self.apart && (busy || self.waited)
+        self.pending_calls.len() >= FEWEST && !self.apart && (busy || self.waited)
     }
 
-    pub(super) fn take(&mut self) -> Vec<Ticket> {
+    pub(super) fn take(&mut self) -> Vec<PendingCall> {
         self.waited = false;
-        std::mem::take(&mut self.tickets)
+        std::mem::take(&mut self.pending_calls)
     }
 
     /// The list that was taken, emptied: for its memory.
-    pub(super) fn reuse(&mut self, mut list: Vec<Ticket>) {
-        list.append(&mut self.tickets);
-        self.tickets = list;
+    pub(super) fn reuse(&mut self, mut list: Vec<PendingCall>) {
+        list.append(&mut self.pending_calls);
+        self.pending_calls = list;
     }
 
     /// What was not sent in time.
-    pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let (late, others) =
-            std::mem::take(&mut self.tickets).into_iter().partition(|ticket| ticket.deadline <= now);
-        self.tickets = others;
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
+        let (late, others) = std::mem::take(&mut self.pending_calls)
+            .into_iter()
+            .partition(|pending_call| pending_call.deadline <= now);
+        self.pending_calls = others;
         late
     }
 
@@ -120,63 +121,65 @@ impl Gathering {
     }
 
     /// The same of a reply whose shape says nothing to anybody.
-    pub(super) fn note_shape(&mut self, replies: &[(Ticket, Outcome<Value>)]) {
+    pub(super) fn note_shape(&mut self, replies: &[(PendingCall, Outcome<Value>)]) {
         self.apart |= replies.iter().any(|(_, outcome)| *outcome == STRANGE);
     }
 }
 
 /// What is on the wire: one call, or several together. `None`: answered.
-pub(super) struct Command {
-    tickets: SmallVec<[Option<Ticket>; 1]>,
+pub(super) struct Batch {
+    pending_calls: SmallVec<[Option<PendingCall>; 1]>,
     pub(super) together: bool,
     /// Sent with the script's text.
     pub(super) whole: bool,
     pub(super) sent: Instant,
 }
 
-impl Command {
-    pub(super) fn of(ticket: Ticket, now: Instant) -> Self {
-        Self { tickets: smallvec![Some(ticket)], together: false, whole: false, sent: now }
+impl Batch {
+    pub(super) fn of(pending_call: PendingCall, now: Instant) -> Self {
+        Self { pending_calls: smallvec![Some(pending_call)], together: false, whole: false, sent: now }
     }
 
-    pub(super) fn of_several(tickets: impl Iterator<Item = Ticket>, now: Instant) -> Self {
-        Self { tickets: tickets.map(Some).collect(), together: true, whole: false, sent: now }
+    pub(super) fn of_several(pending_calls: impl Iterator<Item = PendingCall>, now: Instant) -> Self {
+        Self { pending_calls: pending_calls.map(Some).collect(), together: true, whole: false, sent: now }
     }
 
     /// Those still to be answered.
-    pub(super) fn tickets(&self) -> impl Iterator<Item = &Ticket> + Clone {
-        self.tickets.iter().flatten()
+    pub(super) fn pending_calls(&self) -> impl Iterator<Item = &PendingCall> + Clone {
+        self.pending_calls.iter().flatten()
     }
 
-    pub(super) fn into_tickets(self) -> impl Iterator<Item = Ticket> {
-        self.tickets.into_iter().flatten()
+    pub(super) fn into_pending_calls(self) -> impl Iterator<Item = PendingCall> {
+        self.pending_calls.into_iter().flatten()
     }
 
-    pub(super) fn first(&self) -> Option<&Ticket> {
-        self.tickets().next()
+    pub(super) fn first(&self) -> Option<&PendingCall> {
+        self.pending_calls().next()
     }
 
     /// Whether its place among the others matters.
     pub(super) fn is_script(&self) -> bool {
-        self.together || self.first().is_some_and(|ticket| ticket.request.is_script())
+        self.together || self.first().is_some_and(|pending_call| pending_call.request.is_script())
     }
 
     pub(super) fn is_late(&self, now: Instant) -> bool {
-        self.tickets().any(|ticket| ticket.deadline <= now)
+        self.pending_calls().any(|pending_call| pending_call.deadline <= now)
     }
 
-    pub(super) fn take_late(&mut self, now: Instant) -> Vec<Ticket> {
-        let late = |ticket: &mut Option<Ticket>| ticket.take_if(|ticket| ticket.deadline <= now);
-        self.tickets.iter_mut().filter_map(late).collect()
+    pub(super) fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
+        let late = |pending_call: &mut Option<PendingCall>| {
+            pending_call.take_if(|pending_call| pending_call.deadline <= now)
+        };
+        self.pending_calls.iter_mut().filter_map(late).collect()
     }
 
     /// Before it is sent: the reply has a part for each that is.
     pub(super) fn forget_answered(&mut self) {
-        self.tickets.retain(|ticket| ticket.is_some());
+        self.pending_calls.retain(|pending_call| pending_call.is_some());
     }
 
     pub(super) fn scripts(&self) -> impl Iterator<Item = &ScriptCall> + Clone {
-        self.tickets().filter_map(|ticket| match ticket.request.call() {
+        self.pending_calls().filter_map(|pending_call| match pending_call.request.call() {
             Some(Call::Script(call)) => Some(&**call),
             _ => None,
         })
@@ -197,25 +200,28 @@ impl Command {
     }
 
     /// What the reply of several says to each that still waits, and what is left of the list that said so.
-    pub(super) fn replies(self, reply: Reply) -> (Replies, Vec<Value>) {
+    pub(super) fn replies(self, reply: RespReply) -> (Replies, Vec<Value>) {
         let mut list = match reply {
             Ok(Value::List(list)) => list,
             Ok(_) => Vec::new(),
             Err(error) => {
-                let tickets = self.into_tickets();
-                return (tickets.map(|ticket| (ticket, classify(&error))).collect(), Vec::new());
+                let pending_calls = self.into_pending_calls();
+                return (
+                    pending_calls.map(|pending_call| (pending_call, classify(&error))).collect(),
+                    Vec::new(),
+                );
             }
         };
         let mut parts = list.drain(..);
         let time = parts.next();
         let mut replies: SmallVec<[_; ENOUGH]> =
-            self.tickets.iter().map(|_| next_of(time.as_ref()?, &mut parts)).collect();
+            self.pending_calls.iter().map(|_| next_of(time.as_ref()?, &mut parts)).collect();
         if parts.next().is_some() || replies.contains(&None) {
             replies.fill(Some(STRANGE));
         }
         drop(parts);
-        let tickets = self.tickets.into_iter().zip(replies);
-        (tickets.filter_map(|(ticket, outcome)| Some((ticket?, outcome?))).collect(), list)
+        let pending_calls = self.pending_calls.into_iter().zip(replies);
+        (pending_calls.filter_map(|(pending_call, outcome)| Some((pending_call?, outcome?))).collect(), list)
     }
 }
 

@@ -29,8 +29,8 @@ fn connected(room: usize) -> (Calls, DuplexStream) {
     (calls, server)
 }
 
-fn echo(text: &str) -> Request {
-    Request::Call(script(&ECHO, &[], &[text]))
+fn echo(text: &str) -> CallRequest {
+    CallRequest::Call(script(&ECHO, &[], &[text]))
 }
 
 /// As long as the counter stays as it is.
@@ -68,7 +68,7 @@ async fn a_script_that_is_not_known_though_its_text_was_sent_is_refused() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_script_is_not_asked_again_for_want_of_one() {
     let (mut calls, mut server) = connected(1_000);
-    calls.submit(OpId(1), Request::Call(Call::Ping), Duration::from_secs(60));
+    calls.submit(OpId(1), CallRequest::Call(Call::Ping), Duration::from_secs(60));
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
     server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
     let (op, outcome) = answer(&mut calls).await;
@@ -273,13 +273,13 @@ async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
         connection.asks_again = asks_again;
         let mut calls = Calls::new(None, BUDGETS);
         calls.connected(connection);
-        calls.submit(OpId(1), Request::Call(Call::Ping), SECOND);
+        calls.submit(OpId(1), CallRequest::Call(Call::Ping), SECOND);
         server.write_all(b"-NOAUTH Authentication required.\r\n").await.expect("room");
         let (_, outcome) = answer(&mut calls).await;
         let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
         assert_eq!(failure.kind, kind);
         // What the login may not do is another matter.
-        calls.submit(OpId(2), Request::Call(Call::Ping), SECOND);
+        calls.submit(OpId(2), CallRequest::Call(Call::Ping), SECOND);
         server.write_all(b"-NOPERM no\r\n").await.expect("room");
         let (_, outcome) = answer(&mut calls).await;
         let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
@@ -290,7 +290,7 @@ async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
 #[tokio::test]
 async fn the_time_has_seconds_and_microseconds() {
     let (mut calls, mut server) = connected(1_000);
-    calls.submit(OpId(1), Request::Call(Call::Time), SECOND);
+    calls.submit(OpId(1), CallRequest::Call(Call::Time), SECOND);
     server.write_all(b"*2\r\n$10\r\n1700000000\r\n$6\r\n123456\r\n").await.expect("room");
     let time = Value::List(vec![Value::Int(1_700_000_000_123_456)]);
     assert_eq!(answer(&mut calls).await, (1, Outcome::Done(time)));
@@ -299,7 +299,7 @@ async fn the_time_has_seconds_and_microseconds() {
 #[tokio::test]
 async fn a_new_login_and_the_calls_around_it_get_their_own_answers() {
     let (mut calls, mut server) = connected(1_000);
-    let ping = || Request::Call(Call::Ping);
+    let ping = || CallRequest::Call(Call::Ping);
     calls.submit(OpId(1), ping(), SECOND);
     let (told, login) = oneshot::channel();
     calls.log_in(&Credentials::new("", "secret"), told);
@@ -319,10 +319,10 @@ async fn what_is_too_much_to_be_written_is_refused_at_once() {
     calls.submit(OpId(0), echo(&"x".repeat(200_000)), SECOND);
     let mut looked = Context::from_waker(Waker::noop());
     for op in 1..=WAITING as u64 {
-        calls.submit(OpId(op), Request::Call(Call::Ping), SECOND);
+        calls.submit(OpId(op), CallRequest::Call(Call::Ping), SECOND);
     }
     assert!(calls.poll_answer(&mut looked).is_pending(), "so many may wait");
-    calls.submit(OpId(99_999), Request::Call(Call::Ping), SECOND);
+    calls.submit(OpId(99_999), CallRequest::Call(Call::Ping), SECOND);
     let Poll::Ready((op, Outcome::NotExecuted(failure))) = calls.poll_answer(&mut looked) else {
         panic!("not refused")
     };
@@ -383,7 +383,7 @@ async fn a_call_in_flight_wakes_nobody_before_its_answer() {
     let (mut calls, _server) = connected(1_000);
     let woken = Arc::<Woken>::default();
     for number in 1..4 {
-        calls.submit(OpId(number), Request::Call(Call::Ping), Duration::from_secs(9));
+        calls.submit(OpId(number), CallRequest::Call(Call::Ping), Duration::from_secs(9));
         let waker = Arc::clone(&woken).into();
         assert!(calls.poll_answer(&mut Context::from_waker(&waker)).is_pending());
         assert_eq!(woken.times(), 0);

@@ -11,9 +11,8 @@ use tokio::time::Instant;
 
 use super::ClusterBackend;
 use super::scout;
-use super::scout::Found;
 use super::scout::Known;
-use super::slots::Address;
+use super::scout::NodeAnswers;
 use super::slots::SlotMap;
 use crate::backend::BackendEvent;
 use crate::backend::Failure;
@@ -22,8 +21,9 @@ use crate::backend::Outcome;
 use crate::backend::Routes;
 use crate::backend::ServerId;
 use crate::backend::Value;
-use crate::backend::redis::calls::Request;
-use crate::backend::redis::config::Place;
+use crate::backend::redis::calls::CallRequest;
+use crate::backend::redis::config::Address;
+use crate::backend::redis::config::Endpoint;
 use crate::backend::redis::link::Pause;
 use crate::base::process::spawn;
 use crate::settings::config::Sharding;
@@ -57,7 +57,7 @@ pub(super) struct Refresh {
     scout_again: Option<Instant>,
 }
 
-pub(super) struct Scout(pub(super) JoinHandle<Result<Found, Failure>>);
+pub(super) struct Scout(pub(super) JoinHandle<Result<NodeAnswers, Failure>>);
 
 impl Refresh {
     pub(super) fn due(at: Instant) -> Self {
@@ -115,7 +115,7 @@ impl ClusterBackend {
             let op = OpId(OURS | self.last_own);
             if let Some(node) = self.nodes.get_mut(&id) {
                 self.refresh.asked.insert(op, node.address.clone());
-                node.backend.send(op, Request::Slots, budget);
+                node.backend.send(op, CallRequest::Slots, budget);
             }
         }
     }
@@ -140,7 +140,7 @@ impl ClusterBackend {
         let announced = self.map.primaries().into_iter().chain(&self.map.replicas);
         let announced = announced.map(|address| Known { address: address.clone(), given: false });
         let given = self.seeds.iter().map(|address| Known { address: address.clone(), given: true });
-        let mut known: Vec<(Place, Known)> = Vec::new();
+        let mut known: Vec<(Endpoint, Known)> = Vec::new();
         for node in announced.chain(given) {
             let place = node.config(&self.config).place();
             if known.iter().all(|(other, _)| *other != place) {
@@ -179,9 +179,9 @@ impl ClusterBackend {
         }
     }
 
-    pub(super) fn on_scouted(&mut self, result: Result<Found, Failure>) {
+    pub(super) fn on_scouted(&mut self, result: Result<NodeAnswers, Failure>) {
         match result {
-            Ok(Found { maps, sharded }) => {
+            Ok(NodeAnswers { maps, sharded }) => {
                 self.sharded = self.sharded.or(sharded);
                 self.adopt(&maps);
             }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 
-use super::slots::Address;
 use super::slots::SlotMap;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -14,13 +13,14 @@ use crate::backend::Value;
 use crate::backend::redis::addresses::Target;
 use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
-use crate::backend::redis::names::Names;
+use crate::backend::redis::names::HostNames;
 
 /// Nodes asked at the same time.
 const AT_ONCE: usize = 8;
@@ -42,15 +42,19 @@ impl Known {
 }
 
 /// What nodes answered.
-pub(super) struct Found {
+pub(super) struct NodeAnswers {
     pub(super) maps: Vec<SlotMap>,
     /// Whether sharded pub/sub is known there; `None` if nobody was asked.
     pub(super) sharded: Option<bool>,
 }
 
 /// Asks all of these nodes; gives what the quickest say, or why none of them said anything.
-pub(super) async fn explore(config: RedisConfig, nodes: Vec<Known>, probe: bool) -> Result<Found, Failure> {
-    let mut found = Found { maps: Vec::new(), sharded: None };
+pub(super) async fn explore(
+    config: RedisConfig,
+    nodes: Vec<Known>,
+    probe: bool,
+) -> Result<NodeAnswers, Failure> {
+    let mut found = NodeAnswers { maps: Vec::new(), sharded: None };
     let mut failures = Vec::new();
     for some in nodes.chunks(AT_ONCE) {
         let mut asked: FuturesUnordered<_> = some.iter().map(|node| ask(&config, node, probe)).collect();
@@ -112,7 +116,7 @@ async fn ask_any(
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
-    let tries = Tries::begin(config, &Names::of(config), None).await;
+    let tries = Tries::begin(config, &HostNames::of(config), None).await;
     let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match ask_at(config, &target, tries.count(), node, probe).await {

@@ -14,21 +14,21 @@ use tokio::task::JoinHandle;
 
 use super::ClusterBackend;
 use super::scout;
-use super::scout::Found;
 use super::scout::Known;
-use super::slots::Address;
+use super::scout::NodeAnswers;
 use super::slots::SlotMap;
 use crate::backend::Backend;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::names::EVERY;
-use crate::backend::redis::names::Name;
-use crate::backend::redis::names::Names;
+use crate::backend::redis::names::HostName;
+use crate::backend::redis::names::HostNames;
 use crate::base::process::spawn;
 
 /// Looks every five seconds what the names stand for.
 pub(super) struct Seeds {
     task: JoinHandle<()>,
-    found: mpsc::UnboundedReceiver<Found>,
+    found: mpsc::UnboundedReceiver<NodeAnswers>,
 }
 
 impl Drop for Seeds {
@@ -59,9 +59,13 @@ impl Seeds {
 }
 
 /// What nodes say of their cluster when the names stand for none of the addresses any more that they stood for.
-async fn look_again_and_again(config: RedisConfig, seeds: Vec<Address>, found: mpsc::UnboundedSender<Found>) {
-    let names = Names::of(&config);
-    let watched: Vec<Arc<Name>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
+async fn look_again_and_again(
+    config: RedisConfig,
+    seeds: Vec<Address>,
+    found: mpsc::UnboundedSender<NodeAnswers>,
+) {
+    let names = HostNames::of(&config);
+    let watched: Vec<Arc<HostName>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
     let given = |address| Known { address, given: true };
     let nodes: Vec<Known> = seeds.into_iter().map(given).collect();
     let mut known = resolved(&watched).await;
@@ -78,7 +82,7 @@ async fn look_again_and_again(config: RedisConfig, seeds: Vec<Address>, found: m
 }
 
 /// All addresses. Of a name that cannot be resolved they are the ones that are known.
-async fn resolved(names: &[Arc<Name>]) -> BTreeSet<SocketAddr> {
+async fn resolved(names: &[Arc<HostName>]) -> BTreeSet<SocketAddr> {
     let resolved = join_all(names.iter().map(|name| name.resolve_again())).await;
     resolved.into_iter().flatten().collect()
 }

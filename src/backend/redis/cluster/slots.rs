@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 
 use crate::backend::Value;
+use crate::backend::redis::config::Address;
 use crate::base::name::SLOTS;
-
-/// Where a node is.
-pub(super) type Address = (String, u16);
 
 /// One node's answer to CLUSTER SLOTS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -18,7 +18,7 @@ use crate::base::name::slot_of;
 pub(super) const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
 
 /// A channel that the engine wants.
-pub(super) struct Subscription {
+pub(super) struct ClusterSubscription {
     pub(super) sharded: bool,
     pub(super) generation: u64,
     /// Where it was asked for; `None` until there is a connection for it.
@@ -66,9 +66,9 @@ impl ClusterBackend {
     }
 
     /// What is asked for again may be placed elsewhere: two nodes would tell of each message.
-    pub(super) fn leave_place(&mut self, channel: &Arc<str>, before: Option<Subscription>) {
+    pub(super) fn leave_place(&mut self, channel: &Arc<str>, before: Option<ClusterSubscription>) {
         let now_at = self.subscriptions.get(channel).and_then(|subscription| subscription.at);
-        let Some(Subscription { at: Some(old), sharded, .. }) = before else { return };
+        let Some(ClusterSubscription { at: Some(old), sharded, .. }) = before else { return };
         if let Some(node) = self.nodes.get_mut(&old).filter(|_| now_at != Some(old)) {
             node.backend.unsubscribe(Arc::clone(channel), sharded);
         }
@@ -93,7 +93,7 @@ impl ClusterBackend {
     }
 
     /// The engine hears of those that are where they should not be, and asks for them again.
-    fn give_up(&mut self, misplaced: impl Fn(&str, &Subscription, ServerId, Option<&Node>) -> bool) {
+    fn give_up(&mut self, misplaced: impl Fn(&str, &ClusterSubscription, ServerId, Option<&Node>) -> bool) {
         for (channel, subscription) in &mut self.subscriptions {
             let Some(at) = subscription.at else { continue };
             let node = self.nodes.get_mut(&at);

@@ -12,7 +12,6 @@ use tokio::time::Instant;
 
 use super::ClusterBackend;
 use super::refresh::OURS;
-use super::slots::Address;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
 use crate::backend::Failure;
@@ -22,6 +21,7 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::settings::config::Sharding;

@@ -8,11 +8,11 @@ use crate::backend::redis::resp::Protocol;
 use crate::base::error::Error;
 
 use super::Access;
+use super::Deployment;
 use super::Encrypted;
+use super::Endpoint;
 use super::Login;
-use super::Place;
 use super::RedisConfig;
-use super::Topology;
 use super::report_not_taken;
 use super::without_brackets;
 
@@ -31,7 +31,7 @@ impl RedisConfig {
             ProtocolVersion::RESP3 => Protocol::Resp3,
             _ => Protocol::Resp2,
         };
-        let taken = Self::of_client(Topology::One(place), login, Some(database), protocol)
+        let taken = Self::of_client(Deployment::One(place), login, Some(database), protocol)
             .secured(Encrypted { servers: encrypted, sentinels: false }, access)?
             .provided(access)?;
         report_not_taken("redis", "TCP settings, the library's name");
@@ -40,9 +40,9 @@ impl RedisConfig {
 }
 
 /// Where the server is, and whether it is spoken to through TLS.
-fn place(address: &ConnectionAddr, access: &Access) -> Result<(Place, bool), Error> {
+fn place(address: &ConnectionAddr, access: &Access) -> Result<(Endpoint, bool), Error> {
     let tcp =
-        |host: &str, port: &u16| Place::Tcp { host: without_brackets(host), port: *port, certified: None };
+        |host: &str, port: &u16| Endpoint::Tcp { host: without_brackets(host), port: *port, certified: None };
     match address {
         ConnectionAddr::Tcp(host, port) => Ok((tcp(host, port), false)),
         ConnectionAddr::TcpTls { insecure: true, .. } => {
@@ -53,7 +53,7 @@ fn place(address: &ConnectionAddr, access: &Access) -> Result<(Place, bool), Err
             Err(refused("with certificates of its own", allowed))
         }
         ConnectionAddr::TcpTls { host, port, .. } => Ok((tcp(host, port), true)),
-        ConnectionAddr::Unix(path) => Ok((Place::Unix(path.clone()), false)),
+        ConnectionAddr::Unix(path) => Ok((Endpoint::Unix(path.clone()), false)),
         _ => Err(refused("with an address of another kind", "with TCP, TLS or a unix socket")),
     }
 }
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!((config.address().as_str(), config.login()), ("db.example:7000", &login));
         assert_eq!((config.database(), config.protocol()), (Some(3), Protocol::Resp3));
         let config = taken("unix:///run/s?db=2").expect("a configuration");
-        assert_eq!((config.place(), config.database()), (Place::Unix(PathBuf::from("/run/s")), Some(2)));
+        assert_eq!((config.place(), config.database()), (Endpoint::Unix(PathBuf::from("/run/s")), Some(2)));
         let plain = taken("redis://[::1]").expect("a configuration");
         assert_eq!((plain.address().as_str(), plain.protocol()), ("[::1]:6379", Protocol::Resp2));
     }

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use crate::backend::redis::resp::Protocol;
 use crate::base::error::Error;
 
+use super::Address;
+use super::Deployment;
 use super::Encrypted;
+use super::Endpoint;
 use super::Login;
-use super::Place;
 use super::RedisConfig;
-use super::Topology;
 use super::invalid;
 
 const DEFAULT_PORT: u16 = 6379;
@@ -48,7 +49,7 @@ fn one(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let (host, port) = host_and_port(parts.places, DEFAULT_PORT)?;
     let options = Options::parse(parts.query, false)?;
     let database = one_database(parts.path, options.database)?;
-    let topology = Topology::One(Place::Tcp { host, port, certified: None });
+    let topology = Deployment::One(Endpoint::Tcp { host, port, certified: None });
     Ok((
         build(topology, parts.login, database, options.protocol),
         Encrypted { servers: tls, sentinels: false },
@@ -73,7 +74,7 @@ fn unix(rest: &str) -> Result<Parsed, Error> {
     }
     let path = PathBuf::from(decode(path, "the path")?);
     let options = Options::parse(query, false)?;
-    let config = build(Topology::One(Place::Unix(path)), login, options.database, options.protocol);
+    let config = build(Deployment::One(Endpoint::Unix(path)), login, options.database, options.protocol);
     Ok((config, Encrypted { servers: false, sentinels: false }))
 }
 
@@ -97,7 +98,7 @@ fn sentinel(rest: &str, tls: bool) -> Result<Parsed, Error> {
     let options = Options::parse(parts.query, true)?;
     let database = one_database(path, options.database)?;
     let topology =
-        Topology::Sentinel { sentinels, primary_name: name.to_owned(), login: options.sentinel_login };
+        Deployment::Sentinel { sentinels, primary_name: name.to_owned(), login: options.sentinel_login };
     let config = build(topology, parts.login, database, options.protocol);
     Ok((config, Encrypted { servers: tls, sentinels: options.sentinel_tls.unwrap_or(tls) }))
 }
@@ -110,11 +111,11 @@ fn cluster(rest: &str, tls: bool) -> Result<Parsed, Error> {
     if database.is_some_and(|database| database > 0) {
         return Err(invalid("a cluster has only database 0; leave the database out"));
     }
-    let config = build(Topology::Cluster { seeds }, parts.login, None, options.protocol);
+    let config = build(Deployment::Cluster { seeds }, parts.login, None, options.protocol);
     Ok((config, Encrypted { servers: tls, sentinels: false }))
 }
 
-fn build(topology: Topology, login: Login, database: Option<u8>, protocol: Protocol) -> RedisConfig {
+fn build(topology: Deployment, login: Login, database: Option<u8>, protocol: Protocol) -> RedisConfig {
     RedisConfig { login, database, protocol, ..RedisConfig::new(topology) }
 }
 
@@ -164,7 +165,7 @@ fn split_login(authority: &str) -> Result<(Login, &str), Error> {
     Ok((Login { user: (!user.is_empty()).then_some(user), password: Some(password) }, place))
 }
 
-fn hosts_and_ports(places: &str, default_port: u16) -> Result<Vec<(String, u16)>, Error> {
+fn hosts_and_ports(places: &str, default_port: u16) -> Result<Vec<Address>, Error> {
     let mut all = Vec::new();
     for place in places.split(',') {
         let place = host_and_port(place.trim(), default_port)?;
@@ -177,7 +178,7 @@ fn hosts_and_ports(places: &str, default_port: u16) -> Result<Vec<(String, u16)>
 }
 
 /// An IPv6 address loses its brackets.
-fn host_and_port(place: &str, default_port: u16) -> Result<(String, u16), Error> {
+fn host_and_port(place: &str, default_port: u16) -> Result<Address, Error> {
     let (host, port) = if let Some(rest) = place.strip_prefix('[') {
         let Some((inside, after)) = rest.split_once(']') else {
             return Err(invalid("the \"]\" after its IPv6 address is missing"));
@@ -364,7 +365,7 @@ mod tests {
             let config = parsed(&format!("{scheme}:///run/red%20is.sock?db=4&protocol=resp2"));
             assert_eq!(config.address(), "/run/red is.sock");
             assert_eq!(config.database, Some(4));
-            assert!(matches!(config.place(), Place::Unix(_)));
+            assert!(matches!(config.place(), Endpoint::Unix(_)));
         }
         assert_eq!(parsed("redis+unix:///a").address(), "/a");
         assert_eq!(parsed("unix://:secret@/run/redis.sock").login.password.as_deref(), Some("secret"));
@@ -456,16 +457,16 @@ mod tests {
         let sentinels =
             [("s1", 1), ("::1", 26379), ("s3", 26379)].map(|(host, port)| (host.to_owned(), port)).to_vec();
         let login = Login { user: Some("sen".to_owned()), password: Some("s&t".to_owned()) };
-        let topology = Topology::Sentinel { sentinels, primary_name: "main.1-a_b".to_owned(), login };
+        let topology = Deployment::Sentinel { sentinels, primary_name: "main.1-a_b".to_owned(), login };
         assert_eq!(*full.topology(), topology);
         assert_eq!(full.login, Login { user: Some("ann".to_owned()), password: Some("p,w".to_owned()) });
         assert_eq!((full.database, &full.protocol), (Some(3), &Protocol::Resp3));
         assert_eq!(full.address(), "main.1-a_b of the sentinels s1:1, [::1]:26379, s3:26379");
 
         let plain = parsed("redis-sentinel://h/main/");
-        assert!(matches!(plain.topology(), Topology::Sentinel { login, .. } if *login == Login::default()));
+        assert!(matches!(plain.topology(), Deployment::Sentinel { login, .. } if *login == Login::default()));
         let without_user = parsed("redis-sentinel://u:p@h/main?sentinel_password=x");
-        let Topology::Sentinel { login, .. } = without_user.topology() else { panic!("{without_user:?}") };
+        let Deployment::Sentinel { login, .. } = without_user.topology() else { panic!("{without_user:?}") };
         assert_eq!((login.user.as_deref(), login.password.as_deref()), (None, Some("x")));
     }
 
@@ -491,7 +492,7 @@ mod tests {
         let config = parsed("redis-cluster://:pw@n1,n2:7001,[2001:db8::1]:7002");
         let seeds =
             [("n1", 6379), ("n2", 7001), ("2001:db8::1", 7002)].map(|(host, port)| (host.to_owned(), port));
-        assert_eq!(*config.topology(), Topology::Cluster { seeds: seeds.to_vec() });
+        assert_eq!(*config.topology(), Deployment::Cluster { seeds: seeds.to_vec() });
         assert_eq!(config.address(), "cluster of n1:6379, n2:7001, [2001:db8::1]:7002");
         assert_eq!(parsed("redis-cluster://h/0").database, None);
     }

@@ -10,10 +10,8 @@ use std::sync::atomic::Ordering;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::config::Address;
 use crate::backend::redis::config::host_and_port;
-
-/// Host and port. An IPv6 address without brackets.
-pub(crate) type Address = (String, u16);
 
 /// Former primaries that are remembered.
 const DEPOSED: usize = 16;

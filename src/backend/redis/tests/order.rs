@@ -17,7 +17,7 @@ use crate::backend::BackendEvent;
 use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::ServerInfo;
-use crate::backend::redis::Life;
+use crate::backend::redis::BackendPhase;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::calls::Calls;
@@ -37,7 +37,7 @@ fn backend(
     let (events, command_events) = mpsc::unbounded_channel();
     let (pubsub, pubsub_events) = mpsc::unbounded_channel();
     let (stop, _) = Stop::pair();
-    let life = Life::Open { stop, links: Vec::new() };
+    let phase = BackendPhase::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
         calls: Calls::new(None, Budgets::of(super::driver::SECOND)),
         command_events,
@@ -46,7 +46,7 @@ fn backend(
         run_id: String::new(),
         moved_at: None,
         others: Arc::default(),
-        life,
+        phase,
         turn,
         waker: None,
     };

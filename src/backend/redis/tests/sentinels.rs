@@ -28,9 +28,9 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::addresses::Target;
+use crate::backend::redis::calls::CallRequest;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
-use crate::backend::redis::calls::Request;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::whereabouts::Mandate;
 
@@ -276,15 +276,15 @@ async fn what_a_deposed_primary_answers_is_no_answer() {
         mandate: Mandate::now(&changes),
         asks_again: false,
     });
-    calls.submit(OpId(1), Request::Call(Call::Time), SECOND);
+    calls.submit(OpId(1), CallRequest::Call(Call::Time), SECOND);
     let answer = std::future::poll_fn(|cx| calls.poll_answer(cx)).await;
     assert!(matches!(answer, (OpId(1), Outcome::Done(_))), "{answer:?}");
 
-    calls.submit(OpId(2), Request::Call(count("n")), SECOND);
+    calls.submit(OpId(2), CallRequest::Call(count("n")), SECOND);
     changes.fetch_add(1, Ordering::Release);
     let answer = std::future::poll_fn(|cx| calls.poll_answer(cx)).await;
     assert!(matches!(answer, (OpId(2), Outcome::Unknown(_))), "{answer:?}");
-    calls.submit(OpId(3), Request::Call(count("n")), SECOND);
+    calls.submit(OpId(3), CallRequest::Call(count("n")), SECOND);
     let answer = std::future::poll_fn(|cx| calls.poll_answer(cx)).await;
     assert!(matches!(answer, (OpId(3), Outcome::NotExecuted(_))), "{answer:?}");
 }

@@ -12,8 +12,8 @@ const MANY: u64 = 8;
 const FEW: u64 = 3;
 const LONG: Duration = Duration::from_secs(60);
 
-fn count(key: u64) -> Request {
-    Request::Call(script(&COUNT, &[&format!("key{key}")], &[]))
+fn count(key: u64) -> CallRequest {
+    CallRequest::Call(script(&COUNT, &[&format!("key{key}")], &[]))
 }
 
 /// With so many calls of another kind on their way, the numbers 1 to 16; the server knows all scripts.
@@ -76,9 +76,9 @@ async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
 #[tokio::test]
 async fn a_ping_goes_before_a_script_that_wants_one_unless_that_goes_with_others() {
     let pinged = |key: u64| match count(key) {
-        Request::Call(Call::Script(mut call)) => {
+        CallRequest::Call(Call::Script(mut call)) => {
             call.after_ping = true;
-            Request::Call(Call::Script(call))
+            CallRequest::Call(Call::Script(call))
         }
         other => other,
     };

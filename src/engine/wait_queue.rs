@@ -8,8 +8,8 @@ use crate::engine::event::RequestId;
 
 /// The first has a place of its own: most often it is the only one, and is gone soon.
 #[derive(Debug, Default)]
-pub(crate) struct Line {
-    first: Option<Place>,
+pub(crate) struct WaitQueue {
+    first: Option<QueuedWaiter>,
     /// By ticket; all of them later ones.
     others: BTreeMap<u64, (RequestId, OwnerKey)>,
     /// How many of the others an owner has.
@@ -17,15 +17,15 @@ pub(crate) struct Line {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct QueuedWaiter {
     ticket: u64,
     request: RequestId,
     owner: OwnerKey,
 }
 
-impl Line {
+impl WaitQueue {
     pub(crate) fn insert(&mut self, ticket: u64, request: RequestId, owner: OwnerKey) {
-        let new = Place { ticket, request, owner };
+        let new = QueuedWaiter { ticket, request, owner };
         match self.first {
             None => self.first = Some(new),
             Some(first) if ticket < first.ticket => {
@@ -66,12 +66,12 @@ impl Line {
         self.first.is_some_and(|first| first.owner == owner) || self.owners.contains_key(&owner)
     }
 
-    fn add_other(&mut self, place: Place) {
+    fn add_other(&mut self, place: QueuedWaiter) {
         self.others.insert(place.ticket, (place.request, place.owner));
         *self.owners.entry(place.owner).or_default() += 1;
     }
 
-    fn remove_other(&mut self, ticket: u64) -> Option<Place> {
+    fn remove_other(&mut self, ticket: u64) -> Option<QueuedWaiter> {
         let (request, owner) = self.others.remove(&ticket)?;
         if let Some(count) = self.owners.get_mut(&owner) {
             *count -= 1;
@@ -84,7 +84,7 @@ impl Line {
             self.others = BTreeMap::new();
             self.owners = Map::default();
         }
-        Some(Place { ticket, request, owner })
+        Some(QueuedWaiter { ticket, request, owner })
     }
 }
 
@@ -92,15 +92,15 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line(tickets: &[u64]) -> Line {
-        let mut line = Line::default();
+    fn line(tickets: &[u64]) -> WaitQueue {
+        let mut line = WaitQueue::default();
         tickets
             .iter()
             .for_each(|&ticket| line.insert(ticket, RequestId(ticket), OwnerKey::from_test(ticket % 2)));
         line
     }
 
-    fn requests(line: &Line) -> Vec<u64> {
+    fn requests(line: &WaitQueue) -> Vec<u64> {
         line.iter().map(|request| request.0).collect()
     }
 
