@@ -353,6 +353,10 @@ impl Engine {
             Some((request, waiter)) => self.give(id, request, waiter, answered, token),
             None => {
                 add(&self.counters.undone_grants, 1);
+                // The lock was this client's, so what was refused before is no answer any more.
+                if let Some(contest) = self.known_contest(key) {
+                    contest.refused_at = Moment::ZERO;
+                }
                 self.start_release(id);
             }
         }

@@ -435,3 +435,28 @@ fn the_error_behind_a_release_names_it() {
     let Answer::Failed(Error::Unavailable { cause, .. }) = answer else { panic!("{answer:?}") };
     assert_eq!(cause, "this client's release of the lock is not confirmed: no");
 }
+
+/// What the server refused before it granted the lock to this client is over, also if nobody has taken that grant.
+#[test]
+fn a_grant_that_nobody_took_ends_what_was_refused_before() {
+    let mut hand = Hand::new();
+    let lease = fixed(200 * MILLISECOND);
+    let gone = hand.want(1, lease, FIVE_SECONDS, None);
+    let waits = hand.want(2, lease, FIVE_SECONDS, None);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    hand.confirm_subscriptions();
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(20_000));
+    hand.message();
+    let (op, _) = hand.take("acquire");
+    hand.event(Event::Cancel { request: gone });
+    hand.done(op, grant(7));
+    // The grant is passed on to the other one, and nobody hears any more of it.
+    let (op, _) = hand.take("hand_off");
+    hand.cut();
+    hand.unknown(op);
+    hand.pass(6 * SECOND);
+    let answer = hand.answer(waits);
+    assert!(matches!(&answer, Answer::Failed(error) if error.is_transient()), "{answer:?}");
+}
