@@ -33,11 +33,16 @@ pub(crate) use start::Setup;
 pub(crate) use start::start;
 
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::base::clock::Moment;
 use crate::driver::slot::Ticket;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
+
+/// How long the end of a thread, or the drop of the last handle, waits for releases that are under
+/// way.
+const LAST_RELEASES: Duration = Duration::from_millis(200);
 
 /// What callers send.
 #[derive(Debug)]

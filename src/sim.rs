@@ -33,8 +33,10 @@ mod network;
 mod places;
 mod plan;
 mod pubsub;
+mod routing;
 mod server;
 mod shrink;
+mod task;
 mod trace;
 mod workload;
 mod world;
@@ -51,9 +53,9 @@ use std::time::Duration;
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
 use crate::sim::plan::Mask;
+use crate::sim::plan::START;
 use crate::sim::trace::Trace;
 use crate::sim::world::Phase;
-use crate::sim::world::START;
 use crate::sim::world::World;
 
 /// How long everything may take to come to an end once nothing goes wrong any more.
@@ -138,7 +140,7 @@ fn drain(world: &mut World) -> Result<(), String> {
         let next = world.now.plus(Duration::from_millis(200));
         world.run_until(next)?;
         let busy = |client: &client::Client| {
-            client.serves() && client.shutdown.is_none() && !client.tasks.iter().all(workload::Task::is_idle)
+            client.serves() && client.shutdown.is_none() && !client.tasks.iter().all(task::Task::is_idle)
         };
         if !world.clients.iter().any(busy) {
             return Ok(());

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::sync::Weak;
 use std::sync::mpsc;
 
+use super::LAST_RELEASES;
 use super::Shared;
-use super::shared::LAST_RELEASES;
 
 thread_local! {
     static GIVEN_UP: RefCell<GivenUp> = const { RefCell::new(GivenUp(Vec::new())) };

@@ -36,15 +36,12 @@ use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::settings::config::Config;
 
+use super::LAST_RELEASES;
 use super::Message;
 use super::drive::Drive;
 use super::drive::Watched;
 use super::mailbox::Mailbox;
 use super::settle;
-
-/// How long the end of a thread, or the drop of the last handle, waits for releases that are under
-/// way.
-pub(super) const LAST_RELEASES: Duration = Duration::from_millis(200);
 
 /// The least time in which the end of a driver may seem to stand still.
 const LEAST_WATCH: Duration = Duration::from_secs(2);

@@ -49,6 +49,7 @@ use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Driver;
 
+use super::LAST_RELEASES;
 use super::Message;
 use super::Setup;
 use super::alarm::Alarm;
@@ -56,7 +57,6 @@ use super::desk::Desk;
 use super::last::Last;
 use super::mailbox::Inbox;
 use super::seat::Step;
-use super::shared::LAST_RELEASES;
 use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;

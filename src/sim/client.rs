@@ -27,7 +27,18 @@ use crate::kinds::command::Command;
 use crate::settings::config::Config;
 use crate::settings::config::Sharding;
 use crate::sim::plan::Plan;
-use crate::sim::workload::Task;
+use crate::sim::task::Task;
+
+/// SUBSCRIBE (with its generation) or UNSUBSCRIBE on its way to a server.
+#[derive(Debug)]
+pub(super) struct Subscribing {
+    pub(super) client: usize,
+    pub(super) process: usize,
+    pub(super) epoch: u64,
+    pub(super) channel: Arc<str>,
+    pub(super) sharded: bool,
+    pub(super) generation: Option<u64>,
+}
 
 /// What becomes of a command that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

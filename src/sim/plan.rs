@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::base::clock::Moment;
 use crate::sim::chance::Chance;
+
+/// Somewhere in the machine's life, so that subtractions near zero do not hide anything.
+pub(super) const START: Moment = Moment(5_000_000_000);
 
 /// Things that happen from outside, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,20 +10,10 @@ use crate::base::name::slot_of;
 use crate::engine::event::Event;
 use crate::sim::client::Inbound;
 use crate::sim::client::Listening;
+use crate::sim::client::Subscribing;
 use crate::sim::client::Subscription;
 use crate::sim::world::Happening;
 use crate::sim::world::World;
-
-/// SUBSCRIBE (with its generation) or UNSUBSCRIBE on its way to a server.
-#[derive(Debug)]
-pub(super) struct Subscribing {
-    pub(super) client: usize,
-    process: usize,
-    epoch: u64,
-    channel: Arc<str>,
-    sharded: bool,
-    generation: Option<u64>,
-}
 
 impl World {
     // ---- connections

@@ -7,7 +7,7 @@ use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::kinds::command::Command;
 use crate::sim::client::Request;
-use crate::sim::world::START;
+use crate::sim::plan::START;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {

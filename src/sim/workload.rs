@@ -1,10 +1,7 @@
 //! What callers do: lock, nest, unlock in any order, change their minds, forget their futures.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::cell::HoldCell;
-use crate::base::clock::Moment;
 use crate::base::lease::Lease;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
@@ -18,60 +15,14 @@ use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
 use crate::sim::client::Slot;
+use crate::sim::task::Guard;
+use crate::sim::task::Pending;
+use crate::sim::task::Task;
 use crate::sim::world::Phase;
 use crate::sim::world::World;
 
 /// The task of each client that locks as a mutex does, half of the time. It shares its owner with no other.
 const MUTEX: usize = 0;
-
-#[derive(Debug, Clone)]
-pub(super) struct Guard {
-    pub(super) level: RequestId,
-    pub(super) cell: Arc<HoldCell>,
-}
-
-#[derive(Debug)]
-struct Pending {
-    request: RequestId,
-    acquire: Option<(Acquire, Moment)>,
-    /// Its future is polled late, or never.
-    lazy: bool,
-}
-
-/// One task. Two tasks of a client may share an owner, as the branches of a `join!` do.
-#[derive(Debug)]
-pub(super) struct Task {
-    owner: OwnerKey,
-    pending: Option<Pending>,
-    pub(super) guards: Vec<Guard>,
-    /// How many steps it has done.
-    pub(super) steps: u64,
-}
-
-impl Task {
-    pub(super) fn new(client: usize, task: usize) -> Self {
-        // The last two of four share an owner.
-        let owner = if task == 3 { 2 } else { task };
-        Self {
-            owner: OwnerKey::Unique((1 + client * 100 + owner) as u64),
-            pending: None,
-            guards: Vec::new(),
-            steps: 0,
-        }
-    }
-
-    pub(super) fn is_lazy(&self, request: RequestId) -> bool {
-        self.pending.as_ref().is_some_and(|pending| pending.request == request && pending.lazy)
-    }
-
-    pub(super) fn is_idle(&self) -> bool {
-        self.pending.is_none() && self.guards.is_empty()
-    }
-
-    pub(super) fn show(&self) -> String {
-        format!("{:?} {:?}", self.pending, self.guards)
-    }
-}
 
 impl World {
     fn step_later(&mut self, client: usize, task: usize) {

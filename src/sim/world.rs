@@ -27,18 +27,16 @@ use crate::sim::client::Inbound;
 use crate::sim::client::Mail;
 use crate::sim::client::Request;
 use crate::sim::client::Slot;
+use crate::sim::client::Subscribing;
 use crate::sim::places;
 use crate::sim::places::Places;
 use crate::sim::plan::Mask;
 use crate::sim::plan::Nemesis;
 use crate::sim::plan::Plan;
-use crate::sim::pubsub::Subscribing;
+use crate::sim::plan::START;
 use crate::sim::server::Found;
 use crate::sim::server::Process;
 use crate::sim::trace::Trace;
-
-/// Somewhere in the machine's life, so that subtractions near zero do not hide anything.
-pub(super) const START: Moment = Moment(5_000_000_000);
 
 /// How long nothing but time may pass between two looks at everything.
 const LOOK: Duration = Duration::from_millis(1);
