@@ -185,6 +185,9 @@ impl Engine {
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Reenter { request, abandoned: false });
         }
+        if ttl > lease {
+            self.expect_longer_life(id);
+        }
     }
 
     /// Ends those at a server that were not sent.
@@ -538,7 +541,9 @@ impl Engine {
         self.end_pending(id, todo, verifying);
         if self.kept.is_left(id) {
             self.keep_left(id);
-        } else if reason == LossReason::MaxHold {
+        } else if reason == LossReason::MaxHold
+            || (reason == LossReason::Expired && self.kept.outlives_lease(id))
+        {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);
@@ -555,7 +560,8 @@ impl Engine {
         self.report(Report::Lost { name, hold, reason, client, address, held });
     }
 
-    /// Its time is over here. On the server it may last longer, since a nested level has cut it short.
+    /// Its time is over here. On the server it may last longer: a nested level has cut it short, or has prolonged the time to
+    /// live with an `at_least`.
     fn free_key_of(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if self.now.plus(SOON) < hold.key_end {

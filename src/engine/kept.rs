@@ -46,6 +46,8 @@ struct Keeping {
     given_up: Option<AtLeastEnd>,
     /// A guard of the hold was left to the lease.
     left: bool,
+    /// A re-entry has asked for a time to live beyond its lease. The key has that also if nobody takes the level.
+    outlives_lease: bool,
 }
 
 impl Keeping {
@@ -90,6 +92,11 @@ impl Kept {
         self.0.get(&hold).is_some_and(|keeping| keeping.left)
     }
 
+    /// The key may be there for longer than the hold is valid, for a level that perhaps nobody has taken.
+    pub(crate) fn outlives_lease(&self, hold: u64) -> bool {
+        self.0.get(&hold).is_some_and(|keeping| keeping.outlives_lease)
+    }
+
     pub(crate) fn contains(&self, hold: u64) -> bool {
         self.0.contains_key(&hold)
     }
@@ -120,6 +127,14 @@ impl Engine {
         let end = AtLeastEnd { by: answered.by, at: time.plus(length.duration()), local, length };
         self.kept.0.entry(id).or_default().of_levels.push((level, end));
         self.keep_until(id, self.now.plus(length.longest()));
+    }
+
+    /// A re-entry asks for a time to live beyond its lease. Perhaps nobody takes its level.
+    pub(super) fn expect_longer_life(&mut self, id: u64) {
+        if let Some(end) = self.holds.get(&id).map(|hold| hold.key_end) {
+            self.kept.0.entry(id).or_default().outlives_lease = true;
+            self.keep_until(id, end);
+        }
     }
 
     /// One level ends, and the hold is not released any more, whoever has further levels.

@@ -613,3 +613,42 @@ fn a_grant_is_counted_from_the_time_in_its_own_reply() {
     hand.event(Event::Release { hold: cell.id, level, request: None });
     assert_eq!(hand.take_release_at().1, time.plus(MINUTE));
 }
+
+/// The time to live that it asked for is at the server, and is longer than the lease of the hold.
+#[test]
+fn a_nested_level_that_nobody_took_does_not_keep_the_name_of_a_hold_that_has_expired() {
+    for (answered, picked_up) in [(false, false), (true, false), (true, true)] {
+        let mut hand = Hand::new();
+        let outer = hand.want(1, fixed(5 * SECOND), Wait::Forever, None);
+        let (op, _) = hand.take("acquire");
+        hand.done(op, grant(7));
+        let cell = hand.granted(outer);
+        hand.event(Event::PickedUp { request: outer });
+        let inner = hand.ask_minute(1, fixed(5 * SECOND), None);
+        let (op, _) = hand.take("acquire");
+        let end = hand.server_time().plus(MINUTE);
+        if !answered {
+            hand.event(Event::Cancel { request: inner });
+        }
+        hand.done(op, grant(0));
+        if picked_up {
+            hand.event(Event::PickedUp { request: inner });
+            hand.event(Event::Release { hold: cell.id, level: inner, request: None });
+        } else if answered {
+            hand.event(Event::Cancel { request: inner });
+        }
+        let (op, _) = hand.take("release");
+        hand.done(op, Body::Release(Released::CountSet));
+        hand.pass(6 * SECOND);
+        assert_eq!(cell.loss(), Some(LossReason::Expired));
+        if picked_up {
+            assert_eq!(hand.take_release_at().1, end);
+        } else {
+            let (op, command) = hand.take("release");
+            assert!(matches!(command, Command::Release { count: 0, .. }), "{command:?}");
+            hand.done(op, freed());
+        }
+        hand.event(Event::Release { hold: cell.id, level: outer, request: None });
+        hand.nothing_sent();
+    }
+}
