@@ -3,12 +3,31 @@
 //! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in `lua/`,
 //! one file here, and one row in each of the questions below.
 
-macro_rules! script {
+/// The text of a file in `lua/`.
+macro_rules! lua {
     ($name:literal) => {
-        $crate::backend::Script {
-            name: $name,
-            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $name, ".lua")),
-        }
+        include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/lua/", $name, ".lua"))
+    };
+}
+
+/// The line by which a script includes a file of `lua/`.
+macro_rules! include_line {
+    ($name:literal) => {
+        concat!("-- include ", $name, ".lua\n")
+    };
+}
+
+/// That line and the text that follows it.
+macro_rules! included {
+    ($name:literal) => {
+        concat!(include_line!($name), lua!($name))
+    };
+}
+
+/// A script of `lua/`. If its last line includes a file, that file is named here as well.
+macro_rules! script {
+    ($name:literal $(, includes $body:literal)?) => {
+        $crate::backend::Script { name: $name, source: concat!(lua!($name) $(, lua!($body))?) }
     };
 }
 

@@ -23,8 +23,14 @@ use tokio::sync::oneshot;
 
 const BLOCKS: usize = 30;
 const PAIRS: u32 = 300;
-const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
+const ACQUIRE: &str = concat!(
+    include_str!("../../lua/reentrant/acquire.lua"),
+    include_str!("../../lua/reentrant/body/acquire.lua")
+);
+const RELEASE: &str = concat!(
+    include_str!("../../lua/reentrant/release.lua"),
+    include_str!("../../lua/reentrant/body/release.lua")
+);
 
 fn main() {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());

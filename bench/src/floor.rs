@@ -26,8 +26,14 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
 
-pub(crate) const ACQUIRE: &str = include_str!("../../lua/reentrant/acquire.lua");
-pub(crate) const RELEASE: &str = include_str!("../../lua/reentrant/release.lua");
+pub(crate) const ACQUIRE: &str = concat!(
+    include_str!("../../lua/reentrant/acquire.lua"),
+    include_str!("../../lua/reentrant/body/acquire.lua")
+);
+pub(crate) const RELEASE: &str = concat!(
+    include_str!("../../lua/reentrant/release.lua"),
+    include_str!("../../lua/reentrant/body/release.lua")
+);
 pub(crate) const HAND_OFF: &str = include_str!("../../lua/reentrant/hand_off.lua");
 const LEASE_MS: &str = "30000";
 /// However late it comes.

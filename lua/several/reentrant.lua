@@ -1,5 +1,6 @@
 --[[
   Runs acquires and releases of different locks one after the other, as if each had come by itself.
+  What each does is in reentrant/body/. reentrant/acquire.lua and release.lua explain the replies.
 
   KEYS[key]    lock      of each operation, after the keys of the one before
   KEYS[key+1]  fence     of an acquire
@@ -21,17 +22,18 @@
 ]]
 -- Globals are slower.
 local redis, tonumber, type, pcall, string = redis, tonumber, type, pcall, string
+local KEYS, ARGV = KEYS, ARGV
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 local now_text = string.format("%.0f", now)
 
 local function acquire(lock, fence, field, count, lease, lease_text, not_after)
-  -- acquire.lua
+  -- include reentrant/body/acquire.lua
 end
 
 local function release(lock, field, count, channel, verb)
-  -- release.lua
+  -- include reentrant/body/release.lua
 end
 
 -- Reading a number takes longer than passing it on.
@@ -39,36 +41,46 @@ local marks, lease_text, verb = ARGV[1], ARGV[3], ARGV[6]
 local acquires, lease, not_after = tonumber(ARGV[2]), tonumber(lease_text), tonumber(ARGV[4])
 local releases = tonumber(ARGV[5])
 
--- Redis takes about as long to put a table into its reply as to run a command: there is one for all.
+-- Redis takes about as long to convert a table of its reply as to run a command, so the reply is
+-- one table for all operations.
 local answer, last, key, arg = {now}, 1, 1, 7
 for at = 1, #marks do
   local mark = string.byte(marks, at)
-  local done, code, _, third, fourth
+  local done, reply
   if mark == 97 then -- a
-    done, code, _, third, fourth =
+    done, reply =
       pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], acquires, lease, lease_text, not_after)
     key, arg = key + 2, arg + 1
   elseif mark == 114 then -- r
-    done, code, _, third, fourth = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
+    done, reply = pcall(release, KEYS[key], ARGV[arg], releases, ARGV[arg + 1], verb)
     key, arg = key + 1, arg + 2
   elseif mark == 65 then -- A
-    done, code, _, third, fourth =
+    done, reply =
       pcall(acquire, KEYS[key], KEYS[key + 1], ARGV[arg], tonumber(ARGV[arg + 1]), tonumber(ARGV[arg + 2]),
         ARGV[arg + 2], tonumber(ARGV[arg + 3]))
     key, arg = key + 2, arg + 4
   else
-    done, code, _, third, fourth =
+    done, reply =
       pcall(release, KEYS[key], ARGV[arg], tonumber(ARGV[arg + 1]), ARGV[arg + 2], ARGV[arg + 3])
     key, arg = key + 1, arg + 4
   end
-  if not done or type(code) == "table" then
-    -- An error of one ends that one alone. What it says is a table since Redis 7, and a text before.
-    last = last + 1
-    answer[last] = type(code) == "table" and code.err or code
+  local code = done and reply[1]
+  last = last + 1
+  if code then
+    local third, fourth = reply[3], reply[4]
+    answer[last] = code * 4 + (fourth and 2 or third and 1 or 0)
+    if third then
+      last = last + 1
+      answer[last] = third
+    end
+    if fourth then
+      last = last + 1
+      answer[last] = fourth
+    end
   else
-    local parts = fourth and 2 or third and 1 or 0
-    answer[last + 1], answer[last + 2], answer[last + 3] = code * 4 + parts, third, fourth
-    last = last + 1 + parts
+    -- The error of one operation does not end the others. A body may return it as `{err = ...}`.
+    -- If it was raised, `pcall` gives such a table since Redis 7, and a text before.
+    answer[last] = type(reply) == "table" and reply.err or reply
   end
 end
 return answer

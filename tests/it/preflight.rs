@@ -1,7 +1,5 @@
 //! `preflight`: what it finds on good and on bad servers, and that it disturbs nobody.
 
-use std::fs;
-use std::path::Path;
 use std::time::Duration;
 
 use redis::Connection;
@@ -12,7 +10,6 @@ use redis_reentrant_lock::RequiredAcl;
 use redis_reentrant_lock::Severity;
 use tokio::time::timeout;
 
-use crate::support::ROOT;
 use crate::support::look;
 use crate::support::puppet::Puppet;
 use crate::support::redis_server::RedisServer;
@@ -90,15 +87,14 @@ async fn every_script_is_run() {
     let mut connection = server.connection();
     redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap();
     let _ = look_at(&client, NAME).await;
-    let scripts = Path::new(ROOT).join("lua/reentrant");
-    for script in fs::read_dir(scripts).unwrap() {
-        let path = script.unwrap().path();
-        let text = fs::read_to_string(&path).unwrap();
+    let scripts = look::scripts();
+    assert!(scripts.len() >= 8, "{:?}", scripts.keys());
+    for (name, text) in scripts {
         let mut hash = redis::cmd("EVAL");
         hash.arg("return redis.sha1hex(ARGV[1])").arg(0).arg(text);
         let hash: String = hash.query(&mut connection).unwrap();
         let known = redis::cmd("SCRIPT").arg("EXISTS").arg(hash).query(&mut connection);
-        assert_eq!(known, Ok(vec![true]), "{}", path.display());
+        assert_eq!(known, Ok(vec![true]), "{name}");
     }
     client.shutdown(BOUND).await.unwrap();
 }

@@ -5,7 +5,6 @@ use super::*;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::Path;
 
 use fred::interfaces::ClientLike;
 use fred::types::RespVersion;
@@ -21,6 +20,7 @@ use crate::backend::redis::tests::driver::APPEND;
 use crate::backend::redis::tests::driver::Driver;
 use crate::backend::redis::tests::driver::SECOND;
 use crate::backend::redis::tests::driver::count;
+use crate::backend::redis::tests::driver::lua_files;
 use crate::backend::redis::tests::driver::script;
 use crate::backend::redis::tests::proxy::Direction;
 use crate::backend::redis::tests::proxy::Fault;
@@ -226,13 +226,8 @@ async fn a_connection_that_has_lost_a_reply_is_replaced() {
 /// `message`. Its caller then gets no answer, and later ones get each other's.
 #[test]
 fn no_script_replies_with_a_list_that_begins_with_a_text() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua");
-    let kinds = folder.read_dir().expect("folders").map(|kind| kind.expect("a folder").path());
-    let files =
-        kinds.flat_map(|kind| kind.read_dir().expect("files").map(|file| file.expect("a file").path()));
     let mut lists = 0;
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a script");
+    for (file, text) in lua_files() {
         for begin in ["return {", "local answer = {"] {
             for (at, _) in text.match_indices(begin) {
                 let list = &text[at + begin.len()..];

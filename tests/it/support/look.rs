@@ -1,6 +1,7 @@
 //! Looking at a server from outside, with another client than ours.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use redis::Connection;
 
@@ -71,18 +72,36 @@ pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bo
     keys.into_iter().map(&mut one).collect()
 }
 
+/// The scripts of `lua/reentrant/` by name, as clients send them.
+pub(crate) fn scripts() -> BTreeMap<String, String> {
+    let entries = std::fs::read_dir(format!("{ROOT}/lua/reentrant")).expect("scripts");
+    let paths = entries.map(|entry| entry.expect("a script").path()).filter(|path| path.is_file());
+    let name = |path: &Path| path.file_stem().and_then(|name| name.to_str()).expect("its name").to_owned();
+    paths.map(|path| (name(&path), script_as_sent(&path))).collect()
+}
+
+/// A script as clients send it: a line `-- include PATH` is followed by the text of `lua/PATH`.
+pub(crate) fn script_as_sent(path: &Path) -> String {
+    let text = std::fs::read_to_string(path).expect("a script");
+    let mut sent = String::new();
+    for line in text.split_inclusive('\n') {
+        sent.push_str(line);
+        if let Some((_, included)) = line.split_once("-- include ") {
+            let included = format!("{ROOT}/lua/{}", included.trim_end());
+            sent.push_str(&std::fs::read_to_string(&included).expect(&included));
+        }
+    }
+    sent
+}
+
 /// Has the server know every script of `lua/reentrant/`, so that clients call them all by their digests.
 pub(crate) fn load_scripts(connection: &mut Connection) {
-    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../lua/reentrant")).expect("scripts");
-    for file in files {
-        let path = file.expect("a script").path();
-        digest(connection, path.file_stem().and_then(|name| name.to_str()).expect("its name"));
+    for script in scripts().keys() {
+        digest(connection, script);
     }
 }
 
 /// The digest under which EVALSHA knows a script of `lua/reentrant/`.
 pub(crate) fn digest(connection: &mut Connection, script: &str) -> String {
-    let path = format!("{ROOT}/lua/reentrant/{script}.lua");
-    let source = std::fs::read_to_string(path).expect(script);
-    redis::cmd("SCRIPT").arg("LOAD").arg(source).query(connection).expect("SCRIPT LOAD")
+    redis::cmd("SCRIPT").arg("LOAD").arg(&scripts()[script]).query(connection).expect("SCRIPT LOAD")
 }

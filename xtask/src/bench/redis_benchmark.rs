@@ -11,8 +11,8 @@ use crate::servers::Server;
 pub(crate) fn pair(server: &Server) -> Result<f64, String> {
     let Some(program) = process::find_program("redis-benchmark") else { return Ok(f64::NAN) };
     let mut connection = server.connect().map_err(|error| error.to_string())?;
-    let script = std::fs::read_to_string(crate::root().join("lua/reentrant/acquire.lua"));
-    let script = script.map_err(|error| error.to_string())?;
+    let read = |path| std::fs::read_to_string(crate::root().join(path)).map_err(|error| error.to_string());
+    let script = read("lua/reentrant/acquire.lua")? + &read("lua/reentrant/body/acquire.lua")?;
     let digest = connection.text(&["SCRIPT", "LOAD", &script]).map_err(|error| error.to_string())?;
     let url = server.url();
     let port = url.rsplit(':').next().unwrap_or_default();

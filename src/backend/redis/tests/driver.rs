@@ -4,6 +4,8 @@ use crate::backend::ServerId;
 use std::collections::HashMap;
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +49,24 @@ pub(crate) fn script(script: &'static Script, keys: &[&str], args: &[&str]) -> C
 
 pub(crate) fn count(key: &str) -> Call {
     script(&COUNT, &[key], &[])
+}
+
+/// Path and text of every file below `lua/`.
+pub(crate) fn lua_files() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("lua")];
+    while let Some(folder) = folders.pop() {
+        for entry in folder.read_dir().expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let text = std::fs::read_to_string(&path).expect("a script");
+                files.push((path, text));
+            }
+        }
+    }
+    files
 }
 
 /// A connection with so much room in each direction, and the server's end.

@@ -1,7 +1,5 @@
 //! One test for each rule that a client's connections have to keep, on a real server. Each fails when its rule is dropped.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +11,7 @@ use super::driver::Driver;
 use super::driver::ECHO;
 use super::driver::SECOND;
 use super::driver::count;
+use super::driver::lua_files;
 use super::driver::script;
 use super::proxy::Direction;
 use super::proxy::Fault;
@@ -343,10 +342,7 @@ async fn rule_09_a_silent_pubsub_connection_is_replaced_without_any_traffic() {
 
 #[test]
 fn rule_11_no_reply_of_a_script_looks_like_a_message() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua/reentrant");
-    for entry in fs::read_dir(directory).expect("the scripts") {
-        let path = entry.expect("a script").path();
-        let text = fs::read_to_string(&path).expect("its text");
+    for (path, text) in lua_files() {
         // A reply of three or four words that begins with "message", "subscribe" and the like never arrives.
         let tables = text.split("return {").skip(1);
         // `{err = …}` is an error reply, and no table.
