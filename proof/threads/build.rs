@@ -144,7 +144,11 @@ fn message(driver: &str) -> String {
 
 /// What the driver does with its callers when it ends.
 fn ending(task: &str) -> String {
-    let farewell = between(task, "/// What is said once nothing of the driver is left.", "impl Task {");
+    let farewell = between(
+        task,
+        "/// The answers to the callers of `shutdown`, delivered once nothing of the driver is left.",
+        "impl Task {",
+    );
     let turn_away = between(task, "    /// Closes the mailbox.", "    async fn close_backend");
     format!(
         "use std::sync::Arc;\nuse crate::engine::event::Answer;\nuse crate::engine::event::Fates;\nuse crate::slot::Ticket;\nuse crate::wakes::Wakes;\n\

@@ -22,23 +22,24 @@ use crate::engine::event::Answer;
 #[derive(Debug)]
 pub(crate) struct Slot(Arc<Shelf>);
 
-/// The driver's end. Dropped unanswered, it answers `Closed`: no caller waits for a driver that is gone.
+/// The driver's end. If it is dropped unanswered, it answers `Closed`, so that no caller waits for a driver that has
+/// ended.
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<Shelf>);
 
-/// What became of an answer.
+/// The result of putting an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Put {
-    /// It lies there until the future takes it.
+    /// It stays in the slot until the future takes it.
     Waiting,
-    /// The future is gone.
+    /// The future was dropped.
     NobodyThere,
 }
 
-/// What became of a withdrawal.
+/// The result of withdrawing an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Withdrawal {
-    /// Nothing lies there any more.
+    /// The slot is empty now.
     TakenBack,
     /// The future has it.
     PickedUp,

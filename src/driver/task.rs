@@ -61,34 +61,36 @@ use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;
 
-/// Messages, and server events, that are handled before the other kind gets its turn.
+/// The most messages handled before server events are, and the most server events before messages are.
 const BATCH: usize = 256;
-/// Rounds of both before other tasks of the runtime get their turn.
+/// Rounds of both before the driver yields to the other tasks of the runtime.
 const ROUNDS: usize = 4;
-/// So many callers are answered before they are woken and have their turn, and of many who wait a part, however long other
-/// tasks of the runtime take in between: then the server has something to do while the next answers are read. With more at
-/// a time it waits for this client, and this client for it.
+/// How many callers are answered before they are woken and run: at least the first number, or the commands in flight
+/// divided by the second. The server then works on what they send while the next answers are read. With larger numbers
+/// server and client would wait for each other in turn.
 const AT_ONCE: (usize, usize) = (2, 64);
-/// The same for a driver with a thread of its own: whoever is woken runs on another, which is to be worth it.
+/// The same for a driver with a thread of its own. Waking a caller on another thread costs more, so more are woken at
+/// once.
 const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
-/// As many messages as a part of what is on its way wake the driver while it gathers.
+/// While calls are gathered, the driver is woken once the messages are as many as the commands in flight divided by
+/// this.
 const HUSHED_PART: usize = 4;
-/// With fewer commands on their way, who is answered is woken at once.
+/// With fewer commands in flight than this, an answered caller is woken at once.
 const FEW: usize = 4;
-/// After so many commands in a row that each went while nothing else was on its way, the next are expected to as well. With
-/// callers on threads elsewhere, each that many is left out.
+/// After this many commands in a row that were sent while no other was in flight, the next are expected to be alone
+/// too. With callers on other threads, every one whose number is a multiple of this is not.
 const ALONE: usize = 5;
-/// What came while a thread waited for a moment is dealt with so many times in a row.
+/// How many times in a row the driver polls for what is about to come before it yields.
 const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
-/// How long messages may lie there that wake nobody: Tokio's shortest time, which it rounds up.
+/// The longest time for which messages that wake nobody stay unread. It is the shortest that Tokio's timers know.
 const HUSHED: Duration = Duration::from_millis(1);
 /// The shortest command timeout that the next two are derived from.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
-/// How many command timeouts the releases that are left may take once the last handle is gone.
+/// How many command timeouts the remaining releases may take once the last handle is dropped.
 const LAST_HANDLE: u32 = 3;
-/// What the engine gets beyond its deadline to say that it has finished.
+/// The time after its deadline in which the engine may still report that it has finished.
 const GRACE: Duration = Duration::from_millis(250);
 /// How many command timeouts connections may take to close in an orderly way.
 const CLOSING: u32 = 1;
@@ -98,74 +100,76 @@ pub(super) struct Task {
     engine: Engine,
     backend: Box<dyn Backend>,
     messages: Inbox,
-    /// Whoever polls this enters it. It goes with this: handles of the client keep nothing of a runtime that has ended.
+    /// Entered by whoever polls this. Only the driver keeps it, so that handles of the client do not keep a runtime
+    /// that ended.
     runtime: Handle,
     clock: Clock,
     address: String,
-    /// Or `LEAST_TIMEOUT`.
+    /// At least `LEAST_TIMEOUT`.
     command_timeout: Duration,
     left: Arc<Left>,
-    /// Those whom callers help to wake.
-    rest: Arc<PendingWakes>,
+    /// Answered callers that other callers help to wake.
+    pending_wakes: Arc<PendingWakes>,
     desk: Desk,
-    /// Callers run on the same threads.
+    /// Callers run on the same threads as the driver.
     here: bool,
-    /// At least so many callers are answered before they have their turn, and such a part of all.
+    /// `AT_ONCE` or `AT_ONCE_ELSEWHERE`.
     answers_at_once: (usize, usize),
-    /// What the replies that are still to come answer.
+    /// The commands in flight.
     sent: Map<OpId, Command>,
     alarm: Alarm,
-    /// Kept for its memory; empty between two events.
+    /// Empty between two events; kept to reuse its memory.
     effects: Vec<Effect>,
     connecting: Option<Connecting>,
-    /// What last went wrong with the connections.
+    /// The last failure of the connections.
     trouble: Option<String>,
-    /// Who is answered is left to the caller who polls this.
+    /// The caller that polls this wakes the others that it answers.
     for_caller: bool,
-    /// So many commands in a row went while nothing else was on its way.
+    /// How many commands in a row were sent while no other was in flight.
     alone: usize,
-    /// There is more to do once others of the runtime have had their turn.
+    /// There is more to do after the other tasks of the runtime have run.
     goes_on: bool,
     /// Callers were woken in this turn.
     woke: bool,
     distance: Distance,
-    /// What has it polled behind the other tasks of its thread.
+    /// Has it polled after the other tasks of its thread.
     behind: Last,
-    /// For the answer to what others wait for.
+    /// Busy-polls for answers that others wait for.
     for_answers: Watch,
-    /// For the release of a lock that was just passed on.
+    /// Busy-polls for the release of a lock that was just handed off.
     for_releases: Watch,
-    /// Since when somebody who was answered lets others go first.
+    /// Since when an answered caller has been left unwoken so that others run first.
     first_since: Moment,
-    /// What was sent last is an attempt at a lock that others elsewhere want, and nobody else wants the core.
+    /// The last command was an attempt at a lock that other clients contend for, and no other task needs the core.
     between_clients: bool,
-    /// Others elsewhere are told of what was just sent: the core is theirs first.
+    /// The command just sent wakes other clients, so that this thread yields its core to them.
     gives_way: bool,
-    /// The last answer passed a lock on.
+    /// The last reply was to a hand-off.
     passed_on: bool,
-    /// The last release was by a guard that was dropped, which asks through the mailbox.
+    /// The last release came from a dropped guard, which uses the mailbox.
     dropped: bool,
-    /// The other tasks of this thread go before its own future's next poll.
+    /// The next poll of its own future comes after the other tasks of this thread.
     last: bool,
-    /// What follows from so many messages is left to its own future, which will be woken behind the tasks of a thread.
+    /// How many messages were handled without polling the rest: its own future does that, after the tasks of this
+    /// thread.
     deferred: usize,
-    /// It is being polled. Dropped meanwhile, it has panicked.
+    /// It is being polled. If it is dropped while this is set, it has panicked.
     at_work: bool,
     phase: DriverPhase,
     farewell: Farewell,
-    /// Held until everything queued by handles that are gone has been dealt with.
+    /// Dropped once everything that dropped handles queued has been handled.
     last_words: Option<mpsc::Sender<()>>,
-    /// The same for threads that end.
+    /// Ending threads that wait for the releases they gave up.
     settling: Vec<Settling>,
 }
 
-/// A thread that ends, and waits for what was given up before.
+/// An ending thread that waits until the holds given up before are released.
 #[derive(Debug)]
 struct Settling {
     ids: Vec<u64>,
-    /// When it does not wait any longer.
+    /// When it stops waiting.
     end: Moment,
-    /// Dropped to let it end.
+    /// Dropping this lets the thread end.
     _done: mpsc::Sender<()>,
 }
 
@@ -181,26 +185,27 @@ struct Connecting {
 enum DriverPhase {
     /// → ShuttingDown
     Serving,
-    /// → Finished: when the engine says so, at `end` in any case.
+    /// → Finished, when the engine has finished or at `end`.
     ShuttingDown {
         end: Moment,
     },
     Finished,
 }
 
-/// How a turn of the driver's ended.
+/// The result of one turn of the driver.
 enum TurnOutcome {
     /// Nothing is left to do for now.
     Idle {
-        /// Callers were.
+        /// Callers were woken.
         woke: bool,
     },
-    /// There is more to do, and it is woken for that.
+    /// There is more to do, and its own future has been woken for that.
     GoesOn,
+    /// The driver has ended.
     Over,
 }
 
-/// What is said once nothing of the driver is left.
+/// The answers to the callers of `shutdown`, delivered once nothing of the driver is left.
 #[derive(Debug, Default)]
 pub(super) struct Farewell {
     tickets: Vec<Ticket>,
@@ -216,18 +221,18 @@ impl Farewell {
 }
 
 impl Task {
-    /// Needs a runtime around it.
+    /// Must be called within a runtime.
     pub(super) fn new(
         setup: Setup,
         messages: Inbox,
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
-        rest: Arc<PendingWakes>,
+        pending_wakes: Arc<PendingWakes>,
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
-        // On callers' own threads others have had their turn by then.
+        // On the callers' own threads other tasks have run by then, so that there is nobody to yield to.
         let watch = Watch::new(!here);
         let backend = (setup.backend)();
         let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
@@ -241,7 +246,7 @@ impl Task {
             address: setup.address,
             command_timeout,
             left,
-            rest,
+            pending_wakes,
             desk: Desk::default(),
             here,
             answers_at_once: match driver {
@@ -284,18 +289,20 @@ impl Task {
         self.last_words = None;
         self.desk.close();
         self.close_backend().await;
-        // Whoever asks for the end as well is to hear of it when nothing is left.
+        // Further callers of `shutdown` are answered when nothing is left, too.
         self.turn_callers_away().await;
         std::mem::take(&mut self.farewell)
     }
 
-    /// Takes a message without the mailbox, after what lies there, and does what follows. Leaves it if too much lies there.
+    /// Handles a message without the mailbox, after those in the mailbox, and what follows from it. If too many are in
+    /// the mailbox, `message` is left as it is.
     ///
-    /// While the server has enough to do, what follows is left to its own future, behind the other tasks of this thread:
-    /// what they are about to ask for goes together with it. Should this thread be blocked first, or its runtime end, the
-    /// answers to what is on its way wake it, too. With a thread of its own, the caller waits for the answer for a moment.
+    /// While many commands are in flight and callers share the thread, what follows is left to its own future, which is
+    /// polled after the other tasks of this thread, so that their requests are sent together. If this thread is blocked
+    /// or its runtime ends before, the answers to the commands in flight wake that future. With a thread of its own,
+    /// the caller waits for the answer for a moment.
     ///
-    /// Wakes none of those it has answered.
+    /// The answered callers are not woken but put into `answered`.
     pub(super) fn poll_with(
         &mut self,
         message: &mut Option<Message>,
@@ -303,7 +310,7 @@ impl Task {
         cx: &mut Context<'_>,
     ) -> Step {
         self.at_work = true;
-        // Outside of tasks nothing is behind others.
+        // Outside of tasks there is no order of polls.
         let defers =
             self.here && self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
         if self.has_read_mailbox(cx) {
@@ -319,7 +326,7 @@ impl Task {
             self.deferred = 0;
             step = self.take_callers_turn(cx);
             self.desk.leave_answered_to(answered);
-            // What its caller does next may take long, and may be on another runtime.
+            // Woken now, because what this caller does next may take long and may be on another runtime.
             drop(self.desk.who_goes_last());
         }
         self.tell_callers();
@@ -343,38 +350,39 @@ impl Task {
         }
     }
 
-    /// For callers on threads elsewhere.
+    /// Whether a caller on another thread busy-polls for its answer.
     fn stay_for_answer(&mut self) -> Step {
         if !self.is_awaited() {
-            // Whoever was passed the lock is about to run where its predecessor did.
+            // The next holder is about to run on this thread and will poll the driver.
             return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
         }
         if self.sent.len() >= FEW || self.desk.answered() > 0 {
-            // Those who were answered are to run.
+            // The answered callers are woken first.
             return Step::Left;
         }
         if self.look_for_answers() { Step::Again } else { Step::Pending { expects: false } }
     }
 
-    /// With more than a little to do, callers go on while its own thread does it.
+    /// While several commands are in flight, callers use the mailbox and the driver's own thread does the work.
     fn tell_callers(&mut self) {
         self.messages.tell_busy(!self.here && self.sent.len() >= FEW);
     }
 
-    /// Takes what lies in the mailbox, and says whether that was all.
+    /// Handles the messages in the mailbox, and says whether it is empty now.
     ///
-    /// Its own future may not come to do so for a while: Tokio lets no other thread poll it that was woken last on one.
+    /// The driver's own future may not get to it for a while: Tokio keeps the task that a thread woke last for that
+    /// thread.
     fn has_read_mailbox(&mut self, cx: &mut Context<'_>) -> bool {
         if self.messages.is_empty() {
             return true;
         }
         let take = poll_fn(|cx| Poll::Ready(self.take_messages(cx)));
         let read = pin!(unconstrained(take)).poll(cx) == Poll::Ready(true);
-        // One that somebody is still putting there hides those behind it, the caller's own among them.
+        // A message that is still being inserted hides those after it, among them perhaps the caller's own.
         read && self.messages.is_empty()
     }
 
-    /// For its own future.
+    /// Called by its own future.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.at_work = true;
         self.behind.note_poll(cx);
@@ -405,14 +413,15 @@ impl Task {
         Poll::Pending
     }
 
-    /// Does what there is to do, and wakes whom it answered.
+    /// Handles messages and server events, and wakes the answered callers.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> TurnOutcome {
         let last = self.desk.who_goes_last();
         if last.len() > 0 {
             self.for_releases.took(self.clock.now().since(self.first_since));
             self.woke = true;
         }
-        // Without Tokio's budget: messages would use it up, and while there are any nothing would be read or written.
+        // Without Tokio's budget, which messages would use up: sockets would not be read or written while there are
+        // any.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
         drop(last);
@@ -446,7 +455,7 @@ impl Task {
 
     fn wake_answered(&mut self, driver: Option<&Waker>) {
         self.woke |= self.desk.answered() > 0;
-        // A caller leaves what goes on to the driver's own future in any case.
+        // If there is more to do, the caller leaves it to the driver's own future in any case.
         if self.for_caller {
             return;
         }
@@ -456,10 +465,10 @@ impl Task {
         if let Some(driver) = driver {
             driver.wake_by_ref();
         }
-        self.desk.wake_with_help(&self.rest);
+        self.desk.wake_with_help(&self.pending_wakes);
     }
 
-    /// Has its own future polled behind the other tasks of this thread, to keep watch then, if it is going to.
+    /// If it will busy-poll for an answer, has its own future polled for that after the other tasks of this thread.
     fn come_last(&mut self, cx: &mut Context<'_>) {
         if self.is_awaited() && self.for_answers.is_due() {
             self.last = true;
@@ -467,8 +476,9 @@ impl Task {
         }
     }
 
-    /// Whether others stand still until something on its way is answered, here or elsewhere, or nothing else is going on, or
-    /// there is much. With much for callers on other threads than this, they need its core.
+    /// Whether it pays to busy-poll for answers of a near server: because other callers or clients cannot go on without
+    /// one, because nothing else is going on, or because many commands are in flight and callers share this thread.
+    /// Callers on other threads need the core in the last case.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
         let between = self.between_clients && self.sent.len() < FEW;
@@ -476,7 +486,7 @@ impl Task {
             && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
     }
 
-    /// Whether a server that is near publishes it to others than this client, going by the last release.
+    /// Whether this release is likely to wake other clients of a near server, as the last one did.
     fn tells_others(&self, command: &Command) -> bool {
         match command {
             Command::Release { name, count: 0, .. } => {
@@ -486,8 +496,8 @@ impl Task {
         }
     }
 
-    /// Whether it is an attempt at a lock that others elsewhere want, and there is little else. Whoever sends it stays awake for
-    /// the answer, but not where callers run on the driver's threads.
+    /// Whether it is an attempt at a lock that other clients contend for, with few other commands in flight. The driver
+    /// then busy-polls for the answer, unless callers run on its thread.
     fn is_between_clients(&self, command: &Command) -> bool {
         let little = !self.here && self.sent.len() < FEW && self.distance.is_near();
         little && matches!(command, Command::Acquire { name, .. } if self.engine.listens_for(name))
@@ -497,12 +507,12 @@ impl Task {
         let few = self.sent.len() < FEW;
         match command {
             Command::HandOff { .. } => true,
-            // Whoever waits for it elsewhere needs the cores.
+            // Its waiters on other threads need the cores.
             Command::Release { name, .. } => {
                 few && self.engine.waiters_for(name) > 0 || self.is_alone_with(name)
             }
             Command::Acquire { name, .. } => {
-                // One of them asks.
+                // One of the waiters is the contender itself.
                 let others = few && self.engine.waiters_for(name) > 1;
                 others || self.is_alone_with(name)
             }
@@ -510,9 +520,9 @@ impl Task {
         }
     }
 
-    /// Whether nothing else is going on here, and nobody else wants this lock.
+    /// Whether this client does nothing else, and nobody else contends for this lock.
     fn is_alone_with(&self, lock: &LockName) -> bool {
-        // A caller elsewhere that is answered in the poll in which it asks lets others run in between.
+        // A caller on another thread that is answered in its first poll never yields. Now and then it is made to.
         let rests = !self.here && self.alone % ALONE == 0;
         self.alone >= ALONE && !rests && self.engine.is_uncontended(lock)
     }
@@ -521,22 +531,22 @@ impl Task {
         self.backend.gather(self.gathers_from());
     }
 
-    /// With so many commands on their way to a server that is near, what callers ask for waits for others, or for the server.
+    /// From how many commands in flight to a near server on calls are gathered into batches.
     ///
-    /// Callers on other threads come one by one. Those of this one have all come by the time it is the driver's turn, and with
-    /// less on its way the server would have nothing to do meanwhile.
+    /// Callers on other threads send their requests one by one. Those on this thread have all sent theirs before the
+    /// driver is polled, and with fewer commands in flight the server would be idle while calls are gathered.
     fn gathers_from(&self) -> Option<usize> {
         let much = if self.here { 2 * BUSY } else { BUSY };
         self.distance.is_near().then_some(much)
     }
 
-    /// Whether it does so now, and messages need not wake this thread.
+    /// Whether calls are gathered now, so that a single message need not wake this thread.
     fn hushes(&self) -> bool {
         let gathers = self.gathers_from().is_some_and(|from| self.sent.len() >= from);
         gathers && !self.here && self.phase == DriverPhase::Serving
     }
 
-    /// Waits a moment for what is about to come, where this thread would sleep, and says whether it came.
+    /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it came.
     fn keep_watch(&mut self) -> bool {
         if self.is_awaited() {
             return self.look_for_answers();
@@ -547,10 +557,10 @@ impl Task {
     }
 
     fn look_for_answers(&mut self) -> bool {
-        // The answer that comes says so anew.
+        // Set again by the next reply.
         self.passed_on = false;
         let Self { backend, messages, for_answers, .. } = self;
-        // Who comes last has asked.
+        // `come_last` has asked already.
         let due = self.here || for_answers.is_due();
         due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty())
     }
@@ -559,10 +569,10 @@ impl Task {
         for _ in 0..ROUNDS {
             let hushed = self.hushes();
             self.messages.hush(hushed.then(|| BUSY.max(self.sent.len() / HUSHED_PART)));
-            // Messages first: what they send wakes nobody until the backend has been polled.
+            // Messages before the backend: what they submit is written when the backend is polled.
             let mut idle = self.take_messages(cx);
             idle &= self.take_events(cx);
-            // By now the server may have answered all of it.
+            // Whether calls are gathered may have changed with the replies.
             idle &= hushed == self.hushes();
             idle &= self.look_at_clock(cx);
             if self.phase == DriverPhase::Finished {
@@ -582,7 +592,7 @@ impl Task {
     // ---- what comes in; true: nothing more for now
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
-        // Those who were answered without the server are no reason not to hear it.
+        // Callers that were answered without the server do not count.
         let enough = self.desk.answered() + self.at_once();
         for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
@@ -590,7 +600,7 @@ impl Task {
                 Poll::Pending => return true,
             }
             if self.sent.len() < FEW {
-                // Nobody else is about to be answered.
+                // With few commands in flight no further answer is about to come.
                 self.wake_answered(None);
             }
             if self.desk.answered() >= enough {
@@ -644,13 +654,13 @@ impl Task {
         };
         let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
-        // The server may take longer this time than a caller waits.
+        // Messages that wake nobody must not wait for a slow server.
         let hushed = self.messages.is_hushed().then(|| now.plus(HUSHED));
         [self.engine.next_timeout(), connecting, end, reread, hushed].into_iter().flatten().min()
     }
 
     fn on_message(&mut self, message: Message) {
-        // Before anything is sent: validity counts from here.
+        // Read before anything is sent, because validity is counted from here.
         let now = self.clock.now();
         match message {
             Message::Ask { request, ticket, event } => {
@@ -740,13 +750,13 @@ impl Task {
             BackendEvent::Closed => return,
         };
         self.handle(now, event);
-        // Without others who wait for it, the next holder could pass it on to nobody else.
+        // Without further waiters the next holder cannot hand it off.
         if passed_on.is_some_and(|name| self.engine.waiters_for(&name) > 0) {
             self.let_next_holder_go_first(now);
         }
     }
 
-    /// Why `connect` has no answer yet.
+    /// Remembers why `connect` has no answer yet.
     fn note_trouble(&mut self, outcome: &Outcome<Reply>) {
         let (Outcome::NotExecuted(failure) | Outcome::Unknown(failure)) = outcome else { return };
         if self.connecting.is_some() {
@@ -754,8 +764,8 @@ impl Task {
         }
     }
 
-    /// Whoever has passed a lock on goes on once the next holder, who was answered before, has had its turn on this thread,
-    /// and has passed it on, too.
+    /// Wakes the caller that has handed a lock off only after the next holder, which was answered before it, has run on
+    /// this thread and has handed the lock off too.
     fn let_next_holder_go_first(&mut self, now: Moment) {
         if self.for_releases.is_due() && self.desk.let_others_go_first() {
             self.first_since = now;
@@ -781,7 +791,7 @@ impl Task {
         self.effects = effects;
     }
 
-    /// Does what the engine wants. What the engine is to be told in return comes back.
+    /// Carries out an effect. Returns the event that follows from it at once, if one does.
     fn perform(&mut self, now: Moment, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Send { op, to, command, timeout } => {
@@ -812,7 +822,7 @@ impl Task {
 
     fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
         if let Answer::ShutDown(fates) = answer {
-            // Said by the driver's last act, not while connections are still open.
+            // Delivered by `Farewell`, when the connections are closed.
             let _ = self.left.set(Arc::clone(&fates));
             self.farewell.fates = fates;
             return None;
@@ -851,7 +861,7 @@ impl Task {
         }
     }
 
-    /// Closes the mailbox. Who is left in it hears that the client is closed.
+    /// Closes the mailbox. Callers whose messages are left in it hear that the client is closed.
     async fn turn_callers_away(&mut self) {
         self.messages.close();
         while let Some(message) = self.messages.take_rest().await {
@@ -880,7 +890,8 @@ impl Task {
     }
 }
 
-/// A release that others are `told` of is to reach them first. Far away it makes no difference who is written to first.
+/// With `told` the release wakes other clients, and the server is to write to them before it writes to this one. Redis
+/// does so if a PING comes first. For a distant server it makes no difference.
 fn call_for(command: &Command, told: bool) -> Call {
     let mut call = command.to_call();
     if let Call::Script(script) = &mut call {
@@ -889,7 +900,7 @@ fn call_for(command: &Command, told: bool) -> Call {
     call
 }
 
-/// The lock that it lets somebody have in another's place.
+/// The lock that this command hands off.
 fn passed_on_by(command: &Command) -> Option<&LockName> {
     match command {
         Command::HandOff { name, .. } => Some(name),
@@ -897,15 +908,15 @@ fn passed_on_by(command: &Command) -> Option<&LockName> {
     }
 }
 
-/// Whether somebody else has it now.
+/// Whether the next waiter has the lock now.
 fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
     matches!(outcome, Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { .. }), .. }))
 }
 
 impl Drop for Task {
-    /// However the driver ends, nothing is renewed from here on: whoever believes in a hold must hear of it.
+    /// However the driver ends, nothing is renewed from here on, so that every guard must see its hold as lost.
     fn drop(&mut self) {
-        // A shutdown that comes later is told, too.
+        // A later call of `shutdown` reports these fates, too.
         self.left.get_or_init(|| Arc::new(self.engine.fates()));
         self.engine.end_holds();
         self.engine.forget_links();

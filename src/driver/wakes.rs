@@ -1,9 +1,9 @@
-//! Waking those who were answered.
+//! Waking the callers that were answered.
 //!
-//! They are woken together: a runtime that is told of one task after the other wakes one of its threads for each. A driver's
-//! thread that wakes several has their help: the first of them may be given the core of whoever woke it, runs alone, and
-//! sleeps again before the next is woken. So whoever gets its answer meanwhile wakes some of the others, on the thread of
-//! its own runtime, which need not be woken for them.
+//! They are woken together, because a runtime wakes one of its threads for each task that is woken alone. When the
+//! driver's thread wakes several, the first may be scheduled on the core of the waking thread, run alone, and sleep
+//! again before the next is woken. So each caller that gets its answer meanwhile wakes some of the others. Their
+//! runtime is awake already, and no further thread has to be woken for them.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -15,10 +15,10 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-/// Whoever helps wakes so many others at most: it has been given its answer to go on with its own work.
+/// A caller that helps wakes at most this many others, because it has work of its own.
 const HELPED: usize = 64;
 
-/// Futures that are still to be woken. Dropped, it wakes them: none of them waits in vain.
+/// Futures that are still to be woken. Dropping it wakes them, so that none of them waits in vain.
 #[derive(Debug, Default)]
 pub(crate) struct Wakes(VecDeque<Waker>);
 
@@ -27,22 +27,23 @@ impl Wakes {
         self.0.len()
     }
 
-    /// Whoever was answered last is to be woken with these instead.
+    /// Moves the waker added last to `others`.
     pub(crate) fn leave_last_to(&mut self, others: &mut Self) {
         others.0.extend(self.0.pop_back());
     }
 
-    /// All of these are to be woken with those instead.
+    /// Moves all wakers to `others`.
     pub(crate) fn leave_all_to(&mut self, others: &mut Self) {
         others.0.append(&mut self.0);
     }
 
-    /// Whoever is told of an answer here, if somebody waits for it.
+    /// Adds the waker of an answered future, if it waits.
     pub(crate) fn add(&mut self, waker: Option<Waker>) {
         self.0.extend(waker);
     }
 
-    /// In the order in which they were answered. This other one goes before the last, whom Tokio polls first.
+    /// Wakes them in the order in which they were added, and `other` before the last, because Tokio polls first what
+    /// was woken last.
     pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
         while self.0.len() > 1 {
             self.0.pop_front().into_iter().for_each(wake);
@@ -60,14 +61,14 @@ impl Drop for Wakes {
     }
 }
 
-/// Of those whom a driver's thread wakes, those who still are to be: whoever of them runs helps.
+/// Callers that the driver's thread is waking and that callers which already run help to wake.
 ///
-/// Each is taken out by one, who wakes it. The driver's thread goes on until nobody is left, so that nobody waits for help that
-/// does not come. Whom a task of Tokio's has woken last runs after that task, on its thread: it is up to its caller.
+/// Each waker is taken out once, by whoever wakes it. The driver's thread goes on until none is left, so that none
+/// depends on help. The task that a Tokio task has woken last runs after it, on the same thread.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWakes {
     wakers: Mutex<VecDeque<Waker>>,
-    /// How many they are: a hint, for those who have nothing to help with.
+    /// How many wakers there are: a hint that spares callers the lock when there are none.
     count: AtomicUsize,
     helped: AtomicBool,
 }
@@ -85,7 +86,8 @@ impl PendingWakes {
         wakes.wake_all(None);
     }
 
-    /// For whoever was answered. One helps at a time; whom a runtime runs at once when it is woken does not in turn.
+    /// Called by an answered caller. One helps at a time: a task that the runtime runs at once when it is woken does
+    /// not help in turn.
     pub(crate) fn help(&self) {
         if self.count.load(Ordering::Relaxed) == 0 || self.helped.swap(true, Ordering::Relaxed) {
             return;
@@ -107,10 +109,10 @@ impl PendingWakes {
     }
 }
 
-/// Wakers are code of others: one that panics is not the end of everybody else's locks.
+/// Wakers are code of others. If one panics, the driver goes on.
 fn wake(waker: Waker) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        // What it has panicked with may panic as well when it is dropped.
+        // Dropping the payload of the panic may panic as well.
         std::mem::forget(panic);
     }
 }
@@ -138,10 +140,10 @@ pub(crate) mod tests {
         Arc::new(Runs(what)).into()
     }
 
-    /// Those who say which of them were woken, in order.
-    struct Told(Arc<Mutex<Vec<u8>>>);
+    /// Wakers that record in which order they were woken.
+    struct WakeLog(Arc<Mutex<Vec<u8>>>);
 
-    impl Told {
+    impl WakeLog {
         fn waker(&self, number: u8) -> Waker {
             let told = Arc::clone(&self.0);
             runs(move || told.lock().unwrap().push(number))
@@ -188,7 +190,7 @@ pub(crate) mod tests {
     /// Tokio polls first what was woken last.
     #[test]
     fn those_who_were_answered_are_woken_together_and_another_before_the_last() {
-        let told = Told(Arc::default());
+        let told = WakeLog(Arc::default());
         let mut wakes = told.answered(1..=3);
         assert!(wakes.len() == 3 && told.take().is_empty());
         wakes.wake_all(Some(&told.waker(9)));
@@ -201,7 +203,7 @@ pub(crate) mod tests {
 
     #[test]
     fn whoever_runs_meanwhile_helps() {
-        let (told, rest) = (Told(Arc::default()), Arc::new(PendingWakes::default()));
+        let (told, rest) = (WakeLog(Arc::default()), Arc::new(PendingWakes::default()));
         let most = u8::try_from(HELPED).unwrap();
         for _ in 0..2 {
             let mut wakes = told.answered(1..=most + 2);
@@ -221,7 +223,7 @@ pub(crate) mod tests {
 
     #[test]
     fn who_is_run_by_a_helper_does_not_help_in_turn() {
-        let (told, rest) = (Told(Arc::default()), Arc::new(PendingWakes::default()));
+        let (told, rest) = (WakeLog(Arc::default()), Arc::new(PendingWakes::default()));
         let deep = Arc::<Mutex<(usize, usize)>>::default();
         let helper = |number: u8| {
             let (rest, deep, told) = (Arc::clone(&rest), Arc::clone(&deep), told.waker(number));
@@ -246,7 +248,7 @@ pub(crate) mod tests {
 
     #[test]
     fn who_was_answered_alone_is_woken_at_once() {
-        let (told, rest) = (Told(Arc::default()), PendingWakes::default());
+        let (told, rest) = (WakeLog(Arc::default()), PendingWakes::default());
         rest.wake_all(&mut told.answered(1..=1));
         assert_eq!(told.take(), [1]);
         rest.wake_all(&mut Wakes::default());

@@ -1,7 +1,7 @@
-//! Looking again and again for a moment, where the thread would fall asleep only to be woken at once.
+//! Busy-polling for a moment, where the thread would fall asleep only to be woken at once.
 //!
-//! A server on the same machine answers within the time in which an idle core falls asleep and wakes up. Between the tasks
-//! of one process that pass a lock on, or with many commands on their way, that is most of the time.
+//! A server on the same machine answers in about the time in which an idle core falls asleep and wakes up. This
+//! dominates when the tasks of one process hand a lock off to each other, and when many commands are in flight.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use std::time::Instant;
 
 use crate::base::clock::Moment;
 
-/// Twice what a server on the same machine takes to wake up and answer. Nothing else of a runtime runs meanwhile: Tokio's
-/// own advice is to give it its turn after 10 to 100 µs.
+/// How long it polls: twice what a server on the same machine takes to wake up and answer. No other task of the runtime
+/// runs meanwhile. Tokio advises to yield after 10 to 100 µs.
 const MOMENT: Duration = Duration::from_micros(80);
-/// What others may do meanwhile if they go first. Who computes or blocks for longer is not let go first.
+/// For how long others may run when this thread lets them go first. If they take longer, it soon stops doing so.
 const TURN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 4;
-/// After so many moments in vain it is not worth it here, but for one of as many as two to that power.
+/// After this many failures in a row, only one of two to that power opportunities is used.
 const MOST_IN_VAIN: u32 = 10;
 
-/// What is done less and less often while it is not worth it.
+/// Exponential back-off for something that is done only while it pays.
 #[derive(Debug, Clone, Default)]
 struct Habit {
-    /// In a row.
+    /// Failures in a row.
     in_vain: u32,
-    /// So many are left out.
+    /// How many of the next opportunities are skipped.
     left_out: u32,
 }
 
 impl Habit {
-    /// Whether this time is not left out.
+    /// Whether this opportunity is used.
     fn is_due(&mut self) -> bool {
         let due = self.left_out == 0;
         self.left_out = self.left_out.saturating_sub(1);
@@ -45,36 +45,36 @@ impl Habit {
 #[derive(Debug, Clone)]
 pub(super) struct Watch {
     looks: Habit,
-    /// With a single core, whom this waits for could not run.
+    /// There is a single core, so that what this waits for could not run.
     alone: bool,
-    /// Whom this waits for may have been given the core of this thread.
+    /// What this waits for may be scheduled on the core of this thread.
     yields: bool,
     offers: Habit,
 }
 
 impl Watch {
-    /// With `yields` others have this thread's core between two looks.
+    /// With `yields` it yields the core between two polls.
     pub(super) fn new(yields: bool) -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
         Self { alone, yields, ..Self::of_turns() }
     }
 
-    /// For who lets others have their turn meanwhile: with a single core, too.
+    /// For waiting that lets other tasks run meanwhile, which works with a single core, too.
     pub(super) fn of_turns() -> Self {
         Self { looks: Habit::default(), alone: false, yields: false, offers: Habit::default() }
     }
 
-    /// Whether this moment is one to look in: after some in vain, fewer and fewer are.
+    /// False while backing off because recent polls found nothing.
     pub(super) fn is_due(&mut self) -> bool {
         self.looks.is_due() && !self.alone
     }
 
-    /// Whether this moment is not one of those in which others had better keep the core, who did so when it was offered.
+    /// False while backing off because a recent yield cost us the core.
     pub(super) fn is_welcome(&mut self) -> bool {
         self.offers.is_due()
     }
 
-    /// Lets others have this thread's core first, for as long as they take.
+    /// Yields the core to other threads.
     pub(super) fn give_way(&mut self) {
         if !self.offers_core() {
             return;
@@ -85,7 +85,7 @@ impl Watch {
         self.note_yield(begin.elapsed() > TURN);
     }
 
-    /// Whether something was there within a moment.
+    /// Polls for a moment, and says whether `is_there` became true.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
         let yields = self.offers_core();
         let (seen, kept) = appears(is_there, yields.then_some(std::thread::yield_now));
@@ -96,7 +96,7 @@ impl Watch {
         seen
     }
 
-    /// The same for who let others have their turn meanwhile.
+    /// Notes how long other tasks took that were let go first.
     pub(super) fn took(&mut self, time: Duration) {
         self.looks.note(time <= TURN);
     }
@@ -105,13 +105,13 @@ impl Watch {
         self.offers.is_due() && self.yields
     }
 
-    /// Who computes on a busy machine keeps the core for milliseconds.
+    /// Notes whether others kept the core after a yield. On a busy machine that takes milliseconds.
     pub(super) fn note_yield(&mut self, kept: bool) {
         self.offers.note(!kept);
     }
 }
 
-/// Whether it was there within a moment, and whether others kept the core for longer than that.
+/// Whether `is_there` became true within a moment, and whether others kept the core for longer than that.
 fn appears(mut is_there: impl FnMut() -> bool, offer: Option<impl Fn()>) -> (bool, bool) {
     #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
     let begin = Instant::now();

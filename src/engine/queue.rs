@@ -19,17 +19,18 @@ use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::wait_queue::WaitQueue;
 
-/// So long whoever comes later steps back for those who were told of a release of ours, and those who step back for
-/// nobody have a second turn.
+/// How long after a release of ours new attempts of this client back off for the clients that received its message.
+/// Redisson's clients, which never back off, get a second turn within this time.
 const TURNS: Duration = Duration::from_millis(20);
-/// After so many messages whoever has let others go first, however many they are, does not any more.
+/// After this many messages a client that lets an unknown number of others go first stops doing so.
 const STEPS: u32 = 8;
-/// As many messages as come: until nobody takes the lock, or the turns end.
+/// An unknown number of messages: the others go first until nobody takes the lock, or the turns end.
 pub(crate) const ANY: u64 = u64::MAX;
-/// So long it is believed that there are no others. The publish after this gives whoever has come its turn.
+/// How long other clients are assumed not to exist after none was heard. The next publish after that lets them go first
+/// again.
 const NOBODY: Duration = Duration::from_millis(100);
 
-/// Where an acquisition is.
+/// What a waiter waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaiterPlace {
     /// In the queue of its name.
@@ -50,13 +51,14 @@ pub(crate) struct Waiter {
     pub(crate) since: Moment,
     /// End of the wait.
     pub(crate) deadline: Option<Moment>,
-    /// `try_lock`: answered with what the next attempt says.
+    /// `try_lock`: answered with the outcome of the next attempt.
     pub(crate) once: bool,
     /// Place in the queue.
     pub(crate) ticket: u64,
-    /// Counted as one that had to wait.
+    /// It is in the count of requests that had to wait.
     pub(crate) waited: bool,
-    /// Its own attempts that came too late for its lease or its `max_hold`: no matter of the others in the queue.
+    /// Its own attempts that were answered too late for its lease or its `max_hold`, which does not concern the others
+    /// in the queue.
     pub(crate) late: Option<Box<Trouble>>,
     pub(crate) place: WaiterPlace,
 }
@@ -72,20 +74,20 @@ impl Record for Waiter {
 /// Why the contender tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// It has not yet, or something at this client changed.
+    /// It has not tried yet, or something changed in this client.
     Duty,
     /// A message arrived.
     WakeUp,
-    /// The holder's time to live is over.
+    /// The holder's time to live has ended.
     Expiry,
-    /// Nothing happened for the longest time a waiter sleeps.
+    /// It has slept for the longest time allowed.
     Fallback,
 }
 
-/// What they met whose answers said "late", or came when the validity was over.
+/// The cause of attempts whose answers said "late", or came after the validity had ended.
 pub(crate) const TOO_LATE: &str = "every answer came after the lease or max_hold had ended";
 
-/// Attempts that fail, one after the other: since when, and what the last one met.
+/// Attempts that fail in a row: since when, and the cause of the last failure.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     pub(crate) since: Moment,
@@ -93,7 +95,7 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// One more failure, of what was sent then.
+    /// Adds a failure of a command sent at `sent`.
     pub(crate) fn note(trouble: &mut Option<Box<Self>>, sent: Moment, words: String) {
         let since = trouble.as_ref().map_or(sent, |known| known.since);
         *trouble = Some(Box::new(Self { since, words }));
@@ -112,11 +114,11 @@ pub(crate) struct NameRecord {
     contest: Option<Box<Contest>>,
 }
 
-/// What a name is to its waiters, and what only a name with a past has. It takes no memory while nobody waits and nothing
-/// that happened matters to the next: then it is as new.
+/// The state of a name that has waiters, or whose recent past matters to the next waiter. Otherwise it is dropped, and
+/// takes no memory.
 #[derive(Debug)]
 pub(crate) struct Contest {
-    /// Spelled out when it is first needed.
+    /// Made when it is first needed.
     channel: OnceLock<Arc<str>>,
     /// Since the last publish or fresh grant.
     hand_offs: u32,
@@ -128,15 +130,15 @@ pub(crate) struct Contest {
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
     pub(crate) dead: Vec<u64>,
-    /// The contender has to try, and why; set by whatever may have freed the lock, cleared when an attempt is sent.
+    /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an attempt is sent.
     pub(crate) must_try: Option<Cause>,
-    /// Without that it sleeps until here, and then tries for this reason.
+    /// Without `must_try` it sleeps until here, and then tries for this reason.
     pub(crate) sleep: (Moment, Cause),
-    /// Nothing is tried before: back-off.
+    /// Back-off: no attempt is sent before.
     pub(crate) not_before: Moment,
-    /// Until here it is the turn of others, who were told of a release; also for who comes later.
+    /// Until here other clients that received a message of a release go first. New waiters wait for it, too.
     pub(crate) others_turn: Moment,
-    /// As long as that usually is: for whoever could not be answered after it.
+    /// The usual end of that, for a waiter whose deadline comes before the real one.
     usual_turn: Moment,
     turns: Turns,
     unseen: Unseen,
@@ -144,59 +146,58 @@ pub(crate) struct Contest {
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
     pub(crate) refused_at: Moment,
-    /// When the lock was last taken for held without asking the server: a hold of this client was
-    /// in the way, or others had been told just before. That is no answer while the server gives
-    /// none.
+    /// When the lock was last assumed to be held without asking the server: because a hold of this client was in the
+    /// way, or because others had just received a message. While the server does not answer, this counts as no answer.
     pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
-    /// What its attempts have met since the last good answer to one. Other commands may be answered all the while.
+    /// The failures of its attempts since the last good answer to one. Other commands may be answered meanwhile.
     pub(crate) trouble: Option<Box<Trouble>>,
-    /// The log was told that the first in line has waited long.
+    /// It is in the log that the contender has waited long.
     pub(crate) long_wait_told: bool,
     /// Why the attempt on the wire was made.
     pub(crate) trying_because: Cause,
 }
 
-/// How long the lock may be free for others.
+/// For how long other clients are let go first.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TurnLength {
     pub(crate) usual: Duration,
-    /// With the time that is for those who are far away.
+    /// With the additional time for distant clients.
     pub(crate) whole: Duration,
 }
 
 impl TurnLength {
-    /// One that is for nobody who is far away.
+    /// Without additional time for distant clients.
     pub(crate) fn of(usual: Duration) -> Self {
         Self { usual, whole: usual }
     }
 }
 
-/// The turns of others after a release of ours.
+/// How many other clients are let go first after a release of ours.
 #[derive(Debug, Clone, Copy, Default)]
 struct Turns {
-    /// Messages to wait for, and those of them that are still to come.
+    /// How many messages are waited for, and how many of them are still to come.
     messages: u64,
     left: u64,
-    /// So many of them only until the end.
+    /// How many of them are waited for until `end` only.
     second: u64,
-    /// The longest pause for those whom nobody counts.
+    /// The longest pause for clients that PUBLISH does not count.
     each: Duration,
     end: Moment,
     /// Messages since our last release was sent.
     heard: u64,
-    /// Whether our own was to be among them.
+    /// Whether our own message is among those waited for.
     listens: bool,
-    /// Nobody of ours was in too much of a hurry to wait for the end.
+    /// No attempt of this client was sent before the turns ended.
     uncut: bool,
 }
 
-/// What is known of others whom PUBLISH does not count.
+/// What is known of clients that PUBLISH does not count.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unseen {
-    /// Not before here are they let go first again, however many they are.
+    /// They are let go first again from here on.
     again_at: Moment,
-    /// How often in a row nobody was heard then.
+    /// How often in a row none of them was heard.
     in_vain: u8,
 }
 
@@ -243,12 +244,12 @@ impl Contest {
         self.presumed_at >= since
     }
 
-    /// Until here what is known of others matters to who comes next.
+    /// Until here what is known of other clients matters to the next waiter.
     pub(crate) fn matters_until(&self) -> Moment {
         self.others_turn.max(self.unseen.again_at)
     }
 
-    /// Whether a new one would do as well.
+    /// Whether it holds nothing that a new one would not.
     fn is_over(&self, now: Moment) -> bool {
         let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
         let waits = self.not_before.max(self.matters_until()).max(turn) > now;
@@ -296,28 +297,28 @@ impl NameRecord {
         }
     }
 
-    /// Where its wake-ups are told.
+    /// The channel of its wake-ups.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
         let spelled = || self.lock.channel(profile);
         self.contest.as_ref().map_or_else(spelled, |known| Arc::clone(known.channel.get_or_init(spelled)))
     }
 
-    /// The channel, if anything may have been heard there.
+    /// The channel, if it was ever needed.
     pub(crate) fn known_channel(&self) -> Option<Arc<str>> {
         self.contest.as_ref()?.channel.get().cloned()
     }
 
-    /// Whether there is one.
+    /// Whether the channel was ever needed.
     pub(crate) fn has_channel(&self) -> bool {
         self.contest().channel.get().is_some()
     }
 
-    /// Whether our last release reached others than ourselves, or may have where nobody counts them.
+    /// Whether the message of our last release reached other clients, or may have where they are not counted.
     pub(crate) fn has_told_others(&self) -> bool {
         self.contest().turns.messages > 0
     }
 
-    /// Whether nobody waited but who asked first.
+    /// Whether there was never a second waiter, nor a need for the channel.
     pub(crate) fn is_uncontended(&self) -> bool {
         self.contest().next_ticket <= 1 && !self.has_channel()
     }
@@ -327,12 +328,12 @@ impl NameRecord {
         self.contest.as_deref().unwrap_or(&AS_NEW)
     }
 
-    /// To be written to.
+    /// Makes one if there is none.
     pub(crate) fn contest_mut(&mut self) -> &mut Contest {
         self.contest.get_or_insert_with(|| Box::new(Contest::new()))
     }
 
-    /// To be written to what means nothing to a new one.
+    /// `None` if there is none: for changes that a new one does not need.
     pub(crate) fn known_contest(&mut self) -> Option<&mut Contest> {
         self.contest.as_deref_mut()
     }
@@ -342,7 +343,8 @@ impl NameRecord {
         self.contest.is_none()
     }
 
-    /// Keeps no memory for waiters when there are none. Neither may an attempt be on the wire nor the channel subscribed.
+    /// Frees the memory for waiters if nothing needs it. Only for a name without an attempt on the wire or a subscribed
+    /// channel.
     pub(crate) fn calm_down(&mut self, now: Moment) {
         self.contest.take_if(|contest| contest.is_over(now));
     }
@@ -364,7 +366,7 @@ impl NameRecord {
         }
     }
 
-    /// The one waiter that talks to the server.
+    /// The one waiter that sends attempts.
     pub(crate) fn contender(&self) -> Option<RequestId> {
         self.contest().queue.first()
     }
@@ -385,13 +387,13 @@ impl NameRecord {
         self.contest().queue.has_owner(owner)
     }
 
-    /// Lets those behind a waiter go first.
+    /// Moves a waiter to the end of the queue.
     pub(crate) fn send_back(&mut self, request: RequestId, waiter: &mut Waiter) {
         self.remove(waiter);
         self.push(request, waiter);
     }
 
-    /// Lets a waiter have the place of one that has left.
+    /// Gives a waiter the place of one that has left.
     pub(crate) fn take_place(&mut self, request: RequestId, waiter: &mut Waiter, ticket: u64) {
         let queue = &mut self.contest_mut().queue;
         queue.remove(waiter.ticket);
@@ -407,7 +409,7 @@ impl NameRecord {
         }
     }
 
-    /// Why the contender may try now, or when it may, if it steps back for others until then.
+    /// Why the contender may try now, or when it may. It lets others go first until `steps_back`.
     pub(crate) fn due(&self, now: Moment, steps_back: Moment) -> Result<Cause, Moment> {
         let Contest { not_before, must_try, sleep, .. } = *self.contest();
         let not_before = not_before.max(steps_back);
@@ -418,12 +420,13 @@ impl NameRecord {
         if now >= at { Ok(cause) } else { Err(at) }
     }
 
-    /// Whether a release may grant to a waiter of this client: at most 16 times and for 50 ms since others were told.
+    /// Whether a release may hand off to a waiter of this client: at most 16 times in a row, and for 50 ms since the
+    /// last publish.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
         self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50)
     }
 
-    /// How often it was handed on since others could have had it.
+    /// Hand-offs since other clients last could have the lock.
     pub(crate) fn hand_offs(&self) -> u32 {
         self.contest().hand_offs
     }
@@ -432,12 +435,12 @@ impl NameRecord {
         self.contest_mut().hand_offs += 1;
     }
 
-    /// How long nobody else could have it.
+    /// How long no other client could have the lock.
     pub(crate) fn had_for(&self, now: Moment) -> Duration {
         now.since(self.published_at)
     }
 
-    /// The others were told, or could have taken it: hand-offs start anew.
+    /// Other clients received a message, or could have taken the lock: the limit of hand-offs starts anew.
     pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
         if let Some(contest) = self.known_contest() {
             contest.hand_offs = 0;
@@ -445,13 +448,13 @@ impl NameRecord {
         self.published_at = now;
     }
 
-    /// A release is sent: messages from here on come after our own publish, or are it.
+    /// A release is sent. Messages that arrive from here on are our own publish, or come after it.
     pub(crate) fn start_counting(&mut self, now: Moment) {
         let Some(Contest { turns, unseen, .. }) = self.known_contest() else { return };
         if turns.messages == ANY && turns.uncut {
             let came = turns.heard > u64::from(turns.listens);
             unseen.in_vain = if came { 0 } else { unseen.in_vain.saturating_add(1) };
-            // Once is not enough: the others may have let us go first, as we did them.
+            // Only after two failures, because the others may have let us go first at the same time.
             if unseen.in_vain >= 2 {
                 unseen.again_at = now.plus(NOBODY);
             }
@@ -460,13 +463,14 @@ impl NameRecord {
         turns.uncut = false;
     }
 
-    /// Whether others whom nobody has counted may wait for their turn.
+    /// Whether there may be clients that PUBLISH does not count.
     pub(crate) fn may_have_unseen(&self, now: Moment) -> bool {
         now >= self.contest().unseen.again_at
     }
 
-    /// Lets others go first, until so many messages were heard, our own included if we listen; the `second` ones count
-    /// for a moment only. When nobody takes the lock for as long as a `turn`, nobody wants it.
+    /// Lets other clients go first until `messages` were heard, our own included if we listen, and for a moment
+    /// until the
+    /// `second` ones were heard, too. If nobody takes the lock for the length of a `turn`, nobody else wants it.
     pub(crate) fn let_others(
         &mut self,
         now: Moment,
@@ -486,21 +490,22 @@ impl NameRecord {
         let each = turn.usual;
         contest.turns = Turns { messages, left, second, each, end, heard, listens, uncut: true };
         if messages == ANY {
-            // A fifth of the time goes to them if they do not come.
+            // If none comes, they get a fifth of the time.
             contest.unseen.again_at = now.plus(each * 5);
         }
         contest.begin_turn(now, turn);
     }
 
-    /// A message says that the lock was freed: of the others one less is to come, and the next has this turn. Those
-    /// whom nobody has counted have what is left of theirs.
+    /// A message says that the lock was freed: one client fewer is waited for, and the next one gets a turn of this
+    /// length. Clients that PUBLISH does not count get what is left of theirs.
     pub(crate) fn note_freed(&mut self, now: Moment, turn: TurnLength) {
         let contest = self.contest_mut();
         let turns = &mut contest.turns;
         turns.heard += 1;
         let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
         turns.left = turns.left.saturating_sub(second.saturating_add(1));
-        // Of those who let each other go first the next is who has done so for longest.
+        // Of clients that let each other go first, the one that has done so for longest is next, so that turns get
+        // shorter.
         let turn = if turns.messages == ANY {
             let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
             TurnLength::of(turns.each * (STEPS - steps) / STEPS)
@@ -510,14 +515,14 @@ impl NameRecord {
         contest.begin_turn(now, turn);
     }
 
-    /// Of the messages that were to come some were missed, or were another server's.
+    /// Messages may have been missed, or came from another server: none is waited for any more.
     pub(crate) fn forget_turns(&mut self) {
         let Some(contest) = self.known_contest() else { return };
         (contest.turns, contest.others_turn, contest.usual_turn) =
             (Turns::default(), Moment::ZERO, Moment::ZERO);
     }
 
-    /// The turn of the others ends then. Before its time that says nothing about whether they wanted one.
+    /// Ends the turn of the others at `end`. If it is cut short, it does not show whether they wanted one.
     pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
         let Some(contest) = self.known_contest() else { return };
         if end < contest.others_turn {
@@ -526,14 +531,14 @@ impl NameRecord {
         }
     }
 
-    /// How long one steps back that must be answered by then: for a whole turn, a usual one, or not at all.
+    /// Until when a waiter with this deadline lets others go first: a whole turn, a usual one, or not at all.
     pub(crate) fn steps_back(&self, deadline: Moment, answer: Duration) -> Moment {
         let Contest { others_turn, usual_turn, .. } = *self.contest();
         let fits = |end: &Moment| deadline > end.plus(answer);
         [others_turn, usual_turn.min(others_turn)].into_iter().find(fits).unwrap_or(Moment::ZERO)
     }
 
-    /// An attempt is sent: before the end of the others' turn it is one in a hurry.
+    /// An attempt is sent. If the others' turn has not ended, the turn is cut short.
     pub(crate) fn note_attempt(&mut self, now: Moment, cause: Cause) {
         let contest = self.contest_mut();
         contest.must_try = None;

@@ -17,31 +17,33 @@ use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::refusal;
 use crate::backend::together::Together;
 
-/// With fewer, little is gained.
+/// The fewest calls that make a batch: with fewer, little is gained.
 const FEWEST: usize = 4;
-/// With more, a server that has little else to do waits for them, and then this client for the server.
+/// The most calls in a batch while the server has little else to do: with more, server and client would wait for each
+/// other.
 const ENOUGH: usize = 32;
 /// With so many other batches on their way the server has enough to do.
 const PLENTY: usize = 4;
-/// With more, nothing is gained any more.
+/// The most calls in a batch: with more, nothing is gained any more.
 const MOST: usize = 64;
-/// So many wait for no others.
+/// With this many gathered calls no more are waited for.
 const MANY: usize = 16;
 
 pub(super) type Replies = SmallVec<[(PendingCall, Outcome<Value>); ENOUGH]>;
 
-/// Nobody can tell what is whose. Nil is a reply that nobody understands, like any other of a strange shape.
+/// The outcome for each call when the reply to a batch cannot be split into theirs. No command understands Nil as its
+/// reply.
 const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
 
-/// Calls that may go together, in the order in which they came.
+/// Calls that wait to be sent in a batch, in the order in which they were submitted.
 pub(super) struct Gathering {
     pub(super) several: Option<Several>,
     pending_calls: Vec<PendingCall>,
-    /// The server would refuse them together.
+    /// The server has refused a batch: calls are sent one by one.
     apart: bool,
-    /// They wait for others while so many are on their way.
+    /// Calls are gathered while this many commands are in flight.
     pub(super) from: Option<usize>,
-    /// Those that are here have waited.
+    /// The calls gathered so far have waited for others already.
     waited: bool,
 }
 
@@ -50,12 +52,12 @@ impl Gathering {
         Self { several, pending_calls: Vec::new(), apart: false, from: None, waited: false }
     }
 
-    /// Another server may allow what the last one refused.
+    /// On a new connection batches are tried again, because another server may allow them.
     pub(super) fn connected(&mut self) {
         self.apart = false;
     }
 
-    /// Gives back what goes by itself.
+    /// Gives a call back that cannot be sent in a batch.
     pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
         let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
         match &pending_call.request {
@@ -80,14 +82,14 @@ impl Gathering {
         self.pending_calls.len() >= if others < PLENTY { ENOUGH } else { MOST }
     }
 
-    /// Whether others are still to come, with the server at work or not.
+    /// Whether the calls wait for more. `busy`: the server has other work meanwhile.
     pub(super) fn stays(&mut self, busy: bool) -> bool {
         let stays = busy && !self.apart && self.pending_calls.len() < MANY;
         self.waited |= stays;
         stays
     }
 
-    /// With the server at work or not.
+    /// Whether the calls are sent as a batch. `busy`: the server has other work meanwhile.
     pub(super) fn goes_together(&self, busy: bool) -> bool {
         self.pending_calls.len() >= FEWEST && !self.apart && (busy || self.waited)
     }
@@ -97,13 +99,13 @@ impl Gathering {
         std::mem::take(&mut self.pending_calls)
     }
 
-    /// The list that was taken, emptied: for its memory.
+    /// Takes the emptied list back, to reuse its memory.
     pub(super) fn reuse(&mut self, mut list: Vec<PendingCall>) {
         list.append(&mut self.pending_calls);
         self.pending_calls = list;
     }
 
-    /// What was not sent in time.
+    /// Removes the calls whose deadline has passed.
     pub(super) fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
         let (late, others) = std::mem::take(&mut self.pending_calls)
             .into_iter()
@@ -112,7 +114,7 @@ impl Gathering {
         late
     }
 
-    /// What will not change by itself, and what nobody understands, is asked for once.
+    /// After a lasting refusal of a batch, or an error that says nothing clear, calls are sent one by one.
     pub(super) fn note_refusal(&mut self, error: &WireError) {
         self.apart |= match classify::<()>(error) {
             Outcome::NotExecuted(failure) => !failure.kind.is_transient(),
@@ -120,13 +122,13 @@ impl Gathering {
         };
     }
 
-    /// The same of a reply whose shape says nothing to anybody.
+    /// The same after a reply that cannot be split.
     pub(super) fn note_shape(&mut self, replies: &[(PendingCall, Outcome<Value>)]) {
         self.apart |= replies.iter().any(|(_, outcome)| *outcome == STRANGE);
     }
 }
 
-/// What is on the wire: one call, or several together. `None`: answered.
+/// One script on the wire: a single call, or several together. An answered call is `None`.
 pub(super) struct Batch {
     pending_calls: SmallVec<[Option<PendingCall>; 1]>,
     pub(super) together: bool,
@@ -144,7 +146,7 @@ impl Batch {
         Self { pending_calls: pending_calls.map(Some).collect(), together: true, whole: false, sent: now }
     }
 
-    /// Those still to be answered.
+    /// The calls that are not answered yet.
     pub(super) fn pending_calls(&self) -> impl Iterator<Item = &PendingCall> + Clone {
         self.pending_calls.iter().flatten()
     }
@@ -157,7 +159,7 @@ impl Batch {
         self.pending_calls().next()
     }
 
-    /// Whether its place among the others matters.
+    /// Whether its order among the others matters.
     pub(super) fn is_script(&self) -> bool {
         self.together || self.first().is_some_and(|pending_call| pending_call.request.is_script())
     }
@@ -173,7 +175,7 @@ impl Batch {
         self.pending_calls.iter_mut().filter_map(late).collect()
     }
 
-    /// Before it is sent: the reply has a part for each that is.
+    /// Called before it is sent, because the reply has a part for each call that is sent.
     pub(super) fn forget_answered(&mut self) {
         self.pending_calls.retain(|pending_call| pending_call.is_some());
     }
@@ -189,7 +191,7 @@ impl Batch {
         self.scripts().flat_map(|call| call.keys.iter())
     }
 
-    /// Of those that go `together`, or of one by itself.
+    /// The arguments of the script for several, or of a single call.
     pub(super) fn args<'a>(
         &'a self,
         together: Option<&'a Together<'_>>,
@@ -199,7 +201,7 @@ impl Batch {
         all.into_iter().flatten().chain(alone.into_iter().flatten())
     }
 
-    /// What the reply of several says to each that still waits, and what is left of the list that said so.
+    /// The part of the reply for each call that still waits, and the emptied list, to reuse its memory.
     pub(super) fn replies(self, reply: RespReply) -> (Replies, Vec<Value>) {
         let mut list = match reply {
             Ok(Value::List(list)) => list,
@@ -225,7 +227,8 @@ impl Batch {
     }
 }
 
-/// The reply to one of several, put together as its own script would have: what is left out is the time of all.
+/// The reply to one call of a batch, in the form that its own script would have given. The time is sent once for the
+/// batch.
 fn next_of(time: &Value, parts: &mut std::vec::Drain<'_, Value>) -> Option<Outcome<Value>> {
     match parts.next()? {
         Value::Text(words) => Some(classify(&refusal(words))),
