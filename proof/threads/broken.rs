@@ -123,7 +123,7 @@ const BROKEN: &[Broken] = &[
         name: "not_looked_at_once_more",
         model: "the_last_of_so_many_is_seen",
         file: "driver/mailbox.rs",
-        from: "        // What came before that woke nobody.\n        self.receiver.poll_recv(silent)",
+        from: "        // Messages that came before `begin` woke nobody.\n        self.receiver.poll_recv(silent)",
         to: "        Poll::Pending",
     },
     Broken {

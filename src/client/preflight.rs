@@ -204,7 +204,7 @@ impl Flight<'_> {
 
     // ---- a rehearsal
 
-    /// The life of a lock on another name, by commands that no hold, counter or log of this client knows of.
+    /// Uses a lock on another name in each way that locks are used. No hold, counter or log of this client knows of it.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
         let not_after = ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));

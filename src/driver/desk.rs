@@ -1,4 +1,4 @@
-//! The tickets of callers who wait for an answer, or may still have to give one back.
+//! The tickets of pending requests: of callers that wait for an answer, and of grants that may still be withdrawn.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -13,20 +13,20 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 
-/// From so many grants on the desk looks itself which were picked up. Most are released before.
+/// With more grants than this, the desk itself checks which were picked up. Most are released before.
 const UNASKED: usize = 256;
 
-/// A ticket stays here until its answer cannot come back: a grant's until it was picked up, cancelled or released.
+/// A ticket stays here until it is answered, that of a grant until the grant was picked up, cancelled or released.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     tickets: Map<RequestId, Ticket>,
-    /// In this order, those that are gone among them.
+    /// Grants in order. Some of their tickets may be gone.
     granted: VecDeque<RequestId>,
-    /// Those who have been answered.
+    /// Answered callers that are not woken yet.
     wakes: Wakes,
-    /// The last of them has released something.
+    /// The last of them was answered that its release is done.
     last_has_released: bool,
-    /// Those who have been answered, too, and let others go first.
+    /// Answered callers that are woken after others have run.
     last: Wakes,
 }
 
@@ -35,7 +35,7 @@ impl Desk {
         self.tickets.insert(request, ticket);
     }
 
-    /// Puts the answer into the caller's slot. A grant that nobody is there to take is cancelled.
+    /// Puts the answer into the caller's slot. If the caller of a grant is gone, the grant is cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
         let (granted, released) = (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
         let answered = self.wakes.len();
@@ -51,7 +51,7 @@ impl Desk {
         (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
     }
 
-    /// A grant that was picked up, among the two that lie here longest: called for each request, this keeps tickets few,
+    /// Checks the two oldest grants for one that was picked up. Called for each request, this keeps the tickets few
     /// however many locks are held.
     pub(crate) fn picked_up(&mut self) -> Option<Event> {
         for _ in 0..2 {
@@ -71,7 +71,7 @@ impl Desk {
         None
     }
 
-    /// Takes an untaken grant back. Either way nothing comes back any more.
+    /// Withdraws a grant if it was not picked up. Its ticket is gone in either case.
     pub(crate) fn withdraw(&mut self, request: RequestId) -> Event {
         match self.tickets.remove(&request).as_ref().map(Ticket::withdraw) {
             Some(Withdrawal::TakenBack) => Event::Withdrawn { request },
@@ -79,38 +79,38 @@ impl Desk {
         }
     }
 
-    /// The caller is gone. None: the engine knows, or has answered for good.
+    /// The caller is gone. `None` if the engine knows already, or has given its final answer.
     pub(crate) fn cancel(&mut self, request: RequestId) -> Option<Event> {
         self.tickets.remove(&request).map(|_| Event::Cancel { request })
     }
 
-    /// Whoever releases has picked up.
+    /// The grant is being released, so it was picked up.
     pub(crate) fn forget(&mut self, request: RequestId) {
         self.tickets.remove(&request);
     }
 
-    /// How many have been answered and not yet woken.
+    /// How many answered callers are not woken yet.
     pub(crate) fn answered(&self) -> usize {
         self.wakes.len()
     }
 
-    /// Wakes them, and the driver itself if it goes on.
+    /// Wakes the answered callers, and the driver itself if it has more to do.
     pub(crate) fn wake_answered(&mut self, driver: Option<&Waker>) {
         self.wakes.wake_all(driver);
     }
 
-    /// The same for a driver with a thread of its own: those who were answered help.
+    /// The same for a driver with a thread of its own: the callers that already run help.
     pub(crate) fn wake_with_help(&mut self, rest: &PendingWakes) {
         rest.wake_all(&mut self.wakes);
     }
 
-    /// They are woken by whoever has these.
+    /// Moves the wakers of the answered callers to `wakes`.
     pub(crate) fn leave_answered_to(&mut self, wakes: &mut Wakes) {
         self.wakes.leave_all_to(wakes);
     }
 
-    /// If who was answered last has released something, and others were answered, it is not woken with them, but by whoever
-    /// asks who goes last.
+    /// If the caller answered last has released a lock and others were answered, it is not woken with them, but with
+    /// [`Self::who_goes_last`]. Says whether that is so.
     pub(crate) fn let_others_go_first(&mut self) -> bool {
         let lets = self.last_has_released && self.wakes.len() > 1;
         if lets {
@@ -119,12 +119,12 @@ impl Desk {
         lets
     }
 
-    /// Who let others go first: to be dropped, which wakes them.
+    /// The callers that let others go first. Dropping them wakes them.
     pub(crate) fn who_goes_last(&mut self) -> Wakes {
         std::mem::take(&mut self.last)
     }
 
-    /// Whether somebody is still to be woken who let others go first.
+    /// Whether a caller that let others go first is not woken yet.
     pub(crate) fn has_who_goes_last(&self) -> bool {
         self.last.len() > 0
     }
@@ -133,7 +133,7 @@ impl Desk {
         self.tickets.contains_key(&request)
     }
 
-    /// Every caller still waiting is told that the client is closed.
+    /// Drops all tickets: every caller that still waits is answered that the client is closed.
     pub(crate) fn close(&mut self) {
         *self = Self::default();
     }

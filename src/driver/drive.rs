@@ -136,13 +136,13 @@ impl Drive {
     }
 }
 
-/// Those that are watched.
+/// The calls that are watched.
 #[derive(Debug, Default)]
 struct WatchedCalls {
     list: BTreeMap<u64, WatchedCall>,
-    /// The number of the last one.
+    /// The number of the last call.
     last: u64,
-    /// There is a thread for that.
+    /// A thread watches them.
     are_watched: bool,
 }
 
@@ -155,7 +155,7 @@ struct WatchedCall {
 }
 
 impl WatchedCalls {
-    /// Those for which the driver has stood still for too long, and when to look for the next.
+    /// The calls during which the driver has stood still for too long, and when to look again.
     fn look(&mut self, polls: u64, now: Instant) -> (Vec<Arc<Stalled>>, Option<Duration>) {
         let (mut stalled, mut next) = (Vec::new(), None::<Duration>);
         self.list.retain(|_, call| {
@@ -198,7 +198,7 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// An error once the driver stands still. Wakes the caller then.
+    /// The error, once the driver has stood still for too long. Registers the caller to be woken then.
     pub(super) fn stalled(&self, cx: &Context<'_>) -> Option<Error> {
         self.stalled.caller.register(cx.waker());
         if !self.stalled.is_so.load(Ordering::Acquire) {
@@ -222,13 +222,13 @@ impl Drop for Watched {
 }
 
 /// Whether this thread is running the tasks of a runtime. In `Handle::block_on`, and outside of
-/// Tokio, it is not, and who yields is woken at once.
+/// Tokio, it is not, and a yield wakes its caller at once.
 fn runs_tasks() -> bool {
     tokio::task::try_id().is_some() || YIELDING.try_with(|woken| woken.waits_for_turn()).unwrap_or(false)
 }
 
 thread_local! {
-    /// Made once, since each call asks.
+    /// Made once, because each call needs it.
     static YIELDING: Arc<YieldWaker> = Arc::default();
 }
 
@@ -236,7 +236,7 @@ thread_local! {
 struct YieldWaker(AtomicBool);
 
 impl YieldWaker {
-    /// Yields, and says whether the turn comes later.
+    /// Yields, and says whether the wake-up is deferred.
     fn waits_for_turn(self: &Arc<Self>) -> bool {
         self.0.store(false, Ordering::Relaxed);
         let waker = Waker::from(Arc::clone(self));

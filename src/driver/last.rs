@@ -1,9 +1,9 @@
-//! Having a task polled once the other tasks of its thread have had their turn.
+//! Polls a task again after the other tasks of its thread.
 //!
-//! Tokio's own way is to yield. But on a runtime with several threads that wakes another of them each time: a thread whose tasks
-//! have all yielded looks for work elsewhere first, and who finds work while it looks for some sends the next thread to
-//! look. What its sockets tell of, a thread hears after its other tasks, too, and without that. So on such a runtime the
-//! task wakes itself through a pipe.
+//! Tokio's own way is to yield. But on a runtime with several threads this wakes another thread each time: a thread
+//! whose tasks have all yielded tries to steal work, and a thread that finds work while it searches wakes the next one
+//! to search. Events of sockets are handled after the other tasks of a thread, too, without waking another. So on such
+//! a runtime the task wakes itself through a pipe.
 
 use std::future::Future;
 use std::pin::pin;
@@ -16,7 +16,7 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// With `sockets` there is a runtime around it that has some.
+    /// With `sockets` it must be called within a runtime that has I/O enabled.
     pub(super) fn new(sockets: bool) -> Self {
         #[cfg(not(unix))]
         let _ = sockets;
@@ -26,23 +26,23 @@ impl Last {
         }
     }
 
-    /// For the future of whom it wakes, in each of its polls.
+    /// Called by the future that it wakes, in each poll.
     pub(super) fn note_poll(&mut self, cx: &mut Context<'_>) {
         #[cfg(unix)]
-        if let Some(bell) = &mut self.pipe {
-            bell.note_poll(cx);
+        if let Some(pipe) = &mut self.pipe {
+            pipe.note_poll(cx);
         }
         #[cfg(not(unix))]
         let _ = cx;
     }
 
-    /// Wakes whom the context is of once the tasks that this thread has to run have had their turn, or many of them.
+    /// Wakes the task of this context after all or many of the tasks that are ready on this thread have run.
     pub(super) fn come(&mut self, cx: &mut Context<'_>) {
         #[cfg(unix)]
-        if self.pipe.as_mut().is_some_and(|bell| bell.ring(cx)) {
+        if self.pipe.as_mut().is_some_and(|pipe| pipe.wake_last(cx)) {
             return;
         }
-        // Tokio has no other name for that: whom it wakes at once runs next.
+        // A task that is woken directly would run next, so yield instead.
         let _ = pin!(tokio::task::yield_now()).poll(cx);
     }
 }
@@ -63,56 +63,56 @@ mod pipe {
     use tokio::runtime::Handle;
     use tokio::runtime::RuntimeFlavor;
 
-    /// Whether the runtime around it has several.
+    /// Whether the current runtime has several threads.
     pub(super) fn has_threads() -> bool {
         Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread)
     }
 
     #[derive(Debug)]
     pub(super) struct WakePipe {
-        rope: File,
+        sender: File,
         receiver: Receiver,
-        /// It is still to be heard.
-        rung: bool,
+        /// A byte was written and not read yet.
+        unread: bool,
     }
 
     impl WakePipe {
-        /// None: there are too many open files.
+        /// `None` if there are too many open files.
         pub(super) fn new() -> Option<Self> {
             let (sender, receiver) = pipe().ok()?;
-            // Tokio would first have to hear that there is room.
-            let rope = File::from(sender.into_nonblocking_fd().ok()?);
-            Some(Self { rope, receiver, rung: false })
+            // Not a Tokio sender, which would wait for readiness before it writes.
+            let sender = File::from(sender.into_nonblocking_fd().ok()?);
+            Some(Self { sender, receiver, unread: false })
         }
 
         pub(super) fn note_poll(&mut self, cx: &mut Context<'_>) {
-            if self.rung {
-                self.rung = matches!(self.hear(cx), Ok(false));
+            if self.unread {
+                self.unread = matches!(self.read_all(cx), Ok(false));
             }
         }
 
-        /// Says whether it rings: not where the runtime ends.
-        pub(super) fn ring(&mut self, cx: &mut Context<'_>) -> bool {
-            if !self.rung {
-                // Whom it wakes is to be known before.
-                self.rung = self.hear(cx).is_ok() && self.rope.write(&[0]).is_ok();
+        /// Writes to the pipe. False if the runtime has ended.
+        pub(super) fn wake_last(&mut self, cx: &mut Context<'_>) -> bool {
+            if !self.unread {
+                // Reading first registers the waker.
+                self.unread = self.read_all(cx).is_ok() && self.sender.write(&[0]).is_ok();
             }
-            self.rung
+            self.unread
         }
 
         #[cfg(test)]
-        pub(super) fn is_rung(&self) -> bool {
-            self.rung
+        pub(super) fn has_byte(&self) -> bool {
+            self.unread
         }
 
-        /// Whether it has rung. From then on its next ringing wakes whom the context is of.
-        fn hear(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
-            let mut heard = false;
+        /// Reads the pipe, and says whether there was a byte. The next byte wakes the task of this context.
+        fn read_all(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
+            let mut found = false;
             let mut place = [0; 8];
             loop {
                 match Pin::new(&mut self.receiver).poll_read(cx, &mut ReadBuf::new(&mut place)) {
-                    Poll::Ready(result) => result.map(|()| heard = true)?,
-                    Poll::Pending => return Ok(heard),
+                    Poll::Ready(result) => result.map(|()| found = true)?,
+                    Poll::Pending => return Ok(found),
                 }
             }
         }
@@ -189,8 +189,8 @@ mod tests {
     }
 
     impl Last {
-        fn is_rung(&self) -> bool {
-            self.pipe.as_ref().is_some_and(pipe::WakePipe::is_rung)
+        fn has_byte(&self) -> bool {
+            self.pipe.as_ref().is_some_and(pipe::WakePipe::has_byte)
         }
     }
 
@@ -208,9 +208,9 @@ mod tests {
                 tokio::task::yield_now().await;
             }
             assert_eq!((before.times(), now.times()), (0, round));
-            assert!(last.is_rung(), "nobody has heard it");
+            assert!(last.has_byte(), "the byte is not read yet");
             last.note_poll(&mut Context::from_waker(&later));
-            assert!(!last.is_rung());
+            assert!(!last.has_byte());
         }
     }
 

@@ -1,7 +1,8 @@
-//! The mailbox, and when the driver is woken for what lies in it.
+//! The mailbox, and when the driver is woken for the messages in it.
 //!
-//! While the server has much to do, what callers ask for is gathered until it answers, or until there is much again
-//! (`Backend::gather`). Woken for each message, a driver with a thread of its own would look, and sleep again.
+//! While the server has much to do, requests are gathered until it answers, or until there are many
+//! (`Backend::gather`). A driver with a thread of its own need not be woken for each message then: it would only sleep
+//! again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -35,12 +36,12 @@ pub(super) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Whether what callers ask for is to be left here, and not done by them.
+    /// Whether callers put their requests here instead of polling the driver.
     pub(super) fn is_busy(&self) -> bool {
         self.hush.busy.load(Ordering::Relaxed)
     }
 
-    /// A driver that is gone drops the message; a ticket dropped with it answers `Closed`.
+    /// If the driver has ended, the message is dropped. A ticket dropped with it answers `Closed`.
     pub(super) fn send(&self, message: Message) {
         let _ = self.sender.send(message);
         self.hush.came();
@@ -52,18 +53,18 @@ impl Mailbox {
     }
 }
 
-/// Where the driver takes them out.
+/// The end of the mailbox from which the driver takes messages.
 #[derive(Debug)]
 pub(super) struct Inbox {
     pub(super) receiver: UnboundedReceiver<Message>,
     hush: Arc<Hush>,
-    /// It is woken for the last of so many messages only.
+    /// `Some`: the driver is woken for the last of this many messages only.
     hushed: Option<usize>,
 }
 
 impl Inbox {
-    /// `Some`: from the next time that there is nothing more, whoever polls is woken for the last of so many messages, and for
-    /// none before. Has to look by itself soon.
+    /// `Some`: after the next poll that finds the mailbox empty, the poller is woken for the last of this many messages, and
+    /// for none before. It has to set a timer to look earlier.
     pub(super) fn hush(&mut self, messages: Option<usize>) {
         if self.hushed.is_some() && messages.is_none() {
             self.hush.end();
@@ -71,7 +72,7 @@ impl Inbox {
         self.hushed = messages;
     }
 
-    /// Tells callers whether they are to leave here what they ask for.
+    /// Sets what [`Mailbox::is_busy`] says to callers.
     pub(super) fn tell_busy(&self, busy: bool) {
         self.hush.busy.store(busy, Ordering::Relaxed);
     }
@@ -88,7 +89,7 @@ impl Inbox {
             return next;
         }
         self.hush.begin(messages, cx.waker());
-        // What came before that woke nobody.
+        // Messages that came before `begin` woke nobody.
         self.receiver.poll_recv(silent)
     }
 
@@ -96,12 +97,12 @@ impl Inbox {
         self.receiver.is_empty()
     }
 
-    /// Nothing more comes in.
+    /// From here on no message is taken in.
     pub(super) fn close(&mut self) {
         self.receiver.close();
     }
 
-    /// After `close`: whatever is left.
+    /// The messages that are left, after `close`.
     pub(super) async fn take_rest(&mut self) -> Option<Message> {
         self.receiver.recv().await
     }
@@ -109,15 +110,15 @@ impl Inbox {
 
 #[derive(Debug)]
 struct Hush {
-    /// The last of so many wakes the driver, none before it. Zero: each wakes whoever waits for it.
+    /// The last of this many messages wakes the driver, and none before it. Zero: each message wakes it.
     left: AtomicUsize,
     driver: AtomicWaker,
-    /// Callers are to leave to the driver what they ask for.
+    /// Callers put their requests into the mailbox.
     busy: AtomicBool,
 }
 
 impl Hush {
-    /// What comes from here on is counted.
+    /// Messages are counted from here on.
     fn begin(&self, messages: usize, driver: &Waker) {
         self.driver.register(driver);
         self.left.store(messages, Ordering::SeqCst);

@@ -1,31 +1,32 @@
-//! Where the driver's task sits, so that a caller can poll it in the place of the task's own future.
+//! Holds the driver's task, so that a caller can poll it in place of the task's own future (a combiner).
 //!
-//! A driver with a thread of its own has to be woken, and on a runtime with several threads a task that is woken may wake a
-//! thread, too. A caller who polls the driver itself spares that. Whoever polls has taken the task out, and no lock is held:
-//! what is woken, dropped or logged to meanwhile is code of others.
+//! A driver with a thread of its own has to be woken, and on a runtime with several threads waking a task may wake a
+//! thread, too. A caller that polls the driver itself saves that. Whoever polls has taken the task out of the seat, and
+//! holds no lock, because what is woken, dropped or logged to meanwhile is code of others.
 //!
-//! | state | who has the task | who comes meanwhile |
+//! | state | who has the task | who wants to poll meanwhile |
 //! |---|---|---|
 //! | `Idle` | the seat | takes it; callers only after its own future's first poll |
-//! | `Busy` | whoever makes it or polls it | callers go away; its own future too, and is woken when the poll is over |
-//! | `Done` | the seat, for its own future, which is woken | callers go away |
-//! | `Gone` | its own future, or nobody any more | callers go away; its own future ends |
+//! | `Busy` | whoever makes it or polls it | callers give up; its own future too, and is woken when the poll is over |
+//! | `Done` | the seat, for its own future, which is woken | callers give up |
+//! | `Gone` | its own future, or nobody any more | callers give up; its own future ends |
 //!
-//! Callers who go away use the mailbox. Whatever wakes the task wakes its own future, and never a caller. When its own future
-//! is dropped, so is the task, at the latest when the caller who polls it is done.
+//! Callers that give up use the mailbox. Whatever wakes the task wakes its own future, and never a caller. When its own
+//! future is dropped, so is the task, at the latest when the caller that polls it is done.
 //!
-//! **Naps.** Tasks that pass a lock on to each other read the answers from the socket themselves. The same socket would wake
-//! the thread of its own future each time, and in vain. A thread that is there for nothing else naps meanwhile, with its back
-//! to sockets and timers:
+//! **Naps.** Tasks that hand a lock off to each other read the answers from the socket themselves. The same socket would wake
+//! the thread of the task's own future each time, in vain. A thread that does nothing else therefore blocks on a condition
+//! variable meanwhile, instead of waiting for sockets and timers:
 //!
 //! | what wakes the task | what follows |
 //! |---|---|
-//! | another thread, while a caller polls | the caller looks again before it goes, `STEPS` times at most |
+//! | another thread, while a caller polls | the caller polls again before it leaves, `STEPS` times at most |
 //! | its own thread, while a caller polls | the same, and its own future comes to nap |
 //! | anything, while nobody polls | its own future is called |
 //!
-//! It is called, too, when a caller goes who expects nobody after it, and wakes up by itself after a `NAP`: to look at sockets
-//! and timers if callers have come meanwhile, and for good otherwise.
+//! It is called, too, when a caller leaves that expects no further caller, and the nap ends by itself after `NAP`. If
+//! callers have polled meanwhile, it then looks at sockets and timers once and naps again;
+//! otherwise it polls the task itself.
 
 use std::fmt;
 use std::future::Future;
@@ -44,18 +45,18 @@ use std::time::Duration;
 
 use tokio::task::yield_now;
 
-/// So long its thread may hear neither of sockets nor of timers.
+/// The longest time in which its thread looks at neither sockets nor timers.
 const NAP: Duration = Duration::from_millis(1);
-/// A caller looks so often in a row at most.
+/// How often a caller polls in a row at most.
 const STEPS: usize = 4;
-/// Of so many callers in a row of whom each expects the next, the second calls its own future to nap.
+/// Of this many callers in a row that each expect another, the second calls its own future to nap.
 const CALLERS: usize = 4;
 
 pub(super) struct Seat<T> {
     seating: Mutex<Seating<T>>,
-    /// Whoever naps.
+    /// Ends a nap.
     called: Condvar,
-    /// The thread of its own future is there for nothing else.
+    /// The thread of its own future does nothing else.
     naps: bool,
 }
 
@@ -63,10 +64,10 @@ struct Seating<T> {
     state: SeatState<T>,
     /// None before its own future's first poll.
     own: Option<Own>,
-    /// The task was woken, or its own future came, since it was last polled.
+    /// Since the last poll the task was woken, or its own future wanted to poll it.
     rung: bool,
     napping: bool,
-    /// So many in a row expected the next.
+    /// How many callers in a row expected another.
     callers: usize,
 }
 
@@ -81,40 +82,40 @@ enum SeatState<T> {
     Idle { task: Box<T>, expects: bool },
     /// → Idle, Done, Gone
     Busy { by_caller: bool },
-    /// It is over, and its own future is to be told. → Gone
+    /// The driver has ended, and its own future does not know yet. → Gone
     Done(Box<T>),
     /// The end: taken by its own future, dropped with that, or dropped because it panicked.
     Gone,
 }
 
-/// What a caller found who has polled the task.
+/// What a caller found when it polled the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
     /// There is more to do now.
     Again,
     /// Nothing is left to do for now. Another caller is expected, or none.
-    Pending {
-        expects: bool,
-    },
+    Pending { expects: bool },
     /// What is left to do is for its own future.
     Left,
+    /// The driver has ended.
     Over,
 }
 
 impl<T: Send + 'static> Seat<T> {
-    /// Nobody sits there yet. With `naps` the thread of its own future is there for nothing else.
+    /// A seat without a task yet. With `naps` the thread of its own future does nothing else.
     pub(super) fn new(naps: bool) -> Self {
         let state = SeatState::Busy { by_caller: false };
         let seating = Seating { state, own: None, rung: false, napping: false, callers: 0 };
         Self { seating: Mutex::new(seating), called: Condvar::new(), naps }
     }
 
-    /// What its own future begins with.
+    /// Puts the task in. Its own future begins with this.
     pub(super) fn sit(&self, task: T) {
         self.lock().state = SeatState::Idle { task: Box::new(task), expects: false };
     }
 
-    /// For its own future. Ready: with the task after the last poll; without it if it panicked in a caller's hands.
+    /// Called by its own future. Ready with the task after the last poll, or without it if it panicked while a caller
+    /// polled.
     pub(super) fn poll(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
@@ -122,12 +123,12 @@ impl<T: Send + 'static> Seat<T> {
     ) -> Poll<Option<Box<T>>> {
         let mut own = Some(Own { waker: cx.waker().clone(), thread: thread::current().id() });
         let mut seating = self.lock();
-        // What was noted before is dropped outside the lock.
+        // The waker stored before is dropped outside the lock.
         std::mem::swap(&mut seating.own, &mut own);
         if self.naps && seating.is_own_in_the_way() {
             let callers = seating.callers;
             seating = self.nap(seating);
-            // Who calls it ends the nap.
+            // `call` clears `napping`; it is still set if the time of the nap is over.
             if std::mem::take(&mut seating.napping) && seating.callers != callers {
                 drop(seating);
                 // Polled again once its thread has looked at sockets and timers.
@@ -152,7 +153,7 @@ impl<T: Send + 'static> Seat<T> {
         }
     }
 
-    /// A poll of its own future's.
+    /// A poll by its own future.
     fn take_turn(
         self: &Arc<Self>,
         task: Box<T>,
@@ -160,7 +161,7 @@ impl<T: Send + 'static> Seat<T> {
     ) -> Poll<Option<Box<T>>> {
         let waker = Waker::from(Arc::clone(self));
         let mut turn = BusyGuard::new(self);
-        // Declared here, so that a panic drops it first, and then ends the turn.
+        // Declared after the guard, so that a panic drops it first.
         let mut task = task;
         if poll(&mut task, &mut Context::from_waker(&waker)).is_ready() {
             return Poll::Ready(Some(task));
@@ -175,7 +176,7 @@ impl<T: Send + 'static> Seat<T> {
         woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
-    /// For callers. Does nothing while somebody else polls the task, and after its end.
+    /// Called by callers. Does nothing while the task is being polled, and after its end.
     pub(super) fn poll_for_it(self: &Arc<Self>, poll: impl FnMut(&mut T, &mut Context<'_>) -> Step) {
         let mut seating = self.lock();
         if seating.own.is_none() {
@@ -221,7 +222,7 @@ impl<T: Send + 'static> Seat<T> {
         }
     }
 
-    /// Its own future is dropped, and the task with it.
+    /// Called when its own future is dropped. Drops the task.
     pub(super) fn close(&self) {
         let mut seating = self.lock();
         let before = (std::mem::replace(&mut seating.state, SeatState::Gone), seating.own.take());
@@ -249,7 +250,7 @@ impl<T> Seat<T> {
 }
 
 impl<T> Seating<T> {
-    /// Whether callers do what its own future would do.
+    /// Whether callers poll the task often enough, so that a poll by its own future would be in vain.
     fn is_own_in_the_way(&self) -> bool {
         match self.state {
             SeatState::Busy { by_caller } => by_caller,
@@ -259,7 +260,7 @@ impl<T> Seating<T> {
     }
 }
 
-/// Whatever wakes the task.
+/// The waker of the task.
 impl<T: Send + 'static> Wake for Seat<T> {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -273,7 +274,7 @@ impl<T: Send + 'static> Wake for Seat<T> {
             seating.rung |= by_caller || matches!(seating.state, SeatState::Idle { .. });
             let elsewhere = seating.own.as_ref().is_some_and(|own| Some(own.thread) != thread);
             if by_caller && (seating.napping || elsewhere) {
-                // The caller sees it before it goes.
+                // The caller sees `rung` before it leaves.
                 return;
             }
         }
@@ -281,10 +282,10 @@ impl<T: Send + 'static> Wake for Seat<T> {
     }
 }
 
-/// The time in which the seat is `Busy`.
+/// Exists while the seat is `Busy`, and ends that when it is dropped.
 struct BusyGuard<'a, T> {
     seat: &'a Seat<T>,
-    /// What the seat becomes.
+    /// The next state of the seat.
     after: SeatState<T>,
 }
 
@@ -303,7 +304,7 @@ impl<T> Drop for BusyGuard<'_, T> {
         };
         let mut seating = self.seat.lock();
         let SeatState::Busy { by_caller } = seating.state else {
-            // Its own future was dropped meanwhile: so is the task, outside the lock.
+            // Its own future was dropped meanwhile, so the task is dropped, too, outside the lock.
             drop(seating);
             return drop(after);
         };

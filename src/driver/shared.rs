@@ -43,13 +43,13 @@ use super::drive::Watched;
 use super::mailbox::Mailbox;
 use super::settle;
 
-/// The least time in which the end of a driver may seem to stand still.
+/// The least time for which a driver may stand still at its end before that is reported.
 const LEAST_WATCH: Duration = Duration::from_secs(2);
 
-/// What became of the locks of a driver that has ended. Empty while it lives.
+/// What became of the locks of a driver that has ended. Empty while the driver runs.
 pub(super) type Left = OnceLock<Arc<Fates>>;
 
-/// Has the driver take a message here and now, if it can.
+/// Has the driver handle a message at once, on the thread of the caller, if it can.
 pub(super) type AtOnce = Box<dyn Fn(&mut Option<Message>) + Send + Sync>;
 
 /// One for each client. Client, locks, guards and pending futures hold it; the driver does not, so that dropping
@@ -63,14 +63,14 @@ pub(crate) struct Shared {
     pub(super) left: Arc<Left>,
     /// The driver's thread, when it has one of its own.
     pub(super) thread: Option<ThreadId>,
-    /// Has a caller do the driver's work in its place.
+    /// Has a caller poll the driver itself.
     pub(super) at_once: Option<AtOnce>,
-    /// Those whom callers help to wake.
+    /// Answered callers that other callers help to wake.
     pub(super) rest: Arc<PendingWakes>,
-    /// Of a driver that runs on the caller's current-thread runtime.
+    /// `Some` if the driver runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
     next_request: AtomicU64,
-    /// The one that the driver is in.
+    /// The process in which the driver runs.
     pub(super) process: Process,
 }
 
@@ -282,22 +282,23 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A request on its way. Waits for its slot and for nothing else, so that it works under any executor.
+/// A request that was sent to the driver. It waits for its slot and for nothing else, so that it works under any
+/// executor.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     request: RequestId,
     slot: Slot,
     cancellable: bool,
     stage: Stage,
-    /// Where it may be that nobody drives the driver.
+    /// `Some` if it is possible that nobody drives the driver's runtime.
     watched: Option<Watched>,
     shared: Arc<Shared>,
 }
 
-/// How far a request has come, as its future knows.
+/// The state of a request, as far as its future knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// In this process, by the code that polls it now. → Waiting, Answered
+    /// It was not polled yet, so that it was sent by this process. → Waiting, Answered
     Sent,
     /// It was polled before. The process may have forked since. → Answered
     Waiting,
@@ -328,7 +329,7 @@ impl PendingRequest {
             return Poll::Ready(Some(Answer::Failed(error)));
         }
         self.stage = Stage::Waiting;
-        // A task that is answered at once, again and again, has to let others run: Tokio's budget says when.
+        // A task that is answered at once again and again has to yield now and then: Tokio's budget says when.
         ready!(pin!(consume_budget()).poll(cx));
         let answer = self.slot.poll_take(cx);
         if answer.is_ready() {
@@ -336,7 +337,7 @@ impl PendingRequest {
             self.shared.rest.help();
         }
         if answer.is_pending() {
-            // Not yet answered: its drop cancels it.
+            // The stage stays `Waiting`, so that the drop cancels the request.
             if let Some(error) = self.watched.as_ref().and_then(|watched| watched.stalled(cx)) {
                 return Poll::Ready(Some(Answer::Failed(error)));
             }
@@ -344,13 +345,14 @@ impl PendingRequest {
         answer
     }
 
-    /// Of a request that the parent of this process has sent. Others are spared the system call.
+    /// The error of a request that the parent of this process has sent. A request that was not polled before needs no
+    /// check.
     fn process_error(&self) -> Option<Error> {
         if self.stage == Stage::Waiting { self.shared.check_process().err() } else { None }
     }
 }
 
-/// For requests whose answer is no grant: it stays.
+/// For requests whose answer is no grant, and is never withdrawn.
 impl Future for PendingRequest {
     type Output = Answer;
 

@@ -458,7 +458,8 @@ async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() 
     for (driver, helped) in [(Driver::Thread, 1), (Driver::Current, 0)] {
         let (mut task, _) = task(driver);
         let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
-        let (rest, woken, seen_by_first) = (Arc::clone(&task.rest), Arc::clone(&other), Arc::clone(&seen));
+        let (rest, woken, seen_by_first) =
+            (Arc::clone(&task.pending_wakes), Arc::clone(&other), Arc::clone(&seen));
         let first = runs(move || {
             rest.help();
             seen_by_first.store(woken.times(), Ordering::SeqCst);
