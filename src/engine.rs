@@ -252,7 +252,7 @@ impl Engine {
         if !self.is_finished() {
             self.on(event);
             // What is over wakes the waiters of its name.
-            self.line_up_due();
+            self.enqueue_due();
             self.drive_touched();
             self.release_queued();
             self.renew_due();
@@ -346,7 +346,7 @@ impl Engine {
     }
 
     fn fire_timers(&mut self) {
-        self.line_up_due();
+        self.enqueue_due();
         while let Some(key) = self.timers.pop(self.now) {
             match key {
                 TimerKey::HoldClock(hold) => self.check_validity(hold),

@@ -22,7 +22,7 @@ const AT_ONCE: usize = 4;
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     queued: VecDeque<u64>,
-    on_their_way: usize,
+    in_flight: usize,
     /// A script of several was refused: this is a node of a cluster, perhaps, and would refuse every one.
     apart: bool,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Drops {
 impl Drops {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.queued.is_empty() && self.on_their_way == 0
+        self.queued.is_empty() && self.in_flight == 0
     }
 }
 
@@ -53,7 +53,7 @@ impl Engine {
 
     /// Sends what has gathered. At the end of the client all of it: there may be no answer to wait for.
     pub(super) fn release_queued(&mut self) {
-        let goes = |drops: &Drops| drops.on_their_way < AT_ONCE || drops.queued.len() >= BATCH;
+        let goes = |drops: &Drops| drops.in_flight < AT_ONCE || drops.queued.len() >= BATCH;
         while !self.drops.queued.is_empty() && (goes(&self.drops) || self.stopping.is_some()) {
             self.send_some();
         }
@@ -109,12 +109,12 @@ impl Engine {
                 self.count_freed(key);
             }
         }
-        self.drops.on_their_way += 1;
+        self.drops.in_flight += 1;
         self.send(Op::ReleaseMany(ids), to, command, self.attempt_deadline(), ServerTime(0));
     }
 
     pub(super) fn on_release_many_reply(&mut self, ids: &[u64], outcome: Outcome<Reply>) {
-        self.drops.on_their_way -= 1;
+        self.drops.in_flight -= 1;
         match outcome {
             outcome if ids.len() == 1 => {
                 ids.iter().for_each(|id| self.on_release_reply(*id, outcome.clone()))

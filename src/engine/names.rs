@@ -1,4 +1,4 @@
-//! The lock names in use, by id and by what they are called.
+//! The lock names in use, by id and by name.
 
 use std::hash::BuildHasher;
 use std::hash::RandomState;
@@ -11,7 +11,7 @@ use crate::engine::by_id::ById;
 use crate::engine::by_id::give_back;
 use crate::engine::queue::NameRecord;
 
-/// Names are chosen by others, perhaps to collide: they keep std's hasher.
+/// Uses the hasher of std, because names may be chosen by others so that they collide.
 #[derive(Debug, Default)]
 pub(crate) struct NameTable {
     records: ById<Box<NameRecord>>,
@@ -36,7 +36,7 @@ impl NameTable {
         self.id_of(lock).and_then(|id| self.get(&id))
     }
 
-    /// A name that is not in use.
+    /// Adds a name that is not in use.
     pub(crate) fn add(&mut self, name: NameRecord) {
         let (hash, id) = (self.hasher.hash_one(&name.lock), name.id);
         self.records.insert(Box::new(name));

@@ -1,4 +1,4 @@
-//! The registry of what to renew when.
+//! When each hold is renewed.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -9,33 +9,33 @@ use crate::base::map::Map;
 use crate::engine::agenda::Agenda;
 use crate::engine::hold::Hold;
 
-/// Most holds in one script. A renewal of so many takes a third of a millisecond on the server.
+/// The most holds in one script. Renewing them takes the server a third of a millisecond.
 pub(crate) const BATCH: usize = 100;
-/// Most holds whose renewals are on their way to one server. If all were, a server or a machine that is too slow for
-/// one command timeout would answer all of them too late, again and again.
+/// The most holds whose renewals are in flight to one server. Without a limit, a server or machine that is too slow to
+/// answer all of them within a command timeout would answer all of them too late, again and again.
 pub(crate) const WINDOW: usize = 8 * BATCH;
 
-/// A hold knows itself when it is due.
+/// The time at which a hold is due is in the hold.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals {
     due: Agenda,
-    /// Due, but their server cannot be asked.
+    /// Due holds whose server is not available.
     parked: BTreeSet<u64>,
-    lines: BTreeMap<ServerId, RenewalQueue>,
-    /// Where in which line.
-    in_line: Map<u64, (ServerId, Moment)>,
+    queues: BTreeMap<ServerId, RenewalQueue>,
+    /// The server and the time of each queued hold.
+    queued: Map<u64, (ServerId, Moment)>,
 }
 
 /// Renewals of one server.
 #[derive(Debug, Default)]
 struct RenewalQueue {
-    /// Due. Those that run out first go first.
+    /// Due holds. Those whose lease ends first go first.
     waiting: BTreeSet<(Moment, u64)>,
-    on_their_way: usize,
+    in_flight: usize,
 }
 
 impl Renewals {
-    /// Registers a hold, or moves it.
+    /// Registers a hold, or changes its time.
     pub(crate) fn set(&mut self, hold: &mut Hold, at: Moment) {
         self.remove(hold);
         hold.renewal_due = at;
@@ -45,7 +45,7 @@ impl Renewals {
     /// Registers a hold that may be waiting to be asked about earlier: then it stays where it is.
     pub(crate) fn arm(&mut self, hold: &mut Hold, at: Moment) {
         let earlier = hold.renewal_due <= at;
-        if !earlier && !self.parked.contains(&hold.id) && !self.in_line.contains_key(&hold.id) {
+        if !earlier && !self.parked.contains(&hold.id) && !self.queued.contains_key(&hold.id) {
             self.set(hold, at);
         }
     }
@@ -56,16 +56,16 @@ impl Renewals {
             return self.due.remove(due, hold.id);
         }
         self.parked.remove(&hold.id);
-        if let Some((server, runs_out)) = self.in_line.remove(&hold.id) {
-            self.lines.entry(server).or_default().waiting.remove(&(runs_out, hold.id));
+        if let Some((server, runs_out)) = self.queued.remove(&hold.id) {
+            self.queues.entry(server).or_default().waiting.remove(&(runs_out, hold.id));
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.due.len() + self.parked.len() + self.in_line.len()
+        self.due.len() + self.parked.len() + self.queued.len()
     }
 
-    /// Keeps a hold until its server can be asked.
+    /// Keeps a hold until its server is available.
     pub(crate) fn park(&mut self, hold: &mut Hold) {
         self.remove(hold);
         self.parked.insert(hold.id);
@@ -79,43 +79,43 @@ impl Renewals {
         self.due.next()
     }
 
-    /// Takes the holds that are due by then. Each is to be lined up before anything else is done.
+    /// Takes the holds that are due by then. Each has to be queued or set again before anything else is done.
     pub(crate) fn take_due(&mut self, until: Moment) -> Vec<u64> {
         std::iter::from_fn(|| self.due.pop(until)).collect()
     }
 
-    /// Puts a hold in the line of its server.
-    pub(crate) fn line_up(&mut self, hold: &mut Hold, server: ServerId) {
+    /// Puts a hold into the queue of its server.
+    pub(crate) fn enqueue(&mut self, hold: &mut Hold, server: ServerId) {
         let runs_out = hold.valid_until();
         self.remove(hold);
-        self.in_line.insert(hold.id, (server, runs_out));
-        self.lines.entry(server).or_default().waiting.insert((runs_out, hold.id));
+        self.queued.insert(hold.id, (server, runs_out));
+        self.queues.entry(server).or_default().waiting.insert((runs_out, hold.id));
     }
 
-    /// Takes those whose turn it is at one server, if any has room.
+    /// Takes the next holds of one server, if one may have more renewals in flight.
     pub(crate) fn take_turn(&mut self) -> Option<Vec<u64>> {
-        let can = |line: &&mut RenewalQueue| !line.waiting.is_empty() && line.on_their_way < WINDOW;
-        let line = self.lines.values_mut().find(can)?;
-        let room = WINDOW - line.on_their_way;
+        let can = |queue: &&mut RenewalQueue| !queue.waiting.is_empty() && queue.in_flight < WINDOW;
+        let queue = self.queues.values_mut().find(can)?;
+        let room = WINDOW - queue.in_flight;
         let mut taken = Vec::new();
         while taken.len() < room {
-            let Some((_, hold)) = line.waiting.pop_first() else { break };
-            self.in_line.remove(&hold);
+            let Some((_, hold)) = queue.waiting.pop_first() else { break };
+            self.queued.remove(&hold);
             taken.push(hold);
         }
         Some(taken)
     }
 
     pub(crate) fn sent(&mut self, server: ServerId, holds: usize) {
-        self.lines.entry(server).or_default().on_their_way += holds;
+        self.queues.entry(server).or_default().in_flight += holds;
     }
 
     /// In whatever way.
     pub(crate) fn answered(&mut self, server: ServerId, holds: usize) {
-        let Some(line) = self.lines.get_mut(&server) else { return };
-        line.on_their_way = line.on_their_way.saturating_sub(holds);
-        if line.on_their_way == 0 && line.waiting.is_empty() {
-            self.lines.remove(&server);
+        let Some(queue) = self.queues.get_mut(&server) else { return };
+        queue.in_flight = queue.in_flight.saturating_sub(holds);
+        if queue.in_flight == 0 && queue.waiting.is_empty() {
+            self.queues.remove(&server);
         }
     }
 }
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!((renewals.len(), renewals.parked().len()), (1, 1));
         renewals.remove(&mut hold);
         assert_eq!((renewals.len(), renewals.parked().len()), (0, 0));
-        renewals.line_up(&mut hold, ServerId::ONLY);
+        renewals.enqueue(&mut hold, ServerId::ONLY);
         assert_eq!(renewals.len(), 1);
         renewals.remove(&mut hold);
         assert_eq!((renewals.len(), renewals.take_turn()), (0, None));

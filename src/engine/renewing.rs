@@ -87,7 +87,7 @@ impl Engine {
     }
 
     /// Puts those that are due in line, and those due soon. Each is looked at, too: it may be over.
-    pub(super) fn line_up_due(&mut self) {
+    pub(super) fn enqueue_due(&mut self) {
         if self.renewals.next().is_none_or(|at| at > self.now) {
             return;
         }
@@ -95,7 +95,7 @@ impl Engine {
         let due = self.renewals.take_due(soon);
         for id in &due {
             if let Some(hold) = self.holds.get_mut(id) {
-                self.renewals.line_up(hold, self.servers.id_of(&hold.lock));
+                self.renewals.enqueue(hold, self.servers.id_of(&hold.lock));
             }
         }
         for id in due {

@@ -32,7 +32,7 @@ use crate::kinds::reply::Forced;
 use crate::kinds::reply::KeyState;
 use crate::kinds::reply::Reply;
 
-/// A question to the server that belongs to no hold.
+/// A command to a server that belongs to no hold.
 #[derive(Debug)]
 pub(crate) struct Query {
     asking: Asking,
@@ -40,10 +40,10 @@ pub(crate) struct Query {
     deadline: Moment,
     op: Option<OpId>,
     failures: u32,
-    /// A force-release of which nobody knows whether it was executed.
+    /// A force-release was sent whose outcome is unknown.
     may_be_done: bool,
     trouble: Option<String>,
-    /// Of a probe: its answer, which waits for a message, and whether that has come.
+    /// Of a probe: its reply, which is kept until the message comes, and whether it has come.
     pub(super) reply: Option<Reply>,
     pub(super) heard: bool,
 }
@@ -56,14 +56,14 @@ pub(crate) enum Asking {
     Force { name: LockName, from: ForceTarget },
 }
 
-/// Whom a lock is taken away from: always exactly one hold, by the field it has in the key.
+/// The hold that a force-unlock removes: always exactly one, identified by its field in the key.
 #[derive(Debug, Clone)]
 pub(crate) enum ForceTarget {
-    /// To be asked first.
+    /// The present holder, which the server is asked for first.
     Whoever,
-    /// Who had it when that was asked.
+    /// The holder when the server was asked.
     Found(String),
-    /// Whom the caller named: nobody else.
+    /// The holder that the caller named, and no other.
     Named(String),
 }
 
@@ -74,7 +74,7 @@ impl ForceTarget {
 }
 
 impl Asking {
-    /// The rest changes nothing.
+    /// Whether it removes a hold. All other commands change nothing.
     fn takes_away(&self) -> bool {
         matches!(self, Self::Force { from, .. } if from.is_known())
     }
@@ -85,12 +85,12 @@ impl Query {
         matches!(self.asking, Asking::Ping)
     }
 
-    /// A message is to be heard for it.
+    /// Whether it needs a subscription.
     pub(super) fn listens(&self) -> bool {
         matches!(&self.asking, Asking::Probe(probe) if probe.listen.is_some())
     }
 
-    /// It cannot be sent before the server's clock is known.
+    /// Whether it cannot be sent before the server's clock is known.
     pub(super) fn waits_for_clock(&self) -> bool {
         self.op.is_none() && self.asking.takes_away()
     }
@@ -101,7 +101,7 @@ impl Query {
 pub(crate) struct Stopping {
     request: Option<RequestId>,
     finished: bool,
-    /// Of holds that have ended since.
+    /// What became of the holds that have ended since.
     fates: Fates,
 }
 
@@ -114,7 +114,7 @@ impl Engine {
         }
         self.ready.push(request);
         self.check_ready();
-        // A clock that may not be asked was perhaps refused before anybody was there to be told.
+        // The clock may have been refused before this request came.
         for server in self.servers.up() {
             self.ask_clock(server);
         }
@@ -128,7 +128,7 @@ impl Engine {
         }
     }
 
-    /// What `connect` still waits for, in words for an error.
+    /// What `connect` still waits for, for the message of an error.
     pub(crate) fn missing_to_be_ready(&self) -> &'static str {
         if self.servers.up().is_empty() {
             "no connection and no error so far: no server has answered, perhaps not even the resolver"
@@ -226,7 +226,7 @@ impl Engine {
         }
     }
 
-    /// Ends those at a server that are of a kind.
+    /// Ends the queries at a server that `of` selects.
     pub(super) fn fail_queries(&mut self, server: ServerId, failure: &Failure, of: impl Fn(&Query) -> bool) {
         let here = |query: &Query| self.server_of_query(query) == server && of(query);
         let here = self.queries.iter().filter(|(_, query)| here(query));
@@ -238,7 +238,7 @@ impl Engine {
         }
     }
 
-    /// Its time is over, or that of a pause before it is asked again.
+    /// Its deadline has passed, or the pause before it is sent again has ended.
     pub(super) fn on_query_over(&mut self, request: RequestId) {
         let Some(query) = self.queries.get(&request) else { return };
         if self.now < query.deadline {
@@ -270,7 +270,7 @@ impl Engine {
             }
             Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
                 query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
-                // Asking again harms nobody: it reads, or names whom it may hit.
+                // Repeating it is safe: it only reads, or names the hold that it removes.
                 query.trouble = Some(failure.message.clone());
                 let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
                 query.failures += 1;
@@ -304,7 +304,7 @@ impl Engine {
                 let (name, found) = (name.to_string(), leftover.found().to_owned());
                 Answer::Failed(Error::KeyStillInUse { name, found })
             }
-            // Whoever has it now came later and is not to be hit.
+            // The present holder came later, and its hold must stay.
             (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if may_be_done => {
                 Answer::Forced(true)
             }
@@ -316,7 +316,7 @@ impl Engine {
                 return self.ask_again(request, asking);
             }
             (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
-                // It changed hands meanwhile: ask anew who has it.
+                // The holder has changed meanwhile: ask for it again.
                 return self.ask_again(request, Asking::Force { name, from: ForceTarget::Whoever });
             }
             _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
@@ -325,7 +325,7 @@ impl Engine {
         self.answer(request, answer);
     }
 
-    /// Forgets a query, and what was listened to for it.
+    /// Forgets a query, and ends its subscription.
     pub(super) fn end_query(&mut self, request: RequestId) -> Option<Query> {
         let query = self.queries.remove(&request)?;
         if let Asking::Probe(probe) = &query.asking {
@@ -341,9 +341,9 @@ impl Engine {
         self.send_query(request);
     }
 
-    /// Who is to lose the lock. `None`: the second half is on its way.
+    /// Removes the holder that was found. Returns the answer if there is none, or if the key is no lock.
     fn on_force_target(&mut self, request: RequestId, name: LockName, state: KeyState) -> Option<Answer> {
-        // One without a time to live can be taken away like any other.
+        // A lock without a time to live can be removed like any other.
         if let Some(found) = state.conflict(name.kind()).filter(|found| *found != WITHOUT_END) {
             let (name, found) = (name.to_string(), found.to_owned());
             return Some(Answer::Failed(Error::KeyConflict { name, found }));
@@ -386,7 +386,7 @@ impl Engine {
         }
     }
 
-    /// Releases a live hold, whoever has guards of it.
+    /// Releases a live hold, even if it has guards.
     fn close_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         match hold.state {
@@ -407,7 +407,7 @@ impl Engine {
         self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
     }
 
-    /// A hold has ended. Of interest only while the client shuts down.
+    /// A hold has ended. Noted only while the client shuts down.
     pub(super) fn note_fate(&mut self, lock: &LockName, fate: Fate) {
         if let Some(stopping) = &mut self.stopping {
             add_fate(&mut stopping.fates, lock, fate);
@@ -446,7 +446,7 @@ impl Engine {
         self.holds.get(&id).is_some_and(|hold| nobodys(hold)) || self.cleanup.get(id).is_some()
     }
 
-    /// Nobody renews them from here on: whoever believes in one hears of it.
+    /// Ends all holds as lost, because nobody renews them from here on.
     pub(crate) fn end_holds(&self) {
         let live = self.holds.unordered().filter(|hold| hold.state.is_live());
         for cell in live.filter_map(|hold| hold.cell()) {
@@ -461,7 +461,7 @@ impl Engine {
         }
     }
 
-    /// Nothing more is done; what could not be released is told.
+    /// Ends the shutdown, and reports what could not be released.
     pub(super) fn finish(&mut self) {
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.finished {

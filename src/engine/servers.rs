@@ -1,4 +1,4 @@
-//! The servers of a client: which of them has which lock, and how each stands.
+//! The servers of a client: which of them has which lock, and the state of each.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -14,12 +14,12 @@ use crate::engine::server_clock::ServerClock;
 use crate::kinds::command::ServerTime;
 use crate::settings::config::Sharding;
 
-/// How one server stands.
+/// The state of one server.
 #[derive(Debug, Default)]
 pub(crate) struct Server {
     up: bool,
     info: Option<ServerInfo>,
-    /// Which start of which server this is. No two have the same.
+    /// The epoch: a number for each start of each server process. No two have the same.
     epoch: u32,
     round_trip: Duration,
     /// When the last good answer came.
@@ -29,11 +29,11 @@ pub(crate) struct Server {
     /// Since when it has been up, or down.
     pub(crate) since: Moment,
     reconnects: u64,
-    /// Why it is down would not pass by itself, as the last attempt to connect has shown.
+    /// The last attempt to connect failed for a cause that does not pass by itself.
     pub(crate) refuses: bool,
-    /// Nobody listened there at the last attempt to connect.
+    /// The last attempt to connect was refused because no process listens there.
     pub(crate) nobody_listens: bool,
-    /// Why attempts to connect have failed since the last connection, as the log says.
+    /// The causes of failed attempts since the last connection that are in the log.
     pub(crate) reported: Vec<String>,
     pub(crate) clock: ServerClock,
     pub(crate) asking_clock: bool,
@@ -44,7 +44,7 @@ impl Server {
         self.up
     }
 
-    /// It has been up before, if not now.
+    /// Whether it is up or was before.
     pub(crate) fn was_up(&self) -> bool {
         self.info.is_some()
     }
@@ -54,7 +54,7 @@ impl Server {
         if self.was_up() { Some(self.since) } else { self.outage_since }
     }
 
-    /// Up, and its clock is known: what a grant or a renewal needs.
+    /// Whether it is up and its clock is known, as acquires and renewals need it.
     pub(crate) fn is_usable(&self) -> bool {
         self.up && self.clock.is_known()
     }
@@ -63,7 +63,7 @@ impl Server {
         self.outage_since
     }
 
-    /// What went wrong last, in words.
+    /// The last failure, for messages.
     pub(crate) fn last_trouble(&self) -> String {
         match &self.trouble {
             Some(trouble) => trouble.clone(),
@@ -72,7 +72,7 @@ impl Server {
         }
     }
 
-    /// Connected. `epoch` is used if this is not the process that was there before.
+    /// Notes a connection. It gets the new `epoch` if another process was there before.
     pub(crate) fn connected(&mut self, info: ServerInfo, epoch: u32) {
         self.refuses = false;
         self.nobody_listens = false;
@@ -127,14 +127,14 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Clocks that were not heard of for long are not relied on.
+    /// Forgets clocks that were not read for long.
     pub(crate) fn grow_old(&mut self, now: Moment) {
         for server in self.known.values_mut() {
             server.clock.grow_old(now);
         }
     }
 
-    /// Whose slot the name is in.
+    /// The server that has the slot of a name.
     pub(crate) fn id_of(&self, lock: &LockName) -> ServerId {
         self.routes.server_of(lock.slot())
     }
@@ -171,7 +171,7 @@ impl Servers {
         self.stand_in_of(lock).unwrap_or_else(|| self.id_of(lock))
     }
 
-    /// Who answers for a name in place of the server that has it.
+    /// The server that answers for a name in place of the server that has it.
     fn stand_in_of(&self, lock: &LockName) -> Option<ServerId> {
         let id = *self.stand_ins.get(&lock.slot())?;
         self.get(id).is_some_and(Server::is_usable).then_some(id)
@@ -199,7 +199,7 @@ impl Servers {
         self.epoch(self.id_of(lock))
     }
 
-    /// For messages; empty before the first connection to it.
+    /// Its address for messages; empty before the first connection.
     pub(crate) fn address_of(&self, id: ServerId) -> String {
         let info = self.get(id).and_then(|server| server.info.as_ref());
         info.map(|info| info.address.clone()).unwrap_or_default()
@@ -215,7 +215,7 @@ impl Servers {
         self.get_mut(id).connected(info, epoch);
     }
 
-    /// Those that have locks, for people.
+    /// The addresses of the servers that have slots, for messages.
     pub(crate) fn links(&self) -> Vec<LinkState> {
         let served: BTreeSet<ServerId> = match &self.routes {
             Routes::One => BTreeSet::from([ServerId::ONLY]),
@@ -234,7 +234,7 @@ impl Servers {
         served.iter().map(link).collect()
     }
 
-    /// Takes other routes, and gives the ones before.
+    /// Replaces the routes, and returns the former ones.
     pub(crate) fn reroute(&mut self, routes: Routes) -> Routes {
         self.stand_ins.retain(|slot, id| {
             let server = routes.server_of(*slot);
@@ -254,7 +254,7 @@ impl Servers {
         matches!(&self.routes, Routes::Slots { servers, .. } if servers.contains(&ServerId::ONLY))
     }
 
-    /// Whether one server has everything.
+    /// Whether one server has all slots.
     pub(crate) fn is_one(&self) -> bool {
         matches!(self.routes, Routes::One)
     }
@@ -279,7 +279,7 @@ impl Servers {
         self.known.iter().filter(|(_, server)| server.up).map(|(id, _)| *id).collect()
     }
 
-    /// The one to ask what any server can answer.
+    /// A server for commands that any server can answer.
     pub(crate) fn any(&self) -> ServerId {
         self.known.iter().find(|(_, server)| server.up).map_or(ServerId::ONLY, |(id, _)| *id)
     }

@@ -1,4 +1,4 @@
-//! Who waits for a name, first come, first served.
+//! The waiters of a name, first come, first served.
 
 use std::collections::BTreeMap;
 
@@ -6,13 +6,13 @@ use crate::base::map::Map;
 use crate::base::owner::OwnerKey;
 use crate::engine::event::RequestId;
 
-/// The first has a place of its own: most often it is the only one, and is gone soon.
+/// The first waiter is stored by itself, because most often it is the only one, and leaves soon.
 #[derive(Debug, Default)]
 pub(crate) struct WaitQueue {
     first: Option<QueuedWaiter>,
-    /// By ticket; all of them later ones.
+    /// All later waiters, by ticket.
     others: BTreeMap<u64, (RequestId, OwnerKey)>,
-    /// How many of the others an owner has.
+    /// How many of the other waiters belong to an owner.
     owners: Map<OwnerKey, usize>,
 }
 
@@ -36,7 +36,7 @@ impl WaitQueue {
         }
     }
 
-    /// Says whether it was there.
+    /// Removes a waiter, and says whether it was there.
     pub(crate) fn remove(&mut self, ticket: u64) -> bool {
         if self.first.is_some_and(|first| first.ticket == ticket) {
             let next = self.others.first_key_value().map(|(ticket, _)| *ticket);

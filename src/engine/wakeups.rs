@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::engine::event::RequestId;
 
-/// A subscription without waiters is kept this long: the next waiter then needs no second attempt.
+/// How long a subscription without waiters is kept, so that the next waiter needs no second attempt.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
-/// Whom a channel is for.
+/// What a channel is subscribed for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Listener {
     /// The waiters of a name.
@@ -30,7 +30,7 @@ struct Subscription {
     confirmed: bool,
 }
 
-/// What is to be subscribed now.
+/// A SUBSCRIBE to be sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Subscribe {
     pub(crate) channel: Arc<str>,
@@ -49,7 +49,7 @@ pub(crate) struct Wakeups {
 }
 
 impl Wakeups {
-    /// Wants a channel. Gives what to send, if anything.
+    /// Adds a listener to a channel. Returns the SUBSCRIBE to send, if it is new.
     pub(crate) fn want(&mut self, channel: &Arc<str>, listener: Listener) -> Option<Subscribe> {
         if let Some(subscription) = self.channels.get_mut(channel) {
             let is_new = subscription.listeners.insert(listener);
@@ -75,7 +75,7 @@ impl Wakeups {
         })
     }
 
-    /// One listener no longer wants a channel. True if it is to be unsubscribed.
+    /// Removes a listener from a channel. True if the channel has to be unsubscribed.
     pub(crate) fn forget(&mut self, channel: &Arc<str>, listener: Listener) -> bool {
         let Some(subscription) = self.channels.get_mut(channel) else { return false };
         if !subscription.listeners.remove(&listener) {
@@ -89,7 +89,7 @@ impl Wakeups {
         self.connected
     }
 
-    /// The pub/sub connection is new: everything wanted has to be subscribed.
+    /// The pub/sub connection is new, so that all channels have to be subscribed.
     pub(crate) fn connected(&mut self) -> Vec<Subscribe> {
         self.connected = true;
         let channels: Vec<Arc<str>> = self.channels.keys().cloned().collect();
@@ -103,7 +103,7 @@ impl Wakeups {
         }
     }
 
-    /// The server's answer, and whom it concerns: nobody if it is not the answer to the newest SUBSCRIBE.
+    /// Notes the answer to a SUBSCRIBE. Returns the listeners, or none if it is not the answer to the newest SUBSCRIBE.
     pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Vec<Listener> {
         match self.channels.get_mut(channel) {
             Some(subscription) if subscription.generation == generation => {

@@ -1,4 +1,4 @@
-//! The calls of one backend: sent in order on the connection of the moment, each answered exactly once.
+//! The calls of one backend: sent in order on the current connection, each answered exactly once.
 
 mod several;
 #[cfg(test)]
@@ -50,36 +50,36 @@ use crate::base::map::Hasher;
 use crate::base::map::Map;
 use crate::settings::credentials::Credentials;
 
-/// So many timeouts in a row, over some time without any reply, and the connection is replaced: a frozen server or a
-/// network that swallows everything does not close it.
+/// After this many timeouts in a row, and some time without any reply, the connection is replaced, because a frozen
+/// server or a network that drops every packet does not close it.
 const SILENT_TIMEOUTS: u32 = 2;
 const DEPOSED: &str = "the server is no longer the primary";
 const UNWRITTEN: &str = "timed out before it was sent";
-/// For ever, and no overflow.
+/// Longer than any call, and short enough not to overflow.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
-/// A connection that may be used.
+/// A connection that is logged in and ready for calls.
 pub(crate) struct Connection {
     pub(crate) wire: Wire,
-    /// Hears how it ended.
+    /// Takes the cause of its end.
     pub(crate) ended: oneshot::Sender<Broken>,
-    /// Makes it end.
+    /// Notified to end it.
     pub(crate) end: Arc<Notify>,
-    /// How long its first answers took.
+    /// The round trip, as measured by its first answers.
     pub(crate) round_trip: Duration,
     /// Whether the server is still the primary.
     pub(crate) mandate: Mandate,
-    /// Whether another login may be had where this one is refused.
+    /// Whether a provider may give another login if this one is refused.
     pub(crate) asks_again: bool,
 }
 
-/// What is to be sent.
+/// What a backend sends on a connection.
 #[derive(Debug, Clone)]
 pub(crate) enum CallRequest {
     Call(Call),
-    /// With an ASKING before it: on a node that is taking over the slot.
+    /// With an ASKING before it, on a node that is taking over the slot.
     Asking(Call),
-    /// CLUSTER SLOTS; answered as it is.
+    /// CLUSTER SLOTS. Its reply is passed on as it is.
     Slots,
 }
 
@@ -91,12 +91,12 @@ impl CallRequest {
         }
     }
 
-    /// Whether its place among the others matters.
+    /// Whether its order among the others matters.
     fn is_script(&self) -> bool {
         matches!(self.call(), Some(Call::Script(_)))
     }
 
-    /// What goes right before it.
+    /// The command that is sent right before it.
     fn first(&self) -> Option<First> {
         match self {
             Self::Asking(_) => Some(First::Asking),
@@ -111,7 +111,7 @@ struct PendingCall {
     op: OpId,
     request: CallRequest,
     deadline: Instant,
-    /// The time that it was given.
+    /// Its time from the submission to the deadline.
     timeout: Duration,
 }
 
@@ -125,8 +125,8 @@ impl PendingCall {
     }
 }
 
-/// The server lost its scripts. New calls are held back until those in flight are answered, so that what has to
-/// be sent again still goes before what was submitted after it.
+/// The server lost its scripts. New calls are held back until those in flight are answered, so that those which have to
+/// be sent again still go before those submitted after them.
 #[derive(Default)]
 struct Reload {
     again: BTreeMap<u64, Batch>,
@@ -136,7 +136,7 @@ struct Reload {
 }
 
 impl Reload {
-    /// What was not sent in time.
+    /// Removes the calls whose deadline has passed.
     fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
         let batches = self.again.values_mut().chain(&mut self.held);
         let late = batches.flat_map(|batch| batch.take_late(now)).collect();
@@ -155,7 +155,7 @@ impl Reload {
 
 pub(crate) struct Calls {
     connection: Option<Connection>,
-    /// These three are of the connection whose answers are awaited.
+    /// The next three belong to the connection whose answers are awaited.
     mandate: Mandate,
     asks_again: bool,
     served: bool,
@@ -163,12 +163,12 @@ pub(crate) struct Calls {
     in_flight: BTreeMap<u64, Batch>,
     gathering: Gathering,
     last_number: u64,
-    /// The last script of this connection that timed out and may have been executed, or yet be.
+    /// The last script of this connection that timed out and may have been executed, or may still be.
     last_given_up: Option<u64>,
     answers: VecDeque<(OpId, Outcome<Value>)>,
     reload: Option<Reload>,
-    /// Scripts that the server knows; `None` as long as it has not said that it lacks one. On a new connection it may
-    /// know them all from the one before, and nothing is sent that need not be.
+    /// Scripts that the server has cached; `None` as long as it has not answered NOSCRIPT. On a new connection it may
+    /// have all of them from the connection before, so that no text is sent at first.
     known: Option<HashSet<&'static str, Hasher>>,
     digests: Map<&'static str, String>,
     silence: Option<Silence>,
@@ -178,20 +178,20 @@ pub(crate) struct Calls {
     lateness: Lateness,
 }
 
-/// What tells a link that is slow from one that is dead.
+/// What distinguishes a slow connection from a dead one.
 #[derive(Default)]
 struct Lateness {
-    /// When what was given up was sent.
+    /// When the calls that timed out were sent.
     given_up: BTreeMap<u64, Instant>,
-    /// How long the last answer took, if nobody waited for it any more.
+    /// How long the last answer took, if it came after its call had timed out.
     last: Option<Duration>,
 }
 
-/// Since when calls are in flight and nothing has come back.
+/// Since when calls are in flight without any reply.
 struct Silence {
     since: Instant,
     timeouts: u32,
-    /// When it is believed, if nothing is heard before.
+    /// When the connection is considered dead, if no reply comes before.
     believed_at: Option<Instant>,
 }
 
@@ -201,7 +201,7 @@ impl Silence {
     }
 }
 
-/// An AUTH on its way.
+/// An AUTH in flight.
 struct NewLogin {
     number: u64,
     deadline: Instant,
@@ -246,12 +246,12 @@ impl Calls {
         self.connection = Some(connection);
     }
 
-    /// Answers whatever is left, and closes the connection if it is still there.
+    /// Answers all calls that are left, and closes the connection if it is still open.
     pub(crate) fn disconnected(&mut self, cause: &str) {
         if let Some(connection) = self.connection.take() {
             let Connection { mut wire, ended, .. } = connection;
             let unsent = wire.stop_writing();
-            // What a deposed primary has said is not read, however long it has lain there.
+            // Replies of a deposed primary are not read, even if they came long ago.
             while !self.mandate.is_over() {
                 let reply = wire.poll_reply(&mut Context::from_waker(Waker::noop()));
                 let Poll::Ready(Ok((number, reply))) = reply else { break };
@@ -275,7 +275,7 @@ impl Calls {
         self.login = None;
     }
 
-    /// As `Backend::gather` has it.
+    /// See `Backend::gather`.
     pub(crate) fn gather(&mut self, from: Option<usize>) {
         self.gathering.from = from;
     }
@@ -284,7 +284,7 @@ impl Calls {
         self.connection.is_some()
     }
 
-    /// Whether nothing is left to answer.
+    /// Whether every call is answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
             && self.gathering.is_empty()
@@ -312,7 +312,7 @@ impl Calls {
         let now = Instant::now();
         let timeout = timeout.min(LONGEST);
         let pending_call = PendingCall { op, request, deadline: now + timeout, timeout };
-        // Here, and not when it is written: the timer is polled before.
+        // Set here, because the timer is polled before the call is written.
         self.timer.not_after(pending_call.deadline);
         if let Err(pending_call) = self.gathering.add(pending_call) {
             self.send_gathered();
@@ -323,7 +323,7 @@ impl Calls {
         }
     }
 
-    /// What was submitted since the connection was looked at last: the others of its kind have come by now.
+    /// Sends the calls submitted since the last poll: those that can go with them have come by now.
     fn send_gathered(&mut self) {
         if self.gathering.is_empty() {
             return;
@@ -339,7 +339,7 @@ impl Calls {
         self.gathering.reuse(gathered);
     }
 
-    /// Whether those who come now go with others who are about to come. The next reply is near, and asks again.
+    /// Whether the calls wait for others that are about to come. The next reply, which is near, asks again.
     fn is_gathering(&mut self) -> bool {
         if self.gathering.is_empty() {
             return false;
@@ -348,17 +348,17 @@ impl Calls {
         self.gathering.stays(much)
     }
 
-    /// Whether the server has something to do meanwhile, and nobody would be answered sooner by itself.
+    /// Whether the server has other work meanwhile, so that no call would be answered sooner if it were sent alone.
     fn is_busy(&self) -> bool {
         self.has_sent(BUSY)
     }
 
-    /// Whether so many calls are on their way.
+    /// Whether at least this many calls are in flight.
     fn has_sent(&self, many: usize) -> bool {
         self.in_flight.values().flat_map(Batch::pending_calls).take(many).count() == many
     }
 
-    /// Logs in again, in its turn among the calls.
+    /// Logs in again, in order with the calls.
     pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
         self.send_gathered();
         let Some(connection) = &mut self.connection else { return };
@@ -377,7 +377,7 @@ impl Calls {
         }
     }
 
-    /// Answers without sending.
+    /// Answers a call that was not sent.
     pub(crate) fn refuse(&mut self, op: OpId, kind: FailureKind, why: &str) {
         self.answers.push_back((op, Outcome::NotExecuted(Failure::new(kind, why))));
     }
@@ -387,14 +387,14 @@ impl Calls {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(answer);
             }
-            // The timer first: a connection that always has something to say must not keep calls from their time.
+            // The timer first, so that calls time out even on a connection that always has replies to read.
             if self.poll_timer(cx).is_pending() && self.poll_wire(cx).is_pending() {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Reads what came for calls in flight before the runtime tells of it, and says whether that is anything.
+    /// Reads replies before the runtime reports the socket as readable, and says whether there were any.
     pub(crate) fn read_ahead(&mut self) -> bool {
         let awaited = !self.in_flight.is_empty();
         awaited && self.connection.as_mut().is_some_and(|connection| connection.wire.read_ahead())
@@ -403,7 +403,7 @@ impl Calls {
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
         if self.mandate.is_over() {
-            // It has no say any more about who holds what: whatever it answers now is not read.
+            // A deposed primary no longer decides who holds a lock, so its replies are not read.
             self.disconnected(DEPOSED);
             return Poll::Ready(());
         }
@@ -442,7 +442,8 @@ impl Calls {
         Poll::Ready(())
     }
 
-    /// What was not answered in time. Its reply may still come; what is not yet begun never is.
+    /// Answers the calls whose deadline has passed. A reply may still come; calls that are not written yet never will
+    /// be.
     fn give_up(&mut self, now: Instant) {
         let late = |(number, batch): (&u64, &Batch)| batch.is_late(now).then_some(*number);
         for number in self.in_flight.iter().filter_map(late).collect::<Vec<_>>() {
@@ -489,7 +490,7 @@ impl Calls {
         }
     }
 
-    /// Why there was no answer in this time, as far as is known.
+    /// The likely cause of a timeout.
     fn words_for_late(&self, timeout: Duration) -> String {
         let what = if timeout == self.budgets.command_timeout() { "the command timeout" } else { "its time" };
         match self.lateness.last {
@@ -528,7 +529,7 @@ impl Calls {
             Some(Call::Script(call)) => {
                 let several = self.gathering.several.filter(|_| batch.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
-                // Known from here on: the server reads this one before the next. If it does not, it says NOSCRIPT.
+                // Cached from here on, because the server reads this call before the next. If not, it answers NOSCRIPT.
                 let whole = self.known.as_mut().is_some_and(|known| known.insert(script.name));
                 batch.whole = whole;
                 let head = if whole {
@@ -573,8 +574,8 @@ impl Calls {
         self.finish_reload();
     }
 
-    /// Each has its own reply. What was refused is sent again by itself, unless it would come after what was submitted
-    /// later for the same key: it may be another's fault, and Redis's words are about one script then.
+    /// Answers each call of a batch with its own reply. A refused call is sent again alone, because another call of the
+    /// batch may be the cause, unless it would then come after a call submitted later for the same key.
     fn settle_several(&mut self, number: u64, batch: Batch, reply: RespReply) {
         let whole = reply.is_err();
         match &reply {
@@ -590,7 +591,7 @@ impl Calls {
         }
         self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);
-        // It may have been a later call for any of these locks, and be executed.
+        // The batch may have later calls for any of these locks that were executed.
         let overtaken = self.last_given_up >= Some(number);
         let mut again = Vec::new();
         for (pending_call, outcome) in replies {
@@ -612,7 +613,7 @@ impl Calls {
         again.into_iter().for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
     }
 
-    /// The locks of those that were refused for which another call was submitted after them, or with them.
+    /// The locks of refused calls for which another call was submitted after them or with them.
     fn followed(&self, replies: &[(PendingCall, Outcome<Value>)]) -> HashSet<String> {
         let of = |refused: bool| {
             let wanted = replies
@@ -637,7 +638,7 @@ impl Calls {
         }
     }
 
-    /// The reply to a new login, or to a call that was given up.
+    /// Handles the reply to a login, or to a call that has timed out.
     fn settle_other(&mut self, number: u64, reply: &RespReply) {
         self.heard();
         if let Some(sent) = self.lateness.given_up.remove(&number) {
@@ -652,7 +653,7 @@ impl Calls {
         }
     }
 
-    /// Sends what was held back, once nothing is in flight any more.
+    /// Sends the calls that were held back, once none is in flight.
     fn finish_reload(&mut self) {
         if !self.in_flight.is_empty() || self.connection.is_none() {
             return;
@@ -661,7 +662,7 @@ impl Calls {
         let now = Instant::now();
         for (number, batch) in reload.again {
             if Some(number) < reload.last_executed {
-                // One submitted after it has been executed already, and it must not come second.
+                // A script submitted after it has been executed already, and the order must not change.
                 for pending_call in batch.into_pending_calls() {
                     self.refuse(
                         pending_call.op,
@@ -693,7 +694,7 @@ impl Calls {
         }
     }
 
-    /// A refused login is not the last word of a provider.
+    /// A provider may give another login after a refused one.
     fn with_provider(&self, outcome: Outcome<Value>) -> Outcome<Value> {
         match outcome {
             Outcome::NotExecuted(failure) if self.asks_again && failure.kind == FailureKind::Auth => {
@@ -703,7 +704,7 @@ impl Calls {
         }
     }
 
-    /// The server has answered something.
+    /// Notes that a reply came.
     fn heard(&mut self) {
         self.served = true;
         self.silence = (!self.in_flight.is_empty()).then(Silence::begin);
@@ -736,18 +737,18 @@ impl Calls {
     }
 }
 
-/// For people.
+/// The duration in whole milliseconds, for messages.
 fn whole_millis(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The words of a refusal, for one among several. About the whole script they may be another's fault: trying again helps.
+/// The refusal of one call of a batch. A refusal of the whole script may be caused by another call, so it is transient.
 fn refused_among(failure: Failure, whole: bool) -> Failure {
     let kind = if whole && !failure.kind.is_transient() { FailureKind::Busy } else { failure.kind };
     Failure { kind, ..failure }
 }
 
-/// What the engine expects where that is not what the server says.
+/// Converts replies that the engine expects in another form.
 pub(crate) fn in_shape(call: Option<&Call>, value: Value) -> Value {
     match call {
         Some(Call::Time) => Value::List(vec![Value::Int(micros(&value))]),
