@@ -5,6 +5,7 @@ use std::sync::Arc;
 use tokio::sync::Notify;
 use tokio::sync::mpsc;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -66,10 +67,11 @@ impl Connects for Commands {
                     Connection { wire, ended, end: Arc::clone(&end), round_trip, mandate, asks_again };
                 let _ = self.0.send(CommandEvent::Up(Box::new(connection), server));
                 let well = |cause: &str| (cause.to_owned(), Lived::Well);
+                let opened = Instant::now();
                 let (cause, lived) = tokio::select! {
                     // First, since it says more than that the connection has ended.
                     biased;
-                    moved = whereabouts.moved_from(&address) => well(&moved),
+                    moved = whereabouts.moved_from(&address) => (moved, Lived::left(opened)),
                     broken = &mut broken => match broken {
                         Ok(Broken { cause, served }) => (cause, Lived::broken(served)),
                         Err(_) => well("closed"),

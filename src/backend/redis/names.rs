@@ -311,6 +311,8 @@ pub(crate) mod tests {
     #[derive(Clone)]
     pub(crate) enum Said {
         Addresses(Vec<SocketAddr>),
+        /// One of them at a time, in turns.
+        OneOf(Vec<SocketAddr>),
         Failure(&'static str),
         /// It never answers.
         Nothing,
@@ -337,10 +339,11 @@ pub(crate) mod tests {
         }
 
         pub(super) async fn resolve(&self, host: &str) -> Result<Vec<SocketAddr>, WireError> {
-            self.asked.fetch_add(1, Ordering::AcqRel);
+            let before = self.asked.fetch_add(1, Ordering::AcqRel);
             let said = locked(&self.names).get(host).cloned();
             match said {
                 Some(Said::Addresses(addresses)) => Ok(addresses),
+                Some(Said::OneOf(addresses)) => Ok(vec![addresses[before % addresses.len()]]),
                 Some(Said::Failure(words)) => Err(WireError::new(ErrorKind::Io, words)),
                 Some(Said::Nothing) => std::future::pending().await,
                 None => Ok(Vec::new()),

@@ -99,7 +99,7 @@ impl Connects for PubSub {
                     link::report_well(&config.address(), "connected again (pub/sub)");
                 }
                 let lived = tokio::select! {
-                    _ = whereabouts.moved_from(&address) => Lived::Well,
+                    _ = whereabouts.moved_from(&address) => Lived::left(dialled),
                     broken = &mut broken => broken.map_or(Lived::Well, |broken| {
                         let cause = format!("{}: {}", config.address_in_use(), broken.cause);
                         link::report_broken(

@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -22,6 +23,7 @@ use crate::backend::redis::link::Stop;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::login::Renewal;
 use crate::backend::redis::login::log_in;
+use crate::backend::redis::names::EVERY;
 use crate::backend::redis::names::HostNames;
 use crate::backend::redis::names::InUse;
 use crate::backend::redis::sentinel::Sentinels;
@@ -208,7 +210,7 @@ impl Whereabouts {
 pub(crate) enum Lived {
     /// It was never usable.
     Never,
-    /// It was greeted, and broke before anything else was answered. The next one may do the same.
+    /// It was greeted, and broke before anything else was answered, or was left at once. The next one may do the same.
     Mute,
     /// It served, or was ended by ourselves.
     Well,
@@ -218,6 +220,12 @@ impl Lived {
     /// One that broke.
     pub(crate) fn broken(served: bool) -> Self {
         if served { Self::Well } else { Self::Mute }
+    }
+
+    /// One that was left because the server is elsewhere. Where this is said of each new connection, as of a name that stands
+    /// for another address each time, the next ones come at longer and longer intervals.
+    pub(crate) fn left(opened: Instant) -> Self {
+        if opened.elapsed() < EVERY { Self::Mute } else { Self::Well }
     }
 }
 
@@ -304,8 +312,6 @@ impl Search {
 mod tests {
     use super::*;
 
-    use tokio::time::Instant;
-
     /// Connections that all end at once in the same way.
     struct Ending {
         lived: Lived,
@@ -329,6 +335,14 @@ mod tests {
     fn only_a_connection_that_was_answered_has_lived_well() {
         assert!(matches!(Lived::broken(true), Lived::Well));
         assert!(matches!(Lived::broken(false), Lived::Mute));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_was_left_at_once_has_not_lived_well() {
+        let opened = Instant::now();
+        assert_eq!(Lived::left(opened), Lived::Mute);
+        tokio::time::sleep(EVERY).await;
+        assert_eq!(Lived::left(opened), Lived::Well);
     }
 
     fn told_by_one() -> (Sentinels, Whereabouts) {

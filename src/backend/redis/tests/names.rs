@@ -13,6 +13,7 @@ use crate::backend::BackendEvent;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
+use crate::backend::redis::names::tests::Said;
 use crate::backend::redis::names::tests::answers;
 use crate::backend::redis::names::tests::named;
 use crate::backend::redis::names::tests::rename;
@@ -230,5 +231,22 @@ async fn both_connections_leave_an_address_that_led_to_the_same_server() {
         }
     };
     tokio::time::timeout(10 * SECOND, left).await.expect("the old way is left");
+    driver.close().await;
+}
+
+/// As with weighted records: two ways to one server, and the resolver names one of them at a time.
+#[tokio::test]
+async fn a_name_whose_answers_take_turns_makes_no_storm_of_connections() {
+    let server = RedisServer::start();
+    let proxy = FaultProxy::start(&server.address());
+    let ways = vec![address_of(&server), proxy.address().parse().expect("an address")];
+    let config = named("redis://db", &ways[..1]);
+    let mut driver = Driver::with(config.clone());
+    driver.both_up().await;
+    answers(&config).say("db", Said::OneOf(ways));
+    let asked = answers(&config).asked();
+    driver.listen(16 * SECOND).await;
+    let again = answers(&config).asked() - asked;
+    assert!((2..=70).contains(&again), "resolved {again} times in 16 seconds");
     driver.close().await;
 }
