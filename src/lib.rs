@@ -142,8 +142,8 @@
 //! the client can see it ([`Guard::lost`], [`Guard::run`]). That is not always in time.
 //!
 //! As long as conditions 1 and 2 hold, these never happen: a lock without a time to live; a key
-//! that outlives the last guard or attempt by more than one lease; a failed acquisition that keeps
-//! the lock.
+//! that outlives the last guard or attempt by more than one lease (or its `at_least`, if that ends
+//! later); a failed acquisition that keeps the lock.
 //!
 //! **What no lease lock can give.** Between your question to the guard and the effect of your
 //! write, the process can be suspended, or the network can delay the write, for longer than the
@@ -213,7 +213,7 @@
 //! | setting | default | allowed |
 //! |---|---|---|
 //! | [watched lease](LockClientBuilder::lease) | 30 s, or two command timeouts where that is more; renewed every third | 10 ms to 24 h |
-//! | [fixed lease](LockOptions::lease), [`max_hold`](LockOptions::max_hold) | none | 10 ms to 24 h |
+//! | [fixed lease](LockOptions::lease), [`max_hold`](LockOptions::max_hold), [`at_least`](LockOptions::at_least) | none | 10 ms to 24 h |
 //! | [command timeout](LockClientBuilder::command_timeout) | 1 s, or half of the lease, or the outage limit, whichever is least | 10 ms to 1 min, not longer than the lease |
 //! | [outage limit](LockClientBuilder::outage_limit) of `lock()` | 30 s, or the command timeout where that is more | 10 ms to 24 h, not shorter than the command timeout |
 //! | [connect timeout](LockClientBuilder::connect_timeout) | 5 s, or five command timeouts | 10 ms to 24 h |

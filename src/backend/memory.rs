@@ -77,7 +77,9 @@ impl InMemoryServer {
         Self::default()
     }
 
-    /// Whether a key of that name exists, which means that the lock is held.
+    /// Whether a key of that name exists: the lock is held, or its name is kept by
+    /// [`at_least`](crate::LockOptions::at_least). [`holder`](crate::Mutex::holder) tells these
+    /// apart.
     pub fn contains(&self, name: impl AsRef<str>) -> bool {
         self.with(|hub| hub.contains(name.as_ref()))
     }

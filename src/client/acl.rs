@@ -121,7 +121,8 @@ impl RequiredAcl {
         Ok(self)
     }
 
-    /// How wake-up channels are spelled, as in [`LockClientBuilder::profile`](crate::LockClientBuilder::profile).
+    /// How wake-up channels are spelled, as in
+    /// [`LockClientBuilder::profile`](crate::LockClientBuilder::profile).
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
         self
@@ -146,7 +147,8 @@ impl RequiredAcl {
         self
     }
 
-    /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`, `+evalsha` and so on.
+    /// The rules alone, without a user and a password: `~orders:*`, `&redisson_lock__client:*`,
+    /// `+evalsha` and so on.
     pub fn rules(&self) -> Vec<String> {
         let mut rules = vec!["resetchannels".to_owned()];
         rules.extend(self.keys().into_iter().map(|key| format!("~{key}")));
@@ -306,7 +308,8 @@ impl Pattern {
         self.literal(&self.0[open..=open + length]).filter(|tag| tag.starts_with('{'))
     }
 
-    /// The wake-up channels of the names. A name with a brace in it has another channel than one without.
+    /// The wake-up channels of the names. A name with a brace in it has another channel than one
+    /// without.
     fn channels(&self, profile: WireProfile) -> Vec<String> {
         if self.0.iter().any(|token| matches!(token, Token::Literal('{'))) {
             return vec![format!("redisson_lock__channel:{self}")];

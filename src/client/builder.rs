@@ -200,17 +200,17 @@ impl LockClientBuilder {
     /// Whether connections follow the host names of their servers to other addresses. Default: yes.
     ///
     /// A host name in use is resolved again every 5 s, and for every new connection. If the address
-    /// that a connection goes to is not among the answers any more, the client goes over to one that
-    /// is, as it does when sentinels name another primary: answers of the old server do not count
-    /// from then on, and the new one is asked about every hold. So the client follows a managed
-    /// service that lets a name stand for another server at a failover, even if the old server can
-    /// still be reached. A resolver that fails, or gives no address, changes nothing.
+    /// that a connection goes to is not among the answers any more, the client goes over to one
+    /// that is, as it does when sentinels name another primary: answers of the old server do not
+    /// count from then on, and the new one is asked about every hold. So the client follows a
+    /// managed service that lets a name stand for another server at a failover, even if the old
+    /// server can still be reached. A resolver that fails, or gives no address, changes nothing.
     ///
-    /// This applies to one server, to sentinels, and to the host names that sentinels and nodes of a
-    /// cluster announce; not to IP addresses, unix sockets and clients of fred. If the names of a
-    /// cluster's nodes in the URL lead to another cluster by now, the client goes there. Turn it off if each
-    /// query for the name is answered with a different selection of addresses; names are then
-    /// resolved for new connections only.
+    /// This applies to one server, to sentinels, and to the host names that sentinels and nodes of
+    /// a cluster announce; not to IP addresses, unix sockets and clients of fred. If the names of a
+    /// cluster's nodes in the URL lead to another cluster by now, the client goes there. Turn it
+    /// off if each query for the name is answered with a different selection of addresses; names
+    /// are then resolved for new connections only.
     ///
     /// ```no_run
     /// # async fn example() -> redis_reentrant_lock::Result<()> {
@@ -226,20 +226,21 @@ impl LockClientBuilder {
         self
     }
 
-    /// Translates the addresses that sentinels and the nodes of a cluster announce, where they cannot
-    /// be reached from here: behind NAT, with forwarded ports, through SSH tunnels. Default: they are
-    /// used as they are.
+    /// Translates the addresses that sentinels and the nodes of a cluster announce, where they
+    /// cannot be reached from here: behind NAT, with forwarded ports, through SSH tunnels. Default:
+    /// they are used as they are.
     ///
-    /// The function gets the announced host (an IPv6 address without brackets) and port, and returns
-    /// the address to connect to: a pair, or a [`MappedAddress`]. It is called for every attempt to
-    /// connect, in the place of the driver, and must not block. If it panics, the address is used as
-    /// it was announced.
+    /// The function gets the announced host (an IPv6 address without brackets) and port, and
+    /// returns the address to connect to: a pair, or a [`MappedAddress`]. It is called for every
+    /// attempt to connect, in the place of the driver, and must not block. If it panics, the
+    /// address is used as it was announced.
     ///
     /// * **What is translated**: the primary that sentinels name; the nodes in CLUSTER SLOTS, MOVED
     ///   and ASK. A node that does not know its own host is announced with the host at which it was
     ///   asked. The addresses of sentinels, of a cluster's nodes and of one server **in the URL** are
     ///   not translated: give them as they can be reached.
-    /// * **TLS**: the certificate must be issued for the host that the function returns, just as for
+    /// * **TLS**: the certificate must be issued for the host that the function returns, just as
+    ///   for
     ///   the hosts in the URL. If it is issued for the announced host instead, at the end of a tunnel
     ///   for instance, return a [`MappedAddress`] with
     ///   [`certified_for`](MappedAddress::certified_for).
@@ -283,8 +284,9 @@ impl LockClientBuilder {
     }
 
     /// The watched lease, renewed every third of it. After a crash the lock is free at the latest
-    /// after this time. 10 ms to 24 h. Default: 30 s, or twice the [command
-    /// timeout](Self::command_timeout) where that is more.
+    /// after this time, or at the end of [`at_least`](crate::LockOptions::at_least) if that is
+    /// later. 10 ms to 24 h. Default: 30 s, or twice the [command timeout](Self::command_timeout)
+    /// where that is more.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.times.lease = Some(lease);
         self
@@ -424,8 +426,8 @@ impl LockClientBuilder {
     ///
     /// A client of a cluster is [`Error::InvalidOption`]: pass its configuration to
     /// [`fred_config`](Self::fred_config). So are [`tls`](Self::tls),
-    /// [`credentials`](Self::credentials) and [`address_map`](Self::address_map) together with it, and
-    /// connecting outside a Tokio runtime.
+    /// [`credentials`](Self::credentials) and [`address_map`](Self::address_map) together with it,
+    /// and connecting outside a Tokio runtime.
     ///
     /// ```no_run
     /// use fred::prelude::*;

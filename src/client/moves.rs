@@ -1,4 +1,5 @@
-//! Names of servers that stand for another server from some moment on, as at the failover of a managed service.
+//! Names of servers that stand for another server from some moment on, as at the failover of a
+//! managed service.
 
 use std::net::SocketAddr;
 
@@ -35,7 +36,8 @@ async fn client_of(server: &RedisServer, answers: &Answers) -> LockClient {
     builder.connect().await.expect("the server is there")
 }
 
-/// The old primary stays reachable, and takes writes: only the name says that it is not the one any more.
+/// The old primary stays reachable, and takes writes: only the name says that it is not the one any
+/// more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_over_to_the_server_that_their_name_stands_for() {
     let old = RedisServer::start();

@@ -136,7 +136,8 @@ impl Flight<'_> {
 
     // ---- what the user may do
 
-    /// By the server's own word where it gives it, and by doing everything on a name beside this one.
+    /// By the server's own word where it gives it, and by doing everything on a name beside this
+    /// one.
     async fn permissions(&mut self) -> Result<()> {
         let denied = self.denied(self.name).await?;
         for Lack { found, fix } in denied.iter().flatten() {
@@ -204,7 +205,8 @@ impl Flight<'_> {
 
     // ---- a rehearsal
 
-    /// Uses a lock on another name in each way that locks are used. No hold, counter or log of this client knows of it.
+    /// Uses a lock on another name in each way that locks are used. No hold, counter or log of this
+    /// client knows of it.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
         let not_after = ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));

@@ -46,8 +46,8 @@ pub struct ShutdownReport {
     /// may have held them at the same time.
     pub lost: Vec<String>,
     /// Locks that are left to their leases: the server did not confirm the release in time, or
-    /// refused it. A lock is also here if the client was about to get it, and the answer did not
-    /// come.
+    /// refused it, or a nested guard was [left to its lease](crate::Guard::leave_to_lease). A lock
+    /// is also here if the client was about to get it, and the answer did not come.
     pub left: Vec<LeftLock>,
 }
 

@@ -23,8 +23,8 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::locks::loss_signal::LossSignal;
 
-/// A lock that is held. Each `lock()` of a [`ReentrantLock`](crate::ReentrantLock) by the same owner
-/// returns a guard of its own: one *level* of the *hold*, which ends with the last of them.
+/// A lock that is held. Each `lock()` of a [`ReentrantLock`](crate::ReentrantLock) by the same
+/// owner returns a guard of its own: one *level* of the *hold*, which ends with the last of them.
 /// [`unlock`](Self::unlock) releases a level, and so does dropping its guard.
 ///
 /// A guard can be dropped anywhere, also outside a runtime and in a panic. The release then happens
@@ -101,8 +101,8 @@ impl Guard {
         self.cell.count()
     }
 
-    /// Whether the lock is still held, as far as this process can know. Compares a clock and the id of
-    /// this process; no I/O. False in a forked child.
+    /// Whether the lock is still held, as far as this process can know. Compares a clock and the id
+    /// of this process; no I/O. False in a forked child.
     #[must_use]
     pub fn is_held(&self) -> bool {
         !self.shared.is_in_child() && self.cell.is_still_held(self.shared.now())
@@ -320,14 +320,14 @@ impl Guard {
     /// process. Returns at once; no I/O. Nobody is told when the lease ends: waiters know the time
     /// from the server.
     ///
-    /// With a watched lease that is the lease of the client from the last renewal on, so between two
-    /// thirds of it and all of it; with a fixed lease what is left of it; and at least the rest of
-    /// [`at_least`](crate::LockOptions::at_least). The owner can lock the name again when the others
-    /// can, and `force_unlock` frees it earlier.
+    /// With a watched lease that is the lease of the client from the last renewal on, so between
+    /// two thirds of it and all of it; with a fixed lease what is left of it; and at least the rest
+    /// of [`at_least`](crate::LockOptions::at_least). The owner can lock the name again when the
+    /// others can, and `force_unlock` frees it earlier.
     ///
-    /// When levels nest, only this level ends. The hold goes on for the guards of the others, and is
-    /// renewed if one of them is watched. But none of them releases the lock any more: `unlock` and
-    /// drop of the last one, too, and a shutdown of the client, leave it to its lease.
+    /// When levels nest, only this level ends. The hold goes on for the guards of the others, and
+    /// is renewed if one of them is watched. But none of them releases the lock any more: `unlock`
+    /// and drop of the last one, too, and a shutdown of the client, leave it to its lease.
     ///
     /// Nothing happens if the lock was lost before, or in a forked child.
     ///

@@ -49,12 +49,13 @@ impl LockOptions {
         Self::default()
     }
 
-    /// A fixed lease, 10 ms to 24 h. It is not renewed, and the server frees the lock when it ends.
+    /// A fixed lease, 10 ms to 24 h. It is not renewed, and the server frees the lock when it ends
+    /// (or at the end of [`at_least`](Self::at_least), if that is later).
     /// Without this option, the lease is watched: renewed for as long as the guard and its process
     /// live.
     ///
-    /// Dropping the guard frees the lock earlier. To keep the name taken until the lease ends, keep
-    /// the guard.
+    /// Dropping the guard frees the lock earlier. To keep the name taken after that, use
+    /// [`at_least`](Self::at_least) or [`Guard::leave_to_lease`](crate::Guard::leave_to_lease).
     ///
     /// When levels nest, the hold has the longest of their leases, and is renewed as long as one of
     /// them is watched. So a fixed lease inside a watched level ends nothing, and a watched level
@@ -79,9 +80,10 @@ impl LockOptions {
     /// hold is lost, with the reason [`MaxHold`](crate::LossReason::MaxHold).
     ///
     /// The guard stops a little earlier, so that the key is gone from the server when the time of
-    /// `max_hold` is over: by a tenth of what was left at the last renewal, or by ten round trips if
-    /// that is more, but by no more than the command timeout or half of `max_hold`; and for the
-    /// clocks by 1 % of what was left then, and 2 ms.
+    /// `max_hold` is over, unless [`at_least`](Self::at_least) keeps it: by a tenth of what was
+    /// left at the last renewal, or by ten round trips if that is more, but by no more than the
+    /// command timeout or half of `max_hold`; and for the clocks by 1 % of what was left then, and
+    /// 2 ms.
     ///
     /// If levels nest, the nearest end counts for the whole hold, also after the level that asked
     /// for it was released. A nested level with a `max_hold` that is shorter than the hold has
@@ -93,8 +95,8 @@ impl LockOptions {
 
     /// Keeps the name taken for at least this long from the grant, 10 ms to 24 h, whatever ends
     /// earlier: `unlock`, a dropped guard, a shutdown of the client, the end of its process, a lost
-    /// hold. Zero is no limit. ShedLock calls this `lockAtLeastFor`: instances of a service that are
-    /// a little apart do not run a fast job twice.
+    /// hold. Zero is no limit. ShedLock calls this `lockAtLeastFor`: instances of a service that
+    /// are a little apart do not run a fast job twice.
     ///
     /// It changes nothing for the guard: that is valid as long as its lease says, and a lease or a
     /// [`max_hold`](Self::max_hold) that ends earlier ends the hold, not the time that the name is
@@ -105,11 +107,12 @@ impl LockOptions {
     /// told of the release, so that they learn how long the rest is, and try again at its end.
     ///
     /// The time is counted by the server's clock. A grant that nobody took, because the future of
-    /// `lock_with` was dropped, is taken back, and then the name is free at once. Lost data of the
-    /// server, a deleted key and a force-unlock end the time, too.
+    /// `lock_with` was dropped, is taken back, and then the name is free at once. But a guard that
+    /// was returned has taken the name, also if it is dropped at once. Lost data of the server, a
+    /// deleted key and a force-unlock end the time, too.
     ///
-    /// When levels nest, each level's time counts from its own grant, and the name stays taken up to
-    /// the last of these ends, also after the level that asked for it was released.
+    /// When levels nest, each level's time counts from its own grant, and the name stays taken up
+    /// to the last of these ends, also after the level that asked for it was released.
     ///
     /// ```
     /// # #[cfg(feature = "in-memory")]
@@ -139,8 +142,8 @@ impl LockOptions {
         self
     }
 
-    /// What an acquisition asks for. Refuses what is outside its limits, and a lease that `max_hold`
-    /// would always cut short.
+    /// What an acquisition asks for. Refuses what is outside its limits, and a lease that
+    /// `max_hold` would always cut short.
     fn check(&self, watched: Lease) -> Result<Terms> {
         let lease = self.lease.map(|lease| LeaseMs::checked("lease", lease)).transpose()?;
         self.max_hold.map(|limit| LeaseMs::checked("max_hold", limit)).transpose()?;
@@ -157,7 +160,8 @@ impl LockOptions {
     }
 }
 
-/// The answer that somebody else holds the lock. It is not a failure: nothing went wrong, and the
+/// The answer that the lock is taken: somebody else holds it, or its name is kept by
+/// [`at_least`](LockOptions::at_least). It is not a failure: nothing went wrong, and the
 /// work must not start.
 ///
 /// It is the inner half of a `Result<Result<Guard, NotAcquired>>`. So the compiler warns if the
@@ -230,11 +234,11 @@ struct Terms {
 pub struct Holder {
     /// The holding client's id.
     pub client: String,
-    /// Which of that client's holds it is, or was: the rest of the field. For a client of Redisson this is
-    /// a thread id.
+    /// Which of that client's holds it is, or was: the rest of the field. For a client of Redisson
+    /// this is a thread id.
     pub hold: String,
-    /// How many levels the hold has. 0: nobody holds the lock any more, and the name stays taken for
-    /// the rest of [`at_least`](LockOptions::at_least).
+    /// How many levels the hold has. 0: nobody holds the lock any more, and the name stays taken
+    /// for the rest of [`at_least`](LockOptions::at_least).
     pub count: u32,
     /// Whether it is a hold of the client that you asked.
     pub is_this_client: bool,

@@ -68,9 +68,9 @@ impl LossSignal {
     }
 
     /// Waits until the lock is lost, and returns the reason. It returns at
-    /// [`Guard::valid_until`](crate::Guard::valid_until) at the latest, plus the delay of a timer in
-    /// this process (1 to 2 ms on an idle machine). For a hold that is released it never returns: a
-    /// task that does nothing else waits for [`ended`](Self::ended).
+    /// [`Guard::valid_until`](crate::Guard::valid_until) at the latest, plus the delay of a timer
+    /// in this process (1 to 2 ms on an idle machine). For a hold that is released it never
+    /// returns: a task that does nothing else waits for [`ended`](Self::ended).
     ///
     /// # Errors
     ///
@@ -86,7 +86,8 @@ impl LossSignal {
         }
     }
 
-    /// Waits until the lock is lost or its last level is released. `None`: it was released.
+    /// Waits until the lock is lost, or its last level is released or
+    /// [left to its lease](crate::Guard::leave_to_lease): then `None`.
     ///
     /// # Errors
     ///

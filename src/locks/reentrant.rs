@@ -111,7 +111,8 @@ impl ReentrantLock {
     /// # Errors
     ///
     /// As [`lock`](Self::lock); `Unavailable` if there is no answer within the command timeout, and
-    /// at once if the last attempt to connect has shown that nobody listens at the server's address.
+    /// at once if the last attempt to connect has shown that nobody listens at the server's
+    /// address.
     ///
     /// # Cancel safety
     ///
@@ -156,9 +157,9 @@ impl ReentrantLock {
         self.0.try_lock_for(self.0.owner()?, wait).await
     }
 
-    /// Acquires the lock with a fixed lease, a limit on the wait, or a limit on the hold.
-    /// [`NotAcquired`] is returned only with a limit on the wait: the last answer within it was
-    /// that somebody holds the lock; then the work must not start.
+    /// Acquires the lock with other [options](LockOptions) than `lock()` has. [`NotAcquired`] is
+    /// returned only with a limit on the wait: the last answer within it was that the lock is
+    /// taken; then the work must not start.
     ///
     /// # Errors
     ///
@@ -189,9 +190,9 @@ impl ReentrantLock {
     /// [`fencing_token`](Guard::fencing_token) or [`ensure`](Guard::ensure).
     ///
     /// If the lock is lost, `work` is dropped, as by [`Guard::run`]. If `work` panics, the lock is
-    /// released in the background. The release is waited for, up to the outage limit. If it
-    /// fails, it goes on in the background, is counted and logged, and the outcome of `work` is
-    /// returned all the same.
+    /// released in the background. The release is waited for, up to the outage limit (30 s by
+    /// default): allow for that at a shutdown. If it fails, it goes on in the background, is
+    /// counted and logged, and the outcome of `work` is returned all the same.
     ///
     /// # Errors
     ///
@@ -215,7 +216,7 @@ impl ReentrantLock {
     }
 
     /// The same as [`with`](Self::with), with options. [`NotAcquired`] is returned only with a
-    /// limit on the wait: somebody holds the lock, and `work` was not called.
+    /// limit on the wait: the lock is taken, and `work` was not called.
     ///
     /// # Errors
     ///
@@ -271,7 +272,8 @@ impl ReentrantLock {
         self.0.with_options(self.0.owner()?, options, work).await
     }
 
-    /// Whether anybody holds the lock, including this client. Asks the server; the answer may be
+    /// Whether the lock is taken: somebody holds it, this client included, or its name is kept by
+    /// [`at_least`](LockOptions::at_least). Asks the server; the answer may be
     /// outdated at once.
     ///
     /// # Errors
@@ -315,7 +317,8 @@ impl ReentrantLock {
         self.0.remaining_lease().await
     }
 
-    /// Who holds the lock. `None`: nobody does. Asks the server.
+    /// Who holds the lock. `None`: nobody does. A count of 0: nobody does any more, but the name is
+    /// kept ([`Holder::count`]). Asks the server.
     ///
     /// # Errors
     ///
@@ -338,8 +341,11 @@ impl ReentrantLock {
     }
 
     /// Takes the lock away from its holder, whichever client that is at the moment when the server
-    /// executes this. Returns true if somebody held it. To take it from one particular holder only,
-    /// use [`force_unlock_from`](Self::force_unlock_from).
+    /// executes this. Returns true if the lock was taken. To take it from one particular holder
+    /// only, use [`force_unlock_from`](Self::force_unlock_from).
+    ///
+    /// A name that [`at_least`](LockOptions::at_least) keeps is freed, too: its job may then run
+    /// again.
     ///
     /// This is for operators who know that the holder cannot release the lock. A live holder of
     /// this crate is told and loses its hold. A holder of another library is not told, and
