@@ -164,7 +164,7 @@
 //! | Sentinel, Cluster | loss of a primary | a failover that loses the last writes; a partition |
 //!
 //! If you need locks that stay exclusive through the loss of a machine, use a consensus service
-//! (etcd, ZooDriver) or the locks of your database, and check tokens all the same. The page on
+//! (etcd, ZooKeeper) or the locks of your database, and check tokens all the same. The page on
 //! [other locks](docs::comparison) says when each is the better choice.
 //!
 //! # One server, Sentinel, Cluster
