@@ -80,7 +80,10 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     build(BUILD)?;
 
     steps.next("unit tests");
-    let mut kinds = vec![cargo_test("unit", &["--lib"], &redis, &server)?];
+    // Many of them wait for real time to pass: with two for each core, the cores have more to do.
+    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
+    let unit = ["--lib", "--", &format!("--test-threads={threads}")];
+    let mut kinds = vec![cargo_test("unit", &unit, &redis, &server)?];
     for target in targets {
         let name = match target.as_str() {
             "documents" => "document",
