@@ -547,7 +547,9 @@ impl Engine {
         let holds = name.holds().filter_map(|id| self.holds.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
         let first = there.next()?;
-        let full = !name.lock.kind().admits(1 + there.count());
+        let kind = name.lock.kind();
+        // Most kinds admit one, and then the others need not be counted.
+        let full = !kind.admits(1) || !kind.admits(1 + there.count());
         full.then_some(&**first)
     }
 

@@ -415,11 +415,12 @@ impl Engine {
                 }
             }
         }
-        if self.names.get(&key).is_some_and(|name| self.hold_in_the_way(name).is_some()) {
-            self.deny_try_locks(key);
-        } else {
+        let Some(name) = self.names.get(&key) else { return };
+        if name.lock.kind().admits(1) && self.hold_in_the_way(name).is_none() {
             // There is room for one more.
             self.wake(key);
+        } else {
+            self.deny_try_locks(key);
         }
     }
 
