@@ -286,8 +286,20 @@ impl Checker {
     pub(super) fn silence(&mut self, _now: Moment, name: &LockName) {
         if let Some(name) = self.names.get_mut(name.as_str()) {
             name.announced = false;
+        }
+        self.keeps_no_more(name.as_str());
+    }
+
+    /// The name was taken away: it need not stay taken, for levels either that were granted before and are picked up later.
+    fn keeps_no_more(&mut self, name: &str) {
+        if let Some(name) = self.names.get_mut(name) {
             name.taken_until = Moment::ZERO;
         }
+        let (levels, holds) = (&self.levels, &self.holds);
+        self.kept.retain(|(client, request), _| {
+            let hold = levels.get(&(*client, *request)).and_then(|id| holds.get(&(*client, *id)));
+            !hold.is_some_and(|hold| hold.is_for(name))
+        });
     }
 
     pub(super) fn skew(&mut self, clock_us: i64) {

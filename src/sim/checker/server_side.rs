@@ -305,9 +305,7 @@ impl Checker {
         };
         if is_forced(command) {
             self.breach(now, &was.field, "force-unlock");
-            if let Some(name) = self.names.get_mut(&was.name) {
-                name.taken_until = Moment::ZERO;
-            }
+            self.keeps_no_more(&was.name);
         }
         if let Some(name) = self.names.get_mut(&was.name) {
             name.announced = receivers.is_some() && self.plan.faults.silent_loss == 0;
