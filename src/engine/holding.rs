@@ -540,7 +540,7 @@ impl Engine {
         self.note_loss(name, id, reason, begun);
         self.end_pending(id, todo, verifying);
         if self.kept.is_left(id) {
-            self.keep_left(id);
+            self.keep_while_key_lasts(id);
         } else if reason == LossReason::MaxHold
             || (reason == LossReason::Expired && self.kept.outlives_lease(id))
         {

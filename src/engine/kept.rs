@@ -131,24 +131,21 @@ impl Engine {
 
     /// A re-entry asks for a time to live beyond its lease. Perhaps nobody takes its level.
     pub(super) fn expect_longer_life(&mut self, id: u64) {
-        if let Some(end) = self.holds.get(&id).map(|hold| hold.key_end) {
-            self.kept.0.entry(id).or_default().outlives_lease = true;
-            self.keep_until(id, end);
-        }
+        self.kept.0.entry(id).or_default().outlives_lease = true;
+        self.keep_while_key_lasts(id);
     }
 
     /// One level ends, and the hold is not released any more, whoever has further levels.
     pub(super) fn on_leave(&mut self, id: u64, level: RequestId) {
-        if let Some(hold) = self.holds.get(&id).filter(|hold| hold.is_kept()) {
-            let end = hold.key_end;
+        if self.holds.get(&id).is_some_and(|hold| hold.is_kept()) {
             self.kept.0.entry(id).or_default().left = true;
-            self.keep_until(id, end);
+            self.keep_while_key_lasts(id);
         }
         self.on_release(id, level, None);
     }
 
-    /// A hold that was left is over: its key may be there for as long as any command of it has asked for.
-    pub(super) fn keep_left(&mut self, id: u64) {
+    /// The key of a hold may be there for as long as any command of it has asked for.
+    pub(super) fn keep_while_key_lasts(&mut self, id: u64) {
         if let Some(end) = self.holds.get(&id).map(|hold| hold.key_end) {
             self.keep_until(id, end);
         }

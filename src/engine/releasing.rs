@@ -102,7 +102,7 @@ impl Engine {
     fn leave_key_of(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (begun, name, end) = (hold.begun, hold.lock.clone(), hold.key_end);
-        self.keep_left(id);
+        self.keep_while_key_lasts(id);
         self.note_fate(&name, Fate::Left(end));
         add_time(&self.counters.hold_micros, self.now.since(begun));
         self.report(Report::LeftToLease { name, hold: id });

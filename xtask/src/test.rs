@@ -80,10 +80,7 @@ pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     build(BUILD)?;
 
     steps.next("unit tests");
-    // Many of them wait for real time to pass: with two for each core, the cores have more to do.
-    let threads = 2 * std::thread::available_parallelism().map_or(1, usize::from);
-    let unit = ["--lib", "--", &format!("--test-threads={threads}")];
-    let mut kinds = vec![cargo_test("unit", &unit, &redis, &server)?];
+    let mut kinds = vec![cargo_test("unit", &["--lib"], &redis, &server)?];
     for target in targets {
         let name = match target.as_str() {
             "documents" => "document",
@@ -236,11 +233,17 @@ fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finis
 fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
     let mut command = cargo(&["test", FEATURES]);
     command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
-    if args.contains(&"it") {
-        // They wait for servers most of the time: more of them at a time than cores.
-        let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
-        command.env("RUST_TEST_THREADS", (3 * cores).to_string());
-    }
+    // Integration tests wait for servers most of the time, and many unit tests for time to pass: more of them at a time
+    // than cores.
+    let for_each_core = if args.contains(&"it") {
+        3
+    } else if args.contains(&"--lib") {
+        2
+    } else {
+        1
+    };
+    let cores = std::thread::available_parallelism().map_or(2, std::num::NonZero::get);
+    command.env("RUST_TEST_THREADS", (for_each_core * cores).to_string());
     command
 }
 
