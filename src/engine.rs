@@ -18,6 +18,7 @@ mod acquiring;
 mod agenda;
 mod by_id;
 mod cleanup;
+mod context;
 mod drops;
 pub(crate) mod event;
 mod hold;
@@ -42,9 +43,12 @@ mod wait_queue;
 mod waiting;
 mod wakeups;
 
+use crate::engine::context::Answered;
+use crate::engine::context::Context;
+use crate::engine::context::Op;
+use crate::engine::context::PendingOp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -54,7 +58,6 @@ use crate::backend::ServerId;
 use crate::base::cell::Directory;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::lease::LeaseMs;
 use crate::base::map::Map;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
@@ -62,10 +65,8 @@ use crate::base::stats::set;
 use crate::engine::by_id::ById;
 use crate::engine::cleanup::Cleanup;
 use crate::engine::drops::Drops;
-use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
-use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
@@ -81,23 +82,17 @@ use crate::engine::requests::Query;
 use crate::engine::requests::Stopping;
 use crate::engine::servers::Servers;
 use crate::engine::timers::TimerKey;
-use crate::engine::timers::Timers;
 use crate::engine::touched::Touched;
 use crate::engine::wakeups::Wakeups;
 use crate::kinds::command::Announce;
-use crate::kinds::command::Command;
-use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
 
 /// The state machine of one client.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    config: Config,
+    cx: Context,
     directory: Arc<Directory>,
-    counters: Arc<Counters>,
-    now: Moment,
-    effects: Vec<Effect>,
 
     names: NameTable,
     holds: ById<Box<Hold>>,
@@ -109,11 +104,8 @@ pub(crate) struct Engine {
     queries: BTreeMap<RequestId, Query>,
     verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
-    ops: Map<OpId, InFlight>,
     /// Names to look at before `handle` returns.
     touched: Touched,
-    next_id: u64,
-
     servers: Servers,
     wakeups: Wakeups,
     renewals: Renewals,
@@ -121,7 +113,6 @@ pub(crate) struct Engine {
     kept: Kept,
     drops: Drops,
     patience: Patience,
-    timers: Timers,
     /// Not confirmed in time, noticed during this `handle`.
     overdue: Option<(LockName, u64, usize)>,
     /// Grants in a row that only the fallback poll won, for names where that happened.
@@ -129,87 +120,11 @@ pub(crate) struct Engine {
     stopping: Option<Stopping>,
 }
 
-/// A command on the wire.
-#[derive(Debug)]
-struct InFlight {
-    kind: Op,
-    to: ServerId,
-    /// Of its keys, if it has any.
-    slot: Option<u16>,
-    sent: Moment,
-    not_after: ServerTime,
-    /// It had less time than the command timeout, because a lease, a wait or a hold ends earlier.
-    cut_short: bool,
-}
-
-/// Who answered a command, and what is known of its sending.
-#[derive(Debug, Clone, Copy)]
-struct Answered {
-    by: ServerId,
-    sent: Moment,
-    /// By the clock of that server.
-    time: Option<ServerTime>,
-    not_after: ServerTime,
-    cut_short: bool,
-}
-
-impl Answered {
-    /// Whether a failure says anything about the server or the link. If the command had less time
-    /// than the command timeout, a missing answer does not: the server may answer others in time. A
-    /// connection that breaks is an event of its own.
-    fn tells_of_server(&self, failure: &Failure) -> bool {
-        !(self.cut_short && failure.kind == FailureKind::Link)
-    }
-
-    /// The words of a failure, if it says anything about the server or the link.
-    fn trouble(&self, failure: Failure) -> Option<String> {
-        self.tells_of_server(&failure).then_some(failure.message)
-    }
-}
-
-/// What a command on the wire is for.
-#[derive(Debug)]
-enum Op {
-    Clock,
-    Acquire { hold: u64, lease: LeaseMs, hurry: Option<Hurry> },
-    Reenter { hold: u64, lease: LeaseMs },
-    LowerCount { hold: u64 },
-    Release { hold: u64 },
-    ReleaseMany(Vec<u64>),
-    HandOff { from: u64, to: u64, lease: LeaseMs },
-    Renew(Vec<Renewing>),
-    Cleanup { id: u64 },
-    Query { request: RequestId },
-}
-
-/// What left an attempt less than the command timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hurry {
-    /// The end of its waiter's wait.
-    Wait,
-    MaxHold,
-}
-
-/// One hold of a renewal on the wire.
-#[derive(Debug)]
-struct Renewing {
-    hold: u64,
-    lease: LeaseMs,
-    verifying: Vec<RequestId>,
-    /// Somebody had a guard that asked for renewals when it was sent.
-    watched: bool,
-    /// It was sent because of a force-unlock hint, or after one.
-    hinted: bool,
-}
-
 impl Engine {
     pub(crate) fn new(config: Config, directory: Arc<Directory>, counters: Arc<Counters>) -> Self {
         let mut engine = Self {
-            config,
+            cx: Context::new(config, counters),
             directory,
-            counters,
-            now: Moment::ZERO,
-            effects: Vec::new(),
             names: NameTable::default(),
             holds: ById::default(),
             unsent: ById::default(),
@@ -218,9 +133,7 @@ impl Engine {
             queries: BTreeMap::new(),
             verifications: BTreeMap::new(),
             ready: Vec::new(),
-            ops: Map::default(),
             touched: Touched::default(),
-            next_id: 0,
             servers: Servers::default(),
             wakeups: Wakeups::default(),
             renewals: Renewals::default(),
@@ -228,7 +141,6 @@ impl Engine {
             kept: Kept::default(),
             drops: Drops::default(),
             patience: Patience::default(),
-            timers: Timers::default(),
             overdue: None,
             fallback_streaks: BTreeMap::new(),
             stopping: None,
@@ -244,9 +156,9 @@ impl Engine {
         if self.is_finished() {
             return;
         }
-        self.now = self.now.max(now);
-        std::mem::swap(&mut self.effects, effects);
-        self.servers.grow_old(self.now);
+        self.cx.now = self.cx.now.max(now);
+        std::mem::swap(&mut self.cx.effects, effects);
+        self.servers.grow_old(self.cx.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
         if !self.is_finished() {
@@ -260,7 +172,7 @@ impl Engine {
         }
         self.report_overdue();
         self.show_gauges();
-        std::mem::swap(&mut self.effects, effects);
+        std::mem::swap(&mut self.cx.effects, effects);
     }
 
     /// When `Event::Tick` is due next.
@@ -268,7 +180,7 @@ impl Engine {
         if self.is_finished() {
             return None;
         }
-        [self.timers.next(), self.renewals.next()].into_iter().flatten().min()
+        [self.cx.timers.next(), self.renewals.next()].into_iter().flatten().min()
     }
 
     /// Whether anything depends on the clock that counts suspend.
@@ -306,7 +218,7 @@ impl Engine {
             && self.queries.is_empty()
             && self.verifications.is_empty()
             && self.unsent.is_empty()
-            && self.ops.is_empty()
+            && self.cx.ops.is_empty()
             && self.drops.is_empty()
             && self.kept.is_empty()
     }
@@ -347,7 +259,7 @@ impl Engine {
 
     fn fire_timers(&mut self) {
         self.enqueue_due();
-        while let Some(key) = self.timers.pop(self.now) {
+        while let Some(key) = self.cx.timers.pop(self.cx.now) {
             match key {
                 TimerKey::HoldClock(hold) => self.check_validity(hold),
                 TimerKey::Offer(hold) => self.on_offer_over(hold),
@@ -369,12 +281,12 @@ impl Engine {
     }
 
     fn on_replied(&mut self, op: OpId, server: ServerId, outcome: Outcome<Reply>) {
-        let Some(op) = self.ops.remove(&op) else { return };
-        let InFlight { kind, to, slot, sent, not_after, cut_short } = op;
+        let Some(op) = self.cx.ops.remove(&op) else { return };
+        let PendingOp { kind, to, slot, sent, not_after, cut_short } = op;
         let time = if let Outcome::Done(reply) = &outcome { reply.time } else { None };
         let answered = Answered { by: server, sent, time, not_after, cut_short };
         // What was sent on to another server was sent to that one later, and who knows when.
-        let asked = if server == to { sent } else { self.now };
+        let asked = if server == to { sent } else { self.cx.now };
         self.note_outcome(answered, asked, &outcome);
         if let (Some(slot), Outcome::Done(_)) = (slot, &outcome) {
             self.servers.answered_for(slot, server);
@@ -406,7 +318,7 @@ impl Engine {
         let Answered { by, sent, .. } = answered;
         match outcome {
             Outcome::Done(reply) => {
-                self.servers.get_mut(by).answered(self.now, self.now.since(sent));
+                self.servers.get_mut(by).answered(self.cx.now, self.cx.now.since(sent));
                 if let Some(time) = reply.time {
                     self.note_server_time(by, sent, time);
                 }
@@ -421,7 +333,7 @@ impl Engine {
 
     fn note_failure(&mut self, server: ServerId, asked: Moment, failure: &Failure) {
         if failure.kind == FailureKind::ReadOnly {
-            self.effects.push(Effect::Reconnect(server));
+            self.cx.effects.push(Effect::Reconnect(server));
         }
         // A slot on its way to another server is no trouble of this one's.
         if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
@@ -431,68 +343,26 @@ impl Engine {
 
     // ---- small things that the parts share
 
-    fn send(
-        &mut self,
-        kind: Op,
-        to: ServerId,
-        command: Command,
-        deadline: Moment,
-        not_after: ServerTime,
-    ) -> OpId {
-        let op = OpId(self.fresh_id());
-        let (slot, cut_short) = (command.slot(), deadline < self.attempt_deadline());
-        self.ops.insert(op, InFlight { kind, to, slot, sent: self.now, not_after, cut_short });
-        let timeout = deadline.since(self.now).max(Duration::from_millis(1));
-        self.effects.push(Effect::Send { op, to, command, timeout });
-        op
-    }
-
-    fn fresh_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
-    }
-
-    fn attempt_deadline(&self) -> Moment {
-        self.now.plus(self.config.command_timeout)
-    }
-
-    fn answer(&mut self, request: RequestId, answer: Answer) {
-        self.timers.clear(TimerKey::Request(request));
-        self.effects.push(Effect::Answer { request, answer });
-    }
-
-    fn fail(&mut self, request: RequestId, error: Error) {
-        self.answer(request, Answer::Failed(error));
-    }
-
-    fn report(&mut self, report: Report) {
-        self.effects.push(Effect::Report(report));
-    }
-
     fn touch(&mut self, name: u64) {
         self.touched.insert(name);
-    }
-
-    fn field(&self, hold: u64) -> String {
-        [&*self.config.client_id, ":", itoa::Buffer::new().format(hold)].concat()
     }
 
     fn announce(&self, key: Option<u64>, name: &LockName) -> Announce {
         // Where there are waiters it has been spelled out.
         let known = key.and_then(|key| self.names.get(&key));
-        let profile = self.config.profile;
+        let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce { channel, sharded: self.is_sharded() }
     }
 
     fn is_sharded(&self) -> bool {
-        self.servers.is_sharded(self.config.sharding)
+        self.servers.is_sharded(self.cx.config.sharding)
     }
 
     /// The record of a name, made if it is new.
     fn name_key(&mut self, lock: &LockName) -> u64 {
         self.names.id_of(lock).unwrap_or_else(|| {
-            let key = self.fresh_id();
+            let key = self.cx.fresh_id();
             self.names.add(NameRecord::new(key, lock.clone()));
             key
         })
@@ -503,43 +373,12 @@ impl Engine {
         self.names.get_mut(&name)?.known_contest()
     }
 
-    /// The error of a request that a failure ends. Its caller adds the name of the lock.
-    fn error_of(&self, failure: &Failure, since: Moment) -> Error {
-        let (name, message) = (None, failure.message.clone());
-        match failure.kind {
-            FailureKind::Auth => Error::Auth { name, message },
-            FailureKind::Denied => Error::Denied { name, message },
-            FailureKind::Unsupported => Error::Unsupported { name, reason: message },
-            FailureKind::Redirected => Error::Unsupported {
-                name,
-                reason: format!(
-                    "the server is a node of a cluster, which has the key elsewhere ({message}); connect to it as a cluster"
-                ),
-            },
-            FailureKind::Tls => Error::Tls { name, message },
-            FailureKind::Refused => Error::Refused { name, message },
-            FailureKind::Link
-            | FailureKind::NoListener
-            | FailureKind::Busy
-            | FailureKind::SlotMoving
-            | FailureKind::OutOfMemory
-            | FailureKind::ReadOnly => {
-                Error::Unavailable { name, waited: self.now.since(since), cause: message }
-            }
-        }
-    }
-
     fn unavailable(&self, since: Moment, server: ServerId) -> Error {
         Error::Unavailable {
             name: None,
-            waited: self.now.since(since),
+            waited: self.cx.now.since(since),
             cause: self.servers.last_trouble(server),
         }
-    }
-
-    /// 20 ms, doubled with each failure in a row, at most 500 ms.
-    fn back_off(failures: u32) -> Duration {
-        Duration::from_millis((20_u64 << failures.min(5)).min(500))
     }
 
     /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
@@ -558,7 +397,7 @@ impl Engine {
     }
 
     fn show_gauges(&self) {
-        let counters = &self.counters;
+        let counters = &self.cx.counters;
         set(&counters.holds, self.holds.len() - self.unsent.len());
         set(&counters.waiters, self.waiters.len());
         set(&counters.registered_renewals, self.renewals.len());

@@ -1,5 +1,6 @@
 //! Who may talk to the server, attempts, what their answers mean, and grants that nobody picks up.
 
+use crate::engine::context::back_off;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::base::stats::add;
-use crate::engine::Answered;
 use crate::engine::Engine;
-use crate::engine::Hurry;
-use crate::engine::Op;
+use crate::engine::context::Answered;
+use crate::engine::context::Hurry;
+use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
@@ -63,15 +64,15 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let Some(request) = name.contender() else { return self.settle(key) };
         if let Some(hold) = self.hold_in_the_way(name).map(|hold| hold.id) {
-            self.timers.clear(TimerKey::Try(key));
+            self.cx.timers.clear(TimerKey::Try(key));
             return self.watch_self_wait(key, hold, request);
         }
         if self.attempt_in_flight(key) || !self.may_try(key) {
-            return self.timers.clear(TimerKey::Try(key));
+            return self.cx.timers.clear(TimerKey::Try(key));
         }
-        match self.names[&key].due(self.now, self.steps_back(key, request)) {
+        match self.names[&key].due(self.cx.now, self.steps_back(key, request)) {
             Ok(cause) => self.attempt(key, request, cause),
-            Err(at) => self.timers.set(TimerKey::Try(key), at),
+            Err(at) => self.cx.timers.set(TimerKey::Try(key), at),
         }
     }
 
@@ -111,25 +112,25 @@ impl Engine {
     fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
         let Some(waiter) = self.waiters.get(&request).cloned() else { return };
         let hold = self.hold_for_attempt(key, request, &waiter);
-        let full = self.attempt_deadline();
+        let full = self.cx.attempt_deadline();
         let limit = full.min(waiter.deadline.unwrap_or(Moment::NEVER));
-        let end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
         let name = self.names[&key].lock.clone();
         let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
+            Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
         let hurry = match deadline {
             cut if cut < limit => Some(Hurry::MaxHold),
             cut if cut < full => Some(Hurry::Wait),
             _ => None,
         };
-        let latest = deadline.min(self.now.plus(lease.duration()));
+        let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
-        let not_after = not_after.shared(latest.since(self.now));
+        let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
-        let command = Command::Acquire { name, field: self.field(hold), count: 1, lease: ttl, not_after };
-        self.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
+        let command = Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
+        self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
@@ -137,9 +138,9 @@ impl Engine {
             hold.key_end = deadline.plus(ttl.longest());
         }
         if let Some(name) = self.names.get_mut(&key) {
-            name.note_attempt(self.now, cause);
+            name.note_attempt(self.cx.now, cause);
         }
-        self.timers.clear(TimerKey::Try(key));
+        self.cx.timers.clear(TimerKey::Try(key));
     }
 
     /// The contender's hold: the one it was refused with before, or a new one.
@@ -153,7 +154,7 @@ impl Engine {
 
     /// A hold whose grant is for `request`.
     pub(super) fn new_hold(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
-        let id = self.fresh_id();
+        let id = self.cx.fresh_id();
         let name = self.names.get_mut(&key).expect("a waiter's name is kept while it waits");
         name.add_hold(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
@@ -170,14 +171,14 @@ impl Engine {
         let released = hold.state == HoldState::Releasing;
         hold.enter(Input::Dropped);
         if !released {
-            self.timers.clear(TimerKey::HoldClock(id));
-            self.timers.clear(TimerKey::Offer(id));
+            self.cx.timers.clear(TimerKey::HoldClock(id));
+            self.cx.timers.clear(TimerKey::Offer(id));
             self.renewals.remove(&mut hold);
             if hold.cell().is_some() {
                 self.forget_holder(&hold.lock, hold.owner, id);
             }
         }
-        self.timers.clear(TimerKey::HoldRetry(id));
+        self.cx.timers.clear(TimerKey::HoldRetry(id));
         self.unsent.remove(&id);
         if let Some(name) = self.names.get_mut(&hold.name) {
             name.remove_hold(id);
@@ -206,7 +207,7 @@ impl Engine {
                 self.unsent.remove(&id);
                 if let Some(name) = self.names.get_mut(&key) {
                     // Anybody could have taken it.
-                    name.others_had_their_turn(self.now);
+                    name.others_had_their_turn(self.cx.now);
                 }
                 self.note_fallback(key);
                 self.on_granted(id, lease, answered, token);
@@ -239,7 +240,7 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
-                self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
+                self.fail_waiters(key, |engine, since| engine.cx.error_of(&failure, since));
             }
             // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
             Outcome::Unknown(_) if out_of_time => {
@@ -311,7 +312,7 @@ impl Engine {
     fn back_off_name(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
             let contest = name.contest_mut();
-            contest.not_before = self.now.plus(Self::back_off(contest.failures));
+            contest.not_before = self.cx.now.plus(back_off(contest.failures));
             contest.failures += 1;
             name.wake();
         }
@@ -343,7 +344,7 @@ impl Engine {
         hold.ttl = lease;
         hold.server_epoch = server_epoch;
         // A grant that came when its validity was over is nobody's, and no good answer.
-        let (key, in_time) = (hold.name, self.now < until);
+        let (key, in_time) = (hold.name, self.cx.now < until);
         if in_time {
             self.forgive(key);
         } else {
@@ -352,7 +353,7 @@ impl Engine {
         match taker.filter(|_| in_time).and_then(|request| Some((request, self.waiters.remove(&request)?))) {
             Some((request, waiter)) => self.give(id, request, waiter, answered, token),
             None => {
-                add(&self.counters.undone_grants, 1);
+                add(&self.cx.counters.undone_grants, 1);
                 // The lock was this client's, so what was refused before is no answer any more.
                 if let Some(contest) = self.known_contest(key) {
                     contest.refused_at = Moment::ZERO;
@@ -382,9 +383,14 @@ impl Engine {
         }
         self.set_offer_timer(id);
         self.set_hold_clock(id);
-        add(&self.counters.grants, 1);
-        self.report(Report::Granted { name: lock, hold: id, token, waited: self.now.since(waiter.since) });
-        self.answer(request, Answer::Granted(cell));
+        add(&self.cx.counters.grants, 1);
+        self.cx.report(Report::Granted {
+            name: lock,
+            hold: id,
+            token,
+            waited: self.cx.now.since(waiter.since),
+        });
+        self.cx.answer(request, Answer::Granted(cell));
         self.let_others_know(key, id, request, &waiter);
         if self.holds.get(&id).is_some_and(|hold| hold.force_hint) {
             // The hint was faster than the grant.
@@ -401,7 +407,7 @@ impl Engine {
         let contest = name.contest_mut();
         contest.known_held = false;
         // What the server said before is over. The hold is an answer for as long as it is there.
-        (contest.refused_at, contest.presumed_at) = (Moment::ZERO, self.now);
+        (contest.refused_at, contest.presumed_at) = (Moment::ZERO, self.cx.now);
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
@@ -410,7 +416,7 @@ impl Engine {
             for other in same {
                 if let Some(follower) = self.waiters.remove(&other) {
                     self.leave_queue(key, &follower);
-                    self.timers.clear(TimerKey::Request(other));
+                    self.cx.timers.clear(TimerKey::Request(other));
                     self.join_hold(id, other, follower);
                 }
             }
@@ -428,37 +434,37 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         self.drop_unwanted_attempt(id);
-        let expiry = self.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
+        let expiry = self.cx.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
         self.release_again(key, &lock, &holder, expiry);
-        let fallback = self.now.plus(self.fallback_of(&lock));
+        let fallback = self.cx.now.plus(self.fallback_of(&lock));
         let Some(name) = self.names.get_mut(&key) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
-        contest.refused_at = self.now;
+        contest.refused_at = self.cx.now;
         contest.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
         self.deny_try_locks(key);
         let Some(contender) = self.names.get(&key).and_then(|name| name.contender()) else { return };
         self.want_lock_channel(key);
         let Some(waiter) = self.waiters.get_mut(&contender) else { return };
         if !std::mem::replace(&mut waiter.waited, true) {
-            add(&self.counters.waits, 1);
-            return self.report(Report::Waiting { name: lock, holder, pttl });
+            add(&self.cx.counters.waits, 1);
+            return self.cx.report(Report::Waiting { name: lock, holder, pttl });
         }
-        let waited = self.now.since(waiter.since);
+        let waited = self.cx.now.since(waiter.since);
         let Some(name) = self.names.get_mut(&key) else { return };
         if waited >= LONG_WAIT && !std::mem::replace(&mut name.contest_mut().long_wait_told, true) {
-            self.report(Report::WaitingLong { name: lock, holder, waited });
+            self.cx.report(Report::WaitingLong { name: lock, holder, waited });
         }
     }
 
     /// 5 s, give or take a tenth: different for each client and name, the same every time.
     fn fallback_of(&self, lock: &LockName) -> Duration {
-        let bytes = self.config.client_id.bytes().chain(lock.as_str().bytes());
+        let bytes = self.cx.config.client_id.bytes().chain(lock.as_str().bytes());
         let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
         let permille = u32::try_from(900 + hash % 201).unwrap_or(1_000);
-        self.config.fallback * permille / 1_000
+        self.cx.config.fallback * permille / 1_000
     }
 
     fn on_conflict(&mut self, id: u64, found: &'static str) {
@@ -475,7 +481,7 @@ impl Engine {
         let lock = name.lock.clone();
         match name.contest().trying_because {
             Cause::Fallback => {
-                add(&self.counters.fallback_grants, 1);
+                add(&self.cx.counters.fallback_grants, 1);
                 if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
                 {
                     return;
@@ -484,7 +490,7 @@ impl Engine {
                 *streak += 1;
                 if *streak == SUSPICIOUS_FALLBACKS {
                     let in_a_row = *streak;
-                    self.report(Report::WakeUpsMissing { name: lock, in_a_row });
+                    self.cx.report(Report::WakeUpsMissing { name: lock, in_a_row });
                 }
             }
             Cause::WakeUp => {
@@ -500,7 +506,7 @@ impl Engine {
     pub(super) fn on_offer_over(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         for level in hold.levels.iter().filter(|level| !level.picked_up) {
-            self.effects.push(super::event::Effect::Withdraw { request: level.request });
+            self.cx.effects.push(super::event::Effect::Withdraw { request: level.request });
         }
         self.check_validity(id);
     }
@@ -508,10 +514,10 @@ impl Engine {
     /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.
     pub(super) fn set_offer_timer(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if hold.has_unpicked_level() && !self.timers.is_set(TimerKey::Offer(id)) {
+        if hold.has_unpicked_level() && !self.cx.timers.is_set(TimerKey::Offer(id)) {
             // From the sending on, so that the first renewal is not late; but a moment in any case.
-            let at = hold.heard_at.plus(hold.offer_time()).max(self.now.plus(hold.offer_time() / 3));
-            self.timers.set(TimerKey::Offer(id), at);
+            let at = hold.heard_at.plus(hold.offer_time()).max(self.cx.now.plus(hold.offer_time() / 3));
+            self.cx.timers.set(TimerKey::Offer(id), at);
         }
     }
 
@@ -523,7 +529,7 @@ impl Engine {
             level.picked_up = true;
         }
         if !hold.has_unpicked_level() {
-            self.timers.clear(TimerKey::Offer(id));
+            self.cx.timers.clear(TimerKey::Offer(id));
         }
         self.arm_first_renewal(id);
         self.set_hold_clock(id);

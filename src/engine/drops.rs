@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use crate::backend::Outcome;
 use crate::engine::Engine;
-use crate::engine::Op;
+use crate::engine::context::Op;
 use crate::engine::hold::Sending;
 use crate::engine::renewals::BATCH;
 use crate::kinds::command::Command;
@@ -92,7 +92,7 @@ impl Engine {
         let item = |id: u64| {
             let hold = self.holds.get(&id)?;
             let announce = self.announce(Some(hold.name), &hold.lock);
-            Some((id, ReleaseItem { field: self.field(id), announce, name: hold.lock.clone() }))
+            Some((id, ReleaseItem { field: self.cx.field(id), announce, name: hold.lock.clone() }))
         };
         let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
         let Some(last) = items.pop() else { return };
@@ -110,7 +110,7 @@ impl Engine {
             }
         }
         self.drops.in_flight += 1;
-        self.send(Op::ReleaseMany(ids), to, command, self.attempt_deadline(), ServerTime(0));
+        self.cx.send(Op::ReleaseMany(ids), to, command, self.cx.attempt_deadline(), ServerTime(0));
     }
 
     pub(super) fn on_release_many_reply(&mut self, ids: &[u64], outcome: Outcome<Reply>) {
@@ -144,7 +144,7 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
         hold.errands().release.alone = true;
-        if self.now >= hold.key_end {
+        if self.cx.now >= hold.key_end {
             return self.on_not_ours(id, true);
         }
         self.send_release(id);

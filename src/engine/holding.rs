@@ -1,5 +1,6 @@
 //! A hold while it is held: its levels, its validity, and its loss.
 
+use crate::engine::context::back_off;
 use std::time::Duration;
 
 use crate::backend::Failure;
@@ -13,9 +14,9 @@ use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::stats::add;
 use crate::base::stats::add_time;
-use crate::engine::Answered;
 use crate::engine::Engine;
-use crate::engine::Op;
+use crate::engine::context::Answered;
+use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Fate;
 use crate::engine::event::Report;
@@ -56,7 +57,7 @@ impl Engine {
             return self.drop_if_lost(id);
         }
         if let Some(removed) = removed {
-            let unlock = request.map(|request| Unlock { request, since: self.now });
+            let unlock = request.map(|request| Unlock { request, since: self.cx.now });
             let last = hold.levels.is_empty() && hold.is_at_rest();
             if !last {
                 hold.errands().todo.push_back(Todo::LowerCount(unlock));
@@ -64,7 +65,7 @@ impl Engine {
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
-                self.set_outage_timer(self.now);
+                self.set_outage_timer(self.cx.now);
             }
             if last {
                 // As most end: what is given up need not stand in line.
@@ -83,9 +84,9 @@ impl Engine {
 
     /// A level that nobody has taken leaves no end behind either.
     pub(super) fn undo_level(&mut self, id: u64, level: RequestId) {
-        add(&self.counters.undone_grants, 1);
+        add(&self.cx.counters.undone_grants, 1);
         self.kept.undo(id, level);
-        let now = self.now;
+        let now = self.cx.now;
         if self.holds.get_mut(&id).is_some_and(|hold| hold.forget_end(level, now)) {
             self.note_max_hold(id);
             self.arm_first_renewal(id);
@@ -108,7 +109,7 @@ impl Engine {
         answer: impl Fn(RequestId) -> Answer,
     ) {
         for request in requests {
-            self.answer(request, answer(request));
+            self.cx.answer(request, answer(request));
         }
     }
 
@@ -123,7 +124,7 @@ impl Engine {
         if hold.levels.is_empty() {
             return self.start_release(id);
         }
-        if self.timers.is_set(TimerKey::HoldRetry(id)) || !self.servers.is_up(&hold.lock) {
+        if self.cx.timers.is_set(TimerKey::HoldRetry(id)) || !self.servers.is_up(&hold.lock) {
             return;
         }
         let next = hold.todo().next();
@@ -145,9 +146,9 @@ impl Engine {
     /// Tries the next command of a hold again a little later.
     pub(super) fn retry_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let at = self.now.plus(Self::back_off(u32::from(hold.failures)));
+        let at = self.cx.now.plus(back_off(u32::from(hold.failures)));
         hold.failures = hold.failures.saturating_add(1);
-        self.timers.set(TimerKey::HoldRetry(id), at);
+        self.cx.timers.set(TimerKey::HoldRetry(id), at);
     }
 
     // ---- re-entry
@@ -164,24 +165,25 @@ impl Engine {
         }
         hold.errands().todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
-        if own_end.is_some_and(|end| end <= self.now) {
-            let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.now.since(hold.begun));
+        if own_end.is_some_and(|end| end <= self.cx.now) {
+            let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.cx.now.since(hold.begun));
             self.end_wait(request, Answer::Failed(error));
             return self.advance(id);
         }
         let end = [hold.max_end(), own_end].into_iter().flatten().min();
-        let limit = self.now.plus(self.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let limit =
+            self.cx.now.plus(self.cx.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
         let round_trip = self.servers.round_trip(&hold.lock);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
+            Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
         let count = hold.count() + 1;
         let ttl = lease.or_longer(waiter.at_least);
         hold.key_end = hold.key_end.max(deadline.plus(ttl.longest()));
         let name = hold.lock.clone();
-        let latest = deadline.min(self.now.plus(lease.duration()));
+        let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return };
-        let command = Command::Acquire { name, field: self.field(id), count, lease: ttl, not_after };
-        self.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
+        let command = Command::Acquire { name, field: self.cx.field(id), count, lease: ttl, not_after };
+        self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Reenter { request, abandoned: false });
         }
@@ -199,8 +201,8 @@ impl Engine {
                 Todo::LowerCount(_) => None,
             });
             for request in waiting.collect::<Vec<_>>() {
-                let since = self.waiters.get(&request).map_or(self.now, |waiter| waiter.since);
-                self.end_wait(request, Answer::Failed(self.error_of(failure, since)));
+                let since = self.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                self.end_wait(request, Answer::Failed(self.cx.error_of(failure, since)));
             }
         }
     }
@@ -255,8 +257,8 @@ impl Engine {
             // Not absent and not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
-                let since = self.waiters.get(&request).map_or(self.now, |waiter| waiter.since);
-                let error = self.error_of(&failure, since);
+                let since = self.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                let error = self.cx.error_of(&failure, since);
                 self.forget_todo(id, request);
                 self.end_wait(request, Answer::Failed(error));
             }
@@ -311,7 +313,7 @@ impl Engine {
         let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
         let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
-        if own_end.is_some_and(|end| self.now >= end) {
+        if own_end.is_some_and(|end| self.cx.now >= end) {
             // Its own time was over before it came; it stays in line and is refused.
             return self.lower_count_later(id);
         }
@@ -320,14 +322,14 @@ impl Engine {
         let Some(waiter) = waiter else { return self.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.add_level(request, waiter.lease.is_watched(), own_end);
-        if lease >= self.config.lease {
+        if lease >= self.cx.config.lease {
             hold.renewed_at = hold.renewed_at.max(answered.sent);
         }
         let Some(cell) = hold.cell().cloned() else { return };
         self.note_max_hold(id);
         self.keep_at_least(id, request, waiter.at_least, answered);
-        add(&self.counters.reentries, 1);
-        self.answer(request, Answer::Granted(cell));
+        add(&self.cx.counters.reentries, 1);
+        self.cx.answer(request, Answer::Granted(cell));
         self.granted.insert(request, id);
         self.set_offer_timer(id);
     }
@@ -351,9 +353,9 @@ impl Engine {
         });
         let (name, count) = (hold.lock.clone(), hold.count());
         let to = self.servers.id_of(&name);
-        let command = Command::Release { name, field: self.field(id), count, announce, undo: false };
-        let deadline = self.attempt_deadline();
-        self.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
+        let command = Command::Release { name, field: self.cx.field(id), count, announce, undo: false };
+        let deadline = self.cx.attempt_deadline();
+        self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::LowerCount);
         }
@@ -390,7 +392,7 @@ impl Engine {
                 self.answer_all(waiting, |_| Answer::Done);
             }
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
-                let error = self.error_of(&failure, self.now);
+                let error = self.cx.error_of(&failure, self.cx.now);
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
@@ -411,7 +413,7 @@ impl Engine {
         let Some(cell) = hold.cell().cloned() else { return false };
         let until = sent.plus(lease.validity()).min(hold.max_end().unwrap_or(Moment::NEVER));
         let before = cell.valid_until();
-        if !cell.extend(self.now, until) {
+        if !cell.extend(self.cx.now, until) {
             self.check_validity(id);
             return false;
         }
@@ -436,7 +438,7 @@ impl Engine {
         let gap = hold.gap_to_max_end().unwrap_or_default();
         let ttl = hold.ttl.duration();
         // Each further renewal would win less and less.
-        let whole = self.config.lease.duration().min(end.since(hold.begun));
+        let whole = self.cx.config.lease.duration().min(end.since(hold.begun));
         let attempt = slow.min(end.since(hold.confirmed_at) / 2);
         hold.at_its_end = gap <= (whole / 20).max(attempt);
         let near = hold.at_its_end || gap <= (ttl / 4).max(slow.min(ttl));
@@ -448,18 +450,18 @@ impl Engine {
     pub(super) fn set_hold_clock(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if !hold.state.is_live() {
-            return self.timers.clear(TimerKey::HoldClock(id));
+            return self.cx.timers.clear(TimerKey::HoldClock(id));
         }
         let doubt = hold.doubt_at();
         let at = match hold.state {
-            HoldState::Held if hold.is_renewed() && doubt > self.now => doubt.min(hold.valid_until()),
+            HoldState::Held if hold.is_renewed() && doubt > self.cx.now => doubt.min(hold.valid_until()),
             _ => hold.valid_until(),
         };
-        let offer = self.timers.of(TimerKey::Offer(id));
+        let offer = self.cx.timers.of(TimerKey::Offer(id));
         if hold.renewal_due <= at || offer.is_some_and(|look| look <= at) {
-            self.timers.clear(TimerKey::HoldClock(id));
+            self.cx.timers.clear(TimerKey::HoldClock(id));
         } else {
-            self.timers.set(TimerKey::HoldClock(id), at);
+            self.cx.timers.set(TimerKey::HoldClock(id), at);
         }
     }
 
@@ -474,11 +476,11 @@ impl Engine {
             // Ended by us and still to be released: that is not what its end would mean.
             return;
         }
-        if !cell.is_held(self.now) {
+        if !cell.is_held(self.cx.now) {
             // A caller that is about to say so may not have said why.
             return self.lose(id, cell.expiry());
         }
-        if hold.is_renewed() && self.now >= hold.doubt_at() && self.doubt(id) {
+        if hold.is_renewed() && self.cx.now >= hold.doubt_at() && self.doubt(id) {
             let hold = &self.holds[&id];
             self.overdue.get_or_insert_with(|| (hold.lock.clone(), id, 0)).2 += 1;
         }
@@ -493,7 +495,7 @@ impl Engine {
     /// In one line: whoever writes the log keeps this engine waiting meanwhile.
     pub(super) fn report_overdue(&mut self) {
         if let Some((name, hold, holds)) = self.overdue.take() {
-            self.report(Report::Suspect { name, hold, holds });
+            self.cx.report(Report::Suspect { name, hold, holds });
         }
     }
 
@@ -534,7 +536,7 @@ impl Engine {
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         self.renewals.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
-            self.timers.clear(timer);
+            self.cx.timers.clear(timer);
         }
         self.note_fate(&name, Fate::Lost);
         self.note_loss(name, id, reason, begun);
@@ -552,19 +554,19 @@ impl Engine {
 
     /// A loss, counted and told.
     pub(super) fn note_loss(&mut self, name: LockName, hold: u64, reason: LossReason, begun: Moment) {
-        let held = self.now.since(begun);
-        add(&self.counters.losses, 1);
-        add_time(&self.counters.hold_micros, held);
-        let (client, server) = (self.config.client_id.clone(), self.servers.id_of(&name));
+        let held = self.cx.now.since(begun);
+        add(&self.cx.counters.losses, 1);
+        add_time(&self.cx.counters.hold_micros, held);
+        let (client, server) = (self.cx.config.client_id.clone(), self.servers.id_of(&name));
         let address = self.address_of(server);
-        self.report(Report::Lost { name, hold, reason, client, address, held });
+        self.cx.report(Report::Lost { name, hold, reason, client, address, held });
     }
 
     /// Its time is over here. On the server it may last longer: a nested level has cut it short, or has prolonged the time to
     /// live with an `at_least`.
     fn free_key_of(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if self.now.plus(SOON) < hold.key_end {
+        if self.cx.now.plus(SOON) < hold.key_end {
             // Nothing of it that is on its way can create the key again, so that one answer is enough.
             let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
             self.remember_dead(id, key, lock, ServerTime(0), key_end);

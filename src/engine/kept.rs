@@ -11,8 +11,8 @@ use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::engine::Answered;
 use crate::engine::Engine;
+use crate::engine::context::Answered;
 use crate::engine::event::RequestId;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
@@ -123,10 +123,10 @@ impl Engine {
     ) {
         // The answer to an acquire always has a time.
         let (Some(length), Some(time)) = (at_least, answered.time) else { return };
-        let local = self.now.plus(length.duration());
+        let local = self.cx.now.plus(length.duration());
         let end = AtLeastEnd { by: answered.by, at: time.plus(length.duration()), local, length };
         self.kept.0.entry(id).or_default().of_levels.push((level, end));
-        self.keep_until(id, self.now.plus(length.longest()));
+        self.keep_until(id, self.cx.now.plus(length.longest()));
     }
 
     /// A re-entry asks for a time to live beyond its lease. Perhaps nobody takes its level.
@@ -153,14 +153,14 @@ impl Engine {
 
     /// The key of the hold may be there until then.
     fn keep_until(&mut self, id: u64, end: Moment) {
-        let before = self.timers.of(TimerKey::Kept(id)).unwrap_or(Moment::ZERO);
-        self.timers.set(TimerKey::Kept(id), end.max(before));
+        let before = self.cx.timers.of(TimerKey::Kept(id)).unwrap_or(Moment::ZERO);
+        self.cx.timers.set(TimerKey::Kept(id), end.max(before));
     }
 
     /// As far as is known the key of the hold has run out, unless it was renewed.
     pub(super) fn on_kept_over(&mut self, id: u64) {
         match self.holds.get(&id).filter(|hold| hold.state.is_live() && self.kept.is_left(id)) {
-            Some(hold) => self.keep_until(id, hold.key_end.max(self.now.plus(hold.ttl.duration()))),
+            Some(hold) => self.keep_until(id, hold.key_end.max(self.cx.now.plus(hold.ttl.duration()))),
             None => drop(self.kept.0.remove(&id)),
         }
     }
@@ -180,7 +180,7 @@ impl Engine {
 
     /// The last release of a hold, sent alone. `None`: the clock of the server has to be known first, and is asked for.
     pub(super) fn last_release(&mut self, id: u64, key: u64, lock: &LockName) -> Option<Command> {
-        let (name, field, announce) = (lock.clone(), self.field(id), self.announce(Some(key), lock));
+        let (name, field, announce) = (lock.clone(), self.cx.field(id), self.announce(Some(key), lock));
         match self.rest_of(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.cleanup.get(id).is_some();

@@ -1,5 +1,6 @@
 //! The connections: up and down, subscriptions, the server's clock, and dead hold ids.
 
+use crate::engine::context::back_off;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::base::name::LockName;
 use crate::base::name::client_channel;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::Op;
+use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
@@ -43,16 +44,16 @@ impl Engine {
     // ---- up and down
 
     pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
-        let client = self.config.client_id.clone();
+        let client = self.cx.config.client_id.clone();
         let ServerInfo { address, version, .. } = info.clone();
         let before = self.servers.get(server).filter(|server| server.was_up());
-        let away = before.map(|server| self.now.since(server.since));
+        let away = before.map(|server| self.cx.now.since(server.since));
         if away.is_some() {
-            add(&self.counters.reconnects, 1);
+            add(&self.cx.counters.reconnects, 1);
         }
-        self.report(Report::LinkUp { client, address, version, away });
+        self.cx.report(Report::LinkUp { client, address, version, away });
         self.servers.connected(server, info);
-        self.servers.get_mut(server).since = self.now;
+        self.servers.get_mut(server).since = self.cx.now;
         self.show_links();
         self.ask_clock(server);
         self.resume(&|engine, lock| engine.servers.id_of(lock) == server);
@@ -62,17 +63,17 @@ impl Engine {
     pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
         let known = self.servers.get_mut(server);
         known.disconnected();
-        let since = std::mem::replace(&mut known.since, self.now);
+        let since = std::mem::replace(&mut known.since, self.cx.now);
         let held = self.holds_at(server);
         let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
-        self.report(Report::LinkDown {
-            client: self.config.client_id.clone(),
+        self.cx.report(Report::LinkDown {
+            client: self.cx.config.client_id.clone(),
             address: self.address_of(server),
             cause: cause.to_owned(),
             holds: live,
-            lasted: self.now.since(since),
+            lasted: self.cx.now.since(since),
         });
-        self.begin_outage(server, self.now, cause);
+        self.begin_outage(server, self.cx.now, cause);
         self.show_links();
         self.fail_pings(server);
         for key in self.names_at(server) {
@@ -103,7 +104,7 @@ impl Engine {
     /// Slots without a server: to their names it is as if one were down.
     fn note_unserved(&mut self) {
         if self.servers.has_unserved_slots() {
-            self.begin_outage(ServerId::ONLY, self.now, "no node of the cluster serves the slot");
+            self.begin_outage(ServerId::ONLY, self.cx.now, "no node of the cluster serves the slot");
         }
     }
 
@@ -139,7 +140,7 @@ impl Engine {
     pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
         // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
         if !self.is_up(server) {
-            self.begin_outage(server, self.now, &failure.message);
+            self.begin_outage(server, self.cx.now, &failure.message);
             let refuses = !failure.kind.is_transient();
             let known = self.servers.get_mut(server);
             known.refuses = refuses;
@@ -190,11 +191,11 @@ impl Engine {
 
     fn refuse_waiters(&mut self, server: ServerId, failure: &Failure) {
         for request in std::mem::take(&mut self.ready) {
-            let error = self.error_of(failure, self.now);
-            self.fail(request, error);
+            let error = self.cx.error_of(failure, self.cx.now);
+            self.cx.fail(request, error);
         }
         for key in self.names_at(server) {
-            self.fail_waiters(key, |engine, since| engine.error_of(failure, since));
+            self.fail_waiters(key, |engine, since| engine.cx.error_of(failure, since));
         }
     }
 
@@ -203,25 +204,25 @@ impl Engine {
         let reported = &mut self.servers.get_mut(server).reported;
         if reported.len() < MAX_CAUSES && !reported.iter().any(|known| known == cause) {
             reported.push(cause.to_owned());
-            let (client, address) = (self.config.client_id.clone(), self.address_of(server));
-            self.report(Report::ConnectFailed { client, address, cause: cause.to_owned() });
+            let (client, address) = (self.cx.config.client_id.clone(), self.address_of(server));
+            self.cx.report(Report::ConnectFailed { client, address, cause: cause.to_owned() });
         }
     }
 
     /// The address of a server, or what the user has named before there was a connection.
     pub(super) fn address_of(&self, server: ServerId) -> String {
         let known = self.servers.address_of(server);
-        if known.is_empty() { self.config.address.clone() } else { known }
+        if known.is_empty() { self.cx.config.address.clone() } else { known }
     }
 
     /// For people: an event of a connection has changed how the servers stand.
     fn show_links(&self) {
-        self.counters.show_links(self.servers.links());
+        self.cx.counters.show_links(self.servers.links());
     }
 
     /// The client has ended: it is connected to nothing.
     pub(crate) fn forget_links(&self) {
-        self.counters.show_links(Vec::new());
+        self.cx.counters.show_links(Vec::new());
     }
 
     /// Whoever asks whether the server answers need not wait for what is known.
@@ -263,21 +264,21 @@ impl Engine {
             self.set_outage_timer(since);
         }
         if before.is_none() {
-            self.timers.set(TimerKey::Clock(server), self.now.plus(self.trouble_pause()));
+            self.cx.timers.set(TimerKey::Clock(server), self.cx.now.plus(self.trouble_pause()));
         }
     }
 
     /// How soon after trouble the server is asked whether it is well: often within the time that waiters bear it.
     fn trouble_pause(&self) -> Duration {
-        (self.config.outage_limit / 4).min(Duration::from_secs(1))
+        (self.cx.config.outage_limit / 4).min(Duration::from_secs(1))
     }
 
     /// For trouble since `since`.
     pub(super) fn set_outage_timer(&mut self, since: Moment) {
         // Whose limit is later is found out when it is due.
-        let due = since.plus(self.config.outage_limit);
-        if self.timers.of(TimerKey::Outage).is_none_or(|at| at > due) {
-            self.timers.set(TimerKey::Outage, due);
+        let due = since.plus(self.cx.config.outage_limit);
+        if self.cx.timers.of(TimerKey::Outage).is_none_or(|at| at > due) {
+            self.cx.timers.set(TimerKey::Outage, due);
         }
     }
 
@@ -316,7 +317,7 @@ impl Engine {
         let own = own.or_else(|| self.release_in_the_way_of(waiter));
         let server = self.server_of_waiter(waiter).unwrap_or(ServerId::ONLY);
         let cause = own.unwrap_or_else(|| self.servers.last_trouble(server));
-        Error::Unavailable { name: None, waited: self.now.since(waiter.since), cause }
+        Error::Unavailable { name: None, waited: self.cx.now.since(waiter.since), cause }
     }
 
     /// Ends the waits without a limit of their own that went on for `outage_limit` without a good answer.
@@ -325,9 +326,9 @@ impl Engine {
             self.look_at_waits();
         }
         let (mut over, mut trouble) = (Vec::new(), false);
-        while let Some(request) = self.patience.pop(self.now) {
+        while let Some(request) = self.patience.pop(self.cx.now) {
             match self.patience_of(request) {
-                Some((at, true)) if at <= self.now => over.push(request),
+                Some((at, true)) if at <= self.cx.now => over.push(request),
                 Some((at, in_trouble)) => {
                     trouble |= in_trouble;
                     self.patience.add(at, request);
@@ -342,18 +343,18 @@ impl Engine {
                 self.end_wait(request, Answer::Failed(error));
             }
         }
-        if !trouble && self.now >= self.patience.made.plus(self.now_and_then()) {
+        if !trouble && self.cx.now >= self.patience.made.plus(self.now_and_then()) {
             self.look_at_waits();
         }
         let unlocks = self.end_unlocks();
         if let Some(at) = [self.patience.next(), unlocks].into_iter().flatten().min() {
-            self.timers.set(TimerKey::Outage, at);
+            self.cx.timers.set(TimerKey::Outage, at);
         }
     }
 
     /// Looking at everything at every instant at which somebody's limit is over would be too much.
     fn now_and_then(&self) -> Duration {
-        (self.config.outage_limit / 32).max(Duration::from_millis(1))
+        (self.cx.config.outage_limit / 32).max(Duration::from_millis(1))
     }
 
     /// Begins to watch the waits, if there is trouble anywhere.
@@ -362,34 +363,34 @@ impl Engine {
         let open: Vec<_> = self.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
         let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
-        self.patience.make(self.now, watched);
+        self.patience.make(self.cx.now, watched);
     }
 
     /// The earliest instant at which a wait without a limit of its own may end, and whether there is trouble already.
     fn patience_of(&self, request: RequestId) -> Option<(Moment, bool)> {
-        let limit = self.config.outage_limit;
+        let limit = self.cx.config.outage_limit;
         let waiter = self.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
-            None => (self.now.plus(self.no_trouble_for()), false),
+            None => (self.cx.now.plus(self.no_trouble_for()), false),
         })
     }
 
     /// No wait ends sooner than this from now on for trouble that is not known yet: what has no answer yet was sent at most
     /// a command timeout ago. Where that is nearly all of the limit or more, some may end a quarter of it late.
     fn no_trouble_for(&self) -> Duration {
-        let limit = self.config.outage_limit;
-        limit.saturating_sub(self.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
+        let limit = self.cx.config.outage_limit;
+        limit.saturating_sub(self.cx.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
     }
 
     /// Nobody waits for a release any longer than for a lock; it goes on without them. Says when to look again.
     fn end_unlocks(&mut self) -> Option<Moment> {
         let again = self.patience.unlocks.plus(self.now_and_then());
-        if self.now < again {
+        if self.cx.now < again {
             return Some(again);
         }
-        self.patience.unlocks = self.now;
-        let (now, limit) = (self.now, self.config.outage_limit);
+        self.patience.unlocks = self.cx.now;
+        let (now, limit) = (self.cx.now, self.cx.config.outage_limit);
         let mut next: Option<Moment> = None;
         for id in self.holds.ids(|_| true) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
@@ -404,7 +405,7 @@ impl Engine {
             });
             for unlock in over {
                 let error = self.unavailable(unlock.since, server);
-                self.fail(unlock.request, error);
+                self.cx.fail(unlock.request, error);
             }
         }
         next
@@ -415,8 +416,8 @@ impl Engine {
         for id in self.holds_at(server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             for unlock in hold.take_unlocks(|_| true) {
-                let error = self.error_of(failure, unlock.since);
-                self.fail(unlock.request, error);
+                let error = self.cx.error_of(failure, unlock.since);
+                self.cx.fail(unlock.request, error);
             }
         }
     }
@@ -432,7 +433,7 @@ impl Engine {
 
     fn send_clock(&mut self, server: ServerId) {
         self.servers.get_mut(server).asking_clock = true;
-        self.send(Op::Clock, server, Command::Time, self.attempt_deadline(), ServerTime(0));
+        self.cx.send(Op::Clock, server, Command::Time, self.cx.attempt_deadline(), ServerTime(0));
     }
 
     /// The clock is not known yet; or there was trouble, and nothing else may be sent that would show its end.
@@ -442,8 +443,8 @@ impl Engine {
         if !server.is_up() || server.outage_since().is_none() || server.asking_clock {
             return;
         }
-        if self.ops.values().any(|op| op.to == id) {
-            self.timers.set(TimerKey::Clock(id), self.now.plus(self.trouble_pause()));
+        if self.cx.ops.values().any(|op| op.to == id) {
+            self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.trouble_pause()));
         } else {
             self.send_clock(id);
         }
@@ -456,22 +457,22 @@ impl Engine {
                 self.refuse_clock(id, failure);
                 if !self.holds_at(id).is_empty() {
                     // It may be allowed again while there is still something to renew.
-                    self.timers.set(TimerKey::Clock(id), self.now.plus(self.trouble_pause()));
+                    self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.trouble_pause()));
                 }
                 return;
             }
             let known = self.servers.get(id).is_some_and(|server| server.clock.is_known());
             let pause = if known { self.trouble_pause() } else { Duration::from_millis(50) };
-            self.timers.set(TimerKey::Clock(id), self.now.plus(pause));
+            self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(pause));
         }
     }
 
     pub(super) fn note_server_time(&mut self, id: ServerId, sent: Moment, time: ServerTime) {
-        let now = self.now;
+        let now = self.cx.now;
         let clock = &mut self.servers.get_mut(id).clock;
         let was_known = clock.is_known();
         if clock.observe(sent, now, time) {
-            self.report(Report::ClockJump);
+            self.cx.report(Report::ClockJump);
             for hold in self.holds_at(id) {
                 self.doubt(hold);
                 self.verify_now(hold);
@@ -503,17 +504,17 @@ impl Engine {
         // Asked for now, whatever an earlier refusal has put off.
         for listener in self.wakeups.listeners(&channel) {
             match listener {
-                Listener::Name(key) => self.timers.clear(TimerKey::Resubscribe(key)),
-                Listener::Client => self.timers.clear(TimerKey::ClientChannel),
+                Listener::Name(key) => self.cx.timers.clear(TimerKey::Resubscribe(key)),
+                Listener::Client => self.cx.timers.clear(TimerKey::ClientChannel),
                 Listener::Probe(_) => {}
             }
         }
         let sharded = self.is_sharded() && !is_client;
-        self.effects.push(Effect::Subscribe { channel, sharded, generation });
+        self.cx.effects.push(Effect::Subscribe { channel, sharded, generation });
     }
 
     pub(super) fn want_client_channel(&mut self) {
-        let channel: Arc<str> = client_channel(&self.config.client_id).into();
+        let channel: Arc<str> = client_channel(&self.cx.config.client_id).into();
         let wanted = self.wakeups.want(&channel, Listener::Client);
         self.subscribe(wanted);
     }
@@ -523,8 +524,8 @@ impl Engine {
         let Some(name) = self.names.get_mut(&key) else { return };
         // Remembered there for as long as it is listened to.
         name.contest_mut();
-        let channel = name.channel(self.config.profile);
-        self.timers.clear(TimerKey::Linger(key));
+        let channel = name.channel(self.cx.config.profile);
+        self.cx.timers.clear(TimerKey::Linger(key));
         let wanted = self.wakeups.want(&channel, Listener::Name(key));
         self.subscribe(wanted);
     }
@@ -552,10 +553,10 @@ impl Engine {
             // Whatever was published before could not be heard: look once more.
             (Listener::Name(key), Ok(())) => self.wake(key),
             (Listener::Name(key), Err(failure)) if failure.kind.is_transient() => {
-                self.timers.set(TimerKey::Resubscribe(key), self.now.plus(Duration::from_millis(200)));
+                self.cx.timers.set(TimerKey::Resubscribe(key), self.cx.now.plus(Duration::from_millis(200)));
             }
             (Listener::Name(key), Err(failure)) => {
-                self.fail_waiters(key, |engine, since| engine.error_of(&failure, since));
+                self.fail_waiters(key, |engine, since| engine.cx.error_of(&failure, since));
                 self.forget_channel(key);
             }
             (Listener::Probe(request), result) => self.on_probe_subscribed(request, result),
@@ -567,11 +568,11 @@ impl Engine {
             (Listener::Client, Err(failure)) => {
                 if !failure.kind.is_transient() {
                     for request in std::mem::take(&mut self.ready) {
-                        let error = self.error_of(&failure, self.now);
-                        self.fail(request, error);
+                        let error = self.cx.error_of(&failure, self.cx.now);
+                        self.cx.fail(request, error);
                     }
                 }
-                self.timers.set(TimerKey::ClientChannel, self.now.plus(Duration::from_secs(1)));
+                self.cx.timers.set(TimerKey::ClientChannel, self.cx.now.plus(Duration::from_secs(1)));
             }
         }
     }
@@ -585,7 +586,7 @@ impl Engine {
     }
 
     pub(super) fn on_client_channel_timer(&mut self) {
-        let channel: Arc<str> = client_channel(&self.config.client_id).into();
+        let channel: Arc<str> = client_channel(&self.cx.config.client_id).into();
         if !self.wakeups.is_confirmed(&channel) {
             let wanted = self.wakeups.again(&channel);
             self.subscribe(wanted);
@@ -593,7 +594,7 @@ impl Engine {
     }
 
     pub(super) fn client_channel_is_confirmed(&self) -> bool {
-        let channel: Arc<str> = client_channel(&self.config.client_id).into();
+        let channel: Arc<str> = client_channel(&self.cx.config.client_id).into();
         self.wakeups.is_confirmed(&channel)
     }
 
@@ -610,9 +611,9 @@ impl Engine {
     fn on_wake_up(&mut self, key: u64) {
         let Some(turn) = self.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
         let Some(name) = self.names.get_mut(&key) else { return };
-        name.note_freed(self.now, turn);
+        name.note_freed(self.cx.now, turn);
         if name.has_waiters() {
-            add(&self.counters.wake_ups, 1);
+            add(&self.cx.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
             self.shorten_turn_for_new(key);
@@ -635,19 +636,19 @@ impl Engine {
         let Some(name) = self.names.get(&key) else { return };
         let (channel, idle) = (name.known_channel(), name.is_idle());
         let until = name.contest().matters_until();
-        self.timers.clear(TimerKey::Try(key));
-        self.timers.clear(TimerKey::SelfWait(key));
+        self.cx.timers.clear(TimerKey::Try(key));
+        self.cx.timers.clear(TimerKey::SelfWait(key));
         if channel.is_some_and(|channel| self.wakeups.listens(&channel, Listener::Name(key))) {
-            if !self.timers.is_set(TimerKey::Linger(key)) {
-                self.timers.set(TimerKey::Linger(key), self.now.plus(LINGER));
+            if !self.cx.timers.is_set(TimerKey::Linger(key)) {
+                self.cx.timers.set(TimerKey::Linger(key), self.cx.now.plus(LINGER));
             }
-        } else if idle && until > self.now {
-            self.timers.set(TimerKey::Linger(key), until);
+        } else if idle && until > self.cx.now {
+            self.cx.timers.set(TimerKey::Linger(key), until);
         } else if idle {
             self.names.remove(&key);
         } else if !self.attempt_in_flight(key) {
             if let Some(name) = self.names.get_mut(&key) {
-                name.calm_down(self.now);
+                name.calm_down(self.cx.now);
             }
         }
     }
@@ -661,10 +662,10 @@ impl Engine {
 
     pub(super) fn forget_channel(&mut self, key: u64) {
         let Some(channel) = self.names.get(&key).map(|name| name.known_channel()) else { return };
-        self.timers.clear(TimerKey::Linger(key));
-        self.timers.clear(TimerKey::Resubscribe(key));
+        self.cx.timers.clear(TimerKey::Linger(key));
+        self.cx.timers.clear(TimerKey::Resubscribe(key));
         if let Some(channel) = channel.filter(|channel| self.wakeups.forget(channel, Listener::Name(key))) {
-            self.effects.push(Effect::Unsubscribe { channel, sharded: self.is_sharded() });
+            self.cx.effects.push(Effect::Unsubscribe { channel, sharded: self.is_sharded() });
         }
         self.touch(key);
     }
@@ -679,7 +680,7 @@ impl Engine {
         let (key, lock) = (dead.name, dead.lock.clone());
         let to = self.servers.id_of(&lock);
         let Some(command) = self.last_release(id, key, &lock) else { return };
-        let op = self.send(Op::Cleanup { id }, to, command, self.attempt_deadline(), ServerTime(0));
+        let op = self.cx.send(Op::Cleanup { id }, to, command, self.cx.attempt_deadline(), ServerTime(0));
         if let Some(dead) = self.cleanup.get_mut(id) {
             dead.op = Some(op);
             let name = dead.name;
@@ -703,13 +704,15 @@ impl Engine {
                     let left = reply.time.map_or(0, |time| dead.not_after.0.saturating_sub(time.0));
                     let pause =
                         Duration::from_micros(u64::try_from(left).unwrap_or(0)) + Duration::from_millis(1);
-                    self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause.min(Duration::from_secs(5))));
+                    self.cx
+                        .timers
+                        .set(TimerKey::Cleanup(id), self.cx.now.plus(pause.min(Duration::from_secs(5))));
                 }
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
-                let pause = Self::back_off(dead.failures);
+                let pause = back_off(dead.failures);
                 dead.failures += 1;
-                self.timers.set(TimerKey::Cleanup(id), self.now.plus(pause));
+                self.cx.timers.set(TimerKey::Cleanup(id), self.cx.now.plus(pause));
             }
         }
         // Others were told of it; whether we hear that, too, is another matter.
@@ -717,7 +720,7 @@ impl Engine {
     }
 
     fn end_cleanup(&mut self, id: u64) {
-        self.timers.clear(TimerKey::Cleanup(id));
+        self.cx.timers.clear(TimerKey::Cleanup(id));
         let Some(dead) = self.cleanup.remove(id) else { return };
         if let Some(contest) = self.known_contest(dead.name) {
             contest.dead.retain(|other| *other != id);

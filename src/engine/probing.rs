@@ -34,8 +34,8 @@ impl Engine {
             Ok(()) => self.send_query(request),
             Err(failure) => {
                 let Some(query) = self.end_query(request) else { return };
-                let error = self.error_of(&failure, query.since);
-                self.fail(request, error);
+                let error = self.cx.error_of(&failure, query.since);
+                self.cx.fail(request, error);
             }
         }
     }
@@ -62,14 +62,14 @@ impl Engine {
     pub(super) fn end_probe(&mut self, request: RequestId, reply: Reply, heard: bool) {
         self.end_query(request);
         let sharded = self.is_sharded();
-        self.answer(request, Answer::Probed(Probed { reply, heard, sharded }));
+        self.cx.answer(request, Answer::Probed(Probed { reply, heard, sharded }));
     }
 
     pub(super) fn stop_listening(&mut self, request: RequestId, probe: &Probe) {
         let Some(listen) = &probe.listen else { return };
         if self.wakeups.forget(&listen.channel, Listener::Probe(request)) {
             let (channel, sharded) = (Arc::clone(&listen.channel), self.is_sharded());
-            self.effects.push(Effect::Unsubscribe { channel, sharded });
+            self.cx.effects.push(Effect::Unsubscribe { channel, sharded });
         }
     }
 }

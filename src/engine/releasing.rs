@@ -13,9 +13,9 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::stats::add;
 use crate::base::stats::add_time;
-use crate::engine::Answered;
 use crate::engine::Engine;
-use crate::engine::Op;
+use crate::engine::context::Answered;
+use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Fate;
 use crate::engine::event::Report;
@@ -75,7 +75,7 @@ impl Engine {
         // Renewals end before the release is sent.
         self.renewals.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
-            self.timers.clear(timer);
+            self.cx.timers.clear(timer);
         }
         self.forget_holder(&lock, owner, id);
         let mut unlocks = SmallVec::new();
@@ -104,8 +104,8 @@ impl Engine {
         let (begun, name, end) = (hold.begun, hold.lock.clone(), hold.key_end);
         self.keep_while_key_lasts(id);
         self.note_fate(&name, Fate::Left(end));
-        add_time(&self.counters.hold_micros, self.now.since(begun));
-        self.report(Report::LeftToLease { name, hold: id });
+        add_time(&self.cx.counters.hold_micros, self.cx.now.since(begun));
+        self.cx.report(Report::LeftToLease { name, hold: id });
         self.finish_release(id, None);
     }
 
@@ -124,13 +124,13 @@ impl Engine {
         if hold.sending.is_some() {
             return;
         }
-        if self.now >= hold.key_end {
+        if self.cx.now >= hold.key_end {
             return self.give_up_release(id);
         }
         if !self.servers.is_up(&hold.lock) {
             // Looked at again when the link is up, or when the key has run out.
             let end = hold.key_end;
-            return self.timers.set(TimerKey::HoldRetry(id), end);
+            return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         }
         if self.rest_of(id, &hold.lock) != RemainingTime::Nothing {
             return self.send_last_release(id);
@@ -147,14 +147,14 @@ impl Engine {
     fn next_of_this_client(&self, id: u64) -> Option<RequestId> {
         let hold = self.holds.get(&id)?;
         let name = self.names.get(&hold.name)?;
-        let allowed = self.config.hand_off
+        let allowed = self.cx.config.hand_off
             && hold.lock.kind().hands_off()
             && self.stopping.is_none()
             && self.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()
             && !hold.release().alone
-            && name.may_hand_off(self.now)
-            && name.contest().not_before <= self.now
+            && name.may_hand_off(self.cx.now)
+            && name.contest().not_before <= self.cx.now
             && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
         if allowed { name.contender() } else { None }
     }
@@ -164,10 +164,10 @@ impl Engine {
         let (key, lock, end) = (hold.name, hold.lock.clone(), hold.key_end);
         let Some(command) = self.last_release(id, key, &lock) else {
             // Goes on when the server's clock is known, or when the key has run out.
-            return self.timers.set(TimerKey::HoldRetry(id), end);
+            return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         };
         let to = self.servers.id_of(&lock);
-        self.send(Op::Release { hold: id }, to, command, self.attempt_deadline(), ServerTime(0));
+        self.cx.send(Op::Release { hold: id }, to, command, self.cx.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
             self.count_freed(key);
@@ -176,7 +176,7 @@ impl Engine {
 
     pub(super) fn count_freed(&mut self, key: u64) {
         if let Some(name) = self.names.get_mut(&key) {
-            name.start_counting(self.now);
+            name.start_counting(self.cx.now);
         }
     }
 
@@ -185,19 +185,19 @@ impl Engine {
         let Some(hold) = self.holds.get(&from) else { return false };
         let (key, name) = (hold.name, hold.lock.clone());
         let announce = self.announce(Some(key), &name);
-        let limit = self.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
-        let end = waiter.max_hold.map(|limit| self.now.plus(limit));
+        let limit = self.cx.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
         let round_trip = self.servers.round_trip(&name);
         let (deadline, lease) =
-            Hold::within_max_hold(self.now, limit, waiter.lease.length(), end, round_trip);
-        let latest = deadline.min(self.now.plus(lease.duration()));
+            Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
+        let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.servers.time_of(&name, latest) else { return false };
         let server = self.servers.id_of(&name);
         let to = self.new_hold(key, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
-        let (old, new) = (self.field(from), self.field(to));
+        let (old, new) = (self.cx.field(from), self.cx.field(to));
         let command = Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
-        self.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
+        self.cx.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         self.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
@@ -233,7 +233,7 @@ impl Engine {
                 self.retry_release(id);
             }
             Outcome::NotExecuted(failure) => {
-                let error = self.error_of(&failure, self.now);
+                let error = self.cx.error_of(&failure, self.cx.now);
                 self.note_left(id);
                 self.end_release(id, Some((error, failure.message)));
             }
@@ -249,7 +249,7 @@ impl Engine {
     fn retry_release(&mut self, id: u64) {
         self.retry_hold(id);
         // Waiting would not help: there is no link, or the key has run out.
-        let pointless = |hold: &Hold| !self.servers.is_up(&hold.lock) || self.now >= hold.key_end;
+        let pointless = |hold: &Hold| !self.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
         if self.holds.get(&id).is_some_and(|hold| pointless(hold)) {
             self.send_release(id);
         }
@@ -265,7 +265,7 @@ impl Engine {
     fn on_given_up(&mut self, id: u64, receivers: Option<u64>) {
         let Some(lock) = self.note_given_up(id, receivers) else { return };
         if receivers.is_none() {
-            let channel = lock.channel(self.config.profile);
+            let channel = lock.channel(self.cx.config.profile);
             let message = format!("PUBLISH to {channel} was refused, so its waiters were not told");
             let error = Error::NotAnnounced { name: lock.to_string(), message: message.clone() };
             return self.end_release(id, Some((error, message)));
@@ -292,11 +292,11 @@ impl Engine {
     fn note_given_up(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
         let hold = self.holds.get(&id)?;
         let lock = hold.lock.clone();
-        add_time(&self.counters.hold_micros, self.now.since(hold.begun));
+        add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
         self.note_fate(&lock, Fate::Released);
-        self.report(Report::Released { name: lock.clone(), hold: id });
+        self.cx.report(Report::Released { name: lock.clone(), hold: id });
         if receivers.is_none() {
-            self.report(Report::PublishRefused { name: lock.clone() });
+            self.cx.report(Report::PublishRefused { name: lock.clone() });
         }
         Some(lock)
     }
@@ -308,9 +308,9 @@ impl Engine {
         let ourselves = u64::from(listens);
         let mut turn = TurnLength::of(self.usual_turn(&name.lock));
         let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs() > 0 || name.had_for(self.now) >= turn.usual;
+        let kept_out = name.hand_offs() > 0 || name.had_for(self.cx.now) >= turn.usual;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
-        if uncounted && name.may_have_unseen(self.now) {
+        if uncounted && name.may_have_unseen(self.cx.now) {
             // Those who could not have it for longer than a turn, however many they are.
             others = ANY;
             if name.has_waiters() {
@@ -322,9 +322,9 @@ impl Engine {
         }
         let messages = if others > 0 { ourselves.saturating_add(others) } else { 0 };
         // Redisson's clients step back for nobody and need longer to wake up than we do.
-        let twice = self.config.profile == WireProfile::Redisson && others != ANY;
+        let twice = self.cx.config.profile == WireProfile::Redisson && others != ANY;
         let second = if twice { others } else { 0 };
-        let now = self.now;
+        let now = self.cx.now;
         if let Some(name) = self.names.get_mut(&key) {
             name.others_had_their_turn(now);
             if let Some(contest) = name.known_contest() {
@@ -341,7 +341,7 @@ impl Engine {
         // Where nobody heard it and nobody waited, the channel is not worth spelling.
         let channel = name.known_channel().or_else(|| {
             let somebody = receivers.is_some_and(|count| count > 0);
-            somebody.then(|| name.channel(self.config.profile))
+            somebody.then(|| name.channel(self.cx.config.profile))
         });
         channel.is_some_and(|channel| self.wakeups.is_confirmed(&channel))
     }
@@ -349,7 +349,7 @@ impl Engine {
     /// How long the lock may be free for others from now on.
     pub(super) fn turn(&self, lock: &LockName) -> TurnLength {
         let usual = self.usual_turn(lock);
-        let for_the_far = self.servers.time_of(lock, self.now).is_some_and(is_for_the_far);
+        let for_the_far = self.servers.time_of(lock, self.cx.now).is_some_and(is_for_the_far);
         TurnLength { usual, whole: if for_the_far { TURN.1 } else { usual } }
     }
 
@@ -378,7 +378,7 @@ impl Engine {
             (false, true) if hold.server_epoch != self.servers.epoch_of(&hold.lock) => {
                 LossReason::ServerLostData
             }
-            (false, true) if self.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
+            (false, true) if self.cx.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
                 hold.cell().map_or(LossReason::Expired, |cell| cell.expiry())
             }
             (false, true) => LossReason::Removed,
@@ -398,7 +398,7 @@ impl Engine {
         // Each caller has waited since its own `unlock`.
         for unlock in unlocks {
             let error = self.unavailable(unlock.since, server);
-            self.fail(unlock.request, error);
+            self.cx.fail(unlock.request, error);
         }
         self.note_left(id);
         self.report_failed_release(id, cause);
@@ -425,8 +425,8 @@ impl Engine {
     fn report_failed_release(&mut self, id: u64, cause: String) {
         let Some(hold) = self.holds.get(&id).filter(|hold| hold.release().background) else { return };
         let name = hold.lock.clone();
-        add(&self.counters.failed_drop_releases, 1);
-        self.report(Report::ReleaseFailed { name, hold: id, cause });
+        add(&self.cx.counters.failed_drop_releases, 1);
+        self.cx.report(Report::ReleaseFailed { name, hold: id, cause });
     }
 
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
@@ -435,7 +435,7 @@ impl Engine {
         let release = hold.known_errands().map(|errands| std::mem::take(&mut errands.release));
         for unlock in release.unwrap_or_default().unlocks {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
-            self.answer(unlock.request, answer);
+            self.cx.answer(unlock.request, answer);
         }
         self.drop_hold(id);
         self.wake(key);
@@ -452,14 +452,14 @@ impl Engine {
         }
         // Nothing of it is on its way, so that one answer is enough.
         self.remember_dead(id, key, lock.clone(), ServerTime(0), key_end);
-        self.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
+        self.cx.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
         self.send_cleanup(id);
     }
 
     /// The hold of this client that writes this field.
     fn hold_of_field(&self, field: &str) -> Option<u64> {
-        let id = field.strip_prefix(self.config.client_id.as_str())?.strip_prefix(':')?.parse().ok()?;
-        (self.field(id) == field).then_some(id)
+        let id = field.strip_prefix(self.cx.config.client_id.as_str())?.strip_prefix(':')?.parse().ok()?;
+        (self.cx.field(id) == field).then_some(id)
     }
 
     // ---- hand-off
@@ -514,14 +514,14 @@ impl Engine {
     fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, answered: Answered, token: u64) {
         if let Some(hold) = self.holds.get(&from) {
             let (key, name) = (hold.name, hold.lock.clone());
-            add_time(&self.counters.hold_micros, self.now.since(hold.begun));
+            add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
             self.note_fate(&name, Fate::Released);
-            self.report(Report::Released { name, hold: from });
+            self.cx.report(Report::Released { name, hold: from });
             if let Some(name) = self.names.get_mut(&key) {
                 name.note_hand_off();
             }
         }
-        add(&self.counters.hand_offs, 1);
+        add(&self.cx.counters.hand_offs, 1);
         // The new hold first: dropping the old one looks for somebody who may try.
         self.on_granted(to, lease, answered, token);
         self.end_release(from, None);
@@ -540,7 +540,7 @@ impl Engine {
     /// A hold that is being released goes on when its server is there.
     pub(super) fn resume_release(&mut self, id: u64) {
         if self.state_of(id) == HoldState::Releasing {
-            self.timers.clear(TimerKey::HoldRetry(id));
+            self.cx.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
         }
     }

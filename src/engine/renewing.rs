@@ -13,8 +13,8 @@ use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::Op;
-use crate::engine::Renewing;
+use crate::engine::context::Op;
+use crate::engine::context::Renewing;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
@@ -39,7 +39,7 @@ pub(crate) struct Verification {
 impl Engine {
     /// Registers a watched hold that the server has just confirmed for its next renewal.
     pub(super) fn arm_renewal(&mut self, id: u64) {
-        let lease = self.config.lease;
+        let lease = self.cx.config.lease;
         if let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
             self.renewals.set(hold, hold.renew_at(lease));
         }
@@ -47,7 +47,7 @@ impl Engine {
 
     /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
     pub(super) fn arm_first_renewal(&mut self, id: u64) {
-        let lease = self.config.lease;
+        let lease = self.cx.config.lease;
         if let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
             self.renewals.arm(hold, hold.renew_at(lease));
         }
@@ -57,7 +57,7 @@ impl Engine {
     pub(super) fn verify_now(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if hold.state.is_live() && !hold.renewing {
-            self.renewals.set(hold, self.now);
+            self.renewals.set(hold, self.cx.now);
         }
     }
 
@@ -67,14 +67,14 @@ impl Engine {
         match self.holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
                 hold.errands().verifying.push(request);
-                let verification = Verification { hold: id, since: self.now, trouble: None };
+                let verification = Verification { hold: id, since: self.cx.now, trouble: None };
                 self.verifications.insert(request, verification);
-                self.timers.set(TimerKey::Request(request), self.attempt_deadline());
+                self.cx.timers.set(TimerKey::Request(request), self.cx.attempt_deadline());
                 self.verify_now(id);
             }
             _ => {
                 let error = self.lost_error(id);
-                self.fail(request, error);
+                self.cx.fail(request, error);
             }
         }
     }
@@ -88,10 +88,10 @@ impl Engine {
 
     /// Puts those that are due in line, and those due soon. Each is looked at, too: it may be over.
     pub(super) fn enqueue_due(&mut self) {
-        if self.renewals.next().is_none_or(|at| at > self.now) {
+        if self.renewals.next().is_none_or(|at| at > self.cx.now) {
             return;
         }
-        let soon = self.now.plus(self.config.lease.duration() / 60);
+        let soon = self.cx.now.plus(self.cx.config.lease.duration() / 60);
         let due = self.renewals.take_due(soon);
         for id in &due {
             if let Some(hold) = self.holds.get_mut(id) {
@@ -138,13 +138,19 @@ impl Engine {
     /// One with little time left, or an end of its own, must not shorten the deadline of others: what goes into one
     /// script has about the same, an eighth more or less.
     fn haste(&self, hold: &Hold) -> u32 {
-        let limit = self.attempt_deadline();
+        let limit = self.cx.attempt_deadline();
         let mut deadline = limit.min(hold.valid_until());
-        renewal_lease(hold, self.config.lease, self.now, self.servers.round_trip(&hold.lock), &mut deadline);
+        renewal_lease(
+            hold,
+            self.cx.config.lease,
+            self.cx.now,
+            self.servers.round_trip(&hold.lock),
+            &mut deadline,
+        );
         if deadline >= limit {
             return u32::MAX;
         }
-        let left = u64::try_from(deadline.since(self.now).as_micros()).unwrap_or(u64::MAX).max(8);
+        let left = u64::try_from(deadline.since(self.cx.now).as_micros()).unwrap_or(u64::MAX).max(8);
         let octave = left.ilog2();
         let eighth = (left >> (octave - 3)) & 7;
         octave * 8 + u32::try_from(eighth).unwrap_or(7)
@@ -157,19 +163,19 @@ impl Engine {
         };
         let round_trip = self.servers.round_trip(&lock);
         let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(|hold| hold.valid_until()).min();
-        let mut deadline = self.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
+        let mut deadline = self.cx.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
         let mut end = Moment::NEVER;
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
         for &id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            let lease = renewal_lease(hold, self.config.lease, self.now, round_trip, &mut deadline);
+            let lease = renewal_lease(hold, self.cx.config.lease, self.cx.now, round_trip, &mut deadline);
             if lease != LeaseMs::PROBE {
-                end = end.min(self.now.plus(lease.duration()));
+                end = end.min(self.cx.now.plus(lease.duration()));
                 hold.key_end = hold.key_end.max(deadline.plus(lease.longest()));
             }
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let (watched, hinted) = (hold.is_watched(), hold.force_hint);
-            items.push(RenewItem { name, field: self.field(id), lease });
+            items.push(RenewItem { name, field: self.cx.field(id), lease });
             renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
         let Some(not_after) = self.servers.time_of(&lock, deadline.min(end)) else { return };
@@ -180,7 +186,7 @@ impl Engine {
         let command = Command::Renew { holds: items, not_after };
         let to = self.servers.id_of(&lock);
         self.renewals.sent(to, sent.len());
-        self.send(Op::Renew(renewing), to, command, deadline, not_after);
+        self.cx.send(Op::Renew(renewing), to, command, deadline, not_after);
         for id in sent {
             if let Some(hold) = self.holds.get_mut(&id) {
                 hold.renewing = true;
@@ -206,8 +212,8 @@ impl Engine {
                 for (one, answer) in holds.into_iter().zip(answers) {
                     self.on_renewed(one, answer, server, sent);
                 }
-                add(&self.counters.renewals, renewed as u64);
-                self.report(Report::Renewed { holds: renewed });
+                add(&self.cx.counters.renewals, renewed as u64);
+                self.cx.report(Report::Renewed { holds: renewed });
             }
             Outcome::Done(_) => {
                 // Late: its reply brought the server's time, so the next one is not; if it is, not at the line's pace.
@@ -291,7 +297,7 @@ impl Engine {
     /// Answers a verification, unless its time was over before.
     pub(super) fn end_verification(&mut self, request: RequestId, answer: Answer) {
         if self.verifications.remove(&request).is_some() {
-            self.answer(request, answer);
+            self.cx.answer(request, answer);
         }
     }
 
@@ -299,27 +305,27 @@ impl Engine {
     pub(super) fn on_verification_over(&mut self, request: RequestId) {
         let Some(verification) = self.verifications.remove(&request) else { return };
         let lost = self.lost_error(verification.hold);
-        let Some(hold) = self.holds.get_mut(&verification.hold) else { return self.fail(request, lost) };
+        let Some(hold) = self.holds.get_mut(&verification.hold) else { return self.cx.fail(request, lost) };
         if !hold.state.is_live() {
-            return self.fail(request, lost);
+            return self.cx.fail(request, lost);
         }
         hold.errands().verifying.retain(|other| *other != request);
         let server = self.servers.id_of(&hold.lock);
         let cause = verification.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
-        self.fail(
+        self.cx.fail(
             request,
-            Error::Unavailable { name: None, waited: self.now.since(verification.since), cause },
+            Error::Unavailable { name: None, waited: self.cx.now.since(verification.since), cause },
         );
     }
 
     /// The old validity goes on; the next try comes soon, and again, until it is over.
     fn on_renewal_failed(&mut self, holds: Vec<Renewing>, failure: &Failure) {
-        add(&self.counters.renewal_failures, holds.len() as u64);
-        self.report(Report::RenewalFailed { holds: holds.len(), cause: failure.message.clone() });
+        add(&self.cx.counters.renewal_failures, holds.len() as u64);
+        self.cx.report(Report::RenewalFailed { holds: holds.len(), cause: failure.message.clone() });
         for one in holds {
             for request in &one.verifying {
                 if !failure.kind.is_transient() {
-                    let error = self.error_of(failure, self.now);
+                    let error = self.cx.error_of(failure, self.cx.now);
                     self.end_verification(*request, Answer::Failed(error));
                 } else if let Some(verification) = self.verifications.get_mut(request) {
                     verification.trouble = Some(failure.message.clone());
@@ -339,7 +345,7 @@ impl Engine {
     }
 
     fn renewal_pause(&self, failures: u32) -> Duration {
-        let tenth = self.config.lease.duration() / 10;
+        let tenth = self.cx.config.lease.duration() / 10;
         Duration::from_millis(50 << failures.min(5)).min(tenth).max(Duration::from_millis(10))
     }
 
@@ -356,7 +362,7 @@ impl Engine {
                 let open = &self.verifications;
                 let asked = one.verifying.into_iter().filter(|request| open.contains_key(request));
                 hold.add_verifying(asked);
-                self.renewals.set(hold, self.now.plus(pause));
+                self.renewals.set(hold, self.cx.now.plus(pause));
             }
             // Lost meanwhile, for another reason than the one that was asked about.
             _ => self.answer_lost(one.hold, one.verifying),
@@ -375,7 +381,7 @@ impl Engine {
         for id in self.renewals.parked() {
             let here = |hold: &&mut Box<Hold>| self.servers.id_of(&hold.lock) == server;
             if let Some(hold) = self.holds.get_mut(&id).filter(here) {
-                self.renewals.set(hold, self.now);
+                self.renewals.set(hold, self.cx.now);
             }
         }
     }
@@ -385,7 +391,7 @@ impl Engine {
         for id in self.holds_at(server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             for request in hold.take_verifying() {
-                let error = self.error_of(failure, self.now);
+                let error = self.cx.error_of(failure, self.cx.now);
                 self.end_verification(request, Answer::Failed(error));
             }
         }

@@ -1,5 +1,6 @@
 //! Queries, force-unlock, readiness, and the end of the client.
 
+use crate::engine::context::back_off;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use crate::base::name::LockName;
 use crate::base::name::client_channel;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::Op;
+use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Fate;
@@ -110,7 +111,7 @@ impl Engine {
 
     pub(super) fn on_ready(&mut self, request: RequestId) {
         if self.stopping.is_some() {
-            return self.fail(request, Error::closed());
+            return self.cx.fail(request, Error::closed());
         }
         self.ready.push(request);
         self.check_ready();
@@ -123,7 +124,7 @@ impl Engine {
     pub(super) fn check_ready(&mut self) {
         if self.servers.are_ready() && self.client_channel_is_confirmed() {
             for request in std::mem::take(&mut self.ready) {
-                self.answer(request, Answer::Done);
+                self.cx.answer(request, Answer::Done);
             }
         }
     }
@@ -143,18 +144,18 @@ impl Engine {
 
     pub(super) fn on_query(&mut self, request: RequestId, asking: Asking) {
         if self.stopping.is_some() {
-            return self.fail(request, Error::closed());
+            return self.cx.fail(request, Error::closed());
         }
         if matches!(asking, Asking::Ping) {
             if let Some(cause) = self.known_to_be_down(self.servers.any()) {
                 let error = Error::Unavailable { name: None, waited: Duration::ZERO, cause };
-                return self.fail(request, error);
+                return self.cx.fail(request, error);
             }
         }
-        let deadline = self.attempt_deadline();
+        let deadline = self.cx.attempt_deadline();
         let query = Query {
             asking,
-            since: self.now,
+            since: self.cx.now,
             deadline,
             op: None,
             failures: 0,
@@ -164,7 +165,7 @@ impl Engine {
             heard: false,
         };
         self.queries.insert(request, query);
-        self.timers.set(TimerKey::Request(request), deadline);
+        self.cx.timers.set(TimerKey::Request(request), deadline);
         self.release_before();
         self.send_query(request);
     }
@@ -198,7 +199,7 @@ impl Engine {
                 (self.force_release(name, expected, not_after), not_after)
             }
         };
-        let op = self.send(Op::Query { request }, to, command, deadline, not_after);
+        let op = self.cx.send(Op::Query { request }, to, command, deadline, not_after);
         if let Some(query) = self.queries.get_mut(&request) {
             query.op = Some(op);
         }
@@ -233,16 +234,16 @@ impl Engine {
         let here: Vec<RequestId> = here.map(|(request, _)| *request).collect();
         for request in here {
             let Some(query) = self.end_query(request) else { continue };
-            let error = self.error_of(failure, query.since);
-            self.fail(request, error);
+            let error = self.cx.error_of(failure, query.since);
+            self.cx.fail(request, error);
         }
     }
 
     /// Its deadline has passed, or the pause before it is sent again has ended.
     pub(super) fn on_query_over(&mut self, request: RequestId) {
         let Some(query) = self.queries.get(&request) else { return };
-        if self.now < query.deadline {
-            self.timers.set(TimerKey::Request(request), query.deadline);
+        if self.cx.now < query.deadline {
+            self.cx.timers.set(TimerKey::Request(request), query.deadline);
             return self.send_query(request);
         }
         if let Some(reply) = query.reply.clone() {
@@ -251,7 +252,8 @@ impl Engine {
         let Some(query) = self.end_query(request) else { return };
         let server = self.server_of_query(&query);
         let cause = query.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
-        self.fail(request, Error::Unavailable { name: None, waited: self.now.since(query.since), cause });
+        self.cx
+            .fail(request, Error::Unavailable { name: None, waited: self.cx.now.since(query.since), cause });
     }
 
     pub(super) fn on_query_reply(&mut self, request: RequestId, outcome: Outcome<Reply>) {
@@ -265,16 +267,16 @@ impl Engine {
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 let since = query.since;
                 self.end_query(request);
-                let error = self.error_of(&failure, since);
-                self.fail(request, error);
+                let error = self.cx.error_of(&failure, since);
+                self.cx.fail(request, error);
             }
             Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
                 query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
                 // Repeating it is safe: it only reads, or names the hold that it removes.
                 query.trouble = Some(failure.message.clone());
-                let at = self.now.plus(Self::back_off(query.failures)).min(query.deadline);
+                let at = self.cx.now.plus(back_off(query.failures)).min(query.deadline);
                 query.failures += 1;
-                self.timers.set(TimerKey::Request(request), at);
+                self.cx.timers.set(TimerKey::Request(request), at);
             }
         }
     }
@@ -292,7 +294,7 @@ impl Engine {
                 }
             }
             (Asking::Force { name, .. }, Body::Force(Forced::Freed { receivers: None })) => {
-                let channel = name.channel(self.config.profile);
+                let channel = name.channel(self.cx.config.profile);
                 let message = format!(
                     "PUBLISH to {channel} or to the channel redisson_lock__client:{{…}} of its holder was refused, so that \
                      not everybody knows"
@@ -322,7 +324,7 @@ impl Engine {
             _ => Answer::Failed(self.unavailable(since, self.server_of_query(query))),
         };
         self.end_query(request);
-        self.answer(request, answer);
+        self.cx.answer(request, answer);
     }
 
     /// Forgets a query, and ends its subscription.
@@ -358,12 +360,12 @@ impl Engine {
     pub(super) fn on_shutdown(&mut self, until: Moment, request: Option<RequestId>) {
         if self.stopping.is_some() {
             if let Some(request) = request {
-                self.fail(request, Error::closed());
+                self.cx.fail(request, Error::closed());
             }
             return;
         }
         self.stopping = Some(Stopping { request, finished: false, fates: Fates::default() });
-        self.timers.set(TimerKey::Shutdown, until);
+        self.cx.timers.set(TimerKey::Shutdown, until);
         self.close_waits();
         for id in self.holds.ids(|_| true) {
             self.close_hold(id);
@@ -382,7 +384,7 @@ impl Engine {
             self.end_query(*request);
         }
         for request in open.into_iter().chain(std::mem::take(&mut self.ready)) {
-            self.fail(request, Error::closed());
+            self.cx.fail(request, Error::closed());
         }
     }
 
@@ -394,7 +396,7 @@ impl Engine {
                 if let Some(cell) = hold.cell() {
                     cell.lose(LossReason::ClientShutdown);
                 }
-                add(&self.counters.losses, 1);
+                add(&self.cx.counters.losses, 1);
                 hold.levels.clear();
                 self.advance(id);
             }
@@ -423,7 +425,7 @@ impl Engine {
         for hold in self.holds.unordered().filter(|hold| ours(hold)) {
             add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
         }
-        for (_, dead) in self.cleanup.iter().filter(|(_, dead)| self.now < dead.key_end) {
+        for (_, dead) in self.cleanup.iter().filter(|(_, dead)| self.cx.now < dead.key_end) {
             add_fate(&mut fates, &dead.lock, Fate::Left(dead.key_end));
         }
         fates
@@ -474,13 +476,13 @@ impl Engine {
         for id in self.holds.ids(|_| true) {
             let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
             for unlock in unlocks.into_iter().flatten() {
-                self.fail(unlock.request, Error::closed());
+                self.cx.fail(unlock.request, Error::closed());
             }
         }
         if let Some(request) = request {
-            self.answer(request, Answer::ShutDown(fates));
+            self.cx.answer(request, Answer::ShutDown(fates));
         }
-        self.effects.push(Effect::Finished);
+        self.cx.effects.push(Effect::Finished);
     }
 }
 

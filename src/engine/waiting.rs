@@ -30,7 +30,7 @@ impl Engine {
     pub(super) fn on_acquire(&mut self, acquire: Acquire) {
         let request = acquire.request;
         if self.stopping.is_some() {
-            return self.fail(request, Error::closed());
+            return self.cx.fail(request, Error::closed());
         }
         let key = self.name_key(&acquire.name);
         let waiter = self.new_waiter(key, &acquire);
@@ -58,8 +58,8 @@ impl Engine {
         let once = matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO);
         let deadline = match acquire.wait {
             Wait::Forever => None,
-            Wait::For(wait) if !once => Some(self.now.plus(wait)),
-            Wait::For(_) | Wait::Once => Some(self.attempt_deadline()),
+            Wait::For(wait) if !once => Some(self.cx.now.plus(wait)),
+            Wait::For(_) | Wait::Once => Some(self.cx.attempt_deadline()),
         };
         Waiter {
             request: acquire.request,
@@ -68,7 +68,7 @@ impl Engine {
             lease: acquire.lease,
             max_hold: acquire.max_hold,
             at_least: acquire.at_least,
-            since: self.now,
+            since: self.cx.now,
             deadline,
             once,
             ticket: 0,
@@ -93,15 +93,15 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if matches!(hold.state, HoldState::Lost(_)) {
             let error = self.reentry_lost_error(id);
-            return self.fail(request, error);
+            return self.cx.fail(request, error);
         }
-        if hold.count_wanted() >= self.config.max_hold_count as usize {
-            let (name, limit) = (hold.lock.to_string(), self.config.max_hold_count);
-            return self.fail(request, Error::HoldCountLimit { name, limit });
+        if hold.count_wanted() >= self.cx.config.max_hold_count as usize {
+            let (name, limit) = (hold.lock.to_string(), self.cx.config.max_hold_count);
+            return self.cx.fail(request, Error::HoldCountLimit { name, limit });
         }
         if self.asks_nobody(&waiter) {
             let error = self.wait_failed(&waiter);
-            return self.fail(request, error);
+            return self.cx.fail(request, error);
         }
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.errands().todo.push_back(Todo::Reenter(request));
@@ -120,21 +120,21 @@ impl Engine {
         let known_held = name.contest().known_held && name.has_waiters();
         let own_is_waiting = name.has_owner(waiter.owner);
         if waiter.once && (live || well && (blocked || known_held || own_is_waiting)) {
-            return self.answer(request, Answer::NotGranted);
+            return self.cx.answer(request, Answer::NotGranted);
         }
         if self.asks_nobody(&waiter) {
             let error = self.wait_failed(&waiter);
-            return self.fail(request, error);
+            return self.cx.fail(request, error);
         }
-        if name.len() >= self.config.max_waiters {
-            let (name, limit) = (name.lock.to_string(), self.config.max_waiters);
-            return self.fail(request, Error::TooManyWaiters { name, limit });
+        if name.len() >= self.cx.config.max_waiters {
+            let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
+            return self.cx.fail(request, Error::TooManyWaiters { name, limit });
         }
         if let Some(name) = self.names.get_mut(&key) {
             let behind_others = name.has_waiters();
             let contest = name.contest_mut();
             if live || (well && known_held) {
-                contest.presumed_at = self.now;
+                contest.presumed_at = self.cx.now;
             } else if !blocked && !behind_others {
                 // A first waiter owes nothing to what earlier ones learnt.
                 contest.trouble = None;
@@ -143,7 +143,7 @@ impl Engine {
             }
             if blocked || (behind_others && !waiter.once) {
                 waiter.waited = true;
-                add(&self.counters.waits, 1);
+                add(&self.cx.counters.waits, 1);
             }
             name.push(request, &mut waiter);
         }
@@ -161,7 +161,7 @@ impl Engine {
     fn shorten_turn_for(&mut self, key: u64, request: RequestId) {
         let end = self.steps_back(key, request);
         if let Some(name) = self.names.get_mut(&key) {
-            name.shorten_turn(self.now, end);
+            name.shorten_turn(self.cx.now, end);
         }
     }
 
@@ -186,13 +186,13 @@ impl Engine {
 
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
         if let Some(deadline) = waiter.deadline {
-            self.timers.set(TimerKey::Request(request), deadline);
+            self.cx.timers.set(TimerKey::Request(request), deadline);
         } else {
             if self.trouble_since(&waiter).is_some() {
                 self.set_outage_timer(waiter.since);
             }
             if !self.patience.is_empty() {
-                self.patience.add(waiter.since.plus(self.config.outage_limit), request);
+                self.patience.add(waiter.since.plus(self.cx.config.outage_limit), request);
             }
         }
         self.waiters.insert(waiter);
@@ -269,14 +269,14 @@ impl Engine {
     /// Takes a waiter out and answers it.
     pub(super) fn end_wait(&mut self, request: RequestId, answer: Answer) {
         if self.forget_waiter(request) {
-            self.answer(request, answer);
+            self.cx.answer(request, answer);
         }
     }
 
     /// Takes a waiter out, with whatever it had under way; the role it had passes on.
     pub(super) fn forget_waiter(&mut self, request: RequestId) -> bool {
         let Some(waiter) = self.waiters.remove(&request) else { return false };
-        self.timers.clear(TimerKey::Request(request));
+        self.cx.timers.clear(TimerKey::Request(request));
         match waiter.place {
             WaiterPlace::Queued => {
                 self.leave_queue(waiter.name, &waiter);
@@ -324,7 +324,7 @@ impl Engine {
             || self.end_query(request).is_some()
             || self.verifications.remove(&request).is_some()
         {
-            self.timers.clear(TimerKey::Request(request));
+            self.cx.timers.clear(TimerKey::Request(request));
             return;
         }
         self.ready.retain(|other| *other != request);
@@ -350,7 +350,7 @@ impl Engine {
         };
         if !hold.self_wait_reported && hold.state.is_live() {
             let at = hold.begun.max(waiter.since).plus(LONG_WAIT);
-            self.timers.set(TimerKey::SelfWait(key), at);
+            self.cx.timers.set(TimerKey::SelfWait(key), at);
         }
     }
 
@@ -361,11 +361,11 @@ impl Engine {
         let lock = name.lock.clone();
         let since = self.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if self.now.since(hold.begun.max(since)) < LONG_WAIT {
+        if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {
             return self.touch(key);
         }
         if !std::mem::replace(&mut hold.self_wait_reported, true) {
-            self.report(Report::WaitingOnSelf { name: lock, hold: id });
+            self.cx.report(Report::WaitingOnSelf { name: lock, hold: id });
         }
     }
 }

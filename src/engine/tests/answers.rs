@@ -117,7 +117,7 @@ fn a_release_without_an_answer_is_none() {
             for wait in [Wait::Once, FIVE_SECONDS] {
                 let case = format!("{trouble:?}, {end:?}, {wait:?}");
                 let mut hand = Hand::new();
-                hand.engine.config.outage_limit = 4 * SECOND;
+                hand.engine.cx.config.outage_limit = 4 * SECOND;
                 let (level, cell) = hand.hold(1);
                 let mut troubled = Troubled::begin(hand, trouble);
                 let hand = &mut troubled.hand;
@@ -232,7 +232,7 @@ fn what_was_in_the_way_before_the_outage_is_no_answer() {
 
         // Freed, and then nothing more was heard.
         let mut hand = Hand::new();
-        hand.engine.config.hand_off = false;
+        hand.engine.cx.config.hand_off = false;
         let (level, cell) = hand.hold(1);
         let waits = hand.ask(2, FIVE_SECONDS);
         hand.pass(SECOND);

@@ -278,7 +278,7 @@ fn always_fails(mut hand: Hand, request: RequestId) {
 #[test]
 fn names_that_share_a_channel() {
     let mut hand = Hand::new();
-    hand.engine.config.profile = WireProfile::Redisson;
+    hand.engine.cx.config.profile = WireProfile::Redisson;
     let first = hand.want_name("x", 1, Lease::Watched(lease(30)), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.done(op, held(20_000));

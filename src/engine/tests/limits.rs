@@ -199,7 +199,7 @@ fn holds_that_end_soon_are_not_asked_about_together_if_one_ends_much_sooner() {
 fn holds_of_a_short_lease_are_renewed_together() {
     let mut hand = Hand::new();
     let short = LeaseMs::checked("lease", SECOND).unwrap();
-    hand.engine.config.lease = short;
+    hand.engine.cx.config.lease = short;
     for number in 0..40 {
         hand.taken_named(&format!("n{number}"), Lease::Watched(short), None);
     }
@@ -239,7 +239,7 @@ fn a_hold_that_was_refused_with_others_goes_along_again() {
 #[test]
 fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
     let mut hand = Hand::new();
-    hand.engine.config.max_waiters = 2 * WINDOW;
+    hand.engine.cx.config.max_waiters = 2 * WINDOW;
     let cells: Vec<_> =
         (0..WINDOW + 300).map(|number| hand.taken_named(&format!("n{number}"), watched(), None)).collect();
     hand.pass(SECOND);
@@ -394,7 +394,7 @@ fn an_old_clock_is_asked_again_before_it_is_used() {
 #[test]
 fn twenty_thousand_waits_that_began_one_by_one_end_one_by_one() {
     let mut hand = Hand::new();
-    hand.engine.config.max_waiters = 100_000;
+    hand.engine.cx.config.max_waiters = 100_000;
     hand.hold(1);
     let down = hand.now;
     hand.cut();

@@ -111,7 +111,7 @@ fn who_has_shown_his_guard_needs_no_timer_for_it() {
     let mut hand = Hand::new();
     let (level, _) = hand.hold(1);
     let offer = |hand: &Hand| {
-        hand.engine.holds.unordered().any(|hold| hand.engine.timers.is_set(TimerKey::Offer(hold.id)))
+        hand.engine.holds.unordered().any(|hold| hand.engine.cx.timers.is_set(TimerKey::Offer(hold.id)))
     };
     assert!(offer(&hand));
     let inner = hand.re_enter(1);
@@ -125,7 +125,7 @@ fn who_has_shown_his_guard_needs_no_timer_for_it() {
 fn a_lock_that_is_only_held_has_no_timer() {
     let mut hand = Hand::new();
     let (level, cell) = hand.hold(1);
-    let clock = |hand: &Hand| hand.engine.timers.is_set(TimerKey::HoldClock(cell.id));
+    let clock = |hand: &Hand| hand.engine.cx.timers.is_set(TimerKey::HoldClock(cell.id));
     assert!(!clock(&hand), "it is looked at when its guard was to be picked up");
     hand.event(Event::PickedUp { request: level });
     assert!(!clock(&hand), "and when it is to be renewed");

@@ -87,7 +87,7 @@ fn a_connection_that_breaks_before_the_answer_ends_no_wait_later() {
 #[test]
 fn a_limit_below_the_command_timeout_ends_waits_when_that_is_over() {
     let mut hand = Hand::new();
-    hand.engine.config.outage_limit = Duration::from_millis(300);
+    hand.engine.cx.config.outage_limit = Duration::from_millis(300);
     let (request, op, _) = silent_server(&mut hand);
     hand.pass(Duration::from_secs(1));
     hand.is_open(request);
@@ -227,7 +227,7 @@ fn who_unlocks_in_an_outage_has_the_limit_for_himself() {
     let limit = Duration::from_secs(3);
     for both in [false, true] {
         let mut hand = Hand::new();
-        hand.engine.config.outage_limit = limit;
+        hand.engine.cx.config.outage_limit = limit;
         let (outer, cell) = hand.hold(1);
         let inner = hand.re_enter(1);
         hand.cut();
@@ -251,7 +251,7 @@ fn who_unlocks_in_an_outage_has_the_limit_for_himself() {
 #[test]
 fn an_unlock_that_ends_with_the_lease_has_waited_since_its_own_call() {
     let mut hand = Hand::new();
-    hand.engine.config.outage_limit = Duration::from_secs(3_600);
+    hand.engine.cx.config.outage_limit = Duration::from_secs(3_600);
     let (level, cell) = hand.hold(1);
     hand.cut();
     hand.pass(Duration::from_secs(5));
@@ -271,7 +271,7 @@ fn an_unlock_that_ends_with_the_lease_has_waited_since_its_own_call() {
 #[test]
 fn an_unlock_ends_at_its_limit_while_its_command_is_on_the_wire() {
     let mut hand = Hand::new();
-    hand.engine.config.outage_limit = Duration::from_secs(3);
+    hand.engine.cx.config.outage_limit = Duration::from_secs(3);
     let (_, cell) = hand.hold(1);
     let inner = hand.re_enter(1);
     let release = hand.release(&cell, inner);

@@ -272,7 +272,7 @@ fn a_server_is_remembered_while_it_has_slots_or_a_connection() {
 fn a_brief_hold_lets_nobody_go_first_who_may_not_be_counted() {
     for (lasted, steps_back) in [(Duration::ZERO, false), (Duration::from_secs(1), true)] {
         let mut hand = Hand::two();
-        hand.engine.config.sharding = Sharding::Off;
+        hand.engine.cx.config.sharding = Sharding::Off;
         let request = hand.ask_for("a");
         let (op, _) = hand.take("acquire");
         hand.done_by(op, grant(1));
