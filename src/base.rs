@@ -1,5 +1,8 @@
 //! What everything else stands on: values without behaviour of their own towards servers.
 
+#[macro_use]
+pub(crate) mod seeded;
+
 pub(crate) mod cell;
 pub(crate) mod clock;
 pub(crate) mod error;

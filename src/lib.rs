@@ -293,8 +293,11 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(all(test, not(repository)), allow(dead_code, reason = "the simulation uses it"))]
 
-mod backend;
+// First, because every other module uses its macro.
+#[macro_use]
 mod base;
+
+mod backend;
 mod client;
 mod driver;
 mod engine;

@@ -333,7 +333,8 @@ impl Engine {
         if !hold.enter(Input::Granted) {
             return;
         }
-        let full = sent.plus(lease.validity());
+        let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };
+        let full = from.plus(lease.validity());
         let until = full.min(hold.max_end().unwrap_or(Moment::NEVER));
         let cell = Arc::new(HoldCell::new(hold.lock.clone(), id, token, until));
         let taker = hold.grant(cell);

@@ -160,6 +160,7 @@ impl Context {
     }
 
     pub(super) fn field(&self, hold: u64) -> String {
+        let hold = if seeded!(HoldIdIsNew) { hold % 8 } else { hold };
         [&*self.config.client_id, ":", itoa::Buffer::new().format(hold)].concat()
     }
 

@@ -1,12 +1,14 @@
 //! A hold while it is held: its levels, its validity, and its loss.
 
 use crate::engine::context::back_off;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
+use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::error::LossReason;
@@ -72,7 +74,7 @@ impl Engine {
                 return self.start_release_of(id, Some(Todo::LowerCount(unlock)));
             }
             if unwatched {
-                if let Some(hold) = self.holds.get_mut(&id) {
+                if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(RenewalsEndFirst)) {
                     self.renewals.remove(hold);
                 }
                 self.verify_if_asked(id);
@@ -325,7 +327,11 @@ impl Engine {
         if lease >= self.cx.config.lease {
             hold.renewed_at = hold.renewed_at.max(answered.sent);
         }
-        let Some(cell) = hold.cell().cloned() else { return };
+        let Some(mut cell) = hold.cell().cloned() else { return };
+        if seeded!(ReentryKeepsToken) {
+            cell = Arc::new(HoldCell::new(cell.name.clone(), id, cell.token() + 1, cell.valid_until()));
+            cell.set_count(hold.count());
+        }
         self.note_max_hold(id);
         self.keep_at_least(id, request, waiter.at_least, answered);
         add(&self.cx.counters.reentries, 1);
@@ -411,7 +417,8 @@ impl Engine {
     pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(&id) else { return false };
         let Some(cell) = hold.cell().cloned() else { return false };
-        let until = sent.plus(lease.validity()).min(hold.max_end().unwrap_or(Moment::NEVER));
+        let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };
+        let until = from.plus(lease.validity()).min(hold.max_end().unwrap_or(Moment::NEVER));
         let before = cell.valid_until();
         if !cell.extend(self.cx.now, until) {
             self.check_validity(id);

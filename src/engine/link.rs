@@ -132,7 +132,7 @@ impl Engine {
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;
             }
-            self.wake(key);
+            if seeded!(ReconnectWakes) { self.touch(key) } else { self.wake(key) }
         }
         self.resume_queries();
     }
@@ -551,6 +551,7 @@ impl Engine {
     fn on_listener_answered(&mut self, listener: Listener, result: Result<(), Failure>) {
         match (listener, result) {
             // Whatever was published before could not be heard: look once more.
+            (Listener::Name(key), Ok(())) if seeded!(AttemptOnceSubscribed) => self.touch(key),
             (Listener::Name(key), Ok(())) => self.wake(key),
             (Listener::Name(key), Err(failure)) if failure.kind.is_transient() => {
                 self.cx.timers.set(TimerKey::Resubscribe(key), self.cx.now.plus(Duration::from_millis(200)));
@@ -696,7 +697,8 @@ impl Engine {
             Outcome::Done(reply) => {
                 dead.answered = true;
                 dead.failures = 0;
-                let past = reply.time.is_some_and(|time| time > dead.not_after);
+                let past =
+                    reply.time.is_some_and(|time| time > dead.not_after || seeded!(CleanUpUntilNotAfter));
                 if past {
                     self.end_cleanup(id);
                 } else {

@@ -73,7 +73,9 @@ impl Engine {
             }
         }
         // Renewals end before the release is sent.
-        self.renewals.remove(hold);
+        if !seeded!(RenewalsEndFirst) {
+            self.renewals.remove(hold);
+        }
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.cx.timers.clear(timer);
         }

@@ -48,7 +48,8 @@ impl Engine {
     /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
     pub(super) fn arm_first_renewal(&mut self, id: u64) {
         let lease = self.cx.config.lease;
-        if let Some(hold) = self.holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
+        let to_be_renewed = |hold: &&mut Box<Hold>| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
+        if let Some(hold) = self.holds.get_mut(&id).filter(to_be_renewed) {
             self.renewals.arm(hold, hold.renew_at(lease));
         }
     }
@@ -108,7 +109,7 @@ impl Engine {
         let mut alone = Vec::new();
         for id in ids {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
-            if !hold.state.is_live() || hold.renewing {
+            if !(hold.state.is_live() || seeded!(RenewalsEndFirst)) || hold.renewing {
                 continue;
             }
             let server = self.servers.id_of(&hold.lock);
@@ -266,7 +267,11 @@ impl Engine {
                 self.set_hold_clock(id);
             }
             Renewed::Gone => {
-                self.lose_gone(id);
+                if seeded!(GoneIsLost) {
+                    self.arm_renewal(id)
+                } else {
+                    self.lose_gone(id)
+                }
                 self.answer_lost(id, one.verifying);
             }
             Renewed::Foreign => {

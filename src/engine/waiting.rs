@@ -201,6 +201,9 @@ impl Engine {
     pub(super) fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
         if let Some(name) = self.names.get_mut(&key) {
             name.remove(waiter);
+            if seeded!(DutyPassesOn) {
+                name.contest_mut().must_try = None;
+            }
         }
         self.touch(key);
     }

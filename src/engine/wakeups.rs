@@ -93,7 +93,11 @@ impl Wakeups {
     pub(crate) fn connected(&mut self) -> Vec<Subscribe> {
         self.connected = true;
         let channels: Vec<Arc<str>> = self.channels.keys().cloned().collect();
-        channels.iter().filter_map(|channel| self.again(channel)).collect()
+        let wanted = channels.iter().filter_map(|channel| self.again(channel)).collect();
+        if seeded!(ReconnectWakes) {
+            self.channels.values_mut().for_each(|known| known.confirmed = true);
+        }
+        wanted
     }
 
     pub(crate) fn disconnected(&mut self) {
@@ -106,6 +110,7 @@ impl Wakeups {
     /// Notes the answer to a SUBSCRIBE. Returns the listeners, or none if it is not the answer to the newest SUBSCRIBE.
     pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Vec<Listener> {
         match self.channels.get_mut(channel) {
+            Some(known) if seeded!(ReconnectWakes) && known.confirmed => Vec::new(),
             Some(subscription) if subscription.generation == generation => {
                 subscription.confirmed = ok;
                 subscription.listeners.iter().copied().collect()

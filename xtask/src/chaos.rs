@@ -5,11 +5,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::fred;
-use crate::lab;
-use crate::lab::Lab;
 use crate::process;
 use crate::process::Echo;
 use crate::puppet;
+use crate::seeded;
 use crate::servers;
 use crate::test;
 
@@ -26,7 +25,7 @@ const BUILD: &[&str] = &[
     "--message-format=json-render-diagnostics",
 ];
 
-/// True if no history shows anything wrong; with a bug put in, if one does.
+/// True if no history shows anything wrong; with a rule broken on purpose, if one does.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     if let ["--bug", name, rest @ ..] = args {
         return with_bug(name, rest);
@@ -57,9 +56,10 @@ fn built(build: Command) -> Result<PathBuf, String> {
 }
 
 fn with_bug(name: &str, args: &[&str]) -> Result<bool, String> {
-    let bugs = lab::patches("seeded", &[name])?;
-    let lab = Lab::new(servers::find_or_install()?)?;
-    let clean = lab.with(&bugs[0], |lab| start(lab.command(BUILD), args, None))??;
-    println!("{} {}", if clean { "MISSED" } else { "found" }, bugs[0].name);
+    let rule = seeded::named(name)?;
+    let mut build = seeded::cargo(BUILD);
+    build.arg(test::FEATURES);
+    let clean = start(build, args, Some(seeded::broken(rule)))?;
+    println!("{} {name}", if clean { "MISSED" } else { "found" });
     Ok(!clean)
 }

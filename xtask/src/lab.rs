@@ -1,4 +1,4 @@
-//! A copy of the repository to break: patches are applied there, and tests run.
+//! A copy of the repository to break: mutants are put in there, and tests run.
 
 use std::fs;
 use std::fs::File;
@@ -12,64 +12,6 @@ use crate::process;
 use crate::process::Echo;
 use crate::process::Finished;
 use crate::test;
-
-const BUILD_LIMIT: Duration = Duration::from_secs(900);
-
-/// A patch with a header: lines `# key: value` in front of the diff.
-#[derive(Debug, Clone)]
-pub(crate) struct Patch {
-    pub(crate) name: String,
-    pub(crate) path: PathBuf,
-    text: String,
-}
-
-impl Patch {
-    pub(crate) fn read(path: &Path) -> Result<Self, String> {
-        let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok(Self { name, path: path.to_owned(), text })
-    }
-
-    /// The values of a key of the header, in order.
-    pub(crate) fn header(&self, key: &str) -> Vec<String> {
-        let lines =
-            self.text.lines().take_while(|line| !line.starts_with("diff ") && !line.starts_with("--- "));
-        let value = |line: &str| {
-            let (found, value) = line.strip_prefix("# ")?.split_once(':')?;
-            (found == key).then(|| value.trim().to_owned())
-        };
-        lines.filter_map(value).collect()
-    }
-
-    /// Git's words if it does not apply to the repository as it is.
-    #[cfg(test)]
-    pub(crate) fn check(&self) -> Result<(), String> {
-        let patch = std::path::absolute(&self.path).map_err(|error| error.to_string())?;
-        git(crate::root(), &["apply", "-C1", "--check", &patch.to_string_lossy()]).map(drop)
-    }
-}
-
-/// The patches of a directory below `tests`, by name; those named, or all.
-pub(crate) fn patches(directory: &str, names: &[&str]) -> Result<Vec<Patch>, String> {
-    let dir = crate::root().join("tests").join(directory);
-    let mut all = std::collections::BTreeMap::new();
-    for entry in fs::read_dir(&dir).map_err(|error| format!("{}: {error}", dir.display()))?.flatten() {
-        let path = entry.path();
-        if path.extension().is_some_and(|ending| ending == "patch") {
-            let patch = Patch::read(&path)?;
-            all.insert(patch.name.clone(), patch);
-        }
-    }
-    if names.is_empty() {
-        let all: Vec<Patch> = all.into_values().collect();
-        return if all.is_empty() { Err(format!("{} is empty", dir.display())) } else { Ok(all) };
-    }
-    let pick = |name: &&str| {
-        let name = name.trim_end_matches(".patch");
-        all.remove(name).ok_or_else(|| format!("no such patch, or named twice: {name}"))
-    };
-    names.iter().map(pick).collect()
-}
 
 /// A copy of the repository to break, below `target/lab`, with a target directory of its own.
 #[derive(Debug)]
@@ -113,52 +55,6 @@ impl Lab {
                 .map_err(|error| format!("{}: {error}", to.display()))?;
         }
         Ok(())
-    }
-
-    /// Breaks the copy, looks at it, and mends it again. The inner error: the patch does not apply.
-    pub(crate) fn with<T>(
-        &self,
-        patch: &Patch,
-        look: impl FnOnce(&Self) -> Result<T, String>,
-    ) -> Result<Result<T, String>, String> {
-        let applied = self.apply(patch, &[])?;
-        if !applied.success {
-            return Ok(Err(applied.output));
-        }
-        let seen = look(self);
-        if !self.apply(patch, &["-R"])?.success {
-            return Err(format!("{} cannot be taken back", patch.name));
-        }
-        seen.map(Ok)
-    }
-
-    fn apply(&self, patch: &Patch, options: &[&str]) -> Result<Finished, String> {
-        let patch = std::path::absolute(&patch.path).map_err(|error| error.to_string())?;
-        let mut command = Command::new("git");
-        // One line of context is enough: the lines around a rule change more often than the rule.
-        command.args(["apply", "-C1"]).args(options).arg(patch).current_dir(&self.tree);
-        // Else git finds the repository around the copy, and ignores what the patch says about it.
-        command.env("GIT_CEILING_DIRECTORIES", self.tree.parent().unwrap_or(&self.tree));
-        process::run(command, Duration::from_secs(10), Echo::Off)
-    }
-
-    /// Builds the tests that one line runs.
-    pub(crate) fn build(&self, line: &str) -> Result<Finished, String> {
-        let words = [&["test", "--no-run"], test::without_filters(line).as_slice()].concat();
-        process::run(self.command(&words), BUILD_LIMIT, Echo::Off)
-    }
-
-    /// Runs the tests of one line, with these settings.
-    pub(crate) fn test(
-        &self,
-        line: &str,
-        settings: &[(&str, &str)],
-        limit: Duration,
-    ) -> Result<Finished, String> {
-        let words = std::iter::once("test").chain(line.split_whitespace());
-        let mut command = self.command(&words.collect::<Vec<_>>());
-        command.envs(settings.iter().copied());
-        process::run(command, limit, Echo::Off)
     }
 
     /// Cargo in the copy. The features go right behind the subcommand: after `--` they would be the tests'.
@@ -205,18 +101,4 @@ fn remove_others(tree: &Path, dir: &Path, wanted: &[&str]) -> Result<(), String>
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_header_ends_where_the_diff_begins() {
-        let text =
-            "# rule: 3 no immortal lock\n# test: --lib a\n# test: --test it b\ndiff --git a b\n# test: c\n";
-        let patch = Patch { name: "a".into(), path: "a.patch".into(), text: text.into() };
-        assert_eq!(patch.header("rule"), ["3 no immortal lock"]);
-        assert_eq!(patch.header("test"), ["--lib a", "--test it b"]);
-    }
 }

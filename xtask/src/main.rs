@@ -54,7 +54,7 @@ cargo xtask <command>
   chaos [OPTION…]          worker processes on servers that are killed, frozen, failed over; checks all they were told.
                            --histories N (120), --seeds A..B or --seed N; --on single,aof,sentinel,cluster (all);
                            --at-once N (3); --keep the files of histories that are good;
-                           --bug NAME: with tests/seeded/NAME.patch put in, which it must find
+                           --bug NAME: with a rule broken, as `seeded` does, which it must find
   certs DIR [HOST…]        certificates for TLS servers in tests: ca, server, client, and those of another
                            authority; what is in DIR already stays
   api [--write]            what the library offers, an item a line, held against docs/public-api.txt
@@ -76,7 +76,8 @@ cargo xtask <command>
                            the same random calls of the scripts in memory and on a private server
   second-opinion [--histories N]
                            histories of chaos (20), which Porcupine checks as well; needs go
-  seeded [NAME…]           puts each bug of tests/seeded/NAME.patch in, and expects the simulation to find it
+  seeded [NAME…]           breaks each rule of src/base/seeded/rules.rs in turn (or those named), and expects the
+                           simulation or a unit test to notice it
   sim [OPTION…]            the simulation: --seeds A..B (0..10000) says how many runs fail, --seed N makes a failing
                            run smaller and shows what is left; --trace shows all of it; --threads N (one a core);
                            or --crowds alone: shares of clients that contend for one name

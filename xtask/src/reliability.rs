@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::process;
 use crate::process::Echo;
+use crate::seeded::Rule;
 use crate::servers;
 use crate::tools;
 
@@ -39,7 +40,7 @@ const PARTS: &[&[&str]] = &[
 const BARS: &[(&str, &str, u64, &str)] = &[
     ("simulation", "seeds", 50_000, "simulated runs"),
     ("scripts", "calls", 500_000, "script calls, in the model, in memory and on Redis"),
-    ("seeded_bugs", "found", 16, "seeded bugs found"),
+    ("seeded_bugs", "found", Rule::ALL.len() as u64, "seeded bugs found"),
     ("model", "states", 1_000_000, "states of the protocol models, all rules broken in turn"),
     ("threads", "models", 6, "models of threads"),
     ("lua-mutants", "killed", 200, "mutants of the scripts noticed"),
@@ -87,7 +88,8 @@ const SENTENCES: &[&str] = &[
      cover {simulation.virtual_hours} hours of virtual time, {simulation.grants} grants, {simulation.breaches} faults in which \
      Redis lost data or a clock went wrong, and {simulation.losses} holds that were lost and reported as lost. No rule was \
      broken.",
-    "Seeded bugs: {seeded_bugs.found} of {seeded_bugs.of} known bugs of such locks, put in one at a time, were found.",
+    "Seeded bugs: {seeded_bugs.of} rules were broken in the code, one at a time, and {seeded_bugs.found} of these bugs were \
+     found by the simulation or a unit test.",
     "Scripts: {scripts.calls} random calls gave the same replies, keys and messages in a model that was written from the \
      description of the protocol, in the embedded interpreter, and on Redis. {lua-mutants.killed} of \
      {lua-mutants.mutants} mutants of the scripts were noticed; the others behave exactly like the script.",

@@ -1,26 +1,27 @@
-//! `cargo xtask seeded`: classic bugs of such locks, put in one at a time, that the simulation must find.
-//!
-//! A patch starts with `# rule: …` (what it breaks) and `# found by: …`: `sim N`, within so many seeds, or `test …`,
-//! arguments of `cargo test`.
+//! `cargo xtask seeded`: breaks rules of the protocol one at a time, and expects the simulation or a unit test to notice
+//! each. The switches are in the library's code: `src/base/seeded.rs`.
 
+#[path = "../../src/base/seeded/rules.rs"]
+#[allow(dead_code, reason = "the library exchanges the texts of scripts")]
+mod rules;
+
+use std::process::Command;
 use std::time::Duration;
 
-use crate::lab;
-use crate::lab::Lab;
-use crate::lab::Patch;
+use rules::Finder;
+pub(crate) use rules::Rule;
+
+use crate::process;
+use crate::process::Echo;
 use crate::servers;
 use crate::sim;
 use crate::test;
 
-const LIMIT: Duration = Duration::from_secs(900);
+/// The environment variable that names the broken rule.
+const BROKEN: &str = "SEEDED_BUG";
 
-/// What has to find a bug.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Finder {
-    /// The simulation, within so many seeds.
-    Seeds(u64),
-    Test(String),
-}
+const BUILD_LIMIT: Duration = Duration::from_secs(900);
+const LIMIT: Duration = Duration::from_secs(900);
 
 #[derive(Debug)]
 enum Verdict {
@@ -29,99 +30,119 @@ enum Verdict {
     Missed(String),
 }
 
-/// How many of how many bugs were found.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Score {
-    pub(crate) found: usize,
-    pub(crate) of: usize,
-}
-
-/// True if every bug was found.
+/// True if every rule was noticed to be broken.
 pub(crate) fn run(names: &[&str]) -> Result<bool, String> {
-    let score = hunt(names)?;
-    Ok(score.found == score.of)
-}
-
-pub(crate) fn hunt(names: &[&str]) -> Result<Score, String> {
-    let bugs = lab::patches("seeded", names)?;
-    let lab = Lab::new(servers::find_or_install()?)?;
-    let mut score = Score { found: 0, of: bugs.len() };
-    for bug in &bugs {
-        let (rule, finder) = read(bug)?;
-        let verdict = lab.with(bug, |lab| judge(lab, &finder))?;
-        let (word, detail) = match verdict {
-            Ok(Verdict::Found(detail)) => ("found", detail),
-            Ok(Verdict::Missed(detail)) => ("MISSED", detail),
-            Err(why) => ("DOES NOT APPLY", why),
-        };
-        println!("{word:<8} {:<32} {rule}\n         {detail}", bug.name);
-        score.found += usize::from(word == "found");
-    }
-    println!("{} of {} seeded bugs found", score.found, score.of);
-    println!("{{\"part\":\"seeded_bugs\",\"found\":{},\"of\":{}}}", score.found, score.of);
-    Ok(score)
-}
-
-fn read(bug: &Patch) -> Result<(String, Finder), String> {
-    let finder = bug.header("found by").into_iter().next().and_then(|line| finder(&line));
-    match (bug.header("rule").into_iter().next(), finder) {
-        (Some(rule), Some(finder)) => Ok((rule, finder)),
-        _ => Err(format!("{}: needs a line `# rule:` and a line `# found by:`", bug.path.display())),
-    }
-}
-
-fn finder(line: &str) -> Option<Finder> {
-    match line.split_once(' ')? {
-        ("sim", seeds) => seeds.trim().parse().ok().map(Finder::Seeds),
-        ("test", line) => Some(Finder::Test(line.trim().to_owned())),
-        _ => None,
-    }
-}
-
-fn judge(lab: &Lab, finder: &Finder) -> Result<Verdict, String> {
-    let line = match finder {
-        Finder::Seeds(_) => format!("--lib {} -- --exact --nocapture", sim::TEST),
-        Finder::Test(line) => line.clone(),
+    let rules = if names.is_empty() {
+        Rule::ALL.to_vec()
+    } else {
+        names.iter().map(|name| named(name)).collect::<Result<_, _>>()?
     };
-    let built = lab.build(&line)?;
+    let built = process::run(cargo(&["test", test::FEATURES, "--lib", "--no-run"]), BUILD_LIMIT, Echo::Off)?;
     if !built.success {
-        return Ok(Verdict::Missed(format!("does not compile:\n{}", built.output)));
+        return Err(format!("the build failed:\n{}", built.output));
     }
-    match finder {
-        Finder::Seeds(seeds) => {
-            let range = format!("0..{seeds}");
-            let settings = [("SIM_SEEDS", range.as_str()), ("SIM_SHRINK", "0"), ("RUST_BACKTRACE", "0")];
-            let done = lab.test(&line, &settings, LIMIT)?;
-            let found = done.output.lines().find_map(|line| line.strip_prefix("FOUND "));
-            Ok(match found {
-                Some(words) if !done.success => Verdict::Found(words.to_owned()),
-                _ => Verdict::Missed(format!("not within {seeds} seeds")),
-            })
-        }
-        Finder::Test(line) => {
-            let done = lab.test(line, &[], LIMIT)?;
-            let counts = test::counts(&done.output);
-            Ok(match counts.failures.first() {
-                Some(name) => Verdict::Found(format!("by the test {name}")),
-                None => Verdict::Missed(format!("`{line}`: {} passed", counts.passed)),
-            })
-        }
+    let mut found = 0;
+    for rule in &rules {
+        let (word, detail) = match judge(*rule)? {
+            Verdict::Found(detail) => ("found", detail),
+            Verdict::Missed(detail) => ("MISSED", detail),
+        };
+        println!("{word:<8} {:<26} {}\n         {detail}", rule.name(), rule.words());
+        found += usize::from(word == "found");
     }
+    println!("{found} of {} seeded bugs found", rules.len());
+    println!("{{\"part\":\"seeded_bugs\",\"found\":{found},\"of\":{}}}", rules.len());
+    Ok(found == rules.len())
+}
+
+pub(crate) fn named(name: &str) -> Result<Rule, String> {
+    let known = || Rule::ALL.iter().map(|rule| rule.name()).collect::<Vec<_>>().join(" ");
+    let rule = Rule::ALL.iter().find(|rule| rule.name() == name);
+    rule.copied().ok_or_else(|| format!("no such rule: {name}; there are: {}", known()))
+}
+
+/// Cargo for a build in which rules can be broken, in a folder of its own: other builds do not
+/// change.
+pub(crate) fn cargo(args: &[&str]) -> Command {
+    let mut command = process::optimizing_cargo(args);
+    command.env("CARGO_TARGET_DIR", crate::root().join("target/seeded"));
+    // It replaces what `.cargo/config.toml` says.
+    command.env("RUSTFLAGS", "--cfg repository --cfg seeded");
+    command
+}
+
+/// The setting that breaks a rule in such a build.
+pub(crate) fn broken(rule: Rule) -> (&'static str, &'static str) {
+    (BROKEN, rule.name())
+}
+
+fn judge(rule: Rule) -> Result<Verdict, String> {
+    let test = match rule.finder() {
+        Finder::Sim(_) => sim::TEST,
+        Finder::Test(name) => name,
+    };
+    let mut command = cargo(&["test", test::FEATURES, "--lib", test, "--", "--exact", "--nocapture"]);
+    let (name, value) = broken(rule);
+    command.env(name, value).env("RUST_BACKTRACE", "0").env("REDIS_SERVER", servers::find_or_install()?);
+    if let Finder::Sim(seeds) = rule.finder() {
+        command.env("SIM_SEEDS", format!("0..{seeds}")).env("SIM_SHRINK", "0");
+    }
+    let done = process::run(command, LIMIT, Echo::Off)?;
+    let counts = test::counts(&done.output);
+    if !done.timed_out && counts.passed + counts.failed == 0 {
+        return Err(format!("no test ran for {}:\n{}", rule.name(), done.output));
+    }
+    let failed = counts.failed > 0;
+    Ok(match rule.finder() {
+        Finder::Sim(seeds) => match done.output.lines().find_map(|line| line.strip_prefix("FOUND ")) {
+            Some(words) if failed => Verdict::Found(words.to_owned()),
+            _ => Verdict::Missed(format!("not within {seeds} seeds")),
+        },
+        Finder::Test(test) if failed => Verdict::Found(format!("by the test {test}")),
+        Finder::Test(test) => Verdict::Missed(format!("the test {test} passes")),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn every_bug_can_still_be_put_in_and_says_who_finds_it() {
-        let bugs = lab::patches("seeded", &[]).unwrap();
-        assert_eq!(bugs.len(), 16);
-        for bug in bugs {
-            read(&bug).unwrap();
-            bug.check().unwrap();
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
+    /// The texts of all files below a folder with this ending.
+    fn texts(folder: &Path, ending: &str) -> Vec<String> {
+        let mut found = Vec::new();
+        for path in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            if path.is_dir() {
+                found.extend(texts(&path, ending));
+            } else if path.extension().is_some_and(|known| known == ending) {
+                found.push(fs::read_to_string(&path).unwrap());
+            }
         }
-        assert_eq!(finder("sim 20"), Some(Finder::Seeds(20)));
-        assert_eq!(finder("luck"), None);
+        found
+    }
+
+    #[test]
+    fn every_rule_of_the_list_has_its_place_in_the_code() {
+        let mut asked: BTreeSet<String> = BTreeSet::new();
+        for text in texts(&crate::root().join("src"), "rs") {
+            let rules = text.split("seeded!(").skip(1).filter_map(|rest| rest.split_once(')'));
+            asked.extend(rules.map(|(rule, _)| rule.to_owned()).filter(|rule| !rule.is_empty()));
+        }
+        asked.extend(rules::SCRIPTS.iter().map(|(rule, ..)| rule.name().to_owned()));
+        let listed: BTreeSet<String> = Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
+        assert_eq!(asked, listed);
+    }
+
+    #[test]
+    fn what_is_exchanged_in_a_script_stands_there_once() {
+        let scripts = texts(&crate::root().join("lua"), "lua");
+        for (rule, from, to) in rules::SCRIPTS {
+            assert_ne!(from, to, "{rule:?}");
+            let counts: Vec<usize> = scripts.iter().map(|script| script.matches(from).count()).collect();
+            assert!(counts.contains(&1) && counts.iter().all(|count| *count <= 1), "{rule:?}: {from:?}");
+        }
     }
 }

@@ -383,19 +383,6 @@ pub(crate) fn print_table(kinds: &[Kind]) -> bool {
     failures.is_empty() && failed == 0
 }
 
-/// The options of a `cargo test` line that choose the binary: all before the filter or `--`.
-pub(crate) fn without_filters(line: &str) -> Vec<&str> {
-    let mut options = Vec::new();
-    let mut words = line.split_whitespace();
-    while let Some(word) = words.next().filter(|word| word.starts_with('-') && *word != "--") {
-        options.push(word);
-        if matches!(word, "--test" | "--example" | "--package" | "-p") {
-            options.extend(words.next());
-        }
-    }
-    options
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -454,11 +441,5 @@ mod tests {
         let lines = text.lines().map(|line| line.trim_end_matches(" (*)").trim_end());
         // With a path: of this workspace.
         lines.filter(|line| !line.is_empty() && !line.contains('/')).map(str::to_owned).collect()
-    }
-
-    #[test]
-    fn filters_are_told_from_options() {
-        assert_eq!(without_filters("--test it reentrant::nested -- --exact"), ["--test", "it"]);
-        assert_eq!(without_filters("--lib engine"), ["--lib"]);
     }
 }

@@ -247,7 +247,7 @@ impl Serving<'_> {
                     return self.answer(&submitted, Outcome::NotExecuted(failure));
                 }
                 // It was not executed, and no call that was submitted later for its keys was.
-                let words = words(call, call.script.source);
+                let words = words(call, call.script.text());
                 self.send(submitted, "EVAL", words);
             }
             (call, Ok(value)) => {

@@ -95,7 +95,7 @@ impl Keyspace {
         if let Some((_, function)) = self.compiled.iter().find(|(known, _)| std::ptr::eq(*known, script)) {
             return Ok(function.clone());
         }
-        let chunk = self.lua.load(script.source).set_name("@user_script");
+        let chunk = self.lua.load(script.text()).set_name("@user_script");
         let function = chunk
             .set_environment(self.environment.clone())
             .into_function()

@@ -533,7 +533,7 @@ impl Calls {
                 let whole = self.known.as_mut().is_some_and(|known| known.insert(script.name));
                 batch.whole = whole;
                 let head = if whole {
-                    ["EVAL", script.source]
+                    ["EVAL", script.text()]
                 } else {
                     let digest = self.digests.entry(script.name);
                     ["EVALSHA", digest.or_insert_with(|| script.digest()).as_str()]
