@@ -9,7 +9,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rules::Finder;
-pub(crate) use rules::Rule;
+use rules::Rule;
 
 use crate::process;
 use crate::process::Echo;
