@@ -18,40 +18,42 @@ mod acquiring;
 mod agenda;
 mod by_id;
 mod cleanup;
+mod clocks;
+mod connections;
 mod context;
 mod drops;
 pub(crate) mod event;
 mod hold;
 mod holding;
 mod kept;
-mod link;
+mod listening;
 mod names;
+mod outages;
 mod patience;
-mod probing;
+mod pending;
+mod queries;
 mod queue;
 mod releasing;
 mod renewals;
 mod renewing;
-mod requests;
 mod server_clock;
 mod servers;
+mod shutdown;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod touched;
 mod wait_queue;
 mod waiting;
-mod wakeups;
 
-use crate::engine::context::Answered;
 use crate::engine::context::Context;
-use crate::engine::context::Op;
-use crate::engine::context::PendingOp;
+use crate::engine::pending::Answered;
+use crate::engine::pending::Op;
+use crate::engine::pending::PendingOp;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::backend::Failure;
-use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
@@ -73,17 +75,19 @@ use crate::engine::hold::HoldState;
 use crate::engine::kept::Kept;
 use crate::engine::names::NameTable;
 use crate::engine::patience::Patience;
+use crate::engine::queries::Asking;
+use crate::engine::queries::ForceTarget;
+use crate::engine::queries::Queries;
 use crate::engine::queue::Contest;
 use crate::engine::queue::NameRecord;
 use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
 use crate::engine::renewing::Verification;
-use crate::engine::requests::Query;
-use crate::engine::requests::Stopping;
 use crate::engine::servers::Servers;
+use crate::engine::shutdown::Stopping;
+use crate::engine::subscriptions::Subscriptions;
 use crate::engine::timers::TimerKey;
 use crate::engine::touched::Touched;
-use crate::engine::wakeups::Wakeups;
 use crate::kinds::command::Announce;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
@@ -101,13 +105,12 @@ pub(crate) struct Engine {
     waiters: ById<Waiter>,
     /// Answered with a grant of this hold, not known to be picked up.
     granted: Map<RequestId, u64>,
-    queries: BTreeMap<RequestId, Query>,
+    queries: Queries,
     verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
     /// Names to look at before `handle` returns.
     touched: Touched,
-    servers: Servers,
-    wakeups: Wakeups,
+    subscriptions: Subscriptions,
     renewals: Renewals,
     cleanup: Cleanup,
     kept: Kept,
@@ -130,12 +133,11 @@ impl Engine {
             unsent: ById::default(),
             waiters: ById::default(),
             granted: Map::default(),
-            queries: BTreeMap::new(),
+            queries: Queries::default(),
             verifications: BTreeMap::new(),
             ready: Vec::new(),
             touched: Touched::default(),
-            servers: Servers::default(),
-            wakeups: Wakeups::default(),
+            subscriptions: Subscriptions::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
             kept: Kept::default(),
@@ -145,7 +147,7 @@ impl Engine {
             fallback_streaks: BTreeMap::new(),
             stopping: None,
         };
-        engine.want_client_channel();
+        engine.subscriptions.want_client_channel(&mut engine.cx);
         engine
     }
 
@@ -158,7 +160,7 @@ impl Engine {
         }
         self.cx.now = self.cx.now.max(now);
         std::mem::swap(&mut self.cx.effects, effects);
-        self.servers.grow_old(self.cx.now);
+        self.cx.servers.grow_old(self.cx.now);
         // What has run out has run out before the event: a late reply must not revive it.
         self.fire_timers();
         if !self.is_finished() {
@@ -231,13 +233,13 @@ impl Engine {
             Event::Release { hold, level, request } => self.on_release(hold, level, request),
             Event::Leave { hold, level } => self.on_leave(hold, level),
             Event::Verify { hold, request } => self.on_verify(hold, request),
-            Event::Inspect { name, request } => self.on_query(request, requests::Asking::Inspect(name)),
+            Event::Inspect { name, request } => self.on_query(request, Asking::Inspect(name)),
             Event::ForceUnlock { name, from, request } => {
-                let from = from.map_or(requests::ForceTarget::Whoever, requests::ForceTarget::Named);
-                self.on_query(request, requests::Asking::Force { name, from });
+                let from = from.map_or(ForceTarget::Whoever, ForceTarget::Named);
+                self.on_query(request, Asking::Force { name, from });
             }
-            Event::Ping { request } => self.on_query(request, requests::Asking::Ping),
-            Event::Probe { probe, request } => self.on_probe(request, *probe),
+            Event::Ping { request } => self.on_query(request, Asking::Ping),
+            Event::Probe { probe, request } => self.on_query(request, Asking::Probe(probe)),
             Event::Shutdown { until, request } => self.on_shutdown(until, request),
             Event::PickedUp { request } => self.on_picked_up(request),
             Event::Withdrawn { request } => self.on_withdrawn(request),
@@ -246,7 +248,7 @@ impl Engine {
             Event::Down { server, cause } => self.on_down(server, &cause),
             Event::Routes(routes) => self.on_routes(routes),
             Event::PubSubUp => self.on_pubsub_up(),
-            Event::PubSubDown => self.wakeups.disconnected(),
+            Event::PubSubDown => self.subscriptions.disconnected(),
             Event::ConnectFailed { server, failure } => self.on_connect_failed(server, failure),
             Event::Subscribed { channel, generation, result } => {
                 self.on_subscribed(&channel, generation, result);
@@ -255,6 +257,15 @@ impl Engine {
             Event::Message { channel, payload } => self.on_message(&channel, &payload),
             Event::Tick => {}
         }
+    }
+
+    fn on_query(&mut self, request: RequestId, asking: Asking) {
+        if self.stopping.is_some() {
+            return self.cx.fail(request, Error::closed());
+        }
+        // What was released before is to be free for whoever asks.
+        self.release_before();
+        self.queries.begin(&mut self.cx, &mut self.subscriptions, request, asking);
     }
 
     fn fire_timers(&mut self) {
@@ -272,7 +283,7 @@ impl Engine {
                 TimerKey::SelfWait(name) => self.on_self_wait(name),
                 TimerKey::Request(request) => self.on_request_over(request),
                 TimerKey::Outage => self.on_outage_timer(),
-                TimerKey::ClientChannel => self.on_client_channel_timer(),
+                TimerKey::ClientChannel => self.subscriptions.retry_client_channel(&mut self.cx),
                 TimerKey::Clock(server) => self.on_clock_timer(server),
                 // Nothing follows, whatever else is due or has just come.
                 TimerKey::Shutdown => return self.finish(),
@@ -289,7 +300,7 @@ impl Engine {
         let asked = if server == to { sent } else { self.cx.now };
         self.note_outcome(answered, asked, &outcome);
         if let (Some(slot), Outcome::Done(_)) = (slot, &outcome) {
-            self.servers.answered_for(slot, server);
+            self.cx.servers.answered_for(slot, server);
         }
         match kind {
             Op::Clock => self.on_clock_reply(to, &outcome),
@@ -307,37 +318,10 @@ impl Engine {
                 self.renewals.answered(to, holds.len());
                 self.on_renew_reply(holds, server, sent, outcome);
             }
-            Op::Cleanup { id } => self.on_cleanup_reply(id, outcome),
-            Op::Query { request } => self.on_query_reply(request, outcome),
-        }
-    }
-
-    /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
-    /// `asked`: when the server was, at the latest.
-    fn note_outcome(&mut self, answered: Answered, asked: Moment, outcome: &Outcome<Reply>) {
-        let Answered { by, sent, .. } = answered;
-        match outcome {
-            Outcome::Done(reply) => {
-                self.servers.get_mut(by).answered(self.cx.now, self.cx.now.since(sent));
-                if let Some(time) = reply.time {
-                    self.note_server_time(by, sent, time);
-                }
+            Op::Cleanup { id } => self.on_cleanup_reply(id, &outcome),
+            Op::Query { request } => {
+                self.queries.on_reply(&mut self.cx, &mut self.subscriptions, request, outcome);
             }
-            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                if answered.tells_of_server(failure) {
-                    self.note_failure(by, asked, failure);
-                }
-            }
-        }
-    }
-
-    fn note_failure(&mut self, server: ServerId, asked: Moment, failure: &Failure) {
-        if failure.kind == FailureKind::ReadOnly {
-            self.cx.effects.push(Effect::Reconnect(server));
-        }
-        // A slot on its way to another server is no trouble of this one's.
-        if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
-            self.begin_outage(server, asked, &failure.message);
         }
     }
 
@@ -352,11 +336,7 @@ impl Engine {
         let known = key.and_then(|key| self.names.get(&key));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
-        Announce { channel, sharded: self.is_sharded() }
-    }
-
-    fn is_sharded(&self) -> bool {
-        self.servers.is_sharded(self.cx.config.sharding)
+        Announce { channel, sharded: self.cx.is_sharded() }
     }
 
     /// The record of a name, made if it is new.
@@ -371,14 +351,6 @@ impl Engine {
     /// What a name is to its waiters, to be written to what means nothing to a new one.
     fn known_contest(&mut self, name: u64) -> Option<&mut Contest> {
         self.names.get_mut(&name)?.known_contest()
-    }
-
-    fn unavailable(&self, since: Moment, server: ServerId) -> Error {
-        Error::Unavailable {
-            name: None,
-            waited: self.cx.now.since(since),
-            cause: self.servers.last_trouble(server),
-        }
     }
 
     /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
@@ -401,7 +373,7 @@ impl Engine {
         set(&counters.holds, self.holds.len() - self.unsent.len());
         set(&counters.waiters, self.waiters.len());
         set(&counters.registered_renewals, self.renewals.len());
-        set(&counters.subscriptions, self.wakeups.lock_channels());
+        set(&counters.subscriptions, self.subscriptions.lock_channels());
         set(&counters.clean_ups, self.cleanup.len());
     }
 }

@@ -16,9 +16,6 @@ use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::context::Answered;
-use crate::engine::context::Hurry;
-use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
@@ -26,6 +23,9 @@ use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
+use crate::engine::pending::Answered;
+use crate::engine::pending::Hurry;
+use crate::engine::pending::Op;
 use crate::engine::queue::Cause;
 use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
@@ -81,7 +81,7 @@ impl Engine {
         let name = &self.names[&key];
         let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
         let Some(waiter) = self.waiters.get(&request).filter(patient) else { return Moment::ZERO };
-        let answer = ANSWER.max(self.servers.round_trip(&name.lock).saturating_mul(2));
+        let answer = ANSWER.max(self.cx.servers.round_trip(&name.lock).saturating_mul(2));
         name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
 
@@ -97,13 +97,13 @@ impl Engine {
     /// Whatever is missing touches the name when it is there.
     fn may_try(&mut self, key: u64) -> bool {
         let name = &self.names[&key];
-        if !self.servers.is_up(&name.lock)
+        if !self.cx.servers.is_up(&name.lock)
             || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id))
         {
             return false;
         }
-        if !self.servers.is_usable(&name.lock) {
-            self.ask_clock(self.servers.id_of(&name.lock));
+        if !self.cx.servers.is_usable(&name.lock) {
+            self.cx.ask_clock(self.cx.servers.id_of(&name.lock));
             return false;
         }
         true
@@ -116,7 +116,7 @@ impl Engine {
         let limit = full.min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
         let name = self.names[&key].lock.clone();
-        let round_trip = self.servers.round_trip(&name);
+        let round_trip = self.cx.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
         let hurry = match deadline {
@@ -125,9 +125,9 @@ impl Engine {
             _ => None,
         };
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
-        let Some(not_after) = self.servers.time_of(&name, latest) else { return };
+        let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
         let not_after = not_after.shared(latest.since(self.cx.now));
-        let to = self.servers.id_of(&name);
+        let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
         let command = Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
@@ -275,7 +275,7 @@ impl Engine {
     /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
     /// wants, and those behind it may have better luck.
     fn came_late(&mut self, key: u64, taker: Option<RequestId>, sent: Moment, words: String) {
-        self.set_outage_timer(sent);
+        self.cx.set_outage_timer(sent);
         let Some(name) = self.names.get_mut(&key) else { return };
         if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
             if waiter.late.is_some() {
@@ -302,7 +302,7 @@ impl Engine {
 
     /// What the server, or the way to it, had to do with an attempt that was sent then.
     fn note_trouble(&mut self, key: u64, sent: Moment, words: String) {
-        self.set_outage_timer(sent);
+        self.cx.set_outage_timer(sent);
         if let Some(name) = self.names.get_mut(&key) {
             Trouble::note(&mut name.contest_mut().trouble, sent, words);
         }
@@ -328,7 +328,7 @@ impl Engine {
     /// The grant of an attempt or of a hand-off, before anybody has it.
     pub(super) fn on_granted(&mut self, id: u64, lease: LeaseMs, answered: Answered, token: u64) {
         let Answered { by, sent, .. } = answered;
-        let server_epoch = self.servers.epoch(by);
+        let server_epoch = self.cx.servers.epoch(by);
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if !hold.enter(Input::Granted) {
             return;

@@ -2,24 +2,49 @@
 
 use std::collections::BTreeMap;
 
+use std::time::Duration;
+
 use crate::backend::OpId;
+use crate::backend::Outcome;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
+use crate::engine::Engine;
+use crate::engine::context::Context;
+use crate::engine::context::back_off;
+use crate::engine::pending::Op;
+use crate::engine::timers::TimerKey;
+use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Released;
+use crate::kinds::reply::Reply;
+
+/// A dead id is released again after this time at the latest.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// A hold id that is never used in an acquire again.
 #[derive(Debug)]
 pub(crate) struct Dead {
-    pub(crate) name: u64,
+    name: u64,
     pub(crate) lock: LockName,
     /// The attempt cannot be executed once the server's clock is past this.
-    pub(crate) not_after: ServerTime,
+    not_after: ServerTime,
     /// If it was granted, the key is gone by then.
     pub(crate) key_end: Moment,
-    pub(crate) op: Option<OpId>,
+    op: Option<OpId>,
     /// A release of it was answered, so whatever was granted by then is undone.
-    pub(crate) answered: bool,
-    pub(crate) failures: u32,
+    answered: bool,
+    failures: u32,
+}
+
+/// What the answer to a release of a dead id means for its name.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CleanupAnswer {
+    pub(super) name: u64,
+    /// The attempt had been granted, and the release has freed the lock.
+    pub(super) freed: bool,
+    /// The id needs no further release.
+    pub(super) ended: bool,
 }
 
 #[derive(Debug, Default)]
@@ -32,16 +57,8 @@ impl Cleanup {
         self.dead.insert(id, Dead { name, lock, not_after, key_end, op: None, answered: false, failures: 0 });
     }
 
-    pub(crate) fn get_mut(&mut self, id: u64) -> Option<&mut Dead> {
-        self.dead.get_mut(&id)
-    }
-
     pub(crate) fn get(&self, id: u64) -> Option<&Dead> {
         self.dead.get(&id)
-    }
-
-    pub(crate) fn remove(&mut self, id: u64) -> Option<Dead> {
-        self.dead.remove(&id)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Dead)> {
@@ -55,5 +72,80 @@ impl Cleanup {
     /// Whether a release of the id is on the wire or was answered: only then may the name be tried again.
     pub(crate) fn is_under_way(&self, id: u64) -> bool {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
+    }
+
+    /// The name and the lock of an id that a release can be sent for now.
+    pub(super) fn to_be_sent(&self, cx: &Context, id: u64) -> Option<(u64, LockName)> {
+        let dead = self.dead.get(&id)?;
+        let now = dead.op.is_none() && cx.servers.is_up(&dead.lock);
+        now.then(|| (dead.name, dead.lock.clone()))
+    }
+
+    pub(super) fn send(&mut self, cx: &mut Context, id: u64, command: Command) {
+        let Some(dead) = self.dead.get_mut(&id) else { return };
+        let to = cx.servers.id_of(&dead.lock);
+        dead.op = Some(cx.send(Op::Cleanup { id }, to, command, cx.attempt_deadline(), ServerTime(0)));
+    }
+
+    /// Ends the clean-up of an id once a release of it was executed after its `not_after`; until then
+    /// it is released again.
+    pub(super) fn answered(
+        &mut self,
+        cx: &mut Context,
+        id: u64,
+        outcome: &Outcome<Reply>,
+    ) -> Option<CleanupAnswer> {
+        let dead = self.dead.get_mut(&id)?;
+        dead.op = None;
+        let mut answer = CleanupAnswer { name: dead.name, freed: was_freed(outcome), ended: false };
+        let pause = match outcome {
+            Outcome::Done(reply) => {
+                dead.answered = true;
+                dead.failures = 0;
+                answer.ended =
+                    reply.time.is_some_and(|time| time > dead.not_after || seeded!(CleanUpUntilNotAfter));
+                // The attempt may still be executed: the id is released again when it no longer may.
+                let left = reply.time.map_or(0, |time| dead.not_after.0.saturating_sub(time.0));
+                let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
+                (left + Duration::from_millis(1)).min(LONGEST_PAUSE)
+            }
+            Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
+                dead.failures += 1;
+                back_off(dead.failures - 1)
+            }
+        };
+        if answer.ended {
+            cx.timers.clear(TimerKey::Cleanup(id));
+            self.dead.remove(&id);
+        } else {
+            cx.timers.set(TimerKey::Cleanup(id), cx.now.plus(pause));
+        }
+        Some(answer)
+    }
+}
+
+fn was_freed(outcome: &Outcome<Reply>) -> bool {
+    let Outcome::Done(Reply { body: Body::Release(released), .. }) = outcome else { return false };
+    matches!(released, Released::Freed { .. } | Released::Kept { .. } | Released::InOtherUse(_))
+}
+
+impl Engine {
+    pub(super) fn send_cleanup(&mut self, id: u64) {
+        let Some((key, lock)) = self.cleanup.to_be_sent(&self.cx, id) else { return };
+        let Some(command) = self.last_release(id, key, &lock) else { return };
+        self.cleanup.send(&mut self.cx, id, command);
+        self.touch(key);
+    }
+
+    pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
+        let Some(answer) = self.cleanup.answered(&mut self.cx, id, outcome) else { return };
+        let CleanupAnswer { name, freed, ended } = answer;
+        if ended {
+            if let Some(contest) = self.known_contest(name) {
+                contest.dead.retain(|other| *other != id);
+            }
+        }
+        // The server has told the clients that listen; this client may not be one of them.
+        if freed { self.wake(name) } else { self.touch(name) }
     }
 }

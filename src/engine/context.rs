@@ -1,6 +1,10 @@
-//! What every part of the engine needs: the instant, the settings, the timers, the commands on the wire, and the list
-//! of what is to be done.
+//! What every part of the engine needs: the instant, the settings, the timers, the servers, the commands on the wire, and
+//! the list of what is to be done.
 
+use crate::engine::Servers;
+use crate::engine::pending::Op;
+use crate::engine::pending::PendingOp;
+use crate::engine::servers::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +14,6 @@ use crate::backend::OpId;
 use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::lease::LeaseMs;
 use crate::base::map::Map;
 use crate::base::stats::Counters;
 use crate::engine::event::Answer;
@@ -32,80 +35,8 @@ pub(super) struct Context {
     pub(super) effects: Vec<Effect>,
     pub(super) timers: Timers,
     pub(super) ops: Map<OpId, PendingOp>,
+    pub(super) servers: Servers,
     next_id: u64,
-}
-
-/// A command on the wire.
-#[derive(Debug)]
-pub(super) struct PendingOp {
-    pub(super) kind: Op,
-    pub(super) to: ServerId,
-    /// Of its keys, if it has any.
-    pub(super) slot: Option<u16>,
-    pub(super) sent: Moment,
-    pub(super) not_after: ServerTime,
-    /// It had less time than the command timeout, because a lease, a wait or a hold ends earlier.
-    pub(super) cut_short: bool,
-}
-
-/// Who answered a command, and what is known of its sending.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answered {
-    pub(super) by: ServerId,
-    pub(super) sent: Moment,
-    /// By the clock of that server.
-    pub(super) time: Option<ServerTime>,
-    pub(super) not_after: ServerTime,
-    pub(super) cut_short: bool,
-}
-
-impl Answered {
-    /// Whether a failure says anything about the server or the link. If the command had less time
-    /// than the command timeout, a missing answer does not: the server may answer others in time. A
-    /// connection that breaks is an event of its own.
-    pub(super) fn tells_of_server(&self, failure: &Failure) -> bool {
-        !(self.cut_short && failure.kind == FailureKind::Link)
-    }
-
-    /// The words of a failure, if it says anything about the server or the link.
-    pub(super) fn trouble(&self, failure: Failure) -> Option<String> {
-        self.tells_of_server(&failure).then_some(failure.message)
-    }
-}
-
-/// What a command on the wire is for.
-#[derive(Debug)]
-pub(super) enum Op {
-    Clock,
-    Acquire { hold: u64, lease: LeaseMs, hurry: Option<Hurry> },
-    Reenter { hold: u64, lease: LeaseMs },
-    LowerCount { hold: u64 },
-    Release { hold: u64 },
-    ReleaseMany(Vec<u64>),
-    HandOff { from: u64, to: u64, lease: LeaseMs },
-    Renew(Vec<Renewing>),
-    Cleanup { id: u64 },
-    Query { request: RequestId },
-}
-
-/// What left an attempt less than the command timeout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Hurry {
-    /// The end of its waiter's wait.
-    Wait,
-    MaxHold,
-}
-
-/// One hold of a renewal on the wire.
-#[derive(Debug)]
-pub(super) struct Renewing {
-    pub(super) hold: u64,
-    pub(super) lease: LeaseMs,
-    pub(super) verifying: Vec<RequestId>,
-    /// Somebody had a guard that asked for renewals when it was sent.
-    pub(super) watched: bool,
-    /// It was sent because of a force-unlock hint, or after one.
-    pub(super) hinted: bool,
 }
 
 impl Context {
@@ -117,6 +48,7 @@ impl Context {
             effects: Vec::new(),
             timers: Timers::default(),
             ops: Map::default(),
+            servers: Servers::default(),
             next_id: 0,
         }
     }
@@ -189,9 +121,80 @@ impl Context {
             }
         }
     }
+
+    // ---- servers
+
+    /// The address of a server, or what the user has named before there was a connection.
+    pub(super) fn address_of(&self, server: ServerId) -> String {
+        let known = self.servers.address_of(server);
+        if known.is_empty() { self.config.address.clone() } else { known }
+    }
+
+    /// `since`: for a command without an answer, when it was sent.
+    pub(super) fn begin_outage(&mut self, server: ServerId, since: Moment, cause: &str) {
+        let known = self.servers.get_mut(server);
+        let before = known.outage_since();
+        let since = known.failed(since, cause);
+        if before != Some(since) {
+            self.set_outage_timer(since);
+        }
+        if before.is_none() {
+            self.timers.set(TimerKey::Clock(server), self.now.plus(self.trouble_pause()));
+        }
+    }
+
+    /// How soon after trouble the server is asked whether it is well: often within the time that waiters bear it.
+    pub(super) fn trouble_pause(&self) -> Duration {
+        (self.config.outage_limit / 4).min(Duration::from_secs(1))
+    }
+
+    /// For trouble since `since`.
+    pub(super) fn set_outage_timer(&mut self, since: Moment) {
+        // Whose limit is later is found out when it is due.
+        let due = since.plus(self.config.outage_limit);
+        if self.timers.of(TimerKey::Outage).is_none_or(|at| at > due) {
+            self.timers.set(TimerKey::Outage, due);
+        }
+    }
+
+    pub(super) fn ask_clock(&mut self, server: ServerId) {
+        let unknown = |server: &Server| server.is_up() && !server.clock.is_known() && !server.asking_clock;
+        if self.servers.get(server).is_some_and(unknown) {
+            self.send_clock(server);
+        }
+    }
+
+    pub(super) fn send_clock(&mut self, server: ServerId) {
+        self.servers.get_mut(server).asking_clock = true;
+        self.send(Op::Clock, server, Command::Time, self.attempt_deadline(), ServerTime(0));
+    }
+
+    pub(super) fn is_sharded(&self) -> bool {
+        self.servers.is_sharded(self.config.sharding)
+    }
+
+    pub(super) fn unavailable(&self, since: Moment, server: ServerId) -> Error {
+        Error::Unavailable {
+            name: None,
+            waited: self.now.since(since),
+            cause: self.servers.last_trouble(server),
+        }
+    }
 }
 
 /// 20 ms, doubled with each failure in a row, at most 500 ms.
 pub(super) fn back_off(failures: u32) -> Duration {
     Duration::from_millis((20_u64 << failures.min(5)).min(500))
+}
+
+#[cfg(test)]
+pub(super) mod testing {
+    use super::*;
+    use crate::engine::tests::CLIENT;
+    use crate::engine::tests::config;
+
+    /// For the tests of a part by itself.
+    pub(in crate::engine) fn context() -> Context {
+        Context::new(config(CLIENT), Arc::default())
+    }
 }

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use crate::backend::Outcome;
 use crate::engine::Engine;
-use crate::engine::context::Op;
 use crate::engine::hold::Sending;
+use crate::engine::pending::Op;
 use crate::engine::renewals::BATCH;
 use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
@@ -42,7 +42,7 @@ impl Engine {
         let waited_for = !hold.release().unlocks.is_empty()
             || self.names.get(&hold.name).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
-        self.servers.is_one() && !self.drops.apart && !waited_for && as_usual
+        self.cx.servers.is_one() && !self.drops.apart && !waited_for && as_usual
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {
@@ -96,7 +96,7 @@ impl Engine {
         };
         let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
         let Some(last) = items.pop() else { return };
-        let to = self.servers.id_of(&last.name);
+        let to = self.cx.servers.id_of(&last.name);
         let command = if items.is_empty() {
             let ReleaseItem { name, field, announce } = last;
             Command::Release { name, field, count: 0, announce, undo: false }

@@ -17,8 +17,6 @@ use crate::base::name::LockName;
 use crate::base::stats::add;
 use crate::base::stats::add_time;
 use crate::engine::Engine;
-use crate::engine::context::Answered;
-use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Fate;
 use crate::engine::event::Report;
@@ -30,6 +28,8 @@ use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
 use crate::engine::hold::Todo;
 use crate::engine::hold::Unlock;
+use crate::engine::pending::Answered;
+use crate::engine::pending::Op;
 use crate::engine::queue::TOO_LATE;
 use crate::engine::queue::Trouble;
 use crate::engine::timers::TimerKey;
@@ -65,9 +65,10 @@ impl Engine {
                 hold.errands().todo.push_back(Todo::LowerCount(unlock));
             }
             let unwatched = removed.watched && !hold.is_watched();
-            let in_outage = self.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
+            let in_outage =
+                self.cx.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
-                self.set_outage_timer(self.cx.now);
+                self.cx.set_outage_timer(self.cx.now);
             }
             if last {
                 // As most end: what is given up need not stand in line.
@@ -126,7 +127,7 @@ impl Engine {
         if hold.levels.is_empty() {
             return self.start_release(id);
         }
-        if self.cx.timers.is_set(TimerKey::HoldRetry(id)) || !self.servers.is_up(&hold.lock) {
+        if self.cx.timers.is_set(TimerKey::HoldRetry(id)) || !self.cx.servers.is_up(&hold.lock) {
             return;
         }
         let next = hold.todo().next();
@@ -161,9 +162,9 @@ impl Engine {
             return self.advance(id);
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let to = self.servers.id_of(&hold.lock);
-        if !self.servers.is_usable(&hold.lock) {
-            return self.ask_clock(to);
+        let to = self.cx.servers.id_of(&hold.lock);
+        if !self.cx.servers.is_usable(&hold.lock) {
+            return self.cx.ask_clock(to);
         }
         hold.errands().todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
@@ -175,7 +176,7 @@ impl Engine {
         let end = [hold.max_end(), own_end].into_iter().flatten().min();
         let limit =
             self.cx.now.plus(self.cx.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
-        let round_trip = self.servers.round_trip(&hold.lock);
+        let round_trip = self.cx.servers.round_trip(&hold.lock);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
         let count = hold.count() + 1;
@@ -183,7 +184,7 @@ impl Engine {
         hold.key_end = hold.key_end.max(deadline.plus(ttl.longest()));
         let name = hold.lock.clone();
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
-        let Some(not_after) = self.servers.time_of(&name, latest) else { return };
+        let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
         let command = Command::Acquire { name, field: self.cx.field(id), count, lease: ttl, not_after };
         self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
@@ -250,7 +251,7 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
                 if hold.failures > 0 {
                     Trouble::note(&mut hold.errands().trouble, sent, TOO_LATE.to_owned());
-                    self.set_outage_timer(sent);
+                    self.cx.set_outage_timer(sent);
                     self.retry_hold(id);
                 } else {
                     hold.failures = 1;
@@ -271,7 +272,7 @@ impl Engine {
             // The same command again: it says which count is wanted, not how much is to be added.
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
                 Trouble::note(&mut hold.errands().trouble, sent, failure.message);
-                self.set_outage_timer(sent);
+                self.cx.set_outage_timer(sent);
                 self.retry_hold(id);
             }
         }
@@ -358,7 +359,7 @@ impl Engine {
             Todo::Reenter(_) => true,
         });
         let (name, count) = (hold.lock.clone(), hold.count());
-        let to = self.servers.id_of(&name);
+        let to = self.cx.servers.id_of(&name);
         let command = Command::Release { name, field: self.cx.field(id), count, announce, undo: false };
         let deadline = self.cx.attempt_deadline();
         self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
@@ -438,7 +439,7 @@ impl Engine {
     /// Tells callers what running out would mean, and caps what they believe.
     pub(super) fn note_max_hold(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let slow = 10 * self.servers.round_trip(&hold.lock);
+        let slow = 10 * self.cx.servers.round_trip(&hold.lock);
         let (Some(cell), Some(end)) = (hold.cell().cloned(), hold.max_end()) else { return };
         cell.cap(end);
         // A renewal stays short of the end by its margin and by what its attempt may take.
@@ -513,7 +514,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
             LossReason::ForceUnlocked
-        } else if hold.server_epoch != self.servers.epoch_of(&hold.lock) {
+        } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) {
             LossReason::ServerLostData
         } else {
             LossReason::Removed
@@ -564,8 +565,8 @@ impl Engine {
         let held = self.cx.now.since(begun);
         add(&self.cx.counters.losses, 1);
         add_time(&self.cx.counters.hold_micros, held);
-        let (client, server) = (self.cx.config.client_id.clone(), self.servers.id_of(&name));
-        let address = self.address_of(server);
+        let (client, server) = (self.cx.config.client_id.clone(), self.cx.servers.id_of(&name));
+        let address = self.cx.address_of(server);
         self.cx.report(Report::Lost { name, hold, reason, client, address, held });
     }
 

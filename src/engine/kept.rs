@@ -12,8 +12,8 @@ use crate::base::clock::Moment;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::engine::Engine;
-use crate::engine::context::Answered;
 use crate::engine::event::RequestId;
+use crate::engine::pending::Answered;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
@@ -169,11 +169,11 @@ impl Engine {
     /// is known here of its clock would not do.
     pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> RemainingTime {
         let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return RemainingTime::Nothing };
-        let at = if self.servers.executor_of(lock) == end.by {
+        let at = if self.cx.servers.executor_of(lock) == end.by {
             Some(end.at)
         } else {
             // What is known of its clock may be too early by the way of an answer.
-            self.servers.time_of(lock, end.local.plus(self.servers.round_trip(lock)))
+            self.cx.servers.time_of(lock, end.local.plus(self.cx.servers.round_trip(lock)))
         };
         at.map_or(RemainingTime::NotKnown, |at| RemainingTime::Until(at, end.length))
     }
@@ -190,7 +190,7 @@ impl Engine {
                 Some(Command::ReleaseAt { name, field, free_at, most, announce })
             }
             RemainingTime::NotKnown => {
-                self.ask_clock(self.servers.id_of(lock));
+                self.cx.ask_clock(self.cx.servers.id_of(lock));
                 None
             }
         }
@@ -199,7 +199,7 @@ impl Engine {
     /// What waited for the clock of a server to be released goes on.
     pub(super) fn resume_kept(&mut self, server: ServerId) {
         let waits = |id: &u64| self.kept.contains(*id);
-        let dead = self.cleanup.iter().filter(|(_, dead)| self.servers.id_of(&dead.lock) == server);
+        let dead = self.cleanup.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
         let dead: Vec<u64> = dead.map(|(id, _)| id).filter(waits).collect();
         let releasing: Vec<u64> = self.holds_at(server).into_iter().filter(waits).collect();
         for id in dead {

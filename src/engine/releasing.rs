@@ -14,8 +14,6 @@ use crate::base::name::WireProfile;
 use crate::base::stats::add;
 use crate::base::stats::add_time;
 use crate::engine::Engine;
-use crate::engine::context::Answered;
-use crate::engine::context::Op;
 use crate::engine::event::Answer;
 use crate::engine::event::Fate;
 use crate::engine::event::Report;
@@ -26,6 +24,8 @@ use crate::engine::hold::Input;
 use crate::engine::hold::Sending;
 use crate::engine::hold::Todo;
 use crate::engine::kept::RemainingTime;
+use crate::engine::pending::Answered;
+use crate::engine::pending::Op;
 use crate::engine::queue::ANY;
 use crate::engine::queue::NameRecord;
 use crate::engine::queue::TurnLength;
@@ -129,7 +129,7 @@ impl Engine {
         if self.cx.now >= hold.key_end {
             return self.give_up_release(id);
         }
-        if !self.servers.is_up(&hold.lock) {
+        if !self.cx.servers.is_up(&hold.lock) {
             // Looked at again when the link is up, or when the key has run out.
             let end = hold.key_end;
             return self.cx.timers.set(TimerKey::HoldRetry(id), end);
@@ -152,7 +152,7 @@ impl Engine {
         let allowed = self.cx.config.hand_off
             && hold.lock.kind().hands_off()
             && self.stopping.is_none()
-            && self.servers.is_usable(&hold.lock)
+            && self.cx.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()
             && !hold.release().alone
             && name.may_hand_off(self.cx.now)
@@ -168,7 +168,7 @@ impl Engine {
             // Goes on when the server's clock is known, or when the key has run out.
             return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         };
-        let to = self.servers.id_of(&lock);
+        let to = self.cx.servers.id_of(&lock);
         self.cx.send(Op::Release { hold: id }, to, command, self.cx.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
@@ -189,12 +189,12 @@ impl Engine {
         let announce = self.announce(Some(key), &name);
         let limit = self.cx.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
-        let round_trip = self.servers.round_trip(&name);
+        let round_trip = self.cx.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
-        let Some(not_after) = self.servers.time_of(&name, latest) else { return false };
-        let server = self.servers.id_of(&name);
+        let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return false };
+        let server = self.cx.servers.id_of(&name);
         let to = self.new_hold(key, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
         let (old, new) = (self.cx.field(from), self.cx.field(to));
@@ -251,7 +251,7 @@ impl Engine {
     fn retry_release(&mut self, id: u64) {
         self.retry_hold(id);
         // Waiting would not help: there is no link, or the key has run out.
-        let pointless = |hold: &Hold| !self.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
+        let pointless = |hold: &Hold| !self.cx.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
         if self.holds.get(&id).is_some_and(|hold| pointless(hold)) {
             self.send_release(id);
         }
@@ -345,23 +345,23 @@ impl Engine {
             let somebody = receivers.is_some_and(|count| count > 0);
             somebody.then(|| name.channel(self.cx.config.profile))
         });
-        channel.is_some_and(|channel| self.wakeups.is_confirmed(&channel))
+        channel.is_some_and(|channel| self.subscriptions.is_confirmed(&channel))
     }
 
     /// How long the lock may be free for others from now on.
     pub(super) fn turn(&self, lock: &LockName) -> TurnLength {
         let usual = self.usual_turn(lock);
-        let for_the_far = self.servers.time_of(lock, self.cx.now).is_some_and(is_for_the_far);
+        let for_the_far = self.cx.servers.time_of(lock, self.cx.now).is_some_and(is_for_the_far);
         TurnLength { usual, whole: if for_the_far { TURN.1 } else { usual } }
     }
 
     fn usual_turn(&self, lock: &LockName) -> Duration {
-        self.servers.round_trip(lock).saturating_mul(4).clamp(TURN.0, TURN.1)
+        self.cx.servers.round_trip(lock).saturating_mul(4).clamp(TURN.0, TURN.1)
     }
 
     /// PUBLISH in a cluster reaches everybody, and counts those who are connected to the same node.
     fn counts_all_receivers(&self) -> bool {
-        self.servers.is_one() || self.is_sharded()
+        self.cx.servers.is_one() || self.cx.is_sharded()
     }
 
     /// The key is gone or another's. After an unknown try that is what a release leaves behind.
@@ -377,7 +377,7 @@ impl Engine {
         let reason = match (hold.force_hint, gone) {
             (true, _) => LossReason::ForceUnlocked,
             (false, false) => LossReason::TakenOver,
-            (false, true) if hold.server_epoch != self.servers.epoch_of(&hold.lock) => {
+            (false, true) if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) => {
                 LossReason::ServerLostData
             }
             (false, true) if self.cx.now >= hold.confirmed_at.plus(hold.ttl.validity()) => {
@@ -393,13 +393,13 @@ impl Engine {
     /// The key has run out by itself; nobody could be asked.
     fn give_up_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let server = self.servers.id_of(&hold.lock);
+        let server = self.cx.servers.id_of(&hold.lock);
         let release = &mut hold.errands().release;
         let (unlocks, failure) = (std::mem::take(&mut release.unlocks), release.last_failure.clone());
-        let cause = failure.unwrap_or_else(|| self.servers.last_trouble(server));
+        let cause = failure.unwrap_or_else(|| self.cx.servers.last_trouble(server));
         // Each caller has waited since its own `unlock`.
         for unlock in unlocks {
-            let error = self.unavailable(unlock.since, server);
+            let error = self.cx.unavailable(unlock.since, server);
             self.cx.fail(unlock.request, error);
         }
         self.note_left(id);

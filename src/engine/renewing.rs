@@ -13,12 +13,12 @@ use crate::base::kind::Kind;
 use crate::base::lease::LeaseMs;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::context::Op;
-use crate::engine::context::Renewing;
 use crate::engine::event::Answer;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
+use crate::engine::pending::Op;
+use crate::engine::pending::Renewing;
 use crate::engine::renewals::BATCH;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::Command;
@@ -96,7 +96,7 @@ impl Engine {
         let due = self.renewals.take_due(soon);
         for id in &due {
             if let Some(hold) = self.holds.get_mut(id) {
-                self.renewals.enqueue(hold, self.servers.id_of(&hold.lock));
+                self.renewals.enqueue(hold, self.cx.servers.id_of(&hold.lock));
             }
         }
         for id in due {
@@ -112,18 +112,18 @@ impl Engine {
             if !(hold.state.is_live() || seeded!(RenewalsEndFirst)) || hold.renewing {
                 continue;
             }
-            let server = self.servers.id_of(&hold.lock);
-            if !self.servers.is_usable(&hold.lock) {
+            let server = self.cx.servers.id_of(&hold.lock);
+            if !self.cx.servers.is_usable(&hold.lock) {
                 // It needs the server's clock for its `not_after`: goes on when that is known.
                 self.renewals.park(hold);
-                self.ask_clock(server);
+                self.cx.ask_clock(server);
                 continue;
             }
             let hold = &self.holds[&id];
             if hold.renew_alone {
                 alone.push(id);
             } else {
-                let group = (hold.lock.kind(), self.servers.script_group(&hold.lock));
+                let group = (hold.lock.kind(), self.cx.servers.script_group(&hold.lock));
                 let batch = (server, group, self.haste(hold));
                 batches.entry(batch).or_default().push(id);
             }
@@ -145,7 +145,7 @@ impl Engine {
             hold,
             self.cx.config.lease,
             self.cx.now,
-            self.servers.round_trip(&hold.lock),
+            self.cx.servers.round_trip(&hold.lock),
             &mut deadline,
         );
         if deadline >= limit {
@@ -162,7 +162,7 @@ impl Engine {
         let Some(lock) = ids.first().and_then(|id| self.holds.get(id)).map(|hold| hold.lock.clone()) else {
             return;
         };
-        let round_trip = self.servers.round_trip(&lock);
+        let round_trip = self.cx.servers.round_trip(&lock);
         let valid = ids.iter().filter_map(|id| self.holds.get(id)).map(|hold| hold.valid_until()).min();
         let mut deadline = self.cx.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
         let mut end = Moment::NEVER;
@@ -179,13 +179,13 @@ impl Engine {
             items.push(RenewItem { name, field: self.cx.field(id), lease });
             renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
-        let Some(not_after) = self.servers.time_of(&lock, deadline.min(end)) else { return };
+        let Some(not_after) = self.cx.servers.time_of(&lock, deadline.min(end)) else { return };
         if items.is_empty() {
             return;
         }
         let sent: Vec<u64> = renewing.iter().map(|one| one.hold).collect();
         let command = Command::Renew { holds: items, not_after };
-        let to = self.servers.id_of(&lock);
+        let to = self.cx.servers.id_of(&lock);
         self.renewals.sent(to, sent.len());
         self.cx.send(Op::Renew(renewing), to, command, deadline, not_after);
         for id in sent {
@@ -246,7 +246,7 @@ impl Engine {
         match answer {
             Renewed::Yes => {
                 if let Some(hold) = self.holds.get_mut(&id) {
-                    hold.server_epoch = self.servers.epoch(server);
+                    hold.server_epoch = self.cx.servers.epoch(server);
                     if one.watched {
                         hold.renewed_at = hold.renewed_at.max(sent);
                     }
@@ -315,8 +315,8 @@ impl Engine {
             return self.cx.fail(request, lost);
         }
         hold.errands().verifying.retain(|other| *other != request);
-        let server = self.servers.id_of(&hold.lock);
-        let cause = verification.trouble.unwrap_or_else(|| self.servers.last_trouble(server));
+        let server = self.cx.servers.id_of(&hold.lock);
+        let cause = verification.trouble.unwrap_or_else(|| self.cx.servers.last_trouble(server));
         self.cx.fail(
             request,
             Error::Unavailable { name: None, waited: self.cx.now.since(verification.since), cause },
@@ -384,7 +384,7 @@ impl Engine {
     /// Renewals that waited for a server's clock go on.
     pub(super) fn unpark_renewals(&mut self, server: ServerId) {
         for id in self.renewals.parked() {
-            let here = |hold: &&mut Box<Hold>| self.servers.id_of(&hold.lock) == server;
+            let here = |hold: &&mut Box<Hold>| self.cx.servers.id_of(&hold.lock) == server;
             if let Some(hold) = self.holds.get_mut(&id).filter(here) {
                 self.renewals.set(hold, self.cx.now);
             }

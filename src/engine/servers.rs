@@ -156,6 +156,10 @@ impl Servers {
         self.of(lock).is_some_and(Server::is_up)
     }
 
+    pub(crate) fn is_up_at(&self, id: ServerId) -> bool {
+        self.get(id).is_some_and(Server::is_up)
+    }
+
     pub(crate) fn is_usable(&self, lock: &LockName) -> bool {
         self.of(lock).is_some_and(Server::is_usable)
     }

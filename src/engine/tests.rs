@@ -94,6 +94,24 @@ struct Hand {
     allocations: u64,
 }
 
+pub(super) const CLIENT: &str = "11111111-2222-4333-8444-555555555555";
+
+pub(super) fn config(id: &str) -> Config {
+    Config {
+        client_id: id.to_owned(),
+        lease: LeaseMs::checked("lease", LEASE).unwrap(),
+        command_timeout: Duration::from_secs(1),
+        outage_limit: Duration::from_secs(30),
+        fallback: Duration::from_secs(5),
+        profile: WireProfile::Native,
+        sharding: Sharding::Auto,
+        hand_off: true,
+        max_waiters: 5,
+        address: String::new(),
+        max_hold_count: 3,
+    }
+}
+
 impl Hand {
     /// Connected, the clock known, the client channel confirmed.
     fn new() -> Self {
@@ -104,26 +122,13 @@ impl Hand {
     }
 
     fn unconnected() -> Self {
-        Self::of_client("11111111-2222-4333-8444-555555555555")
+        Self::of_client(CLIENT)
     }
 
     fn of_client(id: &str) -> Self {
-        let config = Config {
-            client_id: id.to_owned(),
-            lease: LeaseMs::checked("lease", LEASE).unwrap(),
-            command_timeout: Duration::from_secs(1),
-            outage_limit: Duration::from_secs(30),
-            fallback: Duration::from_secs(5),
-            profile: WireProfile::Native,
-            sharding: Sharding::Auto,
-            hand_off: true,
-            max_waiters: 5,
-            address: String::new(),
-            max_hold_count: 3,
-        };
         let (directory, counters) = (Arc::new(Directory::default()), Arc::new(Counters::default()));
         Self {
-            engine: Engine::new(config, Arc::clone(&directory), Arc::clone(&counters)),
+            engine: Engine::new(config(id), Arc::clone(&directory), Arc::clone(&counters)),
             now: Moment(1_000_000_000_000),
             offset: 1_700_000_000_000_000,
             sent: Vec::new(),

@@ -153,7 +153,7 @@ impl Engine {
 
     /// A `try_lock` of which it is known that it would have no answer: nobody listens where its server should be.
     fn asks_nobody(&self, waiter: &Waiter) -> bool {
-        let server = self.server_of_waiter(waiter).and_then(|id| self.servers.get(id));
+        let server = self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id));
         waiter.once && server.is_some_and(|server| server.nobody_listens)
     }
 
@@ -189,7 +189,7 @@ impl Engine {
             self.cx.timers.set(TimerKey::Request(request), deadline);
         } else {
             if self.trouble_since(&waiter).is_some() {
-                self.set_outage_timer(waiter.since);
+                self.cx.set_outage_timer(waiter.since);
             }
             if !self.patience.is_empty() {
                 self.patience.add(waiter.since.plus(self.cx.config.outage_limit), request);
@@ -224,8 +224,8 @@ impl Engine {
 
     /// A request's time is over, or that of its wait.
     pub(super) fn on_request_over(&mut self, request: RequestId) {
-        if self.queries.contains_key(&request) {
-            return self.on_query_over(request);
+        if self.queries.contains(request) {
+            return self.queries.on_timer(&mut self.cx, &mut self.subscriptions, request);
         }
         if self.verifications.contains_key(&request) {
             return self.on_verification_over(request);
@@ -259,7 +259,7 @@ impl Engine {
     fn is_in_trouble(&self, name: &NameRecord) -> bool {
         let well = |server: &Server| server.is_up() && server.outage_since().is_none();
         let attempts_fail = name.has_waiters() && name.contest().trouble.is_some();
-        !self.servers.of(&name.lock).is_some_and(well)
+        !self.cx.servers.of(&name.lock).is_some_and(well)
             || attempts_fail
             || self.release_trouble(name).is_some()
     }
@@ -324,7 +324,7 @@ impl Engine {
 
     pub(super) fn on_cancel(&mut self, request: RequestId) {
         if self.forget_waiter(request)
-            || self.end_query(request).is_some()
+            || self.queries.end(&mut self.cx, &mut self.subscriptions, request).is_some()
             || self.verifications.remove(&request).is_some()
         {
             self.cx.timers.clear(TimerKey::Request(request));

@@ -46,7 +46,7 @@ impl Hand {
     }
 
     fn is_in_outage(&self) -> bool {
-        self.engine.servers.get(ServerId::ONLY).is_some_and(|server| server.outage_since().is_some())
+        self.engine.cx.servers.get(ServerId::ONLY).is_some_and(|server| server.outage_since().is_some())
     }
 
     fn renewed_with(&mut self, answer: Renewed) {

@@ -1,0 +1,108 @@
+//! What answers say about the servers: their clocks, and whether they are well.
+
+use crate::engine::pending::Answered;
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::base::clock::Moment;
+use crate::engine::Engine;
+use crate::engine::event::Effect;
+use crate::engine::event::Report;
+use crate::engine::timers::TimerKey;
+use crate::kinds::command::ServerTime;
+use crate::kinds::reply::Reply;
+
+impl Engine {
+    /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
+    /// `asked`: when the server was, at the latest.
+    pub(super) fn note_outcome(&mut self, answered: Answered, asked: Moment, outcome: &Outcome<Reply>) {
+        let Answered { by, sent, .. } = answered;
+        match outcome {
+            Outcome::Done(reply) => {
+                self.cx.servers.get_mut(by).answered(self.cx.now, self.cx.now.since(sent));
+                if let Some(time) = reply.time {
+                    self.note_server_time(by, sent, time);
+                }
+            }
+            Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
+                if answered.tells_of_server(failure) {
+                    self.note_failure(by, asked, failure);
+                }
+            }
+        }
+    }
+
+    fn note_failure(&mut self, server: ServerId, asked: Moment, failure: &Failure) {
+        if failure.kind == FailureKind::ReadOnly {
+            self.cx.effects.push(Effect::Reconnect(server));
+        }
+        // A slot on its way to another server is no trouble of this one's.
+        if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
+            self.cx.begin_outage(server, asked, &failure.message);
+        }
+    }
+
+    /// The clock is not known yet; or there was trouble, and nothing else may be sent that would show its end.
+    pub(super) fn on_clock_timer(&mut self, id: ServerId) {
+        self.cx.ask_clock(id);
+        let Some(server) = self.cx.servers.get(id) else { return };
+        if !server.is_up() || server.outage_since().is_none() || server.asking_clock {
+            return;
+        }
+        if self.cx.ops.values().any(|op| op.to == id) {
+            self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
+        } else {
+            self.cx.send_clock(id);
+        }
+    }
+
+    pub(super) fn on_clock_reply(&mut self, id: ServerId, outcome: &Outcome<Reply>) {
+        self.cx.servers.get_mut(id).asking_clock = false;
+        if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
+            if !failure.kind.is_transient() {
+                self.refuse_clock(id, failure);
+                if !self.holds_at(id).is_empty() {
+                    // It may be allowed again while there is still something to renew.
+                    self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
+                }
+                return;
+            }
+            let known = self.cx.servers.get(id).is_some_and(|server| server.clock.is_known());
+            let pause = if known { self.cx.trouble_pause() } else { Duration::from_millis(50) };
+            self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(pause));
+        }
+    }
+
+    pub(super) fn note_server_time(&mut self, id: ServerId, sent: Moment, time: ServerTime) {
+        let now = self.cx.now;
+        let clock = &mut self.cx.servers.get_mut(id).clock;
+        let was_known = clock.is_known();
+        if clock.observe(sent, now, time) {
+            self.cx.report(Report::ClockJump);
+            for hold in self.holds_at(id) {
+                self.doubt(hold);
+                self.verify_now(hold);
+            }
+        }
+        if !was_known {
+            self.on_clock_known(id);
+        }
+    }
+
+    /// What needed the server's clock goes on.
+    fn on_clock_known(&mut self, server: ServerId) {
+        self.unpark_renewals(server);
+        self.resume_kept(server);
+        for id in self.holds_at(server) {
+            self.advance(id);
+        }
+        for key in self.names_at(server) {
+            self.touch(key);
+        }
+        self.queries.resume(&mut self.cx, &self.subscriptions);
+        self.check_ready();
+    }
+}

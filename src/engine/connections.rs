@@ -1,0 +1,267 @@
+//! The connections: up and down, subscriptions, the server's clock, and dead hold ids.
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::Routes;
+use crate::backend::ServerId;
+use crate::backend::ServerInfo;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::name::LockName;
+use crate::base::stats::add;
+use crate::engine::Engine;
+use crate::engine::event::Answer;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::queries::Query;
+
+/// So many causes of failed attempts to connect are told between two connections.
+const MAX_CAUSES: usize = 8;
+
+impl Engine {
+    // ---- readiness
+
+    pub(super) fn on_ready(&mut self, request: RequestId) {
+        if self.stopping.is_some() {
+            return self.cx.fail(request, Error::closed());
+        }
+        self.ready.push(request);
+        self.check_ready();
+        // The clock may have been refused before this request came.
+        for server in self.cx.servers.up() {
+            self.cx.ask_clock(server);
+        }
+    }
+
+    pub(super) fn check_ready(&mut self) {
+        if self.cx.servers.are_ready() && self.subscriptions.has_client_channel(&self.cx) {
+            for request in std::mem::take(&mut self.ready) {
+                self.cx.answer(request, Answer::Done);
+            }
+        }
+    }
+
+    /// What `connect` still waits for, for the message of an error.
+    pub(crate) fn missing_to_be_ready(&self) -> &'static str {
+        if self.cx.servers.up().is_empty() {
+            "no connection and no error so far: no server has answered, perhaps not even the resolver"
+        } else if !self.cx.servers.are_ready() {
+            "connected, but TIME has not been answered yet by each server that has locks"
+        } else {
+            "connected, but SUBSCRIBE has not been answered yet"
+        }
+    }
+
+    // ---- up and down
+
+    pub(super) fn on_up(&mut self, server: ServerId, info: ServerInfo) {
+        let client = self.cx.config.client_id.clone();
+        let ServerInfo { address, version, .. } = info.clone();
+        let before = self.cx.servers.get(server).filter(|server| server.was_up());
+        let away = before.map(|server| self.cx.now.since(server.since));
+        if away.is_some() {
+            add(&self.cx.counters.reconnects, 1);
+        }
+        self.cx.report(Report::LinkUp { client, address, version, away });
+        self.cx.servers.connected(server, info);
+        self.cx.servers.get_mut(server).since = self.cx.now;
+        self.show_links();
+        self.cx.ask_clock(server);
+        self.resume(&|engine, lock| engine.cx.servers.id_of(lock) == server);
+        self.check_ready();
+    }
+
+    pub(super) fn on_down(&mut self, server: ServerId, cause: &str) {
+        let known = self.cx.servers.get_mut(server);
+        known.disconnected();
+        let since = std::mem::replace(&mut known.since, self.cx.now);
+        let held = self.holds_at(server);
+        let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
+        self.cx.report(Report::LinkDown {
+            client: self.cx.config.client_id.clone(),
+            address: self.cx.address_of(server),
+            cause: cause.to_owned(),
+            holds: live,
+            lasted: self.cx.now.since(since),
+        });
+        self.cx.begin_outage(server, self.cx.now, cause);
+        self.show_links();
+        self.fail_pings(server);
+        for key in self.names_at(server) {
+            if let Some(contest) = self.known_contest(key) {
+                contest.known_held = false;
+            }
+        }
+        for id in held {
+            self.doubt(id);
+        }
+        self.cx.servers.forget_unused();
+    }
+
+    /// Slots have moved. What is held there may be gone, and who waits there may have missed something.
+    pub(super) fn on_routes(&mut self, routes: Routes) {
+        let before = self.cx.servers.reroute(routes.clone());
+        let moved = |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
+        for id in self.holds.ids(|hold| moved(&hold.lock)) {
+            self.doubt(id);
+        }
+        self.cx.servers.forget_unused();
+        self.show_links();
+        self.note_unserved();
+        self.resume(&|_, lock| moved(lock));
+        self.check_ready();
+    }
+
+    /// Slots without a server: to their names it is as if one were down.
+    fn note_unserved(&mut self) {
+        if self.cx.servers.has_unserved_slots() {
+            self.cx.begin_outage(ServerId::ONLY, self.cx.now, "no node of the cluster serves the slot");
+        }
+    }
+
+    /// Everything that concerns these locks goes on: nobody knows what happened meanwhile.
+    fn resume(&mut self, here: &dyn Fn(&Self, &LockName) -> bool) {
+        let dead: Vec<u64> =
+            self.cleanup.iter().filter(|(_, dead)| here(self, &dead.lock)).map(|(id, _)| id).collect();
+        for id in dead {
+            self.send_cleanup(id);
+        }
+        let holds = self.holds.ids(|hold| here(self, &hold.lock));
+        for &id in &holds {
+            self.resume_release(id);
+        }
+        for &id in &holds {
+            self.verify_now(id);
+        }
+        for &id in &holds {
+            self.advance(id);
+        }
+        for key in self.names.ids(|name| here(self, &name.lock)) {
+            let Some(name) = self.names.get_mut(&key) else { continue };
+            name.forget_turns();
+            if let Some(contest) = name.known_contest() {
+                contest.not_before = Moment::ZERO;
+                contest.failures = 0;
+            }
+            if seeded!(ReconnectWakes) { self.touch(key) } else { self.wake(key) }
+        }
+        self.queries.resume(&mut self.cx, &self.subscriptions);
+    }
+
+    pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
+        // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
+        if !self.cx.servers.is_up_at(server) {
+            self.cx.begin_outage(server, self.cx.now, &failure.message);
+            let refuses = !failure.kind.is_transient();
+            let known = self.cx.servers.get_mut(server);
+            known.refuses = refuses;
+            known.nobody_listens = failure.kind == FailureKind::NoListener;
+            self.report_failure(server, &failure.message);
+            self.show_links();
+            if !refuses {
+                self.fail_pings(server);
+            }
+            if failure.kind == FailureKind::NoListener {
+                self.end_try_locks(server);
+            }
+        }
+        if failure.kind.is_transient() {
+            return self.check_ready();
+        }
+        if self.cx.servers.is_up_at(server) {
+            self.refuse_listeners(server, &failure)
+        } else {
+            self.refuse_all(server, &failure)
+        }
+    }
+
+    /// Trying again will not mend it: whoever wants anything of this server hears of it now.
+    fn refuse_all(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        self.refuse_reentries(server, failure);
+        self.refuse_unlocks(server, failure);
+        self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, |_| true);
+        self.fail_verifications(server, failure);
+    }
+
+    /// The same to those who have to hear something.
+    fn refuse_listeners(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::listens);
+    }
+
+    /// The same to those who need the server's clock.
+    pub(super) fn refuse_clock(&mut self, server: ServerId, failure: &Failure) {
+        self.refuse_waiters(server, failure);
+        if !self.cx.servers.get(server).is_some_and(|server| server.clock.is_known()) {
+            self.refuse_reentries(server, failure);
+            self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::waits_for_clock);
+            self.fail_verifications(server, failure);
+        }
+    }
+
+    fn refuse_waiters(&mut self, server: ServerId, failure: &Failure) {
+        for request in std::mem::take(&mut self.ready) {
+            let error = self.cx.error_of(failure, self.cx.now);
+            self.cx.fail(request, error);
+        }
+        for key in self.names_at(server) {
+            self.fail_waiters(key, |engine, since| engine.cx.error_of(failure, since));
+        }
+    }
+
+    /// Once for each cause, of which two may take turns: attempts follow each other quickly.
+    fn report_failure(&mut self, server: ServerId, cause: &str) {
+        let reported = &mut self.cx.servers.get_mut(server).reported;
+        if reported.len() < MAX_CAUSES && !reported.iter().any(|known| known == cause) {
+            reported.push(cause.to_owned());
+            let (client, address) = (self.cx.config.client_id.clone(), self.cx.address_of(server));
+            self.cx.report(Report::ConnectFailed { client, address, cause: cause.to_owned() });
+        }
+    }
+
+    /// For people: an event of a connection has changed how the servers stand.
+    fn show_links(&self) {
+        self.cx.counters.show_links(self.cx.servers.links());
+    }
+
+    /// The client has ended: it is connected to nothing.
+    pub(crate) fn forget_links(&self) {
+        self.cx.counters.show_links(Vec::new());
+    }
+
+    /// Whoever asks whether the server answers need not wait for what is known.
+    fn fail_pings(&mut self, server: ServerId) {
+        let failure = Failure::new(FailureKind::Link, self.cx.servers.last_trouble(server));
+        self.queries.fail(&mut self.cx, &mut self.subscriptions, server, &failure, Query::is_ping);
+    }
+
+    /// The same for `try_lock`: a server that is not there will not answer within its time.
+    fn end_try_locks(&mut self, server: ServerId) {
+        let once = self.waiters.ids(|waiter| waiter.once);
+        for request in once {
+            if self.waiters.get(&request).and_then(|waiter| self.server_of_waiter(waiter)) == Some(server) {
+                self.on_request_over(request);
+            }
+        }
+    }
+
+    pub(super) fn holds_at(&self, server: ServerId) -> Vec<u64> {
+        self.holds.ids(|hold| self.cx.servers.id_of(&hold.lock) == server)
+    }
+
+    pub(super) fn names_at(&self, server: ServerId) -> Vec<u64> {
+        self.names.ids(|name| self.cx.servers.id_of(&name.lock) == server)
+    }
+
+    /// The same, of a server that will not have us.
+    fn refuse_unlocks(&mut self, server: ServerId, failure: &Failure) {
+        for id in self.holds_at(server) {
+            let Some(hold) = self.holds.get_mut(&id) else { continue };
+            for unlock in hold.take_unlocks(|_| true) {
+                let error = self.cx.error_of(failure, unlock.since);
+                self.cx.fail(unlock.request, error);
+            }
+        }
+    }
+}

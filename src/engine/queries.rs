@@ -1,0 +1,442 @@
+//! Queries, force-unlocks, and the probes of a preflight: commands that belong to no hold.
+//!
+//! A query is sent when its server can be asked, again after a failure that passes, and answered by
+//! its deadline at the latest. A force-unlock asks for the holder first, and then removes that one.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::backend::Failure;
+use crate::backend::OpId;
+use crate::backend::Outcome;
+use crate::backend::ServerId;
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::name::LockName;
+use crate::base::name::client_channel;
+use crate::engine::context::Context;
+use crate::engine::context::back_off;
+use crate::engine::event::Answer;
+use crate::engine::event::Probe;
+use crate::engine::event::Probed;
+use crate::engine::event::RequestId;
+use crate::engine::pending::Op;
+use crate::engine::subscriptions::Listener;
+use crate::engine::subscriptions::Subscriptions;
+use crate::engine::timers::TimerKey;
+use crate::kinds::command::Announce;
+use crate::kinds::command::Command;
+use crate::kinds::command::ServerTime;
+use crate::kinds::conflict::WITHOUT_END;
+use crate::kinds::reply::Body;
+use crate::kinds::reply::Forced;
+use crate::kinds::reply::KeyState;
+use crate::kinds::reply::Reply;
+
+/// A command to a server that belongs to no hold.
+#[derive(Debug)]
+pub(crate) struct Query {
+    asking: Asking,
+    since: Moment,
+    deadline: Moment,
+    op: Option<OpId>,
+    failures: u32,
+    /// A force-release was sent whose outcome is unknown.
+    may_be_done: bool,
+    trouble: Option<String>,
+    /// Of a probe: its reply, which is kept until the message comes, and whether it has come.
+    reply: Option<Reply>,
+    heard: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum Asking {
+    Ping,
+    Probe(Box<Probe>),
+    Inspect(LockName),
+    Force { name: LockName, from: ForceTarget },
+}
+
+/// The hold that a force-unlock removes: always exactly one, identified by its field in the key.
+#[derive(Debug, Clone)]
+pub(crate) enum ForceTarget {
+    /// The present holder, which the server is asked for first.
+    Whoever,
+    /// The holder when the server was asked.
+    Found(String),
+    /// The holder that the caller named, and no other.
+    Named(String),
+}
+
+impl ForceTarget {
+    fn is_known(&self) -> bool {
+        !matches!(self, Self::Whoever)
+    }
+}
+
+impl Asking {
+    /// Whether it removes a hold. All other commands change nothing.
+    fn takes_away(&self) -> bool {
+        matches!(self, Self::Force { from, .. } if from.is_known())
+    }
+}
+
+impl Query {
+    fn new(cx: &Context, asking: Asking) -> Self {
+        Self {
+            asking,
+            since: cx.now,
+            deadline: cx.attempt_deadline(),
+            op: None,
+            failures: 0,
+            may_be_done: false,
+            trouble: None,
+            reply: None,
+            heard: false,
+        }
+    }
+
+    fn server(&self, cx: &Context) -> ServerId {
+        match &self.asking {
+            Asking::Ping => cx.servers.any(),
+            Asking::Inspect(name) | Asking::Force { name, .. } => cx.servers.id_of(name),
+            Asking::Probe(probe) => cx.servers.id_of(&probe.name),
+        }
+    }
+
+    pub(super) fn is_ping(&self) -> bool {
+        matches!(self.asking, Asking::Ping)
+    }
+
+    /// Whether it needs a subscription.
+    pub(super) fn listens(&self) -> bool {
+        matches!(&self.asking, Asking::Probe(probe) if probe.listen.is_some())
+    }
+
+    /// Whether it cannot be sent before the server's clock is known.
+    pub(in crate::engine) fn waits_for_clock(&self) -> bool {
+        self.op.is_none() && self.asking.takes_away()
+    }
+}
+
+/// Those that have no answer yet.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    open: BTreeMap<RequestId, Query>,
+}
+
+impl Queries {
+    pub(super) fn contains(&self, request: RequestId) -> bool {
+        self.open.contains_key(&request)
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        asking: Asking,
+    ) {
+        if matches!(asking, Asking::Ping) {
+            if let Some(cause) = known_to_be_down(cx, cx.servers.any()) {
+                let error = Error::Unavailable { name: None, waited: Duration::ZERO, cause };
+                return cx.fail(request, error);
+            }
+        }
+        let query = Query::new(cx, asking);
+        cx.timers.set(TimerKey::Request(request), query.deadline);
+        if let Asking::Probe(probe) = &query.asking {
+            if let Some(listen) = &probe.listen {
+                subscriptions.want(cx, &listen.channel, Listener::Probe(request));
+            }
+        }
+        self.open.insert(request, query);
+        self.send(cx, subscriptions, request);
+    }
+
+    /// Sends a query, unless it is on the wire, or something is missing that it needs.
+    fn send(&mut self, cx: &mut Context, subscriptions: &Subscriptions, request: RequestId) {
+        let Some(query) = self.open.get_mut(&request) else { return };
+        let to = query.server(cx);
+        if query.op.is_some() || query.reply.is_some() || !cx.servers.is_up_at(to) {
+            return;
+        }
+        let (command, not_after) = match query.asking.clone() {
+            Asking::Ping => (Command::Ping, ServerTime(0)),
+            // What it listens for has to be subscribed first.
+            Asking::Probe(probe) if !hears(subscriptions, &probe) => return,
+            Asking::Probe(probe) => (probe.command, ServerTime(0)),
+            Asking::Inspect(name) | Asking::Force { name, from: ForceTarget::Whoever } => {
+                (Command::Inspect { name }, ServerTime(0))
+            }
+            Asking::Force { name, from: ForceTarget::Found(expected) | ForceTarget::Named(expected) } => {
+                let Some(not_after) = cx.servers.time_of(&name, query.deadline) else {
+                    return cx.ask_clock(to);
+                };
+                (force_release(cx, name, expected, not_after), not_after)
+            }
+        };
+        query.op = Some(cx.send(Op::Query { request }, to, command, query.deadline, not_after));
+    }
+
+    /// A connection is up, or a clock is known.
+    pub(super) fn resume(&mut self, cx: &mut Context, subscriptions: &Subscriptions) {
+        for request in self.open.keys().copied().collect::<Vec<_>>() {
+            self.send(cx, subscriptions, request);
+        }
+    }
+
+    /// Ends the queries at a server that `of` selects.
+    pub(super) fn fail(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        server: ServerId,
+        failure: &Failure,
+        of: impl Fn(&Query) -> bool,
+    ) {
+        let here = self.open.iter().filter(|(_, query)| query.server(cx) == server && of(query));
+        for request in here.map(|(request, _)| *request).collect::<Vec<_>>() {
+            self.fail_one(cx, subscriptions, request, failure);
+        }
+    }
+
+    fn fail_one(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        failure: &Failure,
+    ) {
+        if let Some(query) = self.end(cx, subscriptions, request) {
+            let error = cx.error_of(failure, query.since);
+            cx.fail(request, error);
+        }
+    }
+
+    /// Its deadline has passed, or the pause before it is sent again has ended.
+    pub(super) fn on_timer(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+    ) {
+        let Some(query) = self.open.get_mut(&request) else { return };
+        if cx.now < query.deadline {
+            cx.timers.set(TimerKey::Request(request), query.deadline);
+            return self.send(cx, subscriptions, request);
+        }
+        if let Some(reply) = query.reply.take() {
+            return self.end_probe(cx, subscriptions, request, reply, false);
+        }
+        let Some(query) = self.end(cx, subscriptions, request) else { return };
+        let cause = query.trouble.clone().unwrap_or_else(|| cx.servers.last_trouble(query.server(cx)));
+        let waited = cx.now.since(query.since);
+        cx.fail(request, Error::Unavailable { name: None, waited, cause });
+    }
+
+    pub(super) fn on_reply(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        outcome: Outcome<Reply>,
+    ) {
+        let Some(query) = self.open.get_mut(&request) else { return };
+        query.op = None;
+        match outcome {
+            Outcome::Done(reply) => match query.asking.clone() {
+                Asking::Probe(probe) if is_awaited(&probe) && !query.heard => query.reply = Some(reply),
+                Asking::Probe(_) => {
+                    let heard = query.heard;
+                    self.end_probe(cx, subscriptions, request, reply, heard);
+                }
+                asking => self.on_answered(cx, subscriptions, request, asking, reply.body),
+            },
+            Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
+                self.fail_one(cx, subscriptions, request, &failure);
+            }
+            Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
+                query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
+                // Repeating it is safe: it only reads, or names the hold that it removes.
+                query.trouble = Some(failure.message.clone());
+                let at = cx.now.plus(back_off(query.failures)).min(query.deadline);
+                query.failures += 1;
+                cx.timers.set(TimerKey::Request(request), at);
+            }
+        }
+    }
+
+    fn on_answered(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        asking: Asking,
+        body: Body,
+    ) {
+        let Some(query) = self.open.get_mut(&request) else { return };
+        match next_step(cx, query, asking, body) {
+            NextStep::Answer(answer) => {
+                self.end(cx, subscriptions, request);
+                cx.answer(request, answer);
+            }
+            NextStep::Ask(asking) => {
+                query.asking = asking;
+                self.send(cx, subscriptions, request);
+            }
+        }
+    }
+
+    /// Forgets a query, and ends its subscription.
+    pub(super) fn end(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+    ) -> Option<Query> {
+        let query = self.open.remove(&request)?;
+        if let Asking::Probe(probe) = &query.asking {
+            if let Some(listen) = &probe.listen {
+                subscriptions.forget(cx, &listen.channel, Listener::Probe(request));
+            }
+        }
+        Some(query)
+    }
+
+    /// The client is shut down.
+    pub(super) fn close(&mut self, cx: &mut Context, subscriptions: &mut Subscriptions) {
+        for request in self.open.keys().copied().collect::<Vec<_>>() {
+            self.end(cx, subscriptions, request);
+            cx.fail(request, Error::closed());
+        }
+    }
+
+    // ---- probes
+
+    pub(super) fn subscribed(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        result: Result<(), Failure>,
+    ) {
+        match result {
+            Ok(()) => self.send(cx, subscriptions, request),
+            Err(failure) => self.fail_one(cx, subscriptions, request, &failure),
+        }
+    }
+
+    /// A message came on the channel that a probe listens to.
+    pub(super) fn heard(&mut self, cx: &mut Context, subscriptions: &mut Subscriptions, request: RequestId) {
+        let Some(query) = self.open.get_mut(&request) else { return };
+        query.heard = true;
+        if let Some(reply) = query.reply.take() {
+            self.end_probe(cx, subscriptions, request, reply, true);
+        }
+    }
+
+    fn end_probe(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+        reply: Reply,
+        heard: bool,
+    ) {
+        self.end(cx, subscriptions, request);
+        let sharded = cx.is_sharded();
+        cx.answer(request, Answer::Probed(Probed { reply, heard, sharded }));
+    }
+}
+
+/// What follows from the server's answer to a query.
+enum NextStep {
+    Answer(Answer),
+    Ask(Asking),
+}
+
+fn next_step(cx: &Context, query: &Query, asking: Asking, body: Body) -> NextStep {
+    use ForceTarget::Named;
+    use ForceTarget::Whoever;
+    NextStep::Answer(match (asking, body) {
+        (Asking::Ping, _) => Answer::Done,
+        (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
+        (Asking::Force { name, from: Whoever }, Body::Inspect(state)) => return force_found(name, state),
+        (Asking::Force { name, .. }, Body::Force(Forced::Freed { receivers: None })) => {
+            Answer::Failed(force_not_announced(cx, &name))
+        }
+        (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
+        (Asking::Force { name, .. }, Body::Force(Forced::InOtherUse(leftover))) => {
+            let (name, found) = (name.to_string(), leftover.found().to_owned());
+            Answer::Failed(Error::KeyStillInUse { name, found })
+        }
+        // The present holder came later, and its hold must stay.
+        (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if query.may_be_done => {
+            Answer::Forced(true)
+        }
+        (Asking::Force { .. }, Body::Force(Forced::Gone))
+        | (Asking::Force { from: Named(_), .. }, Body::Force(Forced::Foreign)) => Answer::Forced(false),
+        (asking @ Asking::Force { from: Named(_), .. }, Body::Force(Forced::Late)) => {
+            return NextStep::Ask(asking);
+        }
+        // The holder has changed meanwhile: ask for it again.
+        (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
+            return NextStep::Ask(Asking::Force { name, from: Whoever });
+        }
+        _ => Answer::Failed(cx.unavailable(query.since, query.server(cx))),
+    })
+}
+
+/// The holder that was found is the one to remove, unless there is none, or the key is no lock.
+fn force_found(name: LockName, state: KeyState) -> NextStep {
+    // A lock without a time to live can be removed like any other.
+    if let Some(found) = state.conflict(name.kind()).filter(|found| *found != WITHOUT_END) {
+        let (name, found) = (name.to_string(), found.to_owned());
+        return NextStep::Answer(Answer::Failed(Error::KeyConflict { name, found }));
+    }
+    match state {
+        KeyState::Hash { field, .. } => {
+            NextStep::Ask(Asking::Force { name, from: ForceTarget::Found(field) })
+        }
+        _ => NextStep::Answer(Answer::Forced(false)),
+    }
+}
+
+fn force_not_announced(cx: &Context, name: &LockName) -> Error {
+    let channel = name.channel(cx.config.profile);
+    let message = format!(
+        "PUBLISH to {channel} or to the channel redisson_lock__client:{{…}} of its holder was refused, so that \
+         not everybody knows"
+    );
+    Error::NotAnnounced { name: name.to_string(), message }
+}
+
+fn force_release(cx: &Context, name: LockName, expected: String, not_after: ServerTime) -> Command {
+    let announce = Announce { channel: name.channel(cx.config.profile), sharded: cx.is_sharded() };
+    let holder = expected.split(':').next().unwrap_or_default();
+    let client_channel = client_channel(holder);
+    Command::ForceRelease { name, expected, not_after, announce, client_channel }
+}
+
+/// Why the connection to a server is down, if it was lost or could not be made. Not if the server
+/// refuses connections: the next attempt brings the error that says so.
+fn known_to_be_down(cx: &Context, server: ServerId) -> Option<String> {
+    let server = cx.servers.get(server)?;
+    let down = !server.is_up() && !server.refuses && server.outage_since().is_some();
+    down.then(|| server.last_trouble())
+}
+
+fn hears(subscriptions: &Subscriptions, probe: &Probe) -> bool {
+    probe.listen.as_ref().is_none_or(|listen| subscriptions.is_confirmed(&listen.channel))
+}
+
+/// Whether a probe is done only when a message has come.
+fn is_awaited(probe: &Probe) -> bool {
+    probe.listen.as_ref().is_some_and(|listen| listen.awaited)
+}

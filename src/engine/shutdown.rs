@@ -1,0 +1,159 @@
+//! The end of the client: everything is released, and what became of each lock is reported.
+
+use std::sync::Arc;
+
+use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
+use crate::base::name::LockName;
+use crate::base::stats::add;
+use crate::engine::Engine;
+use crate::engine::event::Answer;
+use crate::engine::event::Effect;
+use crate::engine::event::Fate;
+use crate::engine::event::Fates;
+use crate::engine::event::RequestId;
+use crate::engine::hold::Hold;
+use crate::engine::hold::HoldState;
+use crate::engine::timers::TimerKey;
+
+/// The client is being shut down.
+#[derive(Debug)]
+pub(crate) struct Stopping {
+    request: Option<RequestId>,
+    finished: bool,
+    /// What became of the holds that have ended since.
+    fates: Fates,
+}
+
+impl Engine {
+    pub(super) fn on_shutdown(&mut self, until: Moment, request: Option<RequestId>) {
+        if self.stopping.is_some() {
+            if let Some(request) = request {
+                self.cx.fail(request, Error::closed());
+            }
+            return;
+        }
+        self.stopping = Some(Stopping { request, finished: false, fates: Fates::default() });
+        self.cx.timers.set(TimerKey::Shutdown, until);
+        self.close_waits();
+        for id in self.holds.ids(|_| true) {
+            self.close_hold(id);
+        }
+        for key in self.names.ids(|_| true) {
+            self.forget_channel(key);
+        }
+    }
+
+    fn close_waits(&mut self) {
+        for request in self.waiters.ids(|_| true) {
+            self.end_wait(request, Answer::Failed(Error::closed()));
+        }
+        self.queries.close(&mut self.cx, &mut self.subscriptions);
+        for request in std::mem::take(&mut self.ready) {
+            self.cx.fail(request, Error::closed());
+        }
+    }
+
+    /// Releases a live hold, even if it has guards.
+    fn close_hold(&mut self, id: u64) {
+        let Some(hold) = self.holds.get_mut(&id) else { return };
+        match hold.state {
+            HoldState::Held | HoldState::Suspect => {
+                if let Some(cell) = hold.cell() {
+                    cell.lose(LossReason::ClientShutdown);
+                }
+                add(&self.cx.counters.losses, 1);
+                hold.levels.clear();
+                self.advance(id);
+            }
+            HoldState::Lost(_) => self.drop_hold(id),
+            HoldState::Acquiring | HoldState::Releasing | HoldState::Gone => {}
+        }
+    }
+
+    pub(super) fn is_finished(&self) -> bool {
+        self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
+    }
+
+    /// A hold has ended. Noted only while the client shuts down.
+    pub(super) fn note_fate(&mut self, lock: &LockName, fate: Fate) {
+        if let Some(stopping) = &mut self.stopping {
+            add_fate(&mut stopping.fates, lock, fate);
+        }
+    }
+
+    /// What has become of the locks since the shutdown began, and what a server may still have for this client. An attempt
+    /// counts that may have been granted: no answer came, and its lease may not be over.
+    pub(crate) fn fates(&self) -> Fates {
+        let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
+        let ours =
+            |hold: &Hold| !matches!(hold.state, HoldState::Lost(_)) && self.unsent.get(&hold.id).is_none();
+        for hold in self.holds.unordered().filter(|hold| ours(hold)) {
+            add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
+        }
+        for (_, dead) in self.cleanup.iter().filter(|(_, dead)| self.cx.now < dead.key_end) {
+            add_fate(&mut fates, &dead.lock, Fate::Left(dead.key_end));
+        }
+        fates
+    }
+
+    /// Holds that nobody has any more, and that the server may still have: their releases, or the
+    /// attempts that were cancelled, have no answer yet.
+    pub(crate) fn given_up(&self) -> Vec<u64> {
+        let ids = self.holds.ids(|_| true).into_iter().chain(self.cleanup.iter().map(|(id, _)| id));
+        ids.filter(|id| self.is_given_up(*id)).collect()
+    }
+
+    pub(crate) fn is_given_up(&self, id: u64) -> bool {
+        let nobodys = |hold: &Hold| match hold.state {
+            HoldState::Releasing => true,
+            HoldState::Held | HoldState::Suspect => hold.levels.is_empty(),
+            HoldState::Acquiring => hold.taker().is_none(),
+            HoldState::Lost(_) | HoldState::Gone => false,
+        };
+        self.holds.get(&id).is_some_and(|hold| nobodys(hold)) || self.cleanup.get(id).is_some()
+    }
+
+    /// Ends all holds as lost, because nobody renews them from here on.
+    pub(crate) fn end_holds(&self) {
+        let live = self.holds.unordered().filter(|hold| hold.state.is_live());
+        for cell in live.filter_map(|hold| hold.cell()) {
+            cell.lose(LossReason::ClientShutdown);
+        }
+    }
+
+    pub(super) fn finish_if_done(&mut self) {
+        if self.stopping.is_some() && !self.is_finished() && self.holds.is_empty() && self.cleanup.len() == 0
+        {
+            self.finish();
+        }
+    }
+
+    /// Ends the shutdown, and reports what could not be released.
+    pub(super) fn finish(&mut self) {
+        let Some(stopping) = &mut self.stopping else { return };
+        if stopping.finished {
+            return;
+        }
+        stopping.finished = true;
+        let request = stopping.request;
+        let fates = Arc::new(self.fates());
+        self.forget_links();
+        for id in self.holds.ids(|_| true) {
+            let unlocks = self.holds.get_mut(&id).map(|hold| hold.take_unlocks(|_| true));
+            for unlock in unlocks.into_iter().flatten() {
+                self.cx.fail(unlock.request, Error::closed());
+            }
+        }
+        if let Some(request) = request {
+            self.cx.answer(request, Answer::ShutDown(fates));
+        }
+        self.cx.effects.push(Effect::Finished);
+    }
+}
+
+fn add_fate(fates: &mut Fates, lock: &LockName, fate: Fate) {
+    let known = fates.entry(lock.clone()).or_insert(fate);
+    *known = fate.max(*known);
+}
