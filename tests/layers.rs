@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Modules, lowest layer first. A module may name those of earlier rows only.
 const LAYERS: &[&[&str]] = &[
-    &["base::clock", "base::error", "base::kind", "base::log", "base::map", "base::random"],
+    &["base::clock", "base::error", "base::kind", "base::log", "base::map", "base::random", "base::seeded"],
     &["base::lease", "base::name", "base::owner", "base::process", "base::stats"],
     &["base::cell"],
     &["settings::address_map", "settings::credentials", "settings::tls"],

@@ -64,7 +64,7 @@ use crate::backend::redis::link::Stop;
 use crate::backend::redis::names::HostNames;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
-use crate::backend::redis::pubsub::Subscriptions;
+use crate::backend::redis::pubsub::PubSubLink;
 use crate::backend::redis::sentinel::SentinelListener;
 use crate::backend::redis::sentinel::Sentinels;
 use crate::backend::redis::subscriber::Heard;
@@ -88,7 +88,7 @@ pub(crate) struct RedisBackend {
     calls: Calls,
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
     pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
-    subscriptions: Option<Box<Subscriptions>>,
+    subscriptions: Option<Box<PubSubLink>>,
     /// Of the process that the last command connection led to. Empty: not known.
     run_id: String,
     /// When a connection led to another process than the one before. What was dialled earlier may have led to the old one.
@@ -206,8 +206,7 @@ impl RedisBackend {
                 Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Reply(_)) => continue,
                 // Its task reports the end.
                 Err(error) => {
-                    if let Some(Subscriptions { ended, served, .. }) =
-                        self.subscriptions.take().map(|all| *all)
+                    if let Some(PubSubLink { ended, served, .. }) = self.subscriptions.take().map(|all| *all)
                     {
                         let _ = ended.send(Broken { cause: error.details().to_owned(), served });
                     }

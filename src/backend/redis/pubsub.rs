@@ -32,13 +32,13 @@ use crate::backend::redis::whereabouts::Whereabouts;
 
 /// What happened to the pub/sub connection. All in one channel: their order matters.
 pub(crate) enum PubSubEvent {
-    Up(Box<Subscriptions>),
+    Up(Box<PubSubLink>),
     Down,
     Failed(Failure),
 }
 
 /// A connection that is up.
-pub(crate) struct Subscriptions {
+pub(crate) struct PubSubLink {
     pub(crate) subscriber: Subscriber,
     /// Hears how it ended.
     pub(crate) ended: oneshot::Sender<Broken>,
@@ -93,7 +93,7 @@ impl Connects for PubSub {
             Some(Ok((subscriber, address))) => {
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let subscriptions =
-                    Subscriptions { subscriber, ended, end: Arc::clone(&end), served: false, dialled };
+                    PubSubLink { subscriber, ended, end: Arc::clone(&end), served: false, dialled };
                 let _ = self.events.send(PubSubEvent::Up(Box::new(subscriptions)));
                 if self.reported.swap(false, Ordering::Relaxed) {
                     link::report_well(&config.address(), "connected again (pub/sub)");

@@ -26,7 +26,7 @@ use crate::backend::redis::commands::CommandEvent;
 use crate::backend::redis::link::Broken;
 use crate::backend::redis::link::Stop;
 use crate::backend::redis::pubsub::PubSubEvent;
-use crate::backend::redis::pubsub::Subscriptions;
+use crate::backend::redis::pubsub::PubSubLink;
 use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::tests::driver::connection;
 
@@ -78,9 +78,9 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
     }
 }
 
-fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> Subscriptions {
+fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> PubSubLink {
     let subscriber = Subscriber::new(connection.wire, Budgets::of(super::driver::SECOND));
-    Subscriptions { subscriber, ended, end: Arc::clone(end), served: false, dialled: Instant::now() }
+    PubSubLink { subscriber, ended, end: Arc::clone(end), served: false, dialled: Instant::now() }
 }
 
 /// Ends the connection for commands.
