@@ -37,6 +37,8 @@ pub(crate) mod conflict;
 pub(crate) mod pair;
 pub(crate) mod reentrant;
 pub(crate) mod reply;
+#[cfg(all(test, feature = "in-memory"))]
+mod script_tests;
 
 use crate::backend::Script;
 use crate::base::kind::Kind;

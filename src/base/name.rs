@@ -68,7 +68,7 @@ impl LockName {
     }
 
     /// The same text, for another kind of lock.
-    #[cfg(all(test, repository))]
+    #[cfg(all(test, any(repository, feature = "in-memory")))]
     pub(crate) fn of_kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
         self

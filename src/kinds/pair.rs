@@ -31,3 +31,6 @@ pub(crate) static SCRIPTS: Scripts = Scripts {
     inspect: &reentrant::INSPECT,
     force_release: &reentrant::FORCE_RELEASE,
 };
+
+#[cfg(feature = "in-memory")]
+mod script_tests;

@@ -10,9 +10,10 @@
 
   Returns {code, time in us, ...}
     {1, time, token}         the field has a place; the token is 0 for a count of 2 and more
-    {0, time, ms, holder}    both places are taken: when the first of them ends, and whose it is
+    {0, time, ms, holder}    both places are taken: when the first of them ends, and who has one of them
     {-1, time}               late: nothing done
     {-2, time}               there is no such place
+    {-4, time, 5}            the fence is as large as a number can be
 ]]
 local lock, fence, field = KEYS[1], KEYS[2], ARGV[1]
 local count, lease, not_after = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -22,19 +23,20 @@ local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if now > not_after then return {-1, now} end
 
 local now_ms = math.floor(now / 1000)
-local places, own, first, holder, last = 0, false, false, "", 0
+local places, own, first, holder, last, over = 0, false, false, "", 0, {}
 local all = redis.call("HGETALL", lock)
 for i = 1, #all, 2 do
   local ends = tonumber(redis.call("HGET", lock, all[i] .. ":ends"))
   if ends and ends <= now_ms then
-    redis.call("HDEL", lock, all[i], all[i] .. ":ends")
+    over[#over + 1] = all[i]
   elseif ends then
     places = places + 1
     if ends > last then last = ends end
     if all[i] == field then
       own = ends
-    elseif not first or ends < first then
-      first, holder = ends, all[i]
+    else
+      if not first or ends < first then first = ends end
+      if holder == "" then holder = all[i] end
     end
   end
 end
@@ -45,13 +47,16 @@ local token = 0
 if count == 1 then
   token = now
   local before = tonumber(redis.call("GET", fence))
+  if before and before > 9007199254740990 then return {-4, now, 5} end
   if before and before >= token then token = before + 1 end
   redis.call("SET", fence, token)
 end
 local ends = now_ms + lease
 if own and own > ends then ends = own end
 if ends > last then last = ends end
-redis.call("HSET", lock, field, count)
-redis.call("HSET", lock, field .. ":ends", ends)
+-- Redis may refuse a command: what makes the key longer comes before the place, and once more for a key that is new.
+redis.call("PEXPIRE", lock, last - now_ms)
+for i = 1, #over do redis.call("HDEL", lock, over[i], over[i] .. ":ends") end
+redis.call("HSET", lock, field, count, field .. ":ends", ends)
 redis.call("PEXPIRE", lock, last - now_ms)
 return {1, now, token}

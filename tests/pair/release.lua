@@ -8,7 +8,7 @@
   ARGV[4]  verb     PUBLISH or SPUBLISH
 
   Returns {code, time in us, ...}
-    {1, time, receivers}  given up and published
+    {1, time, receivers}  given up and published; -1 if Redis refused to publish
     {2, time}             count set
     {0, time}             there is no such place
 ]]
@@ -21,4 +21,6 @@ if count > 0 then
   return {2, now}
 end
 redis.call("HDEL", lock, field, field .. ":ends")
-return {1, now, redis.call(ARGV[4], ARGV[3], "0")}
+local receivers = redis.pcall(ARGV[4], ARGV[3], "0")
+if type(receivers) ~= "number" then receivers = -1 end
+return {1, now, receivers}

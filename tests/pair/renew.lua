@@ -16,13 +16,13 @@ if now > tonumber(ARGV[1]) then return {-1, now} end
 local now_ms = math.floor(now / 1000)
 local answer = {1, now}
 for i = 1, #KEYS do
-  local lock, field, wanted = KEYS[i], ARGV[2 * i], now_ms + tonumber(ARGV[2 * i + 1])
+  local lock, field, lease = KEYS[i], ARGV[2 * i], tonumber(ARGV[2 * i + 1])
   local ends = tonumber(redis.call("HGET", lock, field .. ":ends"))
   answer[i + 2] = 0
   if ends and ends > now_ms then
-    if ends < wanted then
-      redis.call("HSET", lock, field .. ":ends", wanted)
-      if redis.call("PTTL", lock) < wanted - now_ms then redis.call("PEXPIRE", lock, wanted - now_ms) end
+    if ends < now_ms + lease then
+      if redis.call("PTTL", lock) < lease then redis.call("PEXPIRE", lock, lease) end
+      redis.call("HSET", lock, field .. ":ends", now_ms + lease)
     end
     answer[i + 2] = 1
   end

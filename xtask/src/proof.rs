@@ -48,7 +48,7 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
             _ => return Err("random-scripts wants --sequences N, --steps N, --seed N".into()),
         }
     }
-    let test = "script_tests::random::random_calls";
+    let test = "script_tests::random_calls";
     let mut command =
         process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--quiet", test, "--", "--nocapture"]);
     command.env("SEQUENCES", sequences).env("STEPS", steps).env("SEED", seed);

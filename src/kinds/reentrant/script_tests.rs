@@ -1,115 +1,90 @@
-//! The scripts against a table of states, arguments and answers, in the embedded Lua and on a real Redis.
-//!
-//! States, calls and answers are written as text, so that a row shows all there is:
-//! `fence=7 lock={a:1}@5` is a string without and a hash with a time to live of five units of 1,000 s;
-//! `T` is the time of the call, `T3` of the third call.
+//! The scripts of `lua/reentrant/`: what they add to the tests that every kind has.
 
 mod edges;
-mod faults;
-mod memory;
 mod model;
-mod mutants;
-mod mutator;
-mod protocol;
 mod random;
-mod redis;
-mod rules;
 mod several;
 mod tables;
-mod text;
-mod together;
 
 use crate::backend::ScriptCall;
-use crate::backend::Value;
-use crate::backend::memory::store::Dumped;
-use crate::backend::memory::store::Published;
-use crate::backend::memory::store::Stored;
-use crate::kinds::reentrant::script_tests::text::Times;
+use crate::base::kind::Kind;
+use crate::kinds::command::PERMISSIONS;
+use crate::kinds::reentrant::ALL;
+use crate::kinds::script_tests::Fields;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Suite;
+use crate::kinds::script_tests::random::Calls;
+use crate::kinds::script_tests::script_tests;
+use crate::kinds::script_tests::tables::check_table;
+use crate::kinds::script_tests::text;
 
-/// The channels that have one subscriber; true: sharded.
-const LISTENED: [(&str, bool); 12] = [
-    ("ch", false),
-    ("ch", true),
-    ("client", false),
-    ("redisson_lock__channel__{orders:42}", false),
-    ("redisson_lock__channel__{orders:42}", true),
-    ("redisson_lock__channel:{orders:42}", false),
-    ("redisson_lock__channel:{orders:42}", true),
-    ("redisson_lock__channel:{s}one", false),
-    ("redisson_lock__channel:{s}one", true),
-    ("redisson_lock__channel:{s}two", false),
-    ("redisson_lock__client:{11111111-0000-4000-8000-000000000001}", false),
-    ("redisson_lock__client:{22222222-0000-4000-8000-000000000002}", false),
-];
+static SUITE: Suite = Suite {
+    kind: Kind::Reentrant,
+    scripts: &ALL,
+    others: &[&PERMISSIONS],
+    listened: &[
+        ("ch", false),
+        ("ch", true),
+        ("client", false),
+        ("redisson_lock__channel__{orders:42}", false),
+        ("redisson_lock__channel__{orders:42}", true),
+        ("redisson_lock__channel:{orders:42}", false),
+        ("redisson_lock__channel:{orders:42}", true),
+        ("redisson_lock__channel:{s}one", false),
+        ("redisson_lock__channel:{s}one", true),
+        ("redisson_lock__channel:{s}two", false),
+        ("redisson_lock__client:{11111111-0000-4000-8000-000000000001}", false),
+        ("redisson_lock__client:{22222222-0000-4000-8000-000000000002}", false),
+    ],
+    may_be: |fields: &Fields| fields.len() == 1,
+    model: model::run,
+    calls: Calls { call: random::call, plants: random::PLANTS, removed: &["lock", "fence"] },
+    garbage: &[
+        "text@5",
+        "text",
+        "[x,y]@5",
+        "{foreign:1}@5",
+        "{foreign:1}",
+        "{foreign:1,other:2}@5",
+        "{mode:write,u:1}@5",
+        "{mode:read}",
+    ],
+    tables: tables::ALL,
+    checks: CHECKS,
+    edges: edges::CHECKS,
+    needs_redis_7: &[
+        ("permissions_are_told", "redis.acl_check_cmd"),
+        ("release", "sharded pub/sub"),
+        ("release_many", "sharded pub/sub"),
+        ("release_at", "sharded pub/sub"),
+        ("hand_off", "sharded pub/sub"),
+        ("force_release", "sharded pub/sub"),
+    ],
+    mistakes: random::MISTAKES,
+    equivalent: "proof/lua-equivalent.txt",
+    is_reported: true,
+    ..Suite::EMPTY
+};
 
-/// What the tests need from a server.
-trait Server {
-    /// The reply, or the error as Redis sends it.
-    fn run(&mut self, call: &ScriptCall) -> Result<Value, String>;
-    /// The time of the server in microseconds.
-    fn now_us(&mut self) -> i64;
-    fn flush(&mut self);
-    fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>);
-    fn remove(&mut self, key: &str);
-    /// All keys, sorted; the fields of a hash in the server's order.
-    fn dump(&mut self) -> Vec<Dumped>;
-    /// What was published since the last call on the channels of `LISTENED`, in order.
-    fn published(&mut self) -> Vec<Published>;
-    fn set_out_of_memory(&mut self, on: bool);
-    /// The user who runs scripts may not use this command, nor any with a key that does not begin with `x`.
-    fn forbid(&mut self, command: &'static str);
-    /// One call, and all that is to be known about it.
-    fn step(&mut self, call: &ScriptCall) -> Step {
-        Step {
-            before: self.now_us(),
-            result: self.run(call),
-            after: self.now_us(),
-            dump: self.dump(),
-            published: self.published(),
-        }
-    }
+fn parse_call(text: &str) -> ScriptCall {
+    text::parse_call(&SUITE, text)
 }
 
-/// What one call did: its reply between two readings of the clock, then all keys and messages.
-#[derive(Debug)]
-struct Step {
-    before: i64,
-    result: Result<Value, String>,
-    after: i64,
-    dump: Vec<Dumped>,
-    published: Vec<Published>,
-}
-
-/// What one call did, as text.
-#[derive(Debug, PartialEq, Eq)]
-struct Seen {
-    reply: String,
-    keys: String,
-    published: String,
-}
-
-/// Runs a call and shows what happened.
-fn observe(server: &mut dyn Server, call: &ScriptCall, times: &mut Times) -> Seen {
-    seen(&server.step(call), call, times)
-}
-
-/// Checks that the time of a call is the server's, and shows what happened.
-fn seen(step: &Step, call: &ScriptCall, times: &mut Times) -> Seen {
-    let Step { before, result, after, dump, published } = step;
-    if let Some(time) = text::time_of(result) {
-        assert!((before..=after).contains(&&time), "{time} is not between {before} and {after}");
-        times.push(time);
-    }
-    Seen {
-        reply: text::show_reply(call, result, times),
-        keys: text::show_keys(dump, times),
-        published: text::show_published(published),
-    }
-}
-
-fn set_up(server: &mut dyn Server, state: &str) {
-    server.flush();
-    for (key, value, pttl) in text::parse_keys(state) {
-        server.plant(&key, &value, pttl);
-    }
+script_tests! {
+    SUITE;
+    acquire: |server: &mut dyn Server| check_table(server, tables::ACQUIRE);
+    release: |server: &mut dyn Server| check_table(server, tables::RELEASE);
+    release_many: |server: &mut dyn Server| check_table(server, tables::RELEASE_MANY);
+    release_at: |server: &mut dyn Server| check_table(server, tables::RELEASE_AT);
+    renew: |server: &mut dyn Server| check_table(server, tables::RENEW);
+    hand_off: |server: &mut dyn Server| check_table(server, tables::HAND_OFF);
+    inspect: |server: &mut dyn Server| check_table(server, tables::INSPECT);
+    force_release: |server: &mut dyn Server| check_table(server, tables::FORCE_RELEASE);
+    a_foreign_value_stays_untouched: tables::check_foreign;
+    late_calls_change_nothing: tables::check_late;
+    bad_arguments_are_named: tables::check_bad_arguments;
+    tokens_grow_through_lost_data: tables::check_tokens;
+    a_lock_is_freed_and_published_once: tables::check_freed_once;
+    out_of_memory_leaves_nothing_half_done: tables::check_out_of_memory;
+    permissions_are_told: tables::check_permissions;
 }

@@ -4,35 +4,38 @@
 
 mod arguments;
 
-use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::ops::DerefMut;
 
 use crate::backend::ScriptCall;
-use crate::backend::Value;
-use crate::backend::memory::store::Dumped;
-use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
-use crate::kinds::reentrant::script_tests::LISTENED;
-use crate::kinds::reentrant::script_tests::Step;
 use crate::kinds::reentrant::script_tests::model::arguments::Request;
 use crate::kinds::reentrant::script_tests::model::arguments::number;
 use crate::kinds::reentrant::script_tests::model::arguments::understand;
+use crate::kinds::script_tests::modelled::Answer;
+use crate::kinds::script_tests::modelled::Key;
+use crate::kinds::script_tests::modelled::Modelled;
+use crate::kinds::script_tests::modelled::WRONG_TYPE;
+use crate::kinds::script_tests::modelled::answer;
 
 /// Tokens are below this, so that every digit survives.
 const TOKEN_END: i64 = 1 << 53;
 
-/// A server as the page describes it: keys, their ends, a clock that others move.
-#[derive(Debug, Default)]
-pub(super) struct Model {
-    pub(super) now_us: i64,
-    keys: BTreeMap<String, Key>,
-    published: Vec<Published>,
+/// The commands, on a server as the page describes it.
+struct Model<'a>(&'a mut Modelled);
+
+impl Deref for Model<'_> {
+    type Target = Modelled;
+
+    fn deref(&self) -> &Modelled {
+        self.0
+    }
 }
 
-#[derive(Debug, Clone)]
-struct Key {
-    value: Stored,
-    /// On the server's clock.
-    ends_ms: Option<i64>,
+impl DerefMut for Model<'_> {
+    fn deref_mut(&mut self) -> &mut Modelled {
+        self.0
+    }
 }
 
 /// What a command of one hold finds under the name.
@@ -50,74 +53,14 @@ enum Minted {
     NotAString,
 }
 
-/// The numbers of a reply behind its code and time, and the holder's field if it has one.
-struct Answer {
-    code: i64,
-    numbers: Vec<i64>,
-    texts: Vec<String>,
+pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Result<Answer, String> {
+    match understand(call) {
+        Ok(request) => Model(server).execute(request),
+        Err(place) => Ok(answer(-9, &[place])),
+    }
 }
 
-fn answer(code: i64, numbers: &[i64]) -> Answer {
-    Answer { code, numbers: numbers.to_vec(), texts: Vec::new() }
-}
-
-/// What the harness does.
-impl Model {
-    pub(super) fn at(now_us: i64) -> Self {
-        Self { now_us, ..Self::default() }
-    }
-
-    /// One call at `now_us`, and all that is to be known about it.
-    pub(super) fn step(&mut self, now_us: i64, call: &ScriptCall) -> Step {
-        self.now_us = now_us;
-        let result = self.run(call);
-        let published = std::mem::take(&mut self.published);
-        Step { before: now_us, result, after: now_us, dump: self.dump(), published }
-    }
-
-    pub(super) fn flush(&mut self) {
-        self.keys.clear();
-    }
-
-    pub(super) fn plant(&mut self, key: &str, value: &Stored, pttl: Option<i64>) {
-        let ends_ms = pttl.map(|pttl| self.now_ms() + pttl);
-        self.keys.insert(key.to_owned(), Key { value: value.clone(), ends_ms });
-    }
-
-    pub(super) fn remove(&mut self, key: &str) {
-        self.keys.remove(key);
-    }
-
-    /// What is under a key, if it is a hash.
-    pub(super) fn hash(&self, key: &str) -> Option<Dumped> {
-        let is_it = |dumped: &Dumped| dumped.key == key && matches!(dumped.value, Stored::Hash(_));
-        self.dump().into_iter().find(is_it)
-    }
-
-    fn dump(&self) -> Vec<Dumped> {
-        let now_ms = self.now_ms();
-        let dumped = |(key, stored): (&String, &Key)| {
-            let pttl = stored.ends_ms.map(|at| at - now_ms);
-            pttl.is_none_or(|pttl| pttl >= 0).then(|| Dumped {
-                key: key.clone(),
-                value: stored.value.clone(),
-                pttl,
-            })
-        };
-        self.keys.iter().filter_map(dumped).collect()
-    }
-
-    fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
-        let now_ms = self.now_ms();
-        self.keys.retain(|_, key| key.ends_ms.is_none_or(|at| at >= now_ms));
-        let answer = match understand(call) {
-            Ok(request) => self.execute(request)?,
-            Err(place) => answer(-9, &[place]),
-        };
-        let numbers = [answer.code, self.now_us].into_iter().chain(answer.numbers).map(Value::Int);
-        Ok(Value::List(numbers.chain(answer.texts.into_iter().map(Value::Text)).collect()))
-    }
-
+impl Model<'_> {
     fn execute(&mut self, request: Request<'_>) -> Result<Answer, String> {
         let late = request.not_after().is_some_and(|not_after| self.now_us > not_after);
         Ok(match request {
@@ -151,7 +94,7 @@ impl Model {
 }
 
 /// The commands, their arguments understood, in time.
-impl Model {
+impl Model<'_> {
     fn acquire(&mut self, lock: &str, fence: &str, field: &str, lease: i64) -> Answer {
         let own = match self.find(lock, field) {
             Found::Nothing => false,
@@ -219,7 +162,8 @@ impl Model {
         let rest = (left_us.max(0) as u64).div_ceil(1_000).min(most as u64) as i64;
         if rest > 0 && self.fields(lock) == 1 {
             let value = Stored::Hash(vec![(kept, "0".to_owned())]);
-            self.keys.insert(lock.to_owned(), Key { value, ends_ms: Some(self.now_ms() + rest) });
+            let ends_ms = Some(self.now_ms() + rest);
+            self.keys.insert(lock.to_owned(), Key { value, ends_ms });
             return answer(2, &[self.publish(channel, sharded, "0")]);
         }
         let code = self.take_off(lock, field);
@@ -314,18 +258,8 @@ impl Model {
     }
 }
 
-const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
-
 /// What they are made of.
-impl Model {
-    fn now_ms(&self) -> i64 {
-        self.now_us.div_euclid(1_000)
-    }
-
-    fn pttl(&self, key: &Key) -> i64 {
-        key.ends_ms.map_or(-1, |at| at - self.now_ms())
-    }
-
+impl Model<'_> {
     fn find(&self, lock: &str, field: &str) -> Found {
         match self.keys.get(lock).map(|key| &key.value) {
             None => Found::Nothing,
@@ -421,15 +355,6 @@ impl Model {
             _ => drop(self.keys.remove(lock)),
         }
         self.publish(channel, sharded, "0")
-    }
-
-    /// How many heard it.
-    fn publish(&mut self, channel: &str, sharded: bool, payload: &str) -> i64 {
-        if !LISTENED.contains(&(channel, sharded)) {
-            return 0;
-        }
-        self.published.push(Published { channel: channel.to_owned(), payload: payload.to_owned(), sharded });
-        1
     }
 }
 

@@ -11,9 +11,10 @@ use crate::backend::together::Together;
 use crate::base::random::Random;
 use crate::kinds::reentrant::ACQUIRE;
 use crate::kinds::reentrant::RELEASE;
-use crate::kinds::reentrant::script_tests::Server;
-use crate::kinds::reentrant::script_tests::redis::Redis;
+use crate::kinds::reentrant::script_tests::SUITE;
 use crate::kinds::reentrant::several;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::redis::Redis;
 
 const SEQUENCES: u64 = 300;
 const NAMES: [&str; 3] = ["one", "two", "three"];
@@ -103,7 +104,7 @@ fn ended(redis: &mut Redis) -> (Vec<Dumped>, Vec<Published>) {
 
 #[test]
 fn several_do_what_they_do_one_after_the_other() {
-    let mut redis = Redis::start();
+    let mut redis = Redis::start(&SUITE);
     let mut granted = 0;
     for seed in 0..SEQUENCES {
         let mut random = Random(seed);
@@ -125,7 +126,7 @@ fn several_do_what_they_do_one_after_the_other() {
 /// Redis refuses some commands: who asked for them hears why, and the others have what they asked for.
 #[test]
 fn an_error_of_one_is_its_own() {
-    let mut redis = Redis::start();
+    let mut redis = Redis::start(&SUITE);
     begin(&mut redis);
     redis.run(&acquire("one", "a", "1", "60000", NEVER_LATE)).expect("granted");
     redis.published();
@@ -152,7 +153,7 @@ fn an_error_of_one_is_its_own() {
 /// With what is usual and without, be it raised or told. What Redis adds of the script it comes from is left out.
 #[test]
 fn an_error_is_what_it_would_have_been_by_itself() {
-    let mut redis = Redis::start();
+    let mut redis = Redis::start(&SUITE);
     let calls = [
         release("one", "a", "0", "PUBLISH"),
         release("one", "a", "1", "PUBLISH"),

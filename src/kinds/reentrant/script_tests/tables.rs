@@ -1,20 +1,16 @@
 //! What each script does in each state of the key.
 
-use std::fmt::Write;
-
 use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::kinds::command::PERMISSIONS;
-use crate::kinds::reentrant::script_tests::Server;
-use crate::kinds::reentrant::script_tests::memory::Memory;
-use crate::kinds::reentrant::script_tests::observe;
-use crate::kinds::reentrant::script_tests::redis::Redis;
-use crate::kinds::reentrant::script_tests::set_up;
-use crate::kinds::reentrant::script_tests::text::Times;
-use crate::kinds::reentrant::script_tests::text::parse_call;
-
-/// State, call, reply, state afterwards (`=`: the same), published.
-pub(super) type Row = (&'static str, &'static str, &'static str, &'static str, &'static str);
+use crate::kinds::reentrant::script_tests::parse_call;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::observe;
+use crate::kinds::script_tests::set_up;
+use crate::kinds::script_tests::tables::Row;
+use crate::kinds::script_tests::tables::check;
+use crate::kinds::script_tests::tables::check_table;
+use crate::kinds::script_tests::text::Times;
 
 /// Everything that may be under a name without being a lock that `a` or `b` holds.
 const FOREIGN: [&str; 6] = [
@@ -279,31 +275,8 @@ const LEASES: &[&str] = &["0", "-1", "86400001", "1.5", "x", "~", "nan", "inf"];
 const DEADLINES: &[&str] = &["-1", "1.5", "9007199254740992", "x", "~", "nan", "inf"];
 const VERBS: &[&str] = &["~", "publish", "DEL"];
 
-/// Runs the rows and reports all that differ.
-fn check(server: &mut dyn Server, rows: impl IntoIterator<Item = (String, String, String, String, String)>) {
-    let (mut ran, mut wrong) = (0, String::new());
-    for (state, call, reply, after, published) in rows {
-        set_up(server, &state);
-        let seen = observe(server, &parse_call(&call), &mut Times::default());
-        let after = if after == "=" { state.clone() } else { after };
-        if (seen.reply.as_str(), seen.keys.as_str(), seen.published.as_str())
-            != (&*reply, &*after, &*published)
-        {
-            writeln!(wrong, "[{state}] {call}\n  expected {reply:?} {after:?} {published:?}\n  {seen:?}")
-                .unwrap();
-        }
-        ran += 1;
-    }
-    assert!(ran > 0, "no rows");
-    assert!(wrong.is_empty(), "\n{wrong}");
-}
-
-fn check_table(server: &mut dyn Server, rows: &[Row]) {
-    check(server, rows.iter().map(|&(s, c, r, a, p)| (s.into(), c.into(), r.into(), a.into(), p.into())));
-}
-
 /// A foreign value under the key is never touched, whatever is asked of it.
-fn check_foreign(server: &mut dyn Server) {
+pub(super) fn check_foreign(server: &mut dyn Server) {
     let calls = [
         ("release a 0 ch PUBLISH", "-3 T"),
         ("release a 2 ch PUBLISH", "-3 T"),
@@ -320,7 +293,7 @@ fn check_foreign(server: &mut dyn Server) {
 }
 
 /// Nothing is granted late, and what carries a deadline changes nothing.
-fn check_late(server: &mut dyn Server) {
+pub(super) fn check_late(server: &mut dyn Server) {
     let calls = [
         "acquire a 1 9M late",
         "acquire a 2 9M late",
@@ -334,7 +307,7 @@ fn check_late(server: &mut dyn Server) {
 }
 
 /// A bad argument, or one that is missing, is named and nothing is written.
-fn check_bad_arguments(server: &mut dyn Server) {
+pub(super) fn check_bad_arguments(server: &mut dyn Server) {
     let mut rows = Vec::new();
     for (good, arguments) in BAD {
         let words: Vec<&str> = good.split(' ').collect();
@@ -374,7 +347,7 @@ fn check_bad_arguments(server: &mut dyn Server) {
 }
 
 /// Tokens grow with every grant, through lost data too.
-fn check_tokens(server: &mut dyn Server) {
+pub(super) fn check_tokens(server: &mut dyn Server) {
     let mut last = 0;
     for round in 0..20 {
         if round % 5 == 0 {
@@ -398,7 +371,7 @@ fn token(server: &mut dyn Server, call: &str) -> i64 {
 }
 
 /// What is freed is published once, and only once.
-fn check_freed_once(server: &mut dyn Server) {
+pub(super) fn check_freed_once(server: &mut dyn Server) {
     set_up(server, "lock={a:3}@5");
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -410,7 +383,7 @@ fn check_freed_once(server: &mut dyn Server) {
 const OOM: &str = "! OOM command not allowed when used memory > 'maxmemory'.";
 
 /// Short of memory nothing is granted and nothing left half done, but locks can be freed and renewed.
-fn check_out_of_memory(server: &mut dyn Server) {
+pub(super) fn check_out_of_memory(server: &mut dyn Server) {
     let rows = [
         ("", "acquire a 1 9M soon", OOM, "=", ""),
         ("fence=7 lock={a:1}@5", "acquire a 1 9M soon", OOM, "=", ""),
@@ -444,7 +417,7 @@ fn check_out_of_memory(server: &mut dyn Server) {
 }
 
 /// Of each pair whether it is allowed; nothing is touched.
-fn check_permissions(server: &mut dyn Server) {
+pub(super) fn check_permissions(server: &mut dyn Server) {
     let call = |pairs: &[&str]| ScriptCall::new(&PERMISSIONS, Words::default(), pairs.iter().collect());
     server.forbid("hset");
     for (pairs, reply) in [
@@ -461,39 +434,13 @@ fn check_permissions(server: &mut dyn Server) {
     }
 }
 
-/// Each check on both servers; and all of them for those who want to see whether they notice something.
-macro_rules! on_both {
-    ($($name:ident: $check:expr;)*) => {
-        pub(super) const CHECKS: &[(&str, fn(&mut dyn Server))] = &[$((stringify!($name), $check)),*];
-        mod in_memory {
-            use super::*;
-            $(#[test] fn $name() { ($check)(&mut Memory::start()); })*
-        }
-        mod on_redis {
-            use super::*;
-            $(#[test] fn $name() {
-                if let Some(mut redis) = Redis::fit_for(stringify!($name)) {
-                    ($check)(&mut redis);
-                }
-            })*
-        }
-    };
-}
-
-on_both! {
-    acquire: |server: &mut dyn Server| check_table(server, ACQUIRE);
-    release: |server: &mut dyn Server| check_table(server, RELEASE);
-    release_many: |server: &mut dyn Server| check_table(server, RELEASE_MANY);
-    release_at: |server: &mut dyn Server| check_table(server, RELEASE_AT);
-    renew: |server: &mut dyn Server| check_table(server, RENEW);
-    hand_off: |server: &mut dyn Server| check_table(server, HAND_OFF);
-    inspect: |server: &mut dyn Server| check_table(server, INSPECT);
-    force_release: |server: &mut dyn Server| check_table(server, FORCE_RELEASE);
-    a_foreign_value_stays_untouched: |server: &mut dyn Server| check_foreign(server);
-    late_calls_change_nothing: |server: &mut dyn Server| check_late(server);
-    bad_arguments_are_named: |server: &mut dyn Server| check_bad_arguments(server);
-    tokens_grow_through_lost_data: |server: &mut dyn Server| check_tokens(server);
-    a_lock_is_freed_and_published_once: |server: &mut dyn Server| check_freed_once(server);
-    out_of_memory_leaves_nothing_half_done: |server: &mut dyn Server| check_out_of_memory(server);
-    permissions_are_told: |server: &mut dyn Server| check_permissions(server);
-}
+pub(super) const ALL: &[(&str, &[Row])] = &[
+    ("acquire", ACQUIRE),
+    ("release", RELEASE),
+    ("release_many", RELEASE_MANY),
+    ("release_at", RELEASE_AT),
+    ("renew", RENEW),
+    ("hand_off", HAND_OFF),
+    ("inspect", INSPECT),
+    ("force_release", FORCE_RELEASE),
+];

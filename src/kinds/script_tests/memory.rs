@@ -7,35 +7,40 @@ use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
-use crate::kinds::reentrant::script_tests::LISTENED;
-use crate::kinds::reentrant::script_tests::Server;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Suite;
 
 /// From one call to the next.
 const STEP_US: i64 = 100;
 
-pub(super) struct Memory {
-    pub(super) keyspace: Keyspace,
-    pub(super) now_us: i64,
+pub(crate) struct Memory {
+    pub(crate) suite: &'static Suite,
+    pub(crate) keyspace: Keyspace,
+    pub(crate) now_us: i64,
     /// Runs in place of the script of the same name.
-    pub(super) instead: Option<&'static Script>,
+    pub(crate) instead: Option<&'static Script>,
 }
 
 impl Memory {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start(suite: &'static Suite) -> Self {
         let mut keyspace = Keyspace::new();
-        for (channel, sharded) in LISTENED {
+        for &(channel, sharded) in suite.listened {
             keyspace.set_subscribers(channel, sharded, 1);
         }
-        Self { keyspace, now_us: 1_750_000_000_000_000, instead: None }
+        Self { suite, keyspace, now_us: 1_750_000_000_000_000, instead: None }
     }
 
     /// The time at which the next call will run.
-    pub(super) fn next_time(&self) -> i64 {
+    pub(crate) fn next_time(&self) -> i64 {
         self.now_us + STEP_US
     }
 }
 
 impl Server for Memory {
+    fn suite(&self) -> &'static Suite {
+        self.suite
+    }
+
     fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
         self.now_us += STEP_US;
         match self.instead.filter(|instead| instead.name == call.script.name) {
@@ -65,7 +70,8 @@ impl Server for Memory {
     }
 
     fn published(&mut self) -> Vec<Published> {
-        let heard = |message: &Published| LISTENED.contains(&(message.channel.as_str(), message.sharded));
+        let listened = self.suite.listened;
+        let heard = |message: &Published| listened.contains(&(message.channel.as_str(), message.sharded));
         self.keyspace.take_published().into_iter().filter(heard).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Random lives of three clients, as the protocol allows and forbids them: holds that are nested, handed on, repeated,
+//! Random lives of three clients of any kind of lock, as the protocol allows and forbids them: holds that are nested, handed on, repeated,
 //! given up; replies that are lost, commands that come late or twice; time, garbage and operators in between.
 //!
 //! That all servers agree is one half. The other is what the protocol promises whoever keeps to it, checked on what
@@ -8,26 +8,28 @@ mod promises;
 
 use crate::backend::Call;
 use crate::backend::Outcome;
+use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::name::client_channel;
 use crate::base::random::Random;
+use crate::kinds::Scripts;
 use crate::kinds::command::Announce;
 use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::RenewItem;
 use crate::kinds::command::ServerTime;
-use crate::kinds::reentrant::script_tests::protocol::promises::Promises;
-use crate::kinds::reentrant::script_tests::together::Together;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
+use crate::kinds::script_tests::lives::promises::Promises;
+use crate::kinds::script_tests::together::Together;
 
-pub(super) const CLIENTS: [&str; 3] = [
+pub(crate) const CLIENTS: [&str; 3] = [
     "11111111-0000-4000-8000-000000000001",
     "22222222-0000-4000-8000-000000000002",
     "33333333-0000-4000-8000-000000000003",
@@ -37,18 +39,8 @@ const NAMES: [&str; 3] = ["orders:42", "{s}one", "{s}two"];
 const UNIT_MS: u64 = 1_000_000;
 /// With these the ends of leases and deadlines never fall together.
 const PASSES_MS: [i64; 4] = [1, 1_001_000, 3_001_000, 6_001_000];
-const GARBAGE: [&str; 8] = [
-    "text@5",
-    "text",
-    "[x,y]@5",
-    "{foreign:1}@5",
-    "{foreign:1}",
-    "{foreign:1,other:2}@5",
-    "{mode:write,u:1}@5",
-    "{mode:read}",
-];
 /// What somebody puts into a hash that may be a lock's.
-pub(super) const DATA: &str = "data";
+pub(crate) const DATA: &str = "data";
 const FENCES: [&str; 6] = ["7", "9000000000000000", "9007199254740990", "9007199254740991", "word", "[1]"];
 const COUNTS: [u32; 6] = [2, 2, 3, 65_534, 65_535, 65_536];
 
@@ -69,7 +61,7 @@ enum State {
     Over,
 }
 
-pub(super) struct Lives<'a> {
+pub(crate) struct Lives<'a> {
     together: &'a mut Together,
     random: Random,
     names: Vec<LockName>,
@@ -82,12 +74,13 @@ pub(super) struct Lives<'a> {
 }
 
 /// One sequence.
-pub(super) fn run_sequence(together: &mut Together, seed: u64, length: u64) {
+pub(crate) fn run_sequence(together: &mut Together, seed: u64, length: u64) {
     together.begin(format!("SEED={seed}, a sequence of commands"));
     let mut random = Random(seed);
     let profiles = [WireProfile::Native, WireProfile::Redisson];
     let ways = CLIENTS.iter().map(|_| (profiles[random.index(2)], random.below(3) == 0)).collect();
-    let names = NAMES.iter().map(|name| LockName::new(name).unwrap()).collect();
+    let kind = together.suite().kind;
+    let names = NAMES.iter().map(|name| LockName::new(name).unwrap().of_kind(kind)).collect();
     let (holds, on_the_way, promises) = (Vec::new(), Vec::new(), Promises::default());
     let mut lives = Lives { together, random, names, ways, holds, on_the_way, promises };
     for _ in 0..length {
@@ -106,19 +99,28 @@ impl Lives<'_> {
         let any = self.pick_hold(|_| true);
         match (self.random.below(16), held, dead, any) {
             (4 | 5, Some(at), ..) => self.nest(at),
-            (6, Some(at), ..) if self.random.below(2) == 0 => self.release(at),
-            (6, Some(at), ..) if self.random.below(2) == 0 => self.release_at(at),
-            (6, Some(at), ..) => self.release_many(at),
-            (7 | 8, Some(at), ..) => self.hand_off(at),
+            (6, Some(at), ..) => match self.random.below(4) {
+                0 if self.has(|scripts| scripts.release_at) => self.release_at(at),
+                1 if self.has(|scripts| scripts.release_many) => self.release_many(at),
+                _ => self.release(at),
+            },
+            (7 | 8, Some(at), ..) if self.has(|scripts| scripts.hand_off) => self.hand_off(at),
+            (7 | 8, Some(at), ..) => self.release(at),
             (9, _, Some(at), _) => self.clean_up(at),
             (10, ..) if !self.on_the_way.is_empty() => self.arrive(),
-            (11, _, _, Some(at)) => self.force_release(at),
+            (11, _, _, Some(at)) if self.has(|scripts| scripts.force_release) => self.force_release(at),
             (12, _, _, Some(at)) => self.stray(at),
             (13 | 14, _, _, Some(_)) => self.renew(),
-            (15, ..) => self.inspect(),
+            (15, ..) if self.has(|scripts| scripts.inspect) => self.inspect(),
             // The others, and whatever there is nothing for.
             _ => self.acquire(),
         }
+    }
+
+    /// Whether the kind has a script of its own for this.
+    fn has(&self, script: impl Fn(&Scripts) -> &'static Script) -> bool {
+        let suite = self.together.suite();
+        suite.has(script(suite.kind.scripts()))
     }
 
     fn pick_hold(&mut self, wanted: impl Fn(&Hold) -> bool) -> Option<usize> {
@@ -260,7 +262,10 @@ impl Lives<'_> {
     fn clean_up(&mut self, at: usize) {
         let hold = self.holds[at].clone();
         let State::Dead(not_after) = hold.state else { return };
-        let command = self.release_of(&hold);
+        let mut command = self.release_of(&hold);
+        if let Command::Release { undo, .. } = &mut command {
+            *undo = true;
+        }
         let Some(Reply { time: Some(ServerTime(time)), body: Body::Release(done) }) = self.send(&command)
         else {
             panic!("no release")
@@ -360,7 +365,7 @@ impl Lives<'_> {
                 self.promises.disturbed();
             }
             8 | 9 => {
-                let garbage = GARBAGE[self.random.index(GARBAGE.len())];
+                let garbage = self.random.pick(self.together.suite().garbage);
                 self.together.plant(&format!("{}={garbage}", NAMES[at]));
                 self.promises.disturbed();
             }

@@ -4,10 +4,10 @@ use crate::backend::Script;
 
 /// A script with a mistake in it.
 #[derive(Debug)]
-pub(super) struct Mutant {
+pub(crate) struct Mutant {
     /// What was changed, as text that stays the same when other lines change.
-    pub(super) change: String,
-    pub(super) source: String,
+    pub(crate) change: String,
+    pub(crate) source: String,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl Token<'_> {
 }
 
 /// Every mutant of a script, in the order of the text.
-pub(super) fn mutants(script: &Script) -> Vec<Mutant> {
+pub(crate) fn mutants(script: &Script) -> Vec<Mutant> {
     let tokens = tokens(script.source);
     let mut edits: Vec<(usize, usize, String)> = Vec::new();
     for (index, token) in tokens.iter().enumerate() {

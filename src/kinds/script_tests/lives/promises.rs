@@ -6,20 +6,20 @@ use std::collections::BTreeSet;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
 use crate::kinds::command::Command;
-use crate::kinds::reentrant::script_tests::protocol::CLIENTS;
-use crate::kinds::reentrant::script_tests::protocol::DATA;
-use crate::kinds::reentrant::script_tests::together::Together;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Reply;
+use crate::kinds::script_tests::lives::CLIENTS;
+use crate::kinds::script_tests::lives::DATA;
+use crate::kinds::script_tests::together::Together;
 
-/// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has one field
-/// of ours and an end; no command takes away data that another program has put beside it; every grant
+/// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has an
+/// end, and no more fields than its kind allows; no command takes away data that another program has put beside it; every grant
 /// has a higher token than all before.
 #[derive(Debug, Default)]
-pub(super) struct Promises {
-    pub(super) grants: u64,
+pub(crate) struct Promises {
+    pub(crate) grants: u64,
     cleaned_up: BTreeSet<String>,
     /// The highest token by fence counter.
     tokens: BTreeMap<String, u64>,
@@ -28,26 +28,26 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    pub(super) fn is_cleaned_up(&mut self, field: String) {
+    pub(crate) fn is_cleaned_up(&mut self, field: String) {
         self.cleaned_up.insert(field);
     }
 
-    pub(super) fn disturbed(&mut self) {
+    pub(crate) fn disturbed(&mut self) {
         self.before = None;
     }
 
-    pub(super) fn tokens_lost(&mut self, fence: &str) {
+    pub(crate) fn tokens_lost(&mut self, fence: &str) {
         self.tokens.remove(fence);
         self.before = None;
     }
 
-    pub(super) fn all_lost(&mut self) {
+    pub(crate) fn all_lost(&mut self) {
         self.tokens.clear();
         self.before = None;
     }
 
     /// Checks what a command has made of the keys.
-    pub(super) fn keep(
+    pub(crate) fn keep(
         &mut self,
         command: &Command,
         reply: Option<&Reply>,
@@ -59,13 +59,19 @@ impl Promises {
             for (field, _) in fields.iter().filter(ours) {
                 let gone = !self.cleaned_up.contains(field);
                 assert!(gone, "{field} came back: {}", together.story());
-                let alone = fields.iter().all(|(other, _)| other == field || other == DATA);
-                assert!(alone && ttl.is_some(), "{name} has no end or several holders: {}", together.story());
+            }
+            let known: Vec<_> = fields.iter().filter(|(field, _)| field != DATA).cloned().collect();
+            if known.iter().any(|pair| ours(&pair)) {
+                let fine = (together.suite().may_be)(&known) && ttl.is_some();
+                assert!(fine, "{name} has no end or too many holders: {}", together.story());
             }
         }
         self.keep_order(command, reply, together);
         if let Some(before) = &self.before {
-            only_the_owner(command, before, dump, together);
+            if together.suite().kind.most_fields() == 1 {
+                only_the_owner(command, before, dump, together);
+            }
+            others_stay(command, before, dump, together);
             data_stays(command, before, dump, together);
         }
         self.before = Some(dump.to_vec());
@@ -95,7 +101,7 @@ fn data_stays(command: &Command, before: &[Dumped], after: &[Dumped], together: 
     }
 }
 
-/// A lock that somebody of ours had is as it was, unless the command was that holder's or took it away.
+/// A lock whose hash has one field, which somebody holds, is as it was, unless the command was that holder's or took it away.
 fn only_the_owner(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
     for (name, fields, ttl) in hashes(before) {
         let [(field, _)] = fields else { continue };
@@ -105,6 +111,22 @@ fn only_the_owner(command: &Command, before: &[Dumped], after: &[Dumped], togeth
         let now = hashes(after).find(|(key, ..)| *key == name);
         let same = now.is_some_and(|(_, now, left)| now == fields && left.is_some() && left <= ttl);
         assert!(same, "{command:?} touched {name} of {field}: {}", together.story());
+    }
+}
+
+/// The same of each hold where several may be in one hash, as long as it is not over by itself.
+fn others_stay(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
+    let now_ms = together.next_us() / 1_000;
+    let owner = |field: &str| field.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
+    for (name, fields, ttl) in hashes(before) {
+        let is_ours = |(field, _): &(String, String)| CLIENTS.contains(&field.split(':').next().unwrap());
+        for pair in (together.suite().valid)(fields, now_ms).iter().filter(|pair| is_ours(pair)) {
+            if ttl.is_none() || meant(command, &owner(&pair.0)) || meant(command, &pair.0) {
+                continue;
+            }
+            let stays = hashes(after).any(|(key, now, _)| key == name && now.contains(pair));
+            assert!(stays, "{command:?} touched {pair:?} of {name}: {}", together.story());
+        }
     }
 }
 

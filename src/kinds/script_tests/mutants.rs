@@ -1,5 +1,5 @@
 //! Every mutant of every script must be noticed by the checks of the scripts, in the embedded Lua. Those that do the same
-//! as the script are listed, each with the reason, in `proof/lua-equivalent.txt`; the list is exact.
+//! as the script are listed, each with the reason, in the file [`Suite::equivalent`]; the list is exact.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -8,16 +8,11 @@ use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 use crate::backend::Script;
-use crate::kinds::command::PERMISSIONS;
-use crate::kinds::reentrant::ALL;
-use crate::kinds::reentrant::script_tests::edges;
-use crate::kinds::reentrant::script_tests::faults;
-use crate::kinds::reentrant::script_tests::memory::Memory;
-use crate::kinds::reentrant::script_tests::mutator::mutants;
-use crate::kinds::reentrant::script_tests::rules;
-use crate::kinds::reentrant::script_tests::tables::CHECKS;
-
-const EQUIVALENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/proof/lua-equivalent.txt");
+use crate::kinds::script_tests::Suite;
+use crate::kinds::script_tests::faults;
+use crate::kinds::script_tests::last_word;
+use crate::kinds::script_tests::memory::Memory;
+use crate::kinds::script_tests::mutator::mutants;
 
 thread_local! {
     /// A check that fails is what is hoped for: nothing to print.
@@ -25,7 +20,7 @@ thread_local! {
 }
 
 /// Whether a check fails; what it says then is not printed.
-pub(super) fn fails(check: impl FnOnce()) -> bool {
+pub(crate) fn fails(check: impl FnOnce()) -> bool {
     QUIET.set(true);
     let failed = catch_unwind(AssertUnwindSafe(check)).is_err();
     QUIET.set(false);
@@ -33,7 +28,7 @@ pub(super) fn fails(check: impl FnOnce()) -> bool {
 }
 
 /// Panics of this thread are not printed while it looks for mutants.
-pub(super) fn be_quiet_when_asked() {
+pub(crate) fn be_quiet_when_asked() {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         if !QUIET.get() {
@@ -43,32 +38,30 @@ pub(super) fn be_quiet_when_asked() {
 }
 
 /// The first check that notices that another text runs in place of the script.
-fn noticed(script: &'static Script) -> Option<&'static str> {
+fn noticed(suite: &'static Suite, script: &'static Script) -> Option<&'static str> {
     let fails = |check: &dyn Fn(&mut Memory)| {
-        let mut memory = Memory::start();
+        let mut memory = Memory::start(suite);
         memory.instead = Some(script);
         fails(|| check(&mut memory))
     };
-    let word = script.name.rsplit('/').next().unwrap_or_default();
     // The table of its own first.
-    let (own, others): (Vec<_>, Vec<_>) = CHECKS.iter().partition(|(name, _)| *name == word);
+    let own = |(name, _): &&(&str, _)| *name == last_word(script);
+    let (own, others): (Vec<_>, Vec<_>) = suite.checks.iter().partition(own);
     for (name, check) in own.into_iter().chain(others) {
         if fails(&|memory| check(memory)) {
             return Some(name);
         }
     }
-    if let Some((name, _)) = edges::CHECKS.iter().find(|(_, check)| fails(check)) {
+    if let Some((name, _)) = suite.edges.iter().find(|(_, check)| fails(check)) {
         return Some(name);
     }
-    if fails(&faults::check) {
-        return Some("faults");
-    }
-    fails(&rules::check_clock_step).then_some("clock step")
+    fails(&faults::check).then_some("faults")
 }
 
 /// Change and reason of each mutant that does the same as its script.
-fn equivalent() -> BTreeMap<String, String> {
-    let text = std::fs::read_to_string(EQUIVALENT).unwrap_or_else(|error| panic!("{EQUIVALENT}: {error}"));
+fn equivalent(file: &str) -> BTreeMap<String, String> {
+    let file = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
     let mut list = BTreeMap::new();
     for entry in
         text.split("\n\n").map(str::trim).filter(|entry| !entry.is_empty() && !entry.starts_with('#'))
@@ -79,19 +72,17 @@ fn equivalent() -> BTreeMap<String, String> {
     list
 }
 
-#[test]
-#[cfg_attr(not(repository), ignore = "the list of equivalent mutants is in the repository alone")]
-fn every_mutant_of_the_scripts_is_noticed() {
+pub(crate) fn check(suite: &'static Suite) {
     be_quiet_when_asked();
-    let listed = equivalent();
+    let listed = equivalent(suite.equivalent);
     let (mut killed, mut by_check) = (0_usize, BTreeMap::<&str, usize>::new());
     let mut survivors = BTreeSet::new();
-    for script in ALL.into_iter().chain([&PERMISSIONS]) {
-        assert_eq!(noticed(script), None, "{} fails as it is", script.name);
+    for script in suite.scripts.iter().chain(suite.others) {
+        assert_eq!(noticed(suite, script), None, "{} fails as it is", script.name);
         for mutant in mutants(script) {
             let source: &'static str = Box::leak(mutant.source.into_boxed_str());
             let mutated = Box::leak(Box::new(Script { name: script.name, source }));
-            match noticed(mutated) {
+            match noticed(suite, mutated) {
                 Some(check) => {
                     killed += 1;
                     *by_check.entry(check).or_default() += 1;
@@ -103,13 +94,24 @@ fn every_mutant_of_the_scripts_is_noticed() {
     println!("noticed by: {by_check:?}");
     let new: Vec<&String> = survivors.iter().filter(|change| !listed.contains_key(*change)).collect();
     let gone: Vec<&String> = listed.keys().filter(|change| !survivors.contains(*change)).collect();
-    println!(
-        "{{\"part\":\"lua-mutants\",\"mutants\":{},\"killed\":{killed},\"equivalent\":{},\"survived\":{}}}",
+    let figures = format!(
+        "\"mutants\":{},\"killed\":{killed},\"equivalent\":{},\"survived\":{}",
         killed + survivors.len(),
         listed.len() - gone.len(),
         new.len()
     );
+    print_figures(suite, "lua-mutants", &figures);
     let lines = |list: &[&String]| list.iter().map(|line| format!("  {line}\n")).collect::<String>();
+    assert!(killed > 0, "no mutants");
     assert!(new.is_empty(), "survived:\n{}", lines(&new));
     assert!(gone.is_empty(), "listed as equivalent, but noticed or not there any more:\n{}", lines(&gone));
+}
+
+/// As a line of JSON that the report on reliability reads; for kinds that are for tests only, as a line for people.
+pub(crate) fn print_figures(suite: &Suite, part: &str, figures: &str) {
+    if suite.is_reported {
+        println!("{{\"part\":\"{part}\",\"kind\":\"{:?}\",{figures}}}", suite.kind);
+    } else {
+        println!("{part} of {:?}: {figures}", suite.kind);
+    }
 }

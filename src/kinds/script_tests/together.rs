@@ -9,20 +9,22 @@ use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Stored;
-use crate::kinds::reentrant::script_tests::Server;
-use crate::kinds::reentrant::script_tests::Step;
-use crate::kinds::reentrant::script_tests::memory::Memory;
-use crate::kinds::reentrant::script_tests::model::Model;
-use crate::kinds::reentrant::script_tests::redis::Redis;
-use crate::kinds::reentrant::script_tests::seen;
-use crate::kinds::reentrant::script_tests::text::Times;
-use crate::kinds::reentrant::script_tests::text::parse_keys;
-use crate::kinds::reentrant::script_tests::text::show_keys;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Step;
+use crate::kinds::script_tests::Suite;
+use crate::kinds::script_tests::memory::Memory;
+use crate::kinds::script_tests::modelled::Modelled;
+use crate::kinds::script_tests::redis::Redis;
+use crate::kinds::script_tests::seen;
+use crate::kinds::script_tests::text::Times;
+use crate::kinds::script_tests::text::parse_keys;
+use crate::kinds::script_tests::text::show_keys;
 
 const HOUR_US: i64 = 3_600_000_000;
 
-pub(super) struct Together {
-    model: Model,
+pub(crate) struct Together {
+    suite: &'static Suite,
+    model: Modelled,
     memory: Memory,
     redis: Option<Redis>,
     /// Of the model and the embedded Lua, and of Redis.
@@ -32,56 +34,65 @@ pub(super) struct Together {
     redis_us: i64,
     /// What was done in this sequence, for whoever has to find out.
     story: Vec<String>,
-    pub(super) grants: u64,
+    pub(crate) grants: u64,
 }
 
 impl Together {
-    pub(super) fn start() -> Self {
-        Self::with(Memory::start(), Some(Redis::start()))
+    pub(crate) fn start(suite: &'static Suite) -> Self {
+        Self::with(suite, Memory::start(suite), Some(Redis::start(suite)))
     }
 
     /// The model and the embedded Lua, without a server; for this script another text.
-    pub(super) fn instead(script: &'static Script) -> Self {
-        Self::with(Memory { instead: Some(script), ..Memory::start() }, None)
+    pub(crate) fn instead(suite: &'static Suite, script: &'static Script) -> Self {
+        Self::with(suite, Memory { instead: Some(script), ..Memory::start(suite) }, None)
     }
 
-    fn with(memory: Memory, redis: Option<Redis>) -> Self {
-        let model = Model::default();
+    fn with(suite: &'static Suite, memory: Memory, redis: Option<Redis>) -> Self {
+        let model = Modelled::at(suite, memory.now_us);
         let (times, story) = (Default::default(), Vec::new());
-        Self { model, memory, redis, times, began_us: 0, redis_us: 0, story, grants: 0 }
+        Self { suite, model, memory, redis, times, began_us: 0, redis_us: 0, story, grants: 0 }
     }
 
-    pub(super) fn begin(&mut self, what: String) {
+    pub(crate) fn begin(&mut self, what: String) {
         self.memory.flush();
         on(&mut self.redis, Redis::flush);
-        self.model = Model::at(self.memory.now_us);
+        self.model = Modelled::at(self.suite, self.memory.now_us);
         self.times = Default::default();
         self.redis_us = self.redis.as_mut().map_or(0, Redis::now_us);
         self.began_us = self.redis_us;
         self.story = vec![what];
     }
 
+    pub(crate) fn suite(&self) -> &'static Suite {
+        self.suite
+    }
+
     /// When the next call will run.
-    pub(super) fn next_us(&self) -> i64 {
+    pub(crate) fn next_us(&self) -> i64 {
         self.memory.next_time()
     }
 
     /// What was done so far.
-    pub(super) fn story(&self) -> String {
+    pub(crate) fn story(&self) -> String {
         format!("{:#?}", self.story)
     }
 
-    pub(super) fn plant(&mut self, state: &str) {
+    pub(crate) fn plant(&mut self, state: &str) {
         self.story.push(state.to_owned());
-        for (key, value, pttl) in parse_keys(state) {
+        for (key, value, pttl) in parse_keys(state, self.memory.now_us) {
             self.model.plant(&key, &value, pttl);
             self.memory.plant(&key, &value, pttl);
-            on(&mut self.redis, |redis| redis.plant(&key, &value, pttl));
         }
+        on(&mut self.redis, |redis| {
+            let now_us = redis.now_us();
+            for (key, value, pttl) in parse_keys(state, now_us) {
+                redis.plant(&key, &value, pttl);
+            }
+        });
     }
 
     /// Another program puts a field into the hash, if there is one.
-    pub(super) fn put_beside(&mut self, key: &str, field: &str) {
+    pub(crate) fn put_beside(&mut self, key: &str, field: &str) {
         let Some(Dumped { value: Stored::Hash(mut fields), pttl, .. }) = self.model.hash(key) else { return };
         self.story.push(format!("HSET {key} {field} 1"));
         fields.retain(|(known, _)| known != field);
@@ -89,24 +100,24 @@ impl Together {
         let value = Stored::Hash(fields);
         self.model.plant(key, &value, pttl);
         self.memory.plant(key, &value, pttl);
-        on(&mut self.redis, |redis| redis.plant(key, &value, pttl));
+        on(&mut self.redis, |redis| redis.put_last(key, field, "1"));
     }
 
-    pub(super) fn remove(&mut self, key: &str) {
+    pub(crate) fn remove(&mut self, key: &str) {
         self.story.push(format!("DEL {key}"));
         self.model.remove(key);
         self.memory.remove(key);
         on(&mut self.redis, |redis| redis.remove(key));
     }
 
-    pub(super) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         self.story.push("FLUSHALL".to_owned());
         self.model.flush();
         self.memory.flush();
         on(&mut self.redis, Redis::flush);
     }
 
-    pub(super) fn pass(&mut self, ms: i64) {
+    pub(crate) fn pass(&mut self, ms: i64) {
         self.story.push(format!("{ms} ms pass"));
         self.memory.now_us += ms * 1_000;
         self.model.now_us = self.memory.now_us;
@@ -114,22 +125,22 @@ impl Together {
     }
 
     /// What `not_after` has to be on the real server, to be as late there.
-    pub(super) fn distant(&self, not_after_us: i64) -> i64 {
+    pub(crate) fn distant(&self, not_after_us: i64) -> i64 {
         let margin = if not_after_us < self.next_us() { -HOUR_US } else { HOUR_US };
         self.redis_us + margin
     }
 
     /// What a time has to be on the real server, to be as far away there.
-    pub(super) fn as_far(&self, time_us: i64) -> i64 {
+    pub(crate) fn as_far(&self, time_us: i64) -> i64 {
         self.redis_us + time_us - self.next_us()
     }
 
-    pub(super) fn call(&mut self, call: &ScriptCall) {
+    pub(crate) fn call(&mut self, call: &ScriptCall) {
         drop(self.call_both(call, call));
     }
 
     /// The same call, but for what depends on a server's clock. The reply of all three, and all keys.
-    pub(super) fn call_both(
+    pub(crate) fn call_both(
         &mut self,
         call: &ScriptCall,
         on_redis: &ScriptCall,
@@ -148,7 +159,10 @@ impl Together {
     fn same_on_redis(&mut self, model: &Step, call: &ScriptCall, redis: &Step, on_redis: &ScriptCall) {
         self.redis_us = redis.after;
         let [ours, theirs] = &mut self.times;
-        let (expected, found) = (seen(model, call, ours), seen(redis, on_redis, theirs));
+        let (expected, found) = {
+            let suite = self.suite;
+            (seen(suite, model, call, ours), seen(suite, redis, on_redis, theirs))
+        };
         assert_eq!(expected, found, "the model, then Redis: {:#?}", self.story);
         self.same_ends(&model.dump, &redis.dump);
     }
@@ -168,7 +182,7 @@ impl Together {
         for (ours, theirs) in model.iter().zip(redis) {
             let apart = ours.pttl.unwrap_or(0) - theirs.pttl.unwrap_or(0);
             let (ours, theirs) = (std::slice::from_ref(ours), std::slice::from_ref(theirs));
-            let show = |dump| show_keys(dump, &Times::default());
+            let show = |dump| show_keys(self.suite, dump, &Times::default(), 0);
             let story = &self.story;
             assert!(apart.abs() <= tolerance, "{} and {}: {story:#?}", show(ours), show(theirs));
         }

@@ -14,12 +14,12 @@ use crate::backend::memory::store::differential::DUMP;
 use crate::backend::memory::store::differential::PASS;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::has_redis_7;
-use crate::kinds::reentrant::ALL;
-use crate::kinds::reentrant::script_tests::LISTENED;
-use crate::kinds::reentrant::script_tests::Server;
-use crate::kinds::reentrant::script_tests::Step;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Step;
+use crate::kinds::script_tests::Suite;
 
-pub(super) struct Redis {
+pub(crate) struct Redis {
+    suite: &'static Suite,
     _server: RedisServer,
     connection: Connection,
     subscriber: Connection,
@@ -28,10 +28,10 @@ pub(super) struct Redis {
 }
 
 impl Redis {
-    pub(super) fn start() -> Self {
+    pub(crate) fn start(suite: &'static Suite) -> Self {
         let server = RedisServer::start();
         let mut subscriber = connect(&server);
-        for (channel, sharded) in LISTENED.into_iter().chain([("end", false)]) {
+        for (channel, sharded) in suite.listened.iter().copied().chain([("end", false)]) {
             let command = redis::cmd(if sharded { "SSUBSCRIBE" } else { "SUBSCRIBE" })
                 .arg(channel)
                 .get_packed_command();
@@ -43,34 +43,57 @@ impl Redis {
             let digest = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).unwrap();
             (source, digest)
         };
-        let loaded = ALL.map(|script| script.source).into_iter().chain([DUMP]).map(load).collect();
-        Self { connection, subscriber, loaded, _server: server }
+        let sources = suite.scripts.iter().map(|script| script.source).chain([DUMP]);
+        let loaded = sources.map(load).collect();
+        Self { suite, connection, subscriber, loaded, _server: server }
     }
 
     /// None where the server lacks what the check of that name is about.
-    pub(super) fn fit_for(check: &str) -> Option<Self> {
-        let fit = match check {
-            "permissions_are_told" => has_redis_7("redis.acl_check_cmd"),
-            "release" | "release_many" | "release_at" | "hand_off" | "force_release" => {
-                has_redis_7("sharded pub/sub")
-            }
-            _ => true,
-        };
-        fit.then(Self::start)
+    pub(crate) fn fit_for(suite: &'static Suite, check: &str) -> Option<Self> {
+        let needs = suite.needs_redis_7.iter().find(|(name, _)| *name == check);
+        needs.is_none_or(|(_, what)| has_redis_7(what)).then(|| Self::start(suite))
+    }
+
+    /// A field behind all others of a hash. Another one keeps the key alive meanwhile, and its time to live with it.
+    pub(crate) fn put_last(&mut self, key: &str, field: &str, value: &str) {
+        const MEANWHILE: &str = "meanwhile";
+        self.command(&["HSET", key, MEANWHILE, "1"]);
+        self.command(&["HDEL", key, field]);
+        self.command(&["HSET", key, field, value]);
+        self.command(&["HDEL", key, MEANWHILE]);
     }
 
     /// Whatever the key.
-    pub(super) fn deny(&mut self, command: &str) {
+    pub(crate) fn deny(&mut self, command: &str) {
         self.command(&["ACL", "SETUSER", "default", &format!("-{command}")]);
     }
 
-    pub(super) fn allow_everything(&mut self) {
+    pub(crate) fn allow_everything(&mut self) {
         self.command(&["ACL", "SETUSER", "default", "+@all", "allkeys"]);
     }
 
-    /// Takes time away from what every key has left: what would have run out by then is gone.
-    pub(super) fn pass(&mut self, ms: i64) {
+    /// Takes time away from what every key has left, and from the ends that are written in values: what would have run
+    /// out by then is gone.
+    pub(crate) fn pass(&mut self, ms: i64) {
         self.command(&["EVAL", PASS, "0", &ms.to_string()]);
+        for dumped in self.dump() {
+            let key = dumped.key.as_str();
+            let is_end = |field: &str| (self.suite.is_end)(key, field);
+            match dumped.value {
+                Stored::Hash(fields) => {
+                    for (field, value) in fields.iter().filter(|(field, _)| is_end(field)) {
+                        let end = value.parse::<i64>().unwrap() - ms;
+                        self.command(&["HSET", key, field, &end.to_string()]);
+                    }
+                }
+                Stored::SortedSet(members) => {
+                    for (score, member) in members.iter().filter(|(_, member)| is_end(member)) {
+                        self.command(&["ZADD", key, &(score - ms as f64).to_string(), member]);
+                    }
+                }
+                _ => {}
+            }
+        }
     }
 
     /// What was published up to the message that says so.
@@ -114,6 +137,10 @@ fn connect(server: &RedisServer) -> Connection {
 }
 
 impl Server for Redis {
+    fn suite(&self) -> &'static Suite {
+        self.suite
+    }
+
     fn run(&mut self, call: &ScriptCall) -> Result<Value, String> {
         self.connection.send_packed_command(&eval(call).get_packed_command()).unwrap();
         self.answer()

@@ -6,11 +6,14 @@ use crate::backend::Value;
 use crate::backend::memory::store::Stored;
 use crate::backend::redis::tests::redis_server::has_redis_7;
 use crate::backend::redis::tests::redis_server::version;
-use crate::kinds::reentrant::script_tests::Server;
-use crate::kinds::reentrant::script_tests::memory::Memory;
-use crate::kinds::reentrant::script_tests::redis::Redis;
-use crate::kinds::reentrant::script_tests::text::parse_call;
-use crate::kinds::reentrant::script_tests::text::parse_keys;
+use crate::kinds::script_tests::Server;
+use crate::kinds::script_tests::Suite;
+use crate::kinds::script_tests::memory::Memory;
+use crate::kinds::script_tests::redis::Redis;
+use crate::kinds::script_tests::text::parse_keys;
+
+/// Without scripts of its own.
+static SUITE: Suite = Suite::EMPTY;
 
 const STATE: &str = "hash={f:1,g:2}@5 list=[x] text=word";
 
@@ -98,8 +101,8 @@ fn snippets_answer_the_same_in_memory_and_on_redis() {
     if !has_redis_7("errors of scripts in the words of Redis 7") {
         return;
     }
-    let (mut memory, mut redis) = (Memory::start(), Redis::start());
-    for (key, value, pttl) in parse_keys(STATE) {
+    let (mut memory, mut redis) = (Memory::start(&SUITE), Redis::start(&SUITE));
+    for (key, value, pttl) in parse_keys(STATE, 0) {
         memory.plant(&key, &value, pttl);
         redis.plant(&key, &value, pttl);
     }
@@ -113,7 +116,7 @@ fn snippets_answer_the_same_in_memory_and_on_redis() {
 
 #[test]
 fn a_key_runs_out_between_scripts_and_never_within_one() {
-    let mut memory = Memory::start();
+    let mut memory = Memory::start(&SUITE);
     memory.plant("text", &Stored::Text("word".to_owned()), Some(10));
     memory.now_us += 9_900;
     assert_eq!(run(&mut memory, r#"return redis.call("PTTL", "text")"#), Ok(Value::Int(0)));
@@ -124,24 +127,6 @@ fn a_key_runs_out_between_scripts_and_never_within_one() {
 /// Stricter than a single Redis, as a cluster would be.
 #[test]
 fn a_key_that_was_not_declared_is_refused() {
-    let error = run(&mut Memory::start(), r#"return redis.call("GET", "other")"#).unwrap_err();
+    let error = run(&mut Memory::start(&SUITE), r#"return redis.call("GET", "other")"#).unwrap_err();
     assert_eq!(error, "ERR script used the key 'other', which is not in KEYS");
-}
-
-#[test]
-fn a_clock_that_went_back_does_not_bring_tokens_back() {
-    check_clock_step(&mut Memory::start());
-}
-
-pub(super) fn check_clock_step(memory: &mut Memory) {
-    let mut last = 0;
-    for _ in 0..3 {
-        let Value::List(reply) = memory.run(&parse_call("acquire a 1 9M soon")).unwrap() else {
-            panic!("no list")
-        };
-        let Value::Int(token) = reply[2] else { panic!("no token") };
-        assert!(token > last, "{token} after {last}");
-        last = token;
-        memory.now_us -= 3_600_000_000;
-    }
 }

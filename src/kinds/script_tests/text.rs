@@ -1,23 +1,26 @@
 //! States, calls and answers as text.
+//!
+//! `key=word`, `key=[item,item]`, `key={field:value,…}`, `key=(member:score,…)`, each with `@5` behind it if it has a time
+//! to live of five units. A value or score `@5` is a time: the end of five units from now, in ms on the server's clock.
 
-use crate::backend::Script;
 use crate::backend::ScriptCall;
 use crate::backend::Value;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
 use crate::backend::words::Words;
-use crate::kinds::reentrant::ALL;
+use crate::kinds::script_tests::Suite;
+use crate::kinds::script_tests::last_word;
 
 /// One unit of time to live: long enough that no test lasts a noticeable part of it.
 const UNIT_MS: i64 = 1_000_000;
 
 /// The time of each call.
 #[derive(Debug, Default)]
-pub(super) struct Times(Vec<i64>);
+pub(crate) struct Times(Vec<i64>);
 
 impl Times {
-    pub(super) fn push(&mut self, time: i64) {
+    pub(crate) fn push(&mut self, time: i64) {
         self.0.push(time);
     }
 
@@ -32,23 +35,23 @@ impl Times {
 }
 
 /// Reads `release a 0 ch PUBLISH`. `3M` is three units of time, `~` an empty argument, `late` and `soon` deadlines.
-pub(super) fn parse_call(text: &str) -> ScriptCall {
+pub(crate) fn parse_call(suite: &Suite, text: &str) -> ScriptCall {
     let mut words = text.split_whitespace();
     let name = words.next().unwrap();
-    let script = script(name);
     let args: Words = words.map(argument).collect();
-    let keys = match name {
-        "acquire" | "hand_off" => ["lock", "fence"].into(),
-        "renew" | "release_many" if args.len() > 3 => {
-            (1..=args.len() / 2).map(|number| format!("lock{number}")).collect()
-        }
-        _ => ["lock"].into(),
-    };
-    ScriptCall::new(script, keys, args)
+    let keys = (suite.keys)(name, args.len());
+    ScriptCall::new(suite.script(name), keys, args)
 }
 
-pub(super) fn script(name: &str) -> &'static Script {
-    ALL.into_iter().find(|script| script.name.rsplit('/').next() == Some(name)).unwrap()
+/// The keys of the scripts of `kinds::Scripts`.
+pub(crate) fn keys_of_rows(script: &str, args: usize) -> Words {
+    match script {
+        "acquire" | "hand_off" => ["lock", "fence"].into(),
+        "renew" | "release_many" if args > 3 => {
+            (1..=args / 2).map(|number| format!("lock{number}")).collect()
+        }
+        _ => ["lock"].into(),
+    }
 }
 
 fn argument(word: &str) -> String {
@@ -63,22 +66,28 @@ fn argument(word: &str) -> String {
     }
 }
 
-/// Reads `fence=7 lock={a:1,b:2}@5 other=[x]`.
-pub(super) fn parse_keys(text: &str) -> Vec<(String, Stored, Option<i64>)> {
-    text.split_whitespace().map(parse_key).collect()
+/// Reads `fence=7 lock={a:1,b:2}@5 other=[x] line=(a:7,b:@5)`, at this time of the server.
+pub(crate) fn parse_keys(text: &str, now_us: i64) -> Vec<(String, Stored, Option<i64>)> {
+    text.split_whitespace().map(|key| parse_key(key, now_us)).collect()
 }
 
-fn parse_key(text: &str) -> (String, Stored, Option<i64>) {
+fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
     let (key, rest) = text.split_once('=').unwrap();
-    let (value, pttl) = match rest.split_once('@') {
-        Some((value, units)) => (value, Some(units.parse::<i64>().unwrap() * UNIT_MS)),
-        None => (rest, None),
-    };
+    let end_of_value = rest.rfind(['}', ']', ')']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
+    let (value, pttl) = rest.split_at(end_of_value.unwrap_or(rest.len()));
+    let in_units = |units: &str| units.parse::<i64>().unwrap() * UNIT_MS;
+    let pttl = pttl.strip_prefix('@').map(in_units);
     let inside = |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
+    let pair = |pair: &str| {
+        let (field, value) = pair.rsplit_once(':').unwrap();
+        let end = |units| (now_us.div_euclid(1_000) + in_units(units)).to_string();
+        (field.to_owned(), value.strip_prefix('@').map_or_else(|| value.to_owned(), end))
+    };
     let stored = if let Some(fields) = inside('{', '}') {
-        let pair =
-            |field: &str| field.rsplit_once(':').map(|(field, count)| (field.into(), count.into())).unwrap();
         Stored::Hash(fields.split(',').map(pair).collect())
+    } else if let Some(members) = inside('(', ')') {
+        let scored = |(member, score): (String, String)| (score.parse().unwrap(), member);
+        Stored::SortedSet(members.split(',').map(pair).map(scored).collect())
     } else if let Some(items) = inside('[', ']') {
         Stored::List(items.split(',').map(str::to_owned).collect())
     } else {
@@ -87,22 +96,31 @@ fn parse_key(text: &str) -> (String, Stored, Option<i64>) {
     (key.to_owned(), stored, pttl)
 }
 
-pub(super) fn show_keys(dump: &[Dumped], times: &Times) -> String {
-    let shown: Vec<String> = dump.iter().map(|dumped| show_key(dumped, times)).collect();
+pub(crate) fn show_keys(suite: &Suite, dump: &[Dumped], times: &Times, now_us: i64) -> String {
+    let shown: Vec<String> = dump.iter().map(|dumped| show_key(suite, dumped, times, now_us)).collect();
     shown.join(" ")
 }
 
-fn show_key(dumped: &Dumped, times: &Times) -> String {
+fn show_key(suite: &Suite, dumped: &Dumped, times: &Times, now_us: i64) -> String {
+    let pair = |field: &str, value: &str| match value.parse::<i64>() {
+        Ok(end) if (suite.is_end)(&dumped.key, field) => {
+            format!("{field}:@{}", units(end - now_us.div_euclid(1_000)))
+        }
+        _ => format!("{field}:{value}"),
+    };
     let value = match &dumped.value {
         Stored::Text(text) => text.parse().map_or_else(|_| text.clone(), |number| times.show(number)),
         Stored::List(items) => format!("[{}]", items.join(",")),
         Stored::Hash(fields) => {
-            let fields: Vec<String> =
-                fields.iter().map(|(field, count)| format!("{field}:{count}")).collect();
+            let fields: Vec<String> = fields.iter().map(|(field, value)| pair(field, value)).collect();
             format!("{{{}}}", fields.join(","))
         }
+        Stored::SortedSet(members) => {
+            let scored = |(score, member): &(f64, String)| pair(member, &score.to_string());
+            format!("({})", members.iter().map(scored).collect::<Vec<_>>().join(","))
+        }
         // No call of these tests makes one.
-        Stored::Set(_) | Stored::SortedSet(_) => format!("{:?}", dumped.value),
+        Stored::Set(_) => format!("{:?}", dumped.value),
     };
     let pttl = dumped.pttl.map_or(String::new(), |pttl| format!("@{}", units(pttl)));
     format!("{}={value}{pttl}", dumped.key)
@@ -113,7 +131,7 @@ fn units(pttl: i64) -> i64 {
     (pttl + UNIT_MS / 2).div_euclid(UNIT_MS)
 }
 
-pub(super) fn show_published(published: &[Published]) -> String {
+pub(crate) fn show_published(published: &[Published]) -> String {
     let show = |message: &Published| {
         let sharded = if message.sharded { " sharded" } else { "" };
         format!("{}={}{sharded}", message.channel, message.payload)
@@ -121,7 +139,7 @@ pub(super) fn show_published(published: &[Published]) -> String {
     published.iter().map(show).collect::<Vec<_>>().join(" ")
 }
 
-pub(super) fn time_of(result: &Result<Value, String>) -> Option<i64> {
+pub(crate) fn time_of(result: &Result<Value, String>) -> Option<i64> {
     match result {
         Ok(Value::List(list)) => match list.get(1)? {
             Value::Int(time) => Some(*time),
@@ -131,16 +149,16 @@ pub(super) fn time_of(result: &Result<Value, String>) -> Option<i64> {
     }
 }
 
-pub(super) fn show_reply(call: &ScriptCall, result: &Result<Value, String>, times: &Times) -> String {
+pub(crate) fn show_reply(call: &ScriptCall, result: &Result<Value, String>, times: &Times) -> String {
     let list = match result {
         Err(text) => return format!("! {}", text.split(" script: ").next().unwrap()),
         Ok(Value::List(list)) => list,
         Ok(other) => return format!("{other:?}"),
     };
     let code = list.first();
-    let has_pttl = match call.script.name {
-        "reentrant/acquire" => code == Some(&Value::Int(0)),
-        "reentrant/inspect" => true,
+    let has_pttl = match last_word(call.script) {
+        "acquire" => code == Some(&Value::Int(0)),
+        "inspect" => true,
         _ => false,
     };
     let show = |(index, value): (usize, &Value)| match value {
@@ -151,4 +169,14 @@ pub(super) fn show_reply(call: &ScriptCall, result: &Result<Value, String>, time
         other => format!("{other:?}"),
     };
     list.iter().enumerate().map(show).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn keys_are_shown_as_they_were_written() {
+    static SUITE: Suite = Suite { is_end: |_, field| field.starts_with("ends"), ..Suite::EMPTY };
+    let now_us = 1_750_000_000_000_000;
+    let text = "fence=7 line=(a:7,ends:@5)@9 list=[x,y] lock={a:1,ends:@-1,a:b:x}@5 word=text@3";
+    let dumped = |(key, value, pttl)| Dumped { key, value, pttl };
+    let dump: Vec<Dumped> = parse_keys(text, now_us).into_iter().map(dumped).collect();
+    assert_eq!(show_keys(&SUITE, &dump, &Times::default(), now_us), text);
 }
