@@ -25,6 +25,7 @@ mod drops;
 pub(crate) mod event;
 mod hold;
 mod holding;
+mod holds;
 mod kept;
 mod listening;
 mod names;
@@ -33,6 +34,7 @@ mod patience;
 mod pending;
 mod queries;
 mod queue;
+mod queues;
 mod releasing;
 mod renewals;
 mod renewing;
@@ -48,9 +50,11 @@ mod wait_queue;
 mod waiting;
 
 use crate::engine::context::Context;
+use crate::engine::holds::Holds;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
 use crate::engine::pending::PendingOp;
+use crate::engine::queues::Queues;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -60,34 +64,28 @@ use crate::backend::ServerId;
 use crate::base::cell::Directory;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::map::Map;
 use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::base::stats::set;
-use crate::engine::by_id::ById;
 use crate::engine::cleanup::Cleanup;
 use crate::engine::drops::Drops;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
-use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::kept::Kept;
-use crate::engine::names::NameTable;
 use crate::engine::patience::Patience;
 use crate::engine::queries::Asking;
 use crate::engine::queries::ForceTarget;
 use crate::engine::queries::Queries;
 use crate::engine::queue::Contest;
 use crate::engine::queue::NameRecord;
-use crate::engine::queue::Waiter;
 use crate::engine::renewals::Renewals;
 use crate::engine::renewing::Verification;
 use crate::engine::servers::Servers;
 use crate::engine::shutdown::Stopping;
 use crate::engine::subscriptions::Subscriptions;
 use crate::engine::timers::TimerKey;
-use crate::engine::touched::Touched;
 use crate::kinds::command::Announce;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
@@ -96,20 +94,12 @@ use crate::settings::config::Config;
 #[derive(Debug)]
 pub(crate) struct Engine {
     cx: Context,
-    directory: Arc<Directory>,
 
-    names: NameTable,
-    holds: ById<Box<Hold>>,
-    /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
-    unsent: ById<u64>,
-    waiters: ById<Waiter>,
-    /// Answered with a grant of this hold, not known to be picked up.
-    granted: Map<RequestId, u64>,
+    queues: Queues,
+    holds: Holds,
     queries: Queries,
     verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
-    /// Names to look at before `handle` returns.
-    touched: Touched,
     subscriptions: Subscriptions,
     renewals: Renewals,
     cleanup: Cleanup,
@@ -118,8 +108,6 @@ pub(crate) struct Engine {
     patience: Patience,
     /// Not confirmed in time, noticed during this `handle`.
     overdue: Option<(LockName, u64, usize)>,
-    /// Grants in a row that only the fallback poll won, for names where that happened.
-    fallback_streaks: BTreeMap<LockName, u32>,
     stopping: Option<Stopping>,
 }
 
@@ -127,16 +115,11 @@ impl Engine {
     pub(crate) fn new(config: Config, directory: Arc<Directory>, counters: Arc<Counters>) -> Self {
         let mut engine = Self {
             cx: Context::new(config, counters),
-            directory,
-            names: NameTable::default(),
-            holds: ById::default(),
-            unsent: ById::default(),
-            waiters: ById::default(),
-            granted: Map::default(),
+            queues: Queues::default(),
+            holds: Holds::new(directory),
             queries: Queries::default(),
             verifications: BTreeMap::new(),
             ready: Vec::new(),
-            touched: Touched::default(),
             subscriptions: Subscriptions::default(),
             renewals: Renewals::default(),
             cleanup: Cleanup::default(),
@@ -144,7 +127,6 @@ impl Engine {
             drops: Drops::default(),
             patience: Patience::default(),
             overdue: None,
-            fallback_streaks: BTreeMap::new(),
             stopping: None,
         };
         engine.subscriptions.want_client_channel(&mut engine.cx);
@@ -192,34 +174,34 @@ impl Engine {
 
     /// How many here wait for it.
     pub(crate) fn waiters_for(&self, lock: &LockName) -> usize {
-        self.names.find(lock).map_or(0, NameRecord::len)
+        self.queues.names.find(lock).map_or(0, NameRecord::len)
     }
 
     /// Whether nobody but one has asked for it here since it was last at rest, and others were not listened for.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_none_or(NameRecord::is_uncontended)
+        self.queues.names.find(lock).is_none_or(NameRecord::is_uncontended)
     }
 
     /// Whether others elsewhere are listened for.
     pub(crate) fn listens_for(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_some_and(NameRecord::has_channel)
+        self.queues.names.find(lock).is_some_and(NameRecord::has_channel)
     }
 
     /// Whether others than this client heard of its last release, or may have.
     pub(crate) fn has_told_others(&self, lock: &LockName) -> bool {
-        self.names.find(lock).is_some_and(NameRecord::has_told_others)
+        self.queues.names.find(lock).is_some_and(NameRecord::has_told_others)
     }
 
     /// Nothing is remembered of what is over.
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        self.names.is_empty()
+        self.queues.names.is_empty()
             && self.holds.is_empty()
-            && self.waiters.is_empty()
-            && self.granted.is_empty()
+            && self.queues.waiters.is_empty()
+            && self.holds.granted.is_empty()
             && self.queries.is_empty()
             && self.verifications.is_empty()
-            && self.unsent.is_empty()
+            && self.holds.unsent.is_empty()
             && self.cx.ops.is_empty()
             && self.drops.is_empty()
             && self.kept.is_empty()
@@ -277,7 +259,7 @@ impl Engine {
                 TimerKey::HoldRetry(hold) => self.on_hold_retry(hold),
                 TimerKey::Cleanup(id) => self.send_cleanup(id),
                 TimerKey::Kept(id) => self.on_kept_over(id),
-                TimerKey::Try(name) => self.touch(name),
+                TimerKey::Try(name) => self.queues.touch(name),
                 TimerKey::Linger(name) => self.on_linger_over(name),
                 TimerKey::Resubscribe(name) => self.on_resubscribe(name),
                 TimerKey::SelfWait(name) => self.on_self_wait(name),
@@ -327,51 +309,18 @@ impl Engine {
 
     // ---- small things that the parts share
 
-    fn touch(&mut self, name: u64) {
-        self.touched.insert(name);
-    }
-
     fn announce(&self, key: Option<u64>, name: &LockName) -> Announce {
         // Where there are waiters it has been spelled out.
-        let known = key.and_then(|key| self.names.get(&key));
+        let known = key.and_then(|key| self.queues.names.get(&key));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce { channel, sharded: self.cx.is_sharded() }
     }
 
-    /// The record of a name, made if it is new.
-    fn name_key(&mut self, lock: &LockName) -> u64 {
-        self.names.id_of(lock).unwrap_or_else(|| {
-            let key = self.cx.fresh_id();
-            self.names.add(NameRecord::new(key, lock.clone()));
-            key
-        })
-    }
-
-    /// What a name is to its waiters, to be written to what means nothing to a new one.
-    fn known_contest(&mut self, name: u64) -> Option<&mut Contest> {
-        self.names.get_mut(&name)?.known_contest()
-    }
-
-    /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
-    fn hold_in_the_way(&self, name: &NameRecord) -> Option<&Hold> {
-        let holds = name.holds().filter_map(|id| self.holds.get(&id));
-        let mut there = holds.filter(|hold| hold.state.is_in_the_way());
-        let first = there.next()?;
-        let kind = name.lock.kind();
-        // Most kinds admit one, and then the others need not be counted.
-        let full = !kind.admits(1) || !kind.admits(1 + there.count());
-        full.then_some(&**first)
-    }
-
-    fn state_of(&self, hold: u64) -> HoldState {
-        self.holds.get(&hold).map_or(HoldState::Gone, |hold| hold.state)
-    }
-
     fn show_gauges(&self) {
         let counters = &self.cx.counters;
-        set(&counters.holds, self.holds.len() - self.unsent.len());
-        set(&counters.waiters, self.waiters.len());
+        set(&counters.holds, self.holds.len() - self.holds.unsent.len());
+        set(&counters.waiters, self.queues.waiters.len());
         set(&counters.registered_renewals, self.renewals.len());
         set(&counters.subscriptions, self.subscriptions.lock_channels());
         set(&counters.clean_ups, self.cleanup.len());

@@ -1,19 +1,14 @@
 //! Who may talk to the server, attempts, what their answers mean, and grants that nobody picks up.
 
-use crate::engine::context::back_off;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::backend::Failure;
-use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
-use crate::base::error::LossReason;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::base::owner::OwnerKey;
 use crate::base::stats::add;
 use crate::engine::Engine;
 use crate::engine::event::Answer;
@@ -28,7 +23,6 @@ use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
 use crate::engine::queue::Cause;
 use crate::engine::queue::TOO_LATE;
-use crate::engine::queue::Trouble;
 use crate::engine::queue::Waiter;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiting::LONG_WAIT;
@@ -40,37 +34,31 @@ use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Reply;
 
-/// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
-const SUSPICIOUS_FALLBACKS: u32 = 3;
-
 /// What is left of a wait when the turn of others ends must be enough for an attempt and its answer: this or two round
 /// trips.
 const ANSWER: Duration = Duration::from_millis(20);
-
-/// Names whose fallback grants are counted, so that the count cannot grow without bound.
-const FALLBACK_NAMES: usize = 1_024;
 
 impl Engine {
     // ---- the contender
 
     pub(super) fn drive_touched(&mut self) {
-        while let Some(key) = self.touched.pop_first() {
+        while let Some(key) = self.queues.touched.pop_first() {
             self.drive(key);
         }
     }
 
     /// Decides what the contender of a name does now. Everything it has to know belongs to the name.
     fn drive(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let Some(request) = name.contender() else { return self.settle(key) };
-        if let Some(hold) = self.hold_in_the_way(name).map(|hold| hold.id) {
+        if let Some(hold) = self.holds.in_the_way(name).map(|hold| hold.id) {
             self.cx.timers.clear(TimerKey::Try(key));
             return self.watch_self_wait(key, hold, request);
         }
         if self.attempt_in_flight(key) || !self.may_try(key) {
             return self.cx.timers.clear(TimerKey::Try(key));
         }
-        match self.names[&key].due(self.cx.now, self.steps_back(key, request)) {
+        match self.queues.names[&key].due(self.cx.now, self.steps_back(key, request)) {
             Ok(cause) => self.attempt(key, request, cause),
             Err(at) => self.cx.timers.set(TimerKey::Try(key), at),
         }
@@ -78,15 +66,15 @@ impl Engine {
 
     /// Until when a waiter lets others go first: not for so long that it could not be answered any more.
     pub(super) fn steps_back(&self, key: u64, request: RequestId) -> Moment {
-        let name = &self.names[&key];
+        let name = &self.queues.names[&key];
         let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
-        let Some(waiter) = self.waiters.get(&request).filter(patient) else { return Moment::ZERO };
+        let Some(waiter) = self.queues.waiters.get(&request).filter(patient) else { return Moment::ZERO };
         let answer = ANSWER.max(self.cx.servers.round_trip(&name.lock).saturating_mul(2));
         name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
 
     pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
-        self.names[&key].holds().any(|id| {
+        self.queues.names[&key].holds().any(|id| {
             self.holds
                 .get(&id)
                 .is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_some())
@@ -96,7 +84,7 @@ impl Engine {
     /// The link is up, the clean-up of what went before is on its way, and the server's clock is known.
     /// Whatever is missing touches the name when it is there.
     fn may_try(&mut self, key: u64) -> bool {
-        let name = &self.names[&key];
+        let name = &self.queues.names[&key];
         if !self.cx.servers.is_up(&name.lock)
             || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id))
         {
@@ -110,12 +98,12 @@ impl Engine {
     }
 
     fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
-        let Some(waiter) = self.waiters.get(&request).cloned() else { return };
+        let Some(waiter) = self.queues.waiters.get(&request).cloned() else { return };
         let hold = self.hold_for_attempt(key, request, &waiter);
         let full = self.cx.attempt_deadline();
         let limit = full.min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
-        let name = self.names[&key].lock.clone();
+        let name = self.queues.names[&key].lock.clone();
         let round_trip = self.cx.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
@@ -131,13 +119,13 @@ impl Engine {
         let ttl = lease.or_longer(waiter.at_least);
         let command = Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
-        self.unsent.remove(&hold);
+        self.holds.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
             hold.sending = Some(Sending::Acquire);
             hold.set_max_end(end);
             hold.key_end = deadline.plus(ttl.longest());
         }
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             name.note_attempt(self.cx.now, cause);
         }
         self.cx.timers.clear(TimerKey::Try(key));
@@ -145,7 +133,7 @@ impl Engine {
 
     /// The contender's hold: the one it was refused with before, or a new one.
     fn hold_for_attempt(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
-        let known = self.names[&key].holds().find(|id| {
+        let known = self.queues.names[&key].holds().find(|id| {
             let hold = self.holds.get(id);
             hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
         });
@@ -155,12 +143,12 @@ impl Engine {
     /// A hold whose grant is for `request`.
     pub(super) fn new_hold(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let id = self.cx.fresh_id();
-        let name = self.names.get_mut(&key).expect("a waiter's name is kept while it waits");
+        let name = self.queues.names.get_mut(&key).expect("a waiter's name is kept while it waits");
         name.add_hold(id);
         let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.set_taker(Some(request));
-        self.unsent.insert(id);
-        self.holds.insert(Box::new(hold));
+        self.holds.unsent.insert(id);
+        self.holds.insert(hold);
         id
     }
 
@@ -175,15 +163,15 @@ impl Engine {
             self.cx.timers.clear(TimerKey::Offer(id));
             self.renewals.remove(&mut hold);
             if hold.cell().is_some() {
-                self.forget_holder(&hold.lock, hold.owner, id);
+                self.holds.forget_holder(&hold.lock, hold.owner, id);
             }
         }
         self.cx.timers.clear(TimerKey::HoldRetry(id));
-        self.unsent.remove(&id);
-        if let Some(name) = self.names.get_mut(&hold.name) {
+        self.holds.unsent.remove(&id);
+        if let Some(name) = self.queues.names.get_mut(&hold.name) {
             name.remove_hold(id);
         }
-        self.touch(hold.name);
+        self.queues.touch(hold.name);
     }
 
     // ---- answers to an attempt
@@ -200,21 +188,21 @@ impl Engine {
         hold.sending = None;
         let (key, taker) = (hold.name, hold.taker());
         let out_of_time = hurry.is_some() && taker.is_none();
-        self.touch(key);
-        self.unsent.insert(id);
+        self.queues.touch(key);
+        self.holds.unsent.insert(id);
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
-                self.unsent.remove(&id);
-                if let Some(name) = self.names.get_mut(&key) {
+                self.holds.unsent.remove(&id);
+                if let Some(name) = self.queues.names.get_mut(&key) {
                     // Anybody could have taken it.
                     name.others_had_their_turn(self.cx.now);
                 }
-                self.note_fallback(key);
+                self.queues.note_fallback(&mut self.cx, key);
                 self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
-                self.forgive(key);
-                if let Some(waiter) = taker.and_then(|request| self.waiters.get_mut(&request)) {
+                self.queues.forgive(key);
+                if let Some(waiter) = taker.and_then(|request| self.queues.waiters.get_mut(&request)) {
                     waiter.late = None;
                 }
                 match conflict_of_holder(pttl, &holder) {
@@ -229,14 +217,14 @@ impl Engine {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, answered.not_after);
                 match hurry {
-                    Some(Hurry::Wait) => self.wake(key),
-                    _ => self.came_late(key, taker, answered.sent, TOO_LATE.to_owned()),
+                    Some(Hurry::Wait) => self.queues.wake(key),
+                    _ => self.queues.came_late(&mut self.cx, key, taker, answered.sent, TOO_LATE.to_owned()),
                 }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
-                let words = self.words_of(key, &failure);
-                self.note_trouble(key, answered.sent, words);
+                let words = self.queues.words_of(key, &failure);
+                self.queues.note_trouble(&mut self.cx, key, answered.sent, words);
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
@@ -245,76 +233,16 @@ impl Engine {
             // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
             Outcome::Unknown(_) if out_of_time => {
                 self.bury(id, answered.not_after);
-                self.wake(key);
+                self.queues.wake(key);
             }
             Outcome::Unknown(failure) if hurry == Some(Hurry::MaxHold) => {
                 self.bury(id, answered.not_after);
-                self.came_late(key, taker, answered.sent, failure.message);
+                self.queues.came_late(&mut self.cx, key, taker, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
-                self.note_trouble(key, answered.sent, failure.message);
+                self.queues.note_trouble(&mut self.cx, key, answered.sent, failure.message);
             }
-        }
-    }
-
-    fn forgive(&mut self, key: u64) {
-        if let Some(contest) = self.known_contest(key) {
-            contest.failures = 0;
-            contest.trouble = None;
-        }
-    }
-
-    pub(super) fn wake(&mut self, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
-            name.wake();
-        }
-        self.touch(key);
-    }
-
-    /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
-    /// wants, and those behind it may have better luck.
-    fn came_late(&mut self, key: u64, taker: Option<RequestId>, sent: Moment, words: String) {
-        self.cx.set_outage_timer(sent);
-        let Some(name) = self.names.get_mut(&key) else { return };
-        if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
-            if waiter.late.is_some() {
-                name.send_back(request, waiter);
-            }
-            Trouble::note(&mut waiter.late, sent, words);
-        }
-        if name.contest().failures == 0 {
-            name.contest_mut().failures = 1;
-            self.wake(key);
-        } else {
-            self.back_off_name(key);
-        }
-    }
-
-    /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
-    fn words_of(&self, key: u64, failure: &Failure) -> String {
-        let before = self.names.get(&key).and_then(|name| name.contest().trouble.as_ref());
-        match before.filter(|_| failure.kind == FailureKind::Link) {
-            Some(trouble) => trouble.words.clone(),
-            None => failure.message.clone(),
-        }
-    }
-
-    /// What the server, or the way to it, had to do with an attempt that was sent then.
-    fn note_trouble(&mut self, key: u64, sent: Moment, words: String) {
-        self.cx.set_outage_timer(sent);
-        if let Some(name) = self.names.get_mut(&key) {
-            Trouble::note(&mut name.contest_mut().trouble, sent, words);
-        }
-        self.back_off_name(key);
-    }
-
-    fn back_off_name(&mut self, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
-            let contest = name.contest_mut();
-            contest.not_before = self.cx.now.plus(back_off(contest.failures));
-            contest.failures += 1;
-            name.wake();
         }
     }
 
@@ -347,27 +275,23 @@ impl Engine {
         // A grant that came when its validity was over is nobody's, and no good answer.
         let (key, in_time) = (hold.name, self.cx.now < until);
         if in_time {
-            self.forgive(key);
+            self.queues.forgive(key);
         } else {
-            self.came_late(key, taker, sent, TOO_LATE.to_owned());
+            self.queues.came_late(&mut self.cx, key, taker, sent, TOO_LATE.to_owned());
         }
-        match taker.filter(|_| in_time).and_then(|request| Some((request, self.waiters.remove(&request)?))) {
+        match taker
+            .filter(|_| in_time)
+            .and_then(|request| Some((request, self.queues.waiters.remove(&request)?)))
+        {
             Some((request, waiter)) => self.give(id, request, waiter, answered, token),
             None => {
                 add(&self.cx.counters.undone_grants, 1);
                 // The lock was this client's, so what was refused before is no answer any more.
-                if let Some(contest) = self.known_contest(key) {
+                if let Some(contest) = self.queues.known_contest(key) {
                     contest.refused_at = Moment::ZERO;
                 }
                 self.start_release(id);
             }
-        }
-    }
-
-    /// Whoever asks what this owner holds hears no more of this hold. It may have its next one already.
-    pub(super) fn forget_holder(&self, lock: &LockName, owner: OwnerKey, id: u64) {
-        if owner.comes_back() {
-            self.directory.remove_if(&(lock.clone(), owner), |_, cell| cell.id == id);
         }
     }
 
@@ -377,13 +301,13 @@ impl Engine {
         let Some(cell) = hold.cell().cloned() else { return };
         let (key, lock) = (hold.name, hold.lock.clone());
         hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
-        self.note_max_hold(id);
+        self.holds.note_max_hold(&self.cx, id);
         self.keep_at_least(id, request, waiter.at_least, answered);
         if waiter.owner.comes_back() {
-            self.directory.insert((lock.clone(), waiter.owner), cell.clone());
+            self.holds.directory.insert((lock.clone(), waiter.owner), cell.clone());
         }
-        self.set_offer_timer(id);
-        self.set_hold_clock(id);
+        self.holds.set_offer_timer(&mut self.cx, id);
+        self.holds.set_hold_clock(&mut self.cx, id);
         add(&self.cx.counters.grants, 1);
         self.cx.report(Report::Granted {
             name: lock,
@@ -397,13 +321,13 @@ impl Engine {
             // The hint was faster than the grant.
             self.verify_now(id);
         }
-        self.granted.insert(request, id);
+        self.holds.granted.insert(request, id);
         self.advance(id);
     }
 
     /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear of it.
     fn let_others_know(&mut self, key: u64, id: u64, request: RequestId, waiter: &Waiter) {
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&key) else { return };
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
@@ -413,19 +337,19 @@ impl Engine {
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
             let same: Vec<RequestId> =
-                name.waiters().filter(|other| self.waiters[other].owner == waiter.owner).collect();
+                name.waiters().filter(|other| self.queues.waiters[other].owner == waiter.owner).collect();
             for other in same {
-                if let Some(follower) = self.waiters.remove(&other) {
-                    self.leave_queue(key, &follower);
+                if let Some(follower) = self.queues.waiters.remove(&other) {
+                    self.queues.leave_queue(key, &follower);
                     self.cx.timers.clear(TimerKey::Request(other));
                     self.join_hold(id, other, follower);
                 }
             }
         }
-        let Some(name) = self.names.get(&key) else { return };
-        if name.lock.kind().admits(1) && self.hold_in_the_way(name).is_none() {
+        let Some(name) = self.queues.names.get(&key) else { return };
+        if name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none() {
             // There is room for one more.
-            self.wake(key);
+            self.queues.wake(key);
         } else {
             self.deny_try_locks(key);
         }
@@ -438,21 +362,21 @@ impl Engine {
         let expiry = self.cx.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
         self.release_again(key, &lock, &holder, expiry);
         let fallback = self.cx.now.plus(self.fallback_of(&lock));
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&key) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
         contest.refused_at = self.cx.now;
         contest.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
         self.deny_try_locks(key);
-        let Some(contender) = self.names.get(&key).and_then(|name| name.contender()) else { return };
+        let Some(contender) = self.queues.names.get(&key).and_then(|name| name.contender()) else { return };
         self.want_lock_channel(key);
-        let Some(waiter) = self.waiters.get_mut(&contender) else { return };
+        let Some(waiter) = self.queues.waiters.get_mut(&contender) else { return };
         if !std::mem::replace(&mut waiter.waited, true) {
             add(&self.cx.counters.waits, 1);
             return self.cx.report(Report::Waiting { name: lock, holder, pttl });
         }
         let waited = self.cx.now.since(waiter.since);
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&key) else { return };
         if waited >= LONG_WAIT && !std::mem::replace(&mut name.contest_mut().long_wait_told, true) {
             self.cx.report(Report::WaitingLong { name: lock, holder, waited });
         }
@@ -476,31 +400,6 @@ impl Engine {
         self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.clone() });
     }
 
-    /// Counts grants in a row that no wake-up announced.
-    fn note_fallback(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
-        let lock = name.lock.clone();
-        match name.contest().trying_because {
-            Cause::Fallback => {
-                add(&self.cx.counters.fallback_grants, 1);
-                if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
-                {
-                    return;
-                }
-                let streak = self.fallback_streaks.entry(lock.clone()).or_default();
-                *streak += 1;
-                if *streak == SUSPICIOUS_FALLBACKS {
-                    let in_a_row = *streak;
-                    self.cx.report(Report::WakeUpsMissing { name: lock, in_a_row });
-                }
-            }
-            Cause::WakeUp => {
-                self.fallback_streaks.remove(&lock);
-            }
-            Cause::Duty | Cause::Expiry => {}
-        }
-    }
-
     // ---- grants that nobody picks up
 
     /// Takes back the grants whose callers have not shown that they have their guards.
@@ -512,19 +411,9 @@ impl Engine {
         self.check_validity(id);
     }
 
-    /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.
-    pub(super) fn set_offer_timer(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        if hold.has_unpicked_level() && !self.cx.timers.is_set(TimerKey::Offer(id)) {
-            // From the sending on, so that the first renewal is not late; but a moment in any case.
-            let at = hold.heard_at.plus(hold.offer_time()).max(self.cx.now.plus(hold.offer_time() / 3));
-            self.cx.timers.set(TimerKey::Offer(id), at);
-        }
-    }
-
     /// The caller had taken it: from now on it is a reason to renew.
     pub(super) fn on_picked_up(&mut self, request: RequestId) {
-        let Some(id) = self.granted.remove(&request) else { return };
+        let Some(id) = self.holds.granted.remove(&request) else { return };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if let Some(level) = hold.levels.iter_mut().find(|level| level.request == request) {
             level.picked_up = true;
@@ -533,38 +422,13 @@ impl Engine {
             self.cx.timers.clear(TimerKey::Offer(id));
         }
         self.arm_first_renewal(id);
-        self.set_hold_clock(id);
+        self.holds.set_hold_clock(&mut self.cx, id);
     }
 
     /// The grant is back; its caller asks again should it ever be polled.
     pub(super) fn on_withdrawn(&mut self, request: RequestId) {
-        if let Some(hold) = self.granted.remove(&request) {
+        if let Some(hold) = self.holds.granted.remove(&request) {
             self.undo_level(hold, request);
-        }
-    }
-
-    /// The error of an operation on a hold that is not live.
-    pub(super) fn lost_error(&self, id: u64) -> Error {
-        match self.holds.get(&id) {
-            Some(hold) => {
-                let reason = match hold.state {
-                    HoldState::Lost(reason) => Some(reason),
-                    _ => hold.cell().and_then(|cell| cell.loss()),
-                };
-                let reason = reason.unwrap_or(LossReason::ClientShutdown);
-                Error::Lost { name: hold.lock.to_string(), reason }
-            }
-            None => Error::closed(),
-        }
-    }
-
-    /// The same for who wanted a further level of it: as long as there are guards, its owner gets
-    /// no other hold.
-    pub(super) fn reentry_lost_error(&self, id: u64) -> Error {
-        let guarded = self.holds.get(&id).is_some_and(|hold| !hold.levels.is_empty());
-        match self.lost_error(id) {
-            Error::Lost { name, reason } if guarded => Error::GuardOfLostHold { name, reason },
-            error => error,
         }
     }
 
@@ -586,7 +450,7 @@ impl Engine {
         not_after: ServerTime,
         key_end: Moment,
     ) {
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             name.contest_mut().dead.push(id);
         }
         self.cleanup.add(id, key, lock, not_after, key_end);

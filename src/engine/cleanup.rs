@@ -134,18 +134,18 @@ impl Engine {
         let Some((key, lock)) = self.cleanup.to_be_sent(&self.cx, id) else { return };
         let Some(command) = self.last_release(id, key, &lock) else { return };
         self.cleanup.send(&mut self.cx, id, command);
-        self.touch(key);
+        self.queues.touch(key);
     }
 
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
         let Some(answer) = self.cleanup.answered(&mut self.cx, id, outcome) else { return };
         let CleanupAnswer { name, freed, ended } = answer;
         if ended {
-            if let Some(contest) = self.known_contest(name) {
+            if let Some(contest) = self.queues.known_contest(name) {
                 contest.dead.retain(|other| *other != id);
             }
         }
         // The server has told the clients that listen; this client may not be one of them.
-        if freed { self.wake(name) } else { self.touch(name) }
+        if freed { self.queues.wake(name) } else { self.queues.touch(name) }
     }
 }

@@ -64,7 +64,7 @@ impl Engine {
         if let Outcome::NotExecuted(failure) | Outcome::Unknown(failure) = outcome {
             if !failure.kind.is_transient() {
                 self.refuse_clock(id, failure);
-                if !self.holds_at(id).is_empty() {
+                if !self.holds.at(&self.cx, id).is_empty() {
                     // It may be allowed again while there is still something to renew.
                     self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
                 }
@@ -82,7 +82,7 @@ impl Engine {
         let was_known = clock.is_known();
         if clock.observe(sent, now, time) {
             self.cx.report(Report::ClockJump);
-            for hold in self.holds_at(id) {
+            for hold in self.holds.at(&self.cx, id) {
                 self.doubt(hold);
                 self.verify_now(hold);
             }
@@ -96,11 +96,11 @@ impl Engine {
     fn on_clock_known(&mut self, server: ServerId) {
         self.unpark_renewals(server);
         self.resume_kept(server);
-        for id in self.holds_at(server) {
+        for id in self.holds.at(&self.cx, server) {
             self.advance(id);
         }
-        for key in self.names_at(server) {
-            self.touch(key);
+        for key in self.queues.at(&self.cx, server) {
+            self.queues.touch(key);
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
         self.check_ready();

@@ -75,7 +75,7 @@ impl Engine {
         let known = self.cx.servers.get_mut(server);
         known.disconnected();
         let since = std::mem::replace(&mut known.since, self.cx.now);
-        let held = self.holds_at(server);
+        let held = self.holds.at(&self.cx, server);
         let live = held.iter().filter(|id| self.holds[id].state.is_live()).count();
         self.cx.report(Report::LinkDown {
             client: self.cx.config.client_id.clone(),
@@ -87,8 +87,8 @@ impl Engine {
         self.cx.begin_outage(server, self.cx.now, cause);
         self.show_links();
         self.fail_pings(server);
-        for key in self.names_at(server) {
-            if let Some(contest) = self.known_contest(key) {
+        for key in self.queues.at(&self.cx, server) {
+            if let Some(contest) = self.queues.known_contest(key) {
                 contest.known_held = false;
             }
         }
@@ -136,14 +136,14 @@ impl Engine {
         for &id in &holds {
             self.advance(id);
         }
-        for key in self.names.ids(|name| here(self, &name.lock)) {
-            let Some(name) = self.names.get_mut(&key) else { continue };
+        for key in self.queues.names.ids(|name| here(self, &name.lock)) {
+            let Some(name) = self.queues.names.get_mut(&key) else { continue };
             name.forget_turns();
             if let Some(contest) = name.known_contest() {
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;
             }
-            if seeded!(ReconnectWakes) { self.touch(key) } else { self.wake(key) }
+            if seeded!(ReconnectWakes) { self.queues.touch(key) } else { self.queues.wake(key) }
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
     }
@@ -205,7 +205,7 @@ impl Engine {
             let error = self.cx.error_of(failure, self.cx.now);
             self.cx.fail(request, error);
         }
-        for key in self.names_at(server) {
+        for key in self.queues.at(&self.cx, server) {
             self.fail_waiters(key, |engine, since| engine.cx.error_of(failure, since));
         }
     }
@@ -238,25 +238,19 @@ impl Engine {
 
     /// The same for `try_lock`: a server that is not there will not answer within its time.
     fn end_try_locks(&mut self, server: ServerId) {
-        let once = self.waiters.ids(|waiter| waiter.once);
+        let once = self.queues.waiters.ids(|waiter| waiter.once);
         for request in once {
-            if self.waiters.get(&request).and_then(|waiter| self.server_of_waiter(waiter)) == Some(server) {
+            if self.queues.waiters.get(&request).and_then(|waiter| self.server_of_waiter(waiter))
+                == Some(server)
+            {
                 self.on_request_over(request);
             }
         }
     }
 
-    pub(super) fn holds_at(&self, server: ServerId) -> Vec<u64> {
-        self.holds.ids(|hold| self.cx.servers.id_of(&hold.lock) == server)
-    }
-
-    pub(super) fn names_at(&self, server: ServerId) -> Vec<u64> {
-        self.names.ids(|name| self.cx.servers.id_of(&name.lock) == server)
-    }
-
     /// The same, of a server that will not have us.
     fn refuse_unlocks(&mut self, server: ServerId, failure: &Failure) {
-        for id in self.holds_at(server) {
+        for id in self.holds.at(&self.cx, server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             for unlock in hold.take_unlocks(|_| true) {
                 let error = self.cx.error_of(failure, unlock.since);

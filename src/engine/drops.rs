@@ -40,7 +40,7 @@ impl Engine {
     pub(super) fn may_go_together(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id) else { return false };
         let waited_for = !hold.release().unlocks.is_empty()
-            || self.names.get(&hold.name).is_some_and(|name| name.has_waiters());
+            || self.queues.names.get(&hold.name).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
         self.cx.servers.is_one() && !self.drops.apart && !waited_for && as_usual
     }
@@ -68,7 +68,7 @@ impl Engine {
 
     /// Somebody waits for this name now: its release leaves the queue, and may become a hand-off.
     pub(super) fn release_wanted(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let queued = |id: &u64| self.drops.queued.contains(id);
         let Some(id) = name.holds().find(queued) else { return };
         self.drops.queued.retain(|other| *other != id);

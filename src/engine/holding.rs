@@ -1,6 +1,5 @@
 //! A hold while it is held: its levels, its validity, and its loss.
 
-use crate::engine::context::back_off;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,14 +46,14 @@ impl Engine {
     // ---- one level ends
 
     pub(super) fn on_release(&mut self, id: u64, level: RequestId, request: Option<RequestId>) {
-        self.granted.remove(&level);
+        self.holds.granted.remove(&level);
         let Some(hold) = self.holds.get_mut(&id) else {
             return self.answer_all(request, |_| Answer::Failed(Error::closed()));
         };
         let removed = hold.remove_level(level);
         self.kept.give_up(id, level);
         if !hold.state.is_live() {
-            let error = self.lost_error(id);
+            let error = self.holds.lost_error(id);
             self.answer_all(request, |_| Answer::Failed(error.clone()));
             return self.drop_if_lost(id);
         }
@@ -79,7 +78,7 @@ impl Engine {
                     self.renewals.remove(hold);
                 }
                 self.verify_if_asked(id);
-                self.set_hold_clock(id);
+                self.holds.set_hold_clock(&mut self.cx, id);
             }
         }
         self.advance(id);
@@ -91,9 +90,9 @@ impl Engine {
         self.kept.undo(id, level);
         let now = self.cx.now;
         if self.holds.get_mut(&id).is_some_and(|hold| hold.forget_end(level, now)) {
-            self.note_max_hold(id);
+            self.holds.note_max_hold(&self.cx, id);
             self.arm_first_renewal(id);
-            self.set_hold_clock(id);
+            self.holds.set_hold_clock(&mut self.cx, id);
         }
         self.on_release(id, level, None);
     }
@@ -139,26 +138,18 @@ impl Engine {
     }
 
     pub(super) fn on_hold_retry(&mut self, id: u64) {
-        if self.state_of(id) == HoldState::Releasing {
+        if self.holds.state_of(id) == HoldState::Releasing {
             self.send_release(id);
         } else {
             self.advance(id);
         }
     }
 
-    /// Tries the next command of a hold again a little later.
-    pub(super) fn retry_hold(&mut self, id: u64) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        let at = self.cx.now.plus(back_off(u32::from(hold.failures)));
-        hold.failures = hold.failures.saturating_add(1);
-        self.cx.timers.set(TimerKey::HoldRetry(id), at);
-    }
-
     // ---- re-entry
 
     fn send_reentry(&mut self, id: u64, request: RequestId) {
-        let Some(waiter) = self.waiters.get(&request).cloned() else {
-            self.forget_todo(id, request);
+        let Some(waiter) = self.queues.waiters.get(&request).cloned() else {
+            self.holds.forget_todo(id, request);
             return self.advance(id);
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
@@ -197,31 +188,15 @@ impl Engine {
 
     /// Ends those at a server that were not sent.
     pub(super) fn refuse_reentries(&mut self, server: ServerId, failure: &Failure) {
-        for id in self.holds_at(server) {
+        for id in self.holds.at(&self.cx, server) {
             let Some(hold) = self.holds.get(&id) else { continue };
             let waiting = hold.todo().filter_map(|todo| match todo {
                 Todo::Reenter(request) => Some(request),
                 Todo::LowerCount(_) => None,
             });
             for request in waiting.collect::<Vec<_>>() {
-                let since = self.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
                 self.end_wait(request, Answer::Failed(self.cx.error_of(failure, since)));
-            }
-        }
-    }
-
-    fn forget_todo(&mut self, id: u64, request: RequestId) {
-        if let Some(errands) = self.holds.get_mut(&id).and_then(|hold| hold.known_errands()) {
-            errands.todo.retain(|todo| *todo != Todo::Reenter(request));
-        }
-    }
-
-    /// Its caller has gone: not sent, or taken back when it is answered.
-    pub(super) fn abandon_reentry(&mut self, id: u64, request: RequestId) {
-        self.forget_todo(id, request);
-        if let Some(hold) = self.holds.get_mut(&id) {
-            if let Some(Sending::Reenter { request: sent, abandoned }) = &mut hold.sending {
-                *abandoned |= *sent == request;
             }
         }
     }
@@ -252,7 +227,7 @@ impl Engine {
                 if hold.failures > 0 {
                     Trouble::note(&mut hold.errands().trouble, sent, TOO_LATE.to_owned());
                     self.cx.set_outage_timer(sent);
-                    self.retry_hold(id);
+                    self.holds.retry_hold(&mut self.cx, id);
                 } else {
                     hold.failures = 1;
                 }
@@ -260,30 +235,23 @@ impl Engine {
             // Not absent and not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
-                let since = self.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
                 let error = self.cx.error_of(&failure, since);
-                self.forget_todo(id, request);
+                self.holds.forget_todo(id, request);
                 self.end_wait(request, Answer::Failed(error));
             }
             Outcome::Unknown(_) if abandoned => {
-                self.forget_todo(id, request);
-                self.lower_count_later(id);
+                self.holds.forget_todo(id, request);
+                self.holds.lower_count_later(id);
             }
             // The same command again: it says which count is wanted, not how much is to be added.
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
                 Trouble::note(&mut hold.errands().trouble, sent, failure.message);
                 self.cx.set_outage_timer(sent);
-                self.retry_hold(id);
+                self.holds.retry_hold(&mut self.cx, id);
             }
         }
         self.advance(id);
-    }
-
-    /// A count that nobody wants may be at the server.
-    fn lower_count_later(&mut self, id: u64) {
-        if let Some(hold) = self.holds.get_mut(&id) {
-            hold.errands().todo.push_back(Todo::LowerCount(None));
-        }
     }
 
     fn on_level_granted(
@@ -301,7 +269,7 @@ impl Engine {
         // What its server was to be asked sooner, it still is. Nearer to the end that `max_hold` sets it may not have been
         // renewed any more.
         self.arm_first_renewal(id);
-        self.set_hold_clock(id);
+        self.holds.set_hold_clock(&mut self.cx, id);
     }
 
     /// Hands a confirmed level to its caller, if there still is one and its own time is not over.
@@ -314,15 +282,15 @@ impl Engine {
         answered: Answered,
     ) {
         let Some(begun) = self.holds.get(&id).map(|hold| hold.begun) else { return };
-        let limit = self.waiters.get(&request).and_then(|waiter| waiter.max_hold);
+        let limit = self.queues.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
         if own_end.is_some_and(|end| self.cx.now >= end) {
             // Its own time was over before it came; it stays in line and is refused.
-            return self.lower_count_later(id);
+            return self.holds.lower_count_later(id);
         }
-        self.forget_todo(id, request);
-        let waiter = if abandoned { None } else { self.waiters.remove(&request) };
-        let Some(waiter) = waiter else { return self.lower_count_later(id) };
+        self.holds.forget_todo(id, request);
+        let waiter = if abandoned { None } else { self.queues.waiters.remove(&request) };
+        let Some(waiter) = waiter else { return self.holds.lower_count_later(id) };
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.add_level(request, waiter.lease.is_watched(), own_end);
         if lease >= self.cx.config.lease {
@@ -333,12 +301,12 @@ impl Engine {
             cell = Arc::new(HoldCell::new(cell.name.clone(), id, cell.token() + 1, cell.valid_until()));
             cell.set_count(hold.count());
         }
-        self.note_max_hold(id);
+        self.holds.note_max_hold(&self.cx, id);
         self.keep_at_least(id, request, waiter.at_least, answered);
         add(&self.cx.counters.reentries, 1);
         self.cx.answer(request, Answer::Granted(cell));
-        self.granted.insert(request, id);
-        self.set_offer_timer(id);
+        self.holds.granted.insert(request, id);
+        self.holds.set_offer_timer(&mut self.cx, id);
     }
 
     // ---- a smaller count on the server
@@ -378,7 +346,7 @@ impl Engine {
         let waiting = unlocks.iter().flatten().map(|unlock| unlock.request);
         match outcome {
             _ if !live => {
-                let error = self.lost_error(id);
+                let error = self.holds.lost_error(id);
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::Done(Reply { body: Body::Release(Released::CountSet), .. }) => {
@@ -391,7 +359,7 @@ impl Engine {
                 } else {
                     self.lose_foreign(id);
                 }
-                let error = self.lost_error(id);
+                let error = self.holds.lost_error(id);
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             // The server's count is for people to look at; the next command that has memory corrects it.
@@ -404,7 +372,7 @@ impl Engine {
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
                 hold.errands().todo.extend(unlocks.into_iter().map(Todo::LowerCount));
-                self.retry_hold(id);
+                self.holds.retry_hold(&mut self.cx, id);
             }
         }
         self.drop_if_lost(id);
@@ -432,45 +400,8 @@ impl Engine {
         hold.heard_at = hold.heard_at.max(sent);
         hold.enter(Input::Confirmed);
         hold.failures = 0;
-        self.note_max_hold(id);
+        self.holds.note_max_hold(&self.cx, id);
         true
-    }
-
-    /// Tells callers what running out would mean, and caps what they believe.
-    pub(super) fn note_max_hold(&mut self, id: u64) {
-        let Some(hold) = self.holds.get_mut(&id) else { return };
-        let slow = 10 * self.cx.servers.round_trip(&hold.lock);
-        let (Some(cell), Some(end)) = (hold.cell().cloned(), hold.max_end()) else { return };
-        cell.cap(end);
-        // A renewal stays short of the end by its margin and by what its attempt may take.
-        let gap = hold.gap_to_max_end().unwrap_or_default();
-        let ttl = hold.ttl.duration();
-        // Each further renewal would win less and less.
-        let whole = self.cx.config.lease.duration().min(end.since(hold.begun));
-        let attempt = slow.min(end.since(hold.confirmed_at) / 2);
-        hold.at_its_end = gap <= (whole / 20).max(attempt);
-        let near = hold.at_its_end || gap <= (ttl / 4).max(slow.min(ttl));
-        cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
-    }
-
-    /// When it is over, or to be doubted. No timer for what is looked at before: when its next renewal is due, or when
-    /// its guard is to be picked up. Most of its time a hold has none.
-    pub(super) fn set_hold_clock(&mut self, id: u64) {
-        let Some(hold) = self.holds.get(&id) else { return };
-        if !hold.state.is_live() {
-            return self.cx.timers.clear(TimerKey::HoldClock(id));
-        }
-        let doubt = hold.doubt_at();
-        let at = match hold.state {
-            HoldState::Held if hold.is_renewed() && doubt > self.cx.now => doubt.min(hold.valid_until()),
-            _ => hold.valid_until(),
-        };
-        let offer = self.cx.timers.of(TimerKey::Offer(id));
-        if hold.renewal_due <= at || offer.is_some_and(|look| look <= at) {
-            self.cx.timers.clear(TimerKey::HoldClock(id));
-        } else {
-            self.cx.timers.set(TimerKey::HoldClock(id), at);
-        }
     }
 
     /// Loses a hold whose time is over; doubts one that was not confirmed for half a lease.
@@ -492,7 +423,7 @@ impl Engine {
             let hold = &self.holds[&id];
             self.overdue.get_or_insert_with(|| (hold.lock.clone(), id, 0)).2 += 1;
         }
-        self.set_hold_clock(id);
+        self.holds.set_hold_clock(&mut self.cx, id);
     }
 
     /// True: it was not in doubt before.
@@ -557,7 +488,7 @@ impl Engine {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);
-        self.wake(key);
+        self.queues.wake(key);
     }
 
     /// A loss, counted and told.
@@ -584,7 +515,7 @@ impl Engine {
 
     /// Answers what a lost hold had still to do.
     fn end_pending(&mut self, id: u64, todo: impl IntoIterator<Item = Todo>, verifying: Vec<RequestId>) {
-        let (error, of_reentry) = (self.lost_error(id), self.reentry_lost_error(id));
+        let (error, of_reentry) = (self.holds.lost_error(id), self.holds.reentry_lost_error(id));
         let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.sending.as_ref()) {
             Some(Sending::Reenter { request, abandoned: false }) => Some(Todo::Reenter(*request)),
             _ => None,

@@ -201,7 +201,7 @@ impl Engine {
         let waits = |id: &u64| self.kept.contains(*id);
         let dead = self.cleanup.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
         let dead: Vec<u64> = dead.map(|(id, _)| id).filter(waits).collect();
-        let releasing: Vec<u64> = self.holds_at(server).into_iter().filter(waits).collect();
+        let releasing: Vec<u64> = self.holds.at(&self.cx, server).into_iter().filter(waits).collect();
         for id in dead {
             self.send_cleanup(id);
         }

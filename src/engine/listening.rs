@@ -30,8 +30,8 @@ impl Engine {
     fn on_listener_answered(&mut self, listener: Listener, result: Result<(), Failure>) {
         match (listener, result) {
             // Whatever was published before could not be heard: look once more.
-            (Listener::Name(key), Ok(())) if seeded!(AttemptOnceSubscribed) => self.touch(key),
-            (Listener::Name(key), Ok(())) => self.wake(key),
+            (Listener::Name(key), Ok(())) if seeded!(AttemptOnceSubscribed) => self.queues.touch(key),
+            (Listener::Name(key), Ok(())) => self.queues.wake(key),
             (Listener::Name(key), Err(failure)) if failure.kind.is_transient() => {
                 self.cx.timers.set(TimerKey::Resubscribe(key), self.cx.now.plus(Duration::from_millis(200)));
             }
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     pub(super) fn on_resubscribe(&mut self, key: u64) {
-        let Some(channel) = self.names.get(&key).and_then(|name| name.known_channel()) else { return };
+        let Some(channel) = self.queues.names.get(&key).and_then(|name| name.known_channel()) else { return };
         if !self.subscriptions.is_confirmed(&channel) {
             self.subscriptions.again(&mut self.cx, &channel);
         }
@@ -79,15 +79,15 @@ impl Engine {
     }
 
     fn on_wake_up(&mut self, key: u64) {
-        let Some(turn) = self.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(turn) = self.queues.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
+        let Some(name) = self.queues.names.get_mut(&key) else { return };
         name.note_freed(self.cx.now, turn);
         if name.has_waiters() {
             add(&self.cx.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
             self.shorten_turn_for_new(key);
-            self.touch(key);
+            self.queues.touch(key);
         }
     }
 
@@ -103,7 +103,7 @@ impl Engine {
 
     /// A name without waiters: its subscription stays a little, then all of it goes.
     pub(super) fn settle(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let (channel, idle) = (name.known_channel(), name.is_idle());
         let until = name.contest().matters_until();
         self.cx.timers.clear(TimerKey::Try(key));
@@ -115,34 +115,34 @@ impl Engine {
         } else if idle && until > self.cx.now {
             self.cx.timers.set(TimerKey::Linger(key), until);
         } else if idle {
-            self.names.remove(&key);
+            self.queues.names.remove(&key);
         } else if !self.attempt_in_flight(key) {
-            if let Some(name) = self.names.get_mut(&key) {
+            if let Some(name) = self.queues.names.get_mut(&key) {
                 name.calm_down(self.cx.now);
             }
         }
     }
 
     pub(super) fn on_linger_over(&mut self, key: u64) {
-        if self.names.get(&key).is_some_and(|name| !name.has_waiters()) {
+        if self.queues.names.get(&key).is_some_and(|name| !name.has_waiters()) {
             self.forget_channel(key);
-            self.touch(key);
+            self.queues.touch(key);
         }
     }
 
     pub(super) fn forget_channel(&mut self, key: u64) {
-        let Some(channel) = self.names.get(&key).map(|name| name.known_channel()) else { return };
+        let Some(channel) = self.queues.names.get(&key).map(|name| name.known_channel()) else { return };
         self.cx.timers.clear(TimerKey::Linger(key));
         self.cx.timers.clear(TimerKey::Resubscribe(key));
         if let Some(channel) = channel {
             self.subscriptions.forget(&mut self.cx, &channel, Listener::Name(key));
         }
-        self.touch(key);
+        self.queues.touch(key);
     }
 
     /// The contender of a name has to hear wake-ups.
     pub(super) fn want_lock_channel(&mut self, key: u64) {
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&key) else { return };
         // Remembered there for as long as it is listened to.
         name.contest_mut();
         let channel = name.channel(self.cx.config.profile);

@@ -23,13 +23,13 @@ impl Engine {
     }
 
     pub(super) fn server_of_waiter(&self, waiter: &Waiter) -> Option<ServerId> {
-        Some(self.cx.servers.id_of(&self.names.get(&waiter.name)?.lock))
+        Some(self.cx.servers.id_of(&self.queues.names.get(&waiter.name)?.lock))
     }
 
     fn trouble_of<'a>(&'a self, waiter: &'a Waiter) -> Option<&'a Trouble> {
         match waiter.place {
             WaiterPlace::Queued => {
-                let of_all = || self.names.get(&waiter.name)?.contest().trouble.as_deref();
+                let of_all = || self.queues.names.get(&waiter.name)?.contest().trouble.as_deref();
                 waiter.late.as_deref().or_else(of_all)
             }
             WaiterPlace::Reentering(hold) => self.holds.get(&hold)?.trouble(),
@@ -39,7 +39,7 @@ impl Engine {
     /// As long as a release is not confirmed, nothing is sent for those who wait behind it: what it
     /// has met is what they wait for.
     fn release_in_the_way_of(&self, waiter: &Waiter) -> Option<String> {
-        let name = self.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
+        let name = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }
@@ -71,7 +71,7 @@ impl Engine {
         }
         trouble |= !over.is_empty();
         for request in over {
-            if let Some(waiter) = self.waiters.get(&request) {
+            if let Some(waiter) = self.queues.waiters.get(&request) {
                 let error = self.wait_failed(waiter);
                 self.end_wait(request, Answer::Failed(error));
             }
@@ -93,7 +93,7 @@ impl Engine {
     /// Begins to watch the waits, if there is trouble anywhere.
     fn look_at_waits(&mut self) {
         let limit = |request| self.patience_of(request).map(|(at, trouble)| (at, request, trouble));
-        let open: Vec<_> = self.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
+        let open: Vec<_> = self.queues.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
         let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
         self.patience.make(self.cx.now, watched);
@@ -102,7 +102,7 @@ impl Engine {
     /// The earliest instant at which a wait without a limit of its own may end, and whether there is trouble already.
     fn patience_of(&self, request: RequestId) -> Option<(Moment, bool)> {
         let limit = self.cx.config.outage_limit;
-        let waiter = self.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
+        let waiter = self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
             None => (self.cx.now.plus(self.no_trouble_for()), false),

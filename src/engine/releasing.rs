@@ -79,7 +79,7 @@ impl Engine {
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.cx.timers.clear(timer);
         }
-        self.forget_holder(&lock, owner, id);
+        self.holds.forget_holder(&lock, owner, id);
         let mut unlocks = SmallVec::new();
         let mut asked = false;
         for todo in todo.into_iter().chain(last) {
@@ -113,11 +113,13 @@ impl Engine {
 
     /// A re-entry that came too late for its hold waits for a new one.
     fn requeue(&mut self, key: u64, request: RequestId) {
-        if let (Some(waiter), Some(name)) = (self.waiters.get_mut(&request), self.names.get_mut(&key)) {
+        if let (Some(waiter), Some(name)) =
+            (self.queues.waiters.get_mut(&request), self.queues.names.get_mut(&key))
+        {
             waiter.place = WaiterPlace::Queued;
             name.push(request, waiter);
         }
-        self.touch(key);
+        self.queues.touch(key);
     }
 
     /// Sends the release, as a hand-off when a waiter of this client may have the lock next.
@@ -148,7 +150,7 @@ impl Engine {
     /// The waiter that a hand-off may grant to.
     fn next_of_this_client(&self, id: u64) -> Option<RequestId> {
         let hold = self.holds.get(&id)?;
-        let name = self.names.get(&hold.name)?;
+        let name = self.queues.names.get(&hold.name)?;
         let allowed = self.cx.config.hand_off
             && hold.lock.kind().hands_off()
             && self.stopping.is_none()
@@ -177,13 +179,13 @@ impl Engine {
     }
 
     pub(super) fn count_freed(&mut self, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             name.start_counting(self.cx.now);
         }
     }
 
     fn send_hand_off(&mut self, from: u64, request: RequestId) -> bool {
-        let Some(waiter) = self.waiters.get(&request).cloned() else { return false };
+        let Some(waiter) = self.queues.waiters.get(&request).cloned() else { return false };
         let Some(hold) = self.holds.get(&from) else { return false };
         let (key, name) = (hold.name, hold.lock.clone());
         let announce = self.announce(Some(key), &name);
@@ -200,7 +202,7 @@ impl Engine {
         let (old, new) = (self.cx.field(from), self.cx.field(to));
         let command = Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
         self.cx.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
-        self.unsent.remove(&to);
+        self.holds.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
             to.set_max_end(end);
@@ -249,10 +251,10 @@ impl Engine {
     }
 
     fn retry_release(&mut self, id: u64) {
-        self.retry_hold(id);
+        self.holds.retry_hold(&mut self.cx, id);
         // Waiting would not help: there is no link, or the key has run out.
         let pointless = |hold: &Hold| !self.cx.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
-        if self.holds.get(&id).is_some_and(|hold| pointless(hold)) {
+        if self.holds.get(&id).is_some_and(pointless) {
             self.send_release(id);
         }
     }
@@ -305,7 +307,7 @@ impl Engine {
 
     /// Others were told: they get their turn before our contender tries.
     fn note_published(&mut self, key: u64, receivers: Option<u64>) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let listens = self.hears_releases(name, receivers);
         let ourselves = u64::from(listens);
         let mut turn = TurnLength::of(self.usual_turn(&name.lock));
@@ -327,7 +329,7 @@ impl Engine {
         let twice = self.cx.config.profile == WireProfile::Redisson && others != ANY;
         let second = if twice { others } else { 0 };
         let now = self.cx.now;
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             name.others_had_their_turn(now);
             if let Some(contest) = name.known_contest() {
                 contest.known_held = false;
@@ -335,7 +337,7 @@ impl Engine {
             // Without others a turn from before is over.
             name.let_others(now, messages, second, listens, turn);
         }
-        self.wake(key);
+        self.queues.wake(key);
     }
 
     /// Whether this client was one of those who were told. It may listen to the channel for another name.
@@ -440,7 +442,7 @@ impl Engine {
             self.cx.answer(unlock.request, answer);
         }
         self.drop_hold(id);
-        self.wake(key);
+        self.queues.wake(key);
     }
 
     // ---- releases that the server has lost
@@ -519,7 +521,7 @@ impl Engine {
             add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
             self.note_fate(&name, Fate::Released);
             self.cx.report(Report::Released { name, hold: from });
-            if let Some(name) = self.names.get_mut(&key) {
+            if let Some(name) = self.queues.names.get_mut(&key) {
                 name.note_hand_off();
             }
         }
@@ -541,7 +543,7 @@ impl Engine {
 
     /// A hold that is being released goes on when its server is there.
     pub(super) fn resume_release(&mut self, id: u64) {
-        if self.state_of(id) == HoldState::Releasing {
+        if self.holds.state_of(id) == HoldState::Releasing {
             self.cx.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
         }

@@ -48,7 +48,7 @@ impl Engine {
     /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
     pub(super) fn arm_first_renewal(&mut self, id: u64) {
         let lease = self.cx.config.lease;
-        let to_be_renewed = |hold: &&mut Box<Hold>| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
+        let to_be_renewed = |hold: &&mut Hold| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
         if let Some(hold) = self.holds.get_mut(&id).filter(to_be_renewed) {
             self.renewals.arm(hold, hold.renew_at(lease));
         }
@@ -74,7 +74,7 @@ impl Engine {
                 self.verify_now(id);
             }
             _ => {
-                let error = self.lost_error(id);
+                let error = self.holds.lost_error(id);
                 self.cx.fail(request, error);
             }
         }
@@ -264,7 +264,7 @@ impl Engine {
                 }
                 self.arm_renewal(id);
                 self.verify_if_asked(id);
-                self.set_hold_clock(id);
+                self.holds.set_hold_clock(&mut self.cx, id);
             }
             Renewed::Gone => {
                 if seeded!(GoneIsLost) {
@@ -294,7 +294,7 @@ impl Engine {
 
     pub(super) fn answer_lost(&mut self, id: u64, verifying: Vec<RequestId>) {
         for request in verifying {
-            let error = self.lost_error(id);
+            let error = self.holds.lost_error(id);
             self.end_verification(request, Answer::Failed(error));
         }
     }
@@ -309,7 +309,7 @@ impl Engine {
     /// Nobody knows: the old validity goes on, and so do the tries.
     pub(super) fn on_verification_over(&mut self, request: RequestId) {
         let Some(verification) = self.verifications.remove(&request) else { return };
-        let lost = self.lost_error(verification.hold);
+        let lost = self.holds.lost_error(verification.hold);
         let Some(hold) = self.holds.get_mut(&verification.hold) else { return self.cx.fail(request, lost) };
         if !hold.state.is_live() {
             return self.cx.fail(request, lost);
@@ -336,17 +336,9 @@ impl Engine {
                     verification.trouble = Some(failure.message.clone());
                 }
             }
-            let failures = self.count_failure(one.hold);
+            let failures = self.holds.count_failure(one.hold);
             self.verify_again(one, self.renewal_pause(failures));
         }
-    }
-
-    /// How many there were before, since the last renewal that was confirmed.
-    fn count_failure(&mut self, id: u64) -> u32 {
-        let Some(hold) = self.holds.get_mut(&id) else { return 0 };
-        let before = hold.failures;
-        hold.failures = before.saturating_add(1);
-        u32::from(before)
     }
 
     fn renewal_pause(&self, failures: u32) -> Duration {
@@ -355,7 +347,7 @@ impl Engine {
     }
 
     fn pause_after_late(&mut self, id: u64) -> Duration {
-        match self.count_failure(id) {
+        match self.holds.count_failure(id) {
             0 => Duration::ZERO,
             failures => self.renewal_pause(failures),
         }
@@ -384,7 +376,7 @@ impl Engine {
     /// Renewals that waited for a server's clock go on.
     pub(super) fn unpark_renewals(&mut self, server: ServerId) {
         for id in self.renewals.parked() {
-            let here = |hold: &&mut Box<Hold>| self.cx.servers.id_of(&hold.lock) == server;
+            let here = |hold: &&mut Hold| self.cx.servers.id_of(&hold.lock) == server;
             if let Some(hold) = self.holds.get_mut(&id).filter(here) {
                 self.renewals.set(hold, self.cx.now);
             }
@@ -393,7 +385,7 @@ impl Engine {
 
     /// The server cannot be asked, and waiting will not mend that.
     pub(super) fn fail_verifications(&mut self, server: ServerId, failure: &Failure) {
-        for id in self.holds_at(server) {
+        for id in self.holds.at(&self.cx, server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             for request in hold.take_verifying() {
                 let error = self.cx.error_of(failure, self.cx.now);

@@ -40,13 +40,13 @@ impl Engine {
         for id in self.holds.ids(|_| true) {
             self.close_hold(id);
         }
-        for key in self.names.ids(|_| true) {
+        for key in self.queues.names.ids(|_| true) {
             self.forget_channel(key);
         }
     }
 
     fn close_waits(&mut self) {
-        for request in self.waiters.ids(|_| true) {
+        for request in self.queues.waiters.ids(|_| true) {
             self.end_wait(request, Answer::Failed(Error::closed()));
         }
         self.queries.close(&mut self.cx, &mut self.subscriptions);
@@ -87,8 +87,9 @@ impl Engine {
     /// counts that may have been granted: no answer came, and its lease may not be over.
     pub(crate) fn fates(&self) -> Fates {
         let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
-        let ours =
-            |hold: &Hold| !matches!(hold.state, HoldState::Lost(_)) && self.unsent.get(&hold.id).is_none();
+        let ours = |hold: &Hold| {
+            !matches!(hold.state, HoldState::Lost(_)) && self.holds.unsent.get(&hold.id).is_none()
+        };
         for hold in self.holds.unordered().filter(|hold| ours(hold)) {
             add_fate(&mut fates, &hold.lock, Fate::Left(hold.key_end));
         }
@@ -112,7 +113,7 @@ impl Engine {
             HoldState::Acquiring => hold.taker().is_none(),
             HoldState::Lost(_) | HoldState::Gone => false,
         };
-        self.holds.get(&id).is_some_and(|hold| nobodys(hold)) || self.cleanup.get(id).is_some()
+        self.holds.get(&id).is_some_and(nobodys) || self.cleanup.get(id).is_some()
     }
 
     /// Ends all holds as lost, because nobody renews them from here on.

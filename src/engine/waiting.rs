@@ -32,25 +32,25 @@ impl Engine {
         if self.stopping.is_some() {
             return self.cx.fail(request, Error::closed());
         }
-        let key = self.name_key(&acquire.name);
+        let key = self.queues.name_key(&mut self.cx, &acquire.name);
         let waiter = self.new_waiter(key, &acquire);
         match self.own_hold(key, waiter.owner) {
-            Some(id) if self.state_of(id).is_live() => {
+            Some(id) if self.holds.state_of(id).is_live() => {
                 // It may have run out just now.
                 self.check_validity(id);
                 self.join_hold(id, request, waiter);
             }
-            Some(id) if matches!(self.state_of(id), HoldState::Lost(_)) => {
+            Some(id) if matches!(self.holds.state_of(id), HoldState::Lost(_)) => {
                 self.join_hold(id, request, waiter)
             }
             _ => {
                 self.enqueue(key, request, waiter);
-                if self.waiters.get(&request).is_some() {
+                if self.queues.waiters.get(&request).is_some() {
                     self.release_wanted(key);
                 }
             }
         }
-        self.touch(key);
+        self.queues.touch(key);
     }
 
     fn new_waiter(&self, name: u64, acquire: &Acquire) -> Waiter {
@@ -80,7 +80,7 @@ impl Engine {
 
     /// The hold of an owner under a name, other than one that is only being attempted.
     fn own_hold(&self, name: u64, owner: OwnerKey) -> Option<u64> {
-        self.names.get(&name)?.holds().find(|id| {
+        self.queues.names.get(&name)?.holds().find(|id| {
             self.holds.get(id).is_some_and(|hold| {
                 let lost = matches!(hold.state, HoldState::Lost(_)) && !hold.levels.is_empty();
                 hold.owner == owner && (hold.state.is_live() || lost)
@@ -92,7 +92,7 @@ impl Engine {
     pub(super) fn join_hold(&mut self, id: u64, request: RequestId, mut waiter: Waiter) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if matches!(hold.state, HoldState::Lost(_)) {
-            let error = self.reentry_lost_error(id);
+            let error = self.holds.reentry_lost_error(id);
             return self.cx.fail(request, error);
         }
         if hold.count_wanted() >= self.cx.config.max_hold_count as usize {
@@ -111,8 +111,8 @@ impl Engine {
     }
 
     fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
-        let Some(name) = self.names.get(&key) else { return };
-        let in_the_way = self.hold_in_the_way(name).map(Hold::is_kept);
+        let Some(name) = self.queues.names.get(&key) else { return };
+        let in_the_way = self.holds.in_the_way(name).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
         // not give.
@@ -130,7 +130,7 @@ impl Engine {
             let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
             return self.cx.fail(request, Error::TooManyWaiters { name, limit });
         }
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             let behind_others = name.has_waiters();
             let contest = name.contest_mut();
             if live || (well && known_held) {
@@ -160,7 +160,7 @@ impl Engine {
     /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.
     fn shorten_turn_for(&mut self, key: u64, request: RequestId) {
         let end = self.steps_back(key, request);
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&key) {
             name.shorten_turn(self.cx.now, end);
         }
     }
@@ -168,7 +168,7 @@ impl Engine {
     /// Another turn of others has begun: the same for those who have come since the last answer. The rest can be told
     /// that the lock was held.
     pub(super) fn shorten_turn_for_new(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let Contest { others_turn, refused_at, presumed_at, .. } = *name.contest();
         let answered_at = refused_at.max(presumed_at);
         if others_turn == Moment::ZERO {
@@ -176,7 +176,7 @@ impl Engine {
             return;
         }
         let new = name.waiters().filter_map(|request| {
-            let waiter = self.waiters.get(&request)?;
+            let waiter = self.queues.waiters.get(&request)?;
             (waiter.since > answered_at).then_some((waiter.deadline?, request))
         });
         if let Some((_, first)) = new.min() {
@@ -195,26 +195,17 @@ impl Engine {
                 self.patience.add(waiter.since.plus(self.cx.config.outage_limit), request);
             }
         }
-        self.waiters.insert(waiter);
-    }
-
-    pub(super) fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
-        if let Some(name) = self.names.get_mut(&key) {
-            name.remove(waiter);
-            if seeded!(DutyPassesOn) {
-                name.contest_mut().must_try = None;
-            }
-        }
-        self.touch(key);
+        self.queues.waiters.insert(waiter);
     }
 
     /// Answers the `try_lock`s in a queue: somebody else has it.
     pub(super) fn deny_try_locks(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         if name.contest().once == 0 {
             return;
         }
-        let denied: Vec<RequestId> = name.waiters().filter(|request| self.waiters[request].once).collect();
+        let denied: Vec<RequestId> =
+            name.waiters().filter(|request| self.queues.waiters[request].once).collect();
         for request in denied {
             self.end_wait(request, Answer::NotGranted);
         }
@@ -230,7 +221,7 @@ impl Engine {
         if self.verifications.contains_key(&request) {
             return self.on_verification_over(request);
         }
-        let Some(waiter) = self.waiters.get(&request) else { return };
+        let Some(waiter) = self.queues.waiters.get(&request) else { return };
         let answer = if self.was_answered(waiter) {
             Answer::NotGranted
         } else {
@@ -244,11 +235,12 @@ impl Engine {
     /// valid, and afterwards only if the server is well: else nobody may hold the lock, and nobody
     /// was asked.
     fn was_answered(&self, waiter: &Waiter) -> bool {
-        let Some(name) = self.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued) else {
+        let Some(name) = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)
+        else {
             return false;
         };
         let presumed = || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
-        match self.hold_in_the_way(name) {
+        match self.holds.in_the_way(name) {
             Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
             None => name.contest().was_refused_since(waiter.since) || presumed(),
@@ -266,7 +258,7 @@ impl Engine {
 
     /// What the release in the way has met.
     pub(super) fn release_trouble(&self, name: &NameRecord) -> Option<&str> {
-        self.hold_in_the_way(name)?.release().last_failure.as_deref()
+        self.holds.in_the_way(name)?.release().last_failure.as_deref()
     }
 
     /// Takes a waiter out and answers it.
@@ -278,40 +270,40 @@ impl Engine {
 
     /// Takes a waiter out, with whatever it had under way; the role it had passes on.
     pub(super) fn forget_waiter(&mut self, request: RequestId) -> bool {
-        let Some(waiter) = self.waiters.remove(&request) else { return false };
+        let Some(waiter) = self.queues.waiters.remove(&request) else { return false };
         self.cx.timers.clear(TimerKey::Request(request));
         match waiter.place {
             WaiterPlace::Queued => {
-                self.leave_queue(waiter.name, &waiter);
+                self.queues.leave_queue(waiter.name, &waiter);
                 self.abandon_attempt(request, &waiter);
             }
-            WaiterPlace::Reentering(hold) => self.abandon_reentry(hold, request),
+            WaiterPlace::Reentering(hold) => self.holds.abandon_reentry(hold, request),
         }
         true
     }
 
     /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
-        let Some(name) = self.names.get(&waiter.name) else { return };
+        let Some(name) = self.queues.names.get(&waiter.name) else { return };
         let attempt = name.holds().find(|id| {
             let hold = self.holds.get(id);
             hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
         });
         let follower = if name.has_owner(waiter.owner) {
-            name.waiters().find(|other| self.waiters[other].owner == waiter.owner)
+            name.waiters().find(|other| self.queues.waiters[other].owner == waiter.owner)
         } else {
             None
         };
         if let Some(follower) = follower {
             if let (Some(name), Some(next)) =
-                (self.names.get_mut(&waiter.name), self.waiters.get_mut(&follower))
+                (self.queues.names.get_mut(&waiter.name), self.queues.waiters.get_mut(&follower))
             {
                 name.take_place(follower, next, waiter.ticket.min(next.ticket));
             }
         }
         let Some(attempt) = attempt else { return };
         let heir = follower.filter(|follower| {
-            let next = &self.waiters[follower];
+            let next = &self.queues.waiters[follower];
             let ends = (next.max_hold, next.at_least);
             next.lease == waiter.lease && ends == (waiter.max_hold, waiter.at_least)
         });
@@ -331,16 +323,16 @@ impl Engine {
             return;
         }
         self.ready.retain(|other| *other != request);
-        if let Some(&hold) = self.granted.get(&request) {
+        if let Some(&hold) = self.holds.granted.get(&request) {
             self.undo_level(hold, request);
         }
     }
 
     /// Ends the wait of everybody in a queue: trying again would give each the same error.
     pub(super) fn fail_waiters(&mut self, key: u64, error: impl Fn(&Self, Moment) -> Error) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         for request in name.waiters().collect::<Vec<_>>() {
-            let error = error(self, self.waiters[&request].since);
+            let error = error(self, self.queues.waiters[&request].since);
             self.end_wait(request, Answer::Failed(error));
         }
     }
@@ -348,7 +340,7 @@ impl Engine {
     // ---- a parent that joins its child while holding
 
     pub(super) fn watch_self_wait(&mut self, key: u64, hold: u64, contender: RequestId) {
-        let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.waiters.get(&contender)) else {
+        let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.queues.waiters.get(&contender)) else {
             return;
         };
         if !hold.self_wait_reported && hold.state.is_live() {
@@ -358,14 +350,14 @@ impl Engine {
     }
 
     pub(super) fn on_self_wait(&mut self, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+        let Some(name) = self.queues.names.get(&key) else { return };
         let Some(contender) = name.contender() else { return };
-        let Some(id) = self.hold_in_the_way(name).map(|hold| hold.id) else { return };
+        let Some(id) = self.holds.in_the_way(name).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
-        let since = self.waiters[&contender].since;
+        let since = self.queues.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {
-            return self.touch(key);
+            return self.queues.touch(key);
         }
         if !std::mem::replace(&mut hold.self_wait_reported, true) {
             self.cx.report(Report::WaitingOnSelf { name: lock, hold: id });

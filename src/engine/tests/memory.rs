@@ -22,7 +22,7 @@ const SECOND: Duration = Duration::from_secs(1);
 impl Hand {
     /// Whether nothing is kept but the name and the hold themselves.
     fn is_calm(&self) -> bool {
-        let names = self.engine.names.unordered().all(|name| name.is_calm());
+        let names = self.engine.queues.names.unordered().all(|name| name.is_calm());
         names && self.engine.holds.unordered().all(|hold| hold.is_calm())
     }
 }

@@ -1,0 +1,164 @@
+//! The names in use, and who waits for each.
+
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::base::stats::add;
+use crate::engine::Contest;
+use crate::engine::Context;
+use crate::engine::Moment;
+use crate::engine::NameRecord;
+use crate::engine::RequestId;
+use crate::engine::ServerId;
+use crate::engine::context::back_off;
+use crate::engine::event::Report;
+use crate::engine::queue::Cause;
+use crate::engine::queue::Trouble;
+use std::collections::BTreeMap;
+
+use crate::base::name::LockName;
+use crate::engine::by_id::ById;
+use crate::engine::names::NameTable;
+use crate::engine::queue::Waiter;
+use crate::engine::touched::Touched;
+
+/// Names whose fallback grants are counted, so that the count cannot grow without bound.
+const FALLBACK_NAMES: usize = 1_024;
+/// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
+const SUSPICIOUS_FALLBACKS: u32 = 3;
+
+#[derive(Debug, Default)]
+pub(super) struct Queues {
+    pub(super) names: NameTable,
+    pub(super) waiters: ById<Waiter>,
+    /// Names to look at before `Engine::handle` returns.
+    pub(super) touched: Touched,
+    /// Grants in a row that only the fallback poll won, for names where that happened.
+    fallback_streaks: BTreeMap<LockName, u32>,
+}
+
+impl Queues {
+    /// The names that a server has.
+    pub(super) fn at(&self, cx: &Context, server: ServerId) -> Vec<u64> {
+        self.names.ids(|name| cx.servers.id_of(&name.lock) == server)
+    }
+
+    pub(super) fn touch(&mut self, name: u64) {
+        self.touched.insert(name);
+    }
+
+    /// What a name is to its waiters, to be written to what means nothing to a new one.
+    pub(super) fn known_contest(&mut self, name: u64) -> Option<&mut Contest> {
+        self.names.get_mut(&name)?.known_contest()
+    }
+
+    pub(super) fn wake(&mut self, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.wake();
+        }
+        self.touch(key);
+    }
+
+    pub(super) fn forgive(&mut self, key: u64) {
+        if let Some(contest) = self.known_contest(key) {
+            contest.failures = 0;
+            contest.trouble = None;
+        }
+    }
+
+    pub(super) fn back_off_name(&mut self, cx: &Context, key: u64) {
+        if let Some(name) = self.names.get_mut(&key) {
+            let contest = name.contest_mut();
+            contest.not_before = cx.now.plus(back_off(contest.failures));
+            contest.failures += 1;
+            name.wake();
+        }
+    }
+
+    /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
+    pub(super) fn words_of(&self, key: u64, failure: &Failure) -> String {
+        let before = self.names.get(&key).and_then(|name| name.contest().trouble.as_ref());
+        match before.filter(|_| failure.kind == FailureKind::Link) {
+            Some(trouble) => trouble.words.clone(),
+            None => failure.message.clone(),
+        }
+    }
+
+    pub(super) fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
+        if let Some(name) = self.names.get_mut(&key) {
+            name.remove(waiter);
+            if seeded!(DutyPassesOn) {
+                name.contest_mut().must_try = None;
+            }
+        }
+        self.touch(key);
+    }
+
+    /// The record of a name, made if it is new.
+    pub(super) fn name_key(&mut self, cx: &mut Context, lock: &LockName) -> u64 {
+        self.names.id_of(lock).unwrap_or_else(|| {
+            let key = cx.fresh_id();
+            self.names.add(NameRecord::new(key, lock.clone()));
+            key
+        })
+    }
+
+    /// Counts grants in a row that no wake-up announced.
+    pub(super) fn note_fallback(&mut self, cx: &mut Context, key: u64) {
+        let Some(name) = self.names.get(&key) else { return };
+        let lock = name.lock.clone();
+        match name.contest().trying_because {
+            Cause::Fallback => {
+                add(&cx.counters.fallback_grants, 1);
+                if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
+                {
+                    return;
+                }
+                let streak = self.fallback_streaks.entry(lock.clone()).or_default();
+                *streak += 1;
+                if *streak == SUSPICIOUS_FALLBACKS {
+                    let in_a_row = *streak;
+                    cx.report(Report::WakeUpsMissing { name: lock, in_a_row });
+                }
+            }
+            Cause::WakeUp => {
+                self.fallback_streaks.remove(&lock);
+            }
+            Cause::Duty | Cause::Expiry => {}
+        }
+    }
+
+    /// What the server, or the way to it, had to do with an attempt that was sent then.
+    pub(super) fn note_trouble(&mut self, cx: &mut Context, key: u64, sent: Moment, words: String) {
+        cx.set_outage_timer(sent);
+        if let Some(name) = self.names.get_mut(&key) {
+            Trouble::note(&mut name.contest_mut().trouble, sent, words);
+        }
+        self.back_off_name(cx, key);
+    }
+
+    /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
+    /// wants, and those behind it may have better luck.
+    pub(super) fn came_late(
+        &mut self,
+        cx: &mut Context,
+        key: u64,
+        taker: Option<RequestId>,
+        sent: Moment,
+        words: String,
+    ) {
+        cx.set_outage_timer(sent);
+        let Some(name) = self.names.get_mut(&key) else { return };
+        if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
+            if waiter.late.is_some() {
+                name.send_back(request, waiter);
+            }
+            Trouble::note(&mut waiter.late, sent, words);
+        }
+        if name.contest().failures == 0 {
+            name.contest_mut().failures = 1;
+            self.wake(key);
+        } else {
+            self.back_off_name(cx, key);
+        }
+    }
+}
