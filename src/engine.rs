@@ -277,7 +277,8 @@ impl Engine {
         let Some(op) = self.cx.ops.remove(&op) else { return };
         let PendingOp { kind, to, slot, sent, not_after, cut_short } = op;
         let time = if let Outcome::Done(reply) = &outcome { reply.time } else { None };
-        let answered = Answered { by: server, sent, time, not_after, cut_short };
+        let by = if seeded!(TimesOfOneServer) { to } else { server };
+        let answered = Answered { by, sent, time, not_after, cut_short };
         // What was sent on to another server was sent to that one later, and who knows when.
         let asked = if server == to { sent } else { self.cx.now };
         self.note_outcome(answered, asked, &outcome);

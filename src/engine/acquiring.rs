@@ -51,7 +51,8 @@ impl Engine {
     fn drive(&mut self, key: u64) {
         let Some(name) = self.queues.names.get(&key) else { return };
         let Some(request) = name.contender() else { return self.settle(key) };
-        if let Some(hold) = self.holds.in_the_way(name).map(|hold| hold.id) {
+        let in_the_way = self.holds.in_the_way(name).filter(|_| !seeded!(OwnHoldFirst));
+        if let Some(hold) = in_the_way.map(|hold| hold.id) {
             self.cx.timers.clear(TimerKey::Try(key));
             return self.watch_self_wait(key, hold, request);
         }
@@ -86,7 +87,7 @@ impl Engine {
     fn may_try(&mut self, key: u64) -> bool {
         let name = &self.queues.names[&key];
         if !self.cx.servers.is_up(&name.lock)
-            || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id))
+            || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id) || seeded!(DeadIdsFirst))
         {
             return false;
         }
@@ -239,6 +240,10 @@ impl Engine {
                 self.bury(id, answered.not_after);
                 self.queues.came_late(&mut self.cx, key, taker, answered.sent, failure.message);
             }
+            Outcome::Unknown(failure) if seeded!(NewIdAfterUnknown) => {
+                self.drop_unwanted_attempt(id);
+                self.queues.note_trouble(&mut self.cx, key, answered.sent, failure.message);
+            }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
                 self.queues.note_trouble(&mut self.cx, key, answered.sent, failure.message);
@@ -273,7 +278,7 @@ impl Engine {
         hold.ttl = lease;
         hold.server_epoch = server_epoch;
         // A grant that came when its validity was over is nobody's, and no good answer.
-        let (key, in_time) = (hold.name, self.cx.now < until);
+        let (key, in_time) = (hold.name, self.cx.now < until || seeded!(LateGrantIsNobodys));
         if in_time {
             self.queues.forgive(key);
         } else {
@@ -290,7 +295,9 @@ impl Engine {
                 if let Some(contest) = self.queues.known_contest(key) {
                     contest.refused_at = Moment::ZERO;
                 }
-                self.start_release(id);
+                if !seeded!(UntakenGrantIsUndone) {
+                    self.start_release(id);
+                }
             }
         }
     }
@@ -366,7 +373,14 @@ impl Engine {
         let contest = name.contest_mut();
         contest.known_held = true;
         contest.refused_at = self.cx.now;
-        contest.sleep = if expiry < fallback { (expiry, Cause::Expiry) } else { (fallback, Cause::Fallback) };
+        contest.sleep = if expiry < fallback && !seeded!(SleepEndsWithKey) {
+            (expiry, Cause::Expiry)
+        } else {
+            (fallback, Cause::Fallback)
+        };
+        if seeded!(SleepEnds) {
+            contest.sleep.0 = Moment::NEVER;
+        }
         self.deny_try_locks(key);
         let Some(contender) = self.queues.names.get(&key).and_then(|name| name.contender()) else { return };
         self.want_lock_channel(key);
@@ -436,6 +450,9 @@ impl Engine {
     pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+        if seeded!(UnknownIsCleanedUp) {
+            return self.drop_hold(id);
+        }
         self.remember_dead(id, key, lock, not_after, key_end);
         self.drop_hold(id);
         self.send_cleanup(id);

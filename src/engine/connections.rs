@@ -108,7 +108,9 @@ impl Engine {
         self.cx.servers.forget_unused();
         self.show_links();
         self.note_unserved();
-        self.resume(&|_, lock| moved(lock));
+        if !seeded!(MovedSlotsWake) {
+            self.resume(&|_, lock| moved(lock));
+        }
         self.check_ready();
     }
 

@@ -407,7 +407,7 @@ impl Hold {
 
     /// Somebody has a guard that asked for renewals.
     pub(crate) fn is_watched(&self) -> bool {
-        self.levels.iter().any(|level| level.watched && level.picked_up)
+        self.levels.iter().any(|level| level.watched && (level.picked_up || seeded!(UntakenIsNotRenewed)))
     }
 
     /// The watchdog has to extend it from time to time.
@@ -533,7 +533,7 @@ impl Hold {
         end: Option<Moment>,
         round_trip: Duration,
     ) -> (Moment, LeaseMs) {
-        let Some(end) = end else { return (deadline, lease) };
+        let Some(end) = end.filter(|_| !seeded!(MaxHoldCutsLeases)) else { return (deadline, lease) };
         let left = end.since(now);
         let deadline = deadline.min(now.plus((left / 10).max((10 * round_trip).min(left / 2))));
         (deadline, lease.at_most(end.since(deadline)))

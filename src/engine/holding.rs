@@ -120,7 +120,7 @@ impl Engine {
     /// Sends the next command of a hold, if none is on the wire.
     pub(super) fn advance(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        if hold.sending.is_some() || !hold.state.is_live() {
+        if (hold.sending.is_some() && !seeded!(OneCommandAtATime)) || !hold.state.is_live() {
             return;
         }
         if hold.levels.is_empty() {
@@ -445,7 +445,7 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
             LossReason::ForceUnlocked
-        } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) {
+        } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) && !seeded!(LostDataIsTold) {
             LossReason::ServerLostData
         } else {
             LossReason::Removed
@@ -488,7 +488,7 @@ impl Engine {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);
-        self.queues.wake(key);
+        if seeded!(LossWakes) { self.queues.touch(key) } else { self.queues.wake(key) }
     }
 
     /// A loss, counted and told.

@@ -114,7 +114,7 @@ impl Holds {
     /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.
     pub(super) fn set_offer_timer(&mut self, cx: &mut Context, id: u64) {
         let Some(hold) = self.by_id.get(&id) else { return };
-        if hold.has_unpicked_level() && !cx.timers.is_set(TimerKey::Offer(id)) {
+        if hold.has_unpicked_level() && !seeded!(OfferEnds) && !cx.timers.is_set(TimerKey::Offer(id)) {
             // From the sending on, so that the first renewal is not late; but a moment in any case.
             let at = hold.heard_at.plus(hold.offer_time()).max(cx.now.plus(hold.offer_time() / 3));
             cx.timers.set(TimerKey::Offer(id), at);

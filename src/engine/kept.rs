@@ -82,6 +82,9 @@ impl Kept {
 
     /// A level that nobody has taken keeps nothing.
     pub(crate) fn undo(&mut self, hold: u64, level: RequestId) {
+        if seeded!(UntakenLevelKeepsNothing) {
+            return self.give_up(hold, level);
+        }
         if let Some(keeping) = self.0.get_mut(&hold) {
             keeping.take(level);
         }
@@ -168,7 +171,10 @@ impl Engine {
     /// For how long the name of a hold has to stay taken when that is released now. Near the end the server decides: what
     /// is known here of its clock would not do.
     pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> RemainingTime {
-        let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return RemainingTime::Nothing };
+        let Some(end) = self.kept.0.get(&id).filter(|_| !seeded!(AtLeastIsKept)).and_then(Keeping::end)
+        else {
+            return RemainingTime::Nothing;
+        };
         let at = if self.cx.servers.executor_of(lock) == end.by {
             Some(end.at)
         } else {

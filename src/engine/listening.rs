@@ -80,9 +80,10 @@ impl Engine {
 
     fn on_wake_up(&mut self, key: u64) {
         let Some(turn) = self.queues.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
+        let trying = seeded!(WakeUpDuringAttempt) && self.attempt_in_flight(key);
         let Some(name) = self.queues.names.get_mut(&key) else { return };
         name.note_freed(self.cx.now, turn);
-        if name.has_waiters() {
+        if name.has_waiters() && !trying {
             add(&self.cx.counters.wake_ups, 1);
             // A message beats a duty that nobody has acted on: it says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
@@ -94,10 +95,10 @@ impl Engine {
     /// Somebody says that a hold of ours was taken away: ask the server.
     fn on_force_hint(&mut self, lock: &str) {
         for id in self.holds.ids(|hold| hold.lock.as_str() == lock) {
-            if let Some(hold) = self.holds.get_mut(&id) {
+            if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(HintIsChecked)) {
                 hold.force_hint = true;
+                self.verify_now(id);
             }
-            self.verify_now(id);
         }
     }
 

@@ -102,6 +102,7 @@ impl Engine {
     /// The earliest instant at which a wait without a limit of its own may end, and whether there is trouble already.
     fn patience_of(&self, request: RequestId) -> Option<(Moment, bool)> {
         let limit = self.cx.config.outage_limit;
+        let limit = if seeded!(OutageHasALimit) { 100 * limit } else { limit };
         let waiter = self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),

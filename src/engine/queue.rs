@@ -423,7 +423,7 @@ impl NameRecord {
     /// Whether a release may hand off to a waiter of this client: at most 16 times in a row, and for 50 ms since the
     /// last publish.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
-        self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50)
+        seeded!(HandOffsEnd) || (self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50))
     }
 
     /// Hand-offs since other clients last could have the lock.

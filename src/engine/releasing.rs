@@ -97,7 +97,11 @@ impl Engine {
             release.background = asked && unlocks.is_empty();
             release.unlocks = unlocks;
         }
-        if self.kept.is_left(id) { self.leave_key_of(id) } else { self.send_release(id) }
+        if self.kept.is_left(id) && !seeded!(LeftIsNotReleased) {
+            self.leave_key_of(id)
+        } else {
+            self.send_release(id)
+        }
     }
 
     /// Nothing of the hold is released: its key is left to its time to live.
@@ -241,6 +245,7 @@ impl Engine {
                 self.note_left(id);
                 self.end_release(id, Some((error, failure.message)));
             }
+            Outcome::Unknown(_) if seeded!(ReleaseIsRepeated) => self.end_release(id, None),
             Outcome::Unknown(failure) => {
                 let release = &mut hold.errands().release;
                 release.may_be_done = true;
@@ -509,7 +514,11 @@ impl Engine {
                 self.release_plainly(from, answered.trouble(failure), false);
             }
             Outcome::Unknown(failure) => {
-                self.bury(to, answered.not_after);
+                if seeded!(HandOffIsCleanedUp) {
+                    self.drop_hold(to)
+                } else {
+                    self.bury(to, answered.not_after)
+                }
                 self.release_plainly(from, answered.trouble(failure), true);
             }
         }
@@ -533,6 +542,9 @@ impl Engine {
 
     /// The hand-off did not happen, or nobody knows: its first half is done alone.
     fn release_plainly(&mut self, id: u64, trouble: Option<String>, may_be_done: bool) {
+        if seeded!(HandOffReleasesFirst) {
+            return self.end_release(id, None);
+        }
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let release = &mut hold.errands().release;
         release.alone = true;

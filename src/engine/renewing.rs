@@ -343,6 +343,9 @@ impl Engine {
 
     fn renewal_pause(&self, failures: u32) -> Duration {
         let tenth = self.cx.config.lease.duration() / 10;
+        if seeded!(FailedRenewalIsRepeated) {
+            return 10 * tenth;
+        }
         Duration::from_millis(50 << failures.min(5)).min(tenth).max(Duration::from_millis(10))
     }
 

@@ -95,7 +95,7 @@ impl Engine {
             let error = self.holds.reentry_lost_error(id);
             return self.cx.fail(request, error);
         }
-        if hold.count_wanted() >= self.cx.config.max_hold_count as usize {
+        if hold.count_wanted() >= self.cx.config.max_hold_count as usize && !seeded!(HoldCountIsBounded) {
             let (name, limit) = (hold.lock.to_string(), self.cx.config.max_hold_count);
             return self.cx.fail(request, Error::HoldCountLimit { name, limit });
         }
@@ -126,7 +126,7 @@ impl Engine {
             let error = self.wait_failed(&waiter);
             return self.cx.fail(request, error);
         }
-        if name.len() >= self.cx.config.max_waiters {
+        if name.len() >= self.cx.config.max_waiters && !seeded!(QueueIsBounded) {
             let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
             return self.cx.fail(request, Error::TooManyWaiters { name, limit });
         }

@@ -265,8 +265,11 @@ impl Calls {
         for pending_call in
             std::mem::take(&mut self.in_flight).into_values().flat_map(Batch::into_pending_calls)
         {
-            self.answers
-                .push_back((pending_call.op, Outcome::Unknown(Failure::new(FailureKind::Link, cause))));
+            let failure = Failure::new(FailureKind::Link, cause);
+            let not_executed = seeded!(BrokenConnectionIsUnknown);
+            let outcome =
+                if not_executed { Outcome::NotExecuted(failure) } else { Outcome::Unknown(failure) };
+            self.answers.push_back((pending_call.op, outcome));
         }
         let reload = self.reload.take().unwrap_or_default();
         for pending_call in reload.into_pending_calls().chain(self.gathering.take()) {

@@ -260,7 +260,8 @@ impl ClusterBackend {
 
     /// Whether the slot is another node's, as far as is known.
     fn has_lost(&self, id: ServerId, slot: u16) -> bool {
-        self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
+        !seeded!(FrozenPrimaryIsUnknown)
+            && self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
     }
 
     fn redirect(&mut self, from: ServerId, op: OpId, failure: Failure) {

@@ -123,7 +123,7 @@ impl Mandate {
     /// Whether another primary was named since, or the name stands for other addresses.
     pub(crate) fn is_over(&self) -> bool {
         let renamed = |(changes, seen): &(Arc<AtomicU64>, u64)| changes.load(Ordering::Acquire) != *seen;
-        self.named.as_ref().is_some_and(renamed) || self.address.is_gone()
+        !seeded!(DeposedIsNotBelieved) && (self.named.as_ref().is_some_and(renamed) || self.address.is_gone())
     }
 }
 
