@@ -64,7 +64,7 @@ pub(crate) fn named(name: &str) -> Result<Rule, String> {
 /// Cargo for a build in which rules can be broken, in a folder of its own: other builds do not
 /// change.
 pub(crate) fn cargo(args: &[&str]) -> Command {
-    let mut command = process::optimizing_cargo(args);
+    let mut command = process::cargo(args);
     command.env("CARGO_TARGET_DIR", crate::root().join("target/seeded"));
     // It replaces what `.cargo/config.toml` says.
     command.env("RUSTFLAGS", "--cfg repository --cfg seeded");
@@ -134,6 +134,20 @@ mod tests {
         asked.extend(rules::SCRIPTS.iter().map(|(rule, ..)| rule.name().to_owned()));
         let listed: BTreeSet<String> = Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
         assert_eq!(asked, listed);
+    }
+
+    #[test]
+    fn every_test_that_finds_a_rule_is_there() {
+        let sources = texts(&crate::root().join("src"), "rs").concat();
+        for rule in Rule::ALL {
+            if let Finder::Test(path) = rule.finder() {
+                let name = path.rsplit("::").next().unwrap();
+                assert!(
+                    sources.contains(&format!("fn {name}(")) || path.contains("::script_tests::"),
+                    "{path}"
+                );
+            }
+        }
     }
 
     #[test]

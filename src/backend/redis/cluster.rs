@@ -249,7 +249,9 @@ impl ClusterBackend {
         }
         let call = self.calls.remove(&op);
         let outcome = match (call, outcome) {
-            (Some(call), Outcome::Done(_)) if !call.asking && self.has_lost(id, call.slot) => {
+            (Some(call), Outcome::Done(_))
+                if !call.asking && self.has_lost(id, call.slot) && !seeded!(FrozenPrimaryIsUnknown) =>
+            {
                 // A primary that was frozen, and followed by another, says what it did before it heard of that.
                 Outcome::Unknown(Failure::new(FailureKind::Link, "another node has the slot by now"))
             }
@@ -260,8 +262,7 @@ impl ClusterBackend {
 
     /// Whether the slot is another node's, as far as is known.
     fn has_lost(&self, id: ServerId, slot: u16) -> bool {
-        !seeded!(FrozenPrimaryIsUnknown)
-            && self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
+        self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
     }
 
     fn redirect(&mut self, from: ServerId, op: OpId, failure: Failure) {

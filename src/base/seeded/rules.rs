@@ -47,37 +47,37 @@ rules! {
     /// A hold id is never used again.
     HoldIdIsNew: Sim(100),
     /// After an attempt without an answer the next one has a new hold id.
-    NewIdAfterUnknown: Sim(500),
+    NewIdAfterUnknown: Sim(100),
     /// Scripts take the hold count that is wanted, never one more.
     CountIsAbsolute: Sim(100),
     /// A further level needs its hold, and never takes a free lock.
-    NestedNeedsItsHold: Sim(500),
+    NestedNeedsItsHold: Test("kinds::reentrant::script_tests::tables::in_memory::acquire"),
     /// A repeated acquire never shortens the time to live.
-    RepeatNeverShortens: Sim(500),
+    RepeatNeverShortens: Sim(100),
     /// A release looks for its field, and compares no counts.
     ReleaseComparesNoCounts: Sim(500),
     /// One command of a hold is on the wire at a time, renewals apart.
-    OneCommandAtATime: Sim(500),
+    OneCommandAtATime: Sim(100),
     /// A release without an answer is sent again.
-    ReleaseIsRepeated: Sim(500),
+    ReleaseIsRepeated: Test("engine::tests::alone::an_unknown_release_is_repeated_and_an_absent_key_is_then_success"),
 
     // A grant that no caller takes is undone.
     /// Nothing is granted after `not_after`.
     NotAfter: Sim(100),
     /// `not_after` follows the earliest time that the server's clock may show.
-    NotAfterIsNotLate: Sim(500),
+    NotAfterIsNotLate: Test("engine::server_clock::tests::the_best_lower_bound_counts"),
     /// An attempt without an answer leaves a dead hold id, which is released.
-    UnknownIsCleanedUp: Sim(500),
+    UnknownIsCleanedUp: Sim(100),
     /// The same is true of the hold that a hand-off without an answer was to grant.
-    HandOffIsCleanedUp: Sim(500),
+    HandOffIsCleanedUp: Sim(100),
     /// The release of a dead hold id is repeated until the server's time is past `not_after`.
     CleanUpUntilNotAfter: Sim(100),
     /// A name is not tried again before the release of its dead hold ids is on its way.
-    DeadIdsFirst: Sim(500),
+    DeadIdsFirst: Test("engine::tests::conditions::a_name_is_not_tried_before_each_of_its_clean_ups_is_under_way"),
     /// A grant whose caller has gone is released.
-    UntakenGrantIsUndone: Sim(500),
+    UntakenGrantIsUndone: Sim(100),
     /// A grant that came after its validity was over is nobody's.
-    LateGrantIsNobodys: Sim(500),
+    LateGrantIsNobodys: Sim(100),
     /// A grant that its caller does not pick up is taken back.
     OfferEnds: Sim(500),
     /// A late hand-off grants nothing.
@@ -87,21 +87,21 @@ rules! {
     /// Renewals end before the release is sent.
     RenewalsEndFirst: Sim(500),
     /// A grant is not renewed before its caller has picked it up.
-    UntakenIsNotRenewed: Sim(500),
+    UntakenIsNotRenewed: Test("engine::tests::details::what_is_not_picked_up_is_asked_about_and_not_extended"),
     /// A late renewal extends nothing.
-    LateRenewalExtendsNothing: Sim(500),
+    LateRenewalExtendsNothing: Sim(100),
     /// A renewal never creates the key.
-    RenewalNeverCreates: Sim(500),
+    RenewalNeverCreates: Sim(1_000),
     /// After a hand-off the key has a time to live.
-    HandOffSetsTimeToLive: Sim(500),
+    HandOffSetsTimeToLive: Sim(100),
     /// No lease that is sent goes beyond the end of `max_hold`.
-    MaxHoldCutsLeases: Sim(500),
+    MaxHoldCutsLeases: Test("engine::tests::details::no_ttl_reaches_beyond_max_hold_and_its_end_is_a_loss"),
     /// After a hand-off without an answer the hold that was to end is released alone.
-    HandOffReleasesFirst: Sim(500),
+    HandOffReleasesFirst: Test("engine::tests::unknown::an_unknown_hand_off_kills_the_new_id_and_releases_the_old"),
     /// A name stays taken for `at_least`.
-    AtLeastIsKept: Sim(500),
+    AtLeastIsKept: Sim(100),
     /// A level that no caller took has no `at_least`.
-    UntakenLevelKeepsNothing: Sim(500),
+    UntakenLevelKeepsNothing: Test("engine::tests::kept::a_nested_level_that_nobody_took_counts_for_nothing"),
     /// A guard that was left to its lease is not released.
     LeftIsNotReleased: Sim(500),
 
@@ -113,59 +113,59 @@ rules! {
     /// A hold is renewed once its guard is picked up.
     RenewedOncePickedUp: Sim(100),
     /// A renewal that failed is repeated soon.
-    FailedRenewalIsRepeated: Sim(500),
+    FailedRenewalIsRepeated: Test("engine::tests::details::a_renewal_without_an_answer_is_repeated_soon"),
     /// A renewal never shortens the time to live.
-    RenewalNeverShortens: Sim(500),
+    RenewalNeverShortens: Sim(100),
     /// A hold whose key is gone is lost with the answer that says so.
     GoneIsLost: Sim(100),
     /// A hold that a server lost with its data ends with that reason.
-    LostDataIsTold: Sim(500),
+    LostDataIsTold: Test("engine::tests::loss::each_loss_has_its_reason"),
     /// A hint that a lock was taken away is looked into.
-    HintIsChecked: Sim(500),
+    HintIsChecked: Test("engine::tests::loss::each_loss_has_its_reason"),
 
     // No lost wake-up.
     /// A subscription is confirmed before the last attempt ahead of the sleep.
     AttemptOnceSubscribed: Sim(500),
     /// Only the answer to the newest SUBSCRIBE counts.
-    NewestSubscribeCounts: Sim(500),
+    NewestSubscribeCounts: Test("engine::tests::waiting::a_confirmed_subscription_is_followed_by_one_more_try"),
     /// A message that comes during an attempt leads to the next one.
     WakeUpDuringAttempt: Sim(500),
     /// A new connection, and a channel that is subscribed anew, wake the contender.
     ReconnectWakes: Sim(500),
     /// Slots that move to another server wake the contenders of their names.
-    MovedSlotsWake: Sim(500),
+    MovedSlotsWake: Sim(1_000),
     /// A lost hold wakes the waiters of its name in the same client.
-    LossWakes: Sim(500),
+    LossWakes: Test("engine::tests::details::a_local_loss_wakes_a_contender_that_would_sleep_on"),
     /// The duty to try passes on with the contender's role.
     DutyPassesOn: Sim(1_000),
     /// A contender sleeps at most until the holder's time to live ends.
-    SleepEndsWithKey: Sim(500),
+    SleepEndsWithKey: Sim(100),
     /// A contender never sleeps without an end.
-    SleepEnds: Sim(500),
+    SleepEnds: Sim(100),
     /// The last release always publishes.
     ReleasePublishes: Sim(100),
 
     // One release wakes one waiter per process, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
-    OwnHoldFirst: Sim(500),
+    OwnHoldFirst: Sim(100),
     /// After 16 hand-offs, or 50 ms of them, other clients may have the lock.
-    HandOffsEnd: Sim(500),
+    HandOffsEnd: Test("engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"),
 
     // Only the owner releases and renews.
     /// Only the hold's own field can be released.
     OwnFieldReleased: Sim(100),
     /// A force-unlock removes the hold that it names, and no other.
-    ForceNamesItsHold: Sim(500),
+    ForceNamesItsHold: Sim(100),
 
     // Guards work anywhere, and everything is bounded.
     /// `Guard::run` does not poll its future past the end of the hold.
-    RunEndsWithHold: Test("locks::guard::tests"),
+    RunEndsWithHold: Test("locks::guard::tests::a_guard_sees_the_end_of_its_hold_whatever_became_of_the_driver"),
     /// Scripts of releases that nobody waits for are counted until they are answered.
-    DropsAreCounted: Sim(500),
+    DropsAreCounted: Sim(100),
     /// A hold has at most 65,535 levels.
-    HoldCountIsBounded: Test("engine::tests::limits"),
+    HoldCountIsBounded: Test("engine::tests::alone::the_hold_count_has_a_limit_and_nothing_is_sent_beyond_it"),
     /// A name has at most 100,000 waiters in one client.
-    QueueIsBounded: Test("engine::tests::limits"),
+    QueueIsBounded: Test("engine::tests::waiting::there_is_a_limit_to_the_waiters_of_a_name"),
 
     // Tokens grow.
     /// The token grows through lost data.
@@ -175,19 +175,19 @@ rules! {
 
     // A server's times count for that server only, and outages end.
     /// A reply tells the time of the server that answered, not of the one that was asked.
-    TimesOfOneServer: Sim(500),
+    TimesOfOneServer: Test("engine::tests::servers::a_slot_on_its_way_goes_by_the_clock_of_who_answers"),
     /// What was known of a server's clock is forgotten with the connection.
-    NewConnectionNewClock: Sim(500),
+    NewConnectionNewClock: Test("engine::tests::kept::another_server_counts_the_rest_by_its_own_clock"),
     /// A jump of the server's clock is noticed, and what was known of it forgotten.
-    ClockJumpIsSeen: Sim(500),
+    ClockJumpIsSeen: Test("engine::server_clock::tests::jumps_in_both_directions_are_seen_and_reset"),
     /// `lock()` ends after `outage_limit` without a good answer.
-    OutageHasALimit: Sim(500),
+    OutageHasALimit: Sim(100),
     /// A call on its way when its connection breaks may have been executed.
-    BrokenConnectionIsUnknown: Test("backend::redis::calls::tests"),
+    BrokenConnectionIsUnknown: Test("backend::redis::calls::tests::every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scripts"),
     /// The answers of a deposed primary do not count.
-    DeposedIsNotBelieved: Test("backend::redis::calls::tests"),
+    DeposedIsNotBelieved: Test("backend::redis::calls::tests::nothing_is_written_to_a_server_once_it_is_deposed"),
     /// Nor do those of a node of a cluster that another one has followed by then.
-    FrozenPrimaryIsUnknown: Test("backend::redis::cluster::tests"),
+    FrozenPrimaryIsUnknown: Test("backend::redis::cluster::tests::rules::an_answer_from_a_node_that_has_lost_the_slot_proves_nothing"),
 }
 
 /// Rules that scripts keep: what stands in their texts, and what does when the rule is broken.
