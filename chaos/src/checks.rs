@@ -3,9 +3,9 @@
 //! | | |
 //! |---|---|
 //! | `claims` | a guard does not contradict itself, and loses its hold early only where data was lost |
-//! | `exclusion` | two holds of a name are never valid at once, but in a declared breach, and then the older is lost |
+//! | `exclusion` | no more holds of a name are valid at once than its kind allows, but in a declared breach, and then the older is lost |
 //! | `fences` | later grants have larger tokens |
-//! | `linear` | there is an order in which a reentrant, fenced mutex would have given these answers |
+//! | `linear` | there is an order in which a lock of that kind would have given these answers |
 //! | `keys` | a guard is never valid for longer than its key on the server |
 //! | `updates` | no update is lost while its writer holds; none at all where tokens are checked |
 
@@ -13,6 +13,7 @@ mod claims;
 mod exclusion;
 mod fences;
 mod keys;
+mod kinds;
 mod linear;
 mod updates;
 
@@ -21,6 +22,7 @@ use std::collections::BTreeMap;
 use crate::history::History;
 use crate::history::Hold;
 use crate::history::Violation;
+use crate::kind::LockKind;
 
 /// What was found, and how much was looked at.
 #[derive(Debug, Default)]
@@ -48,9 +50,9 @@ pub(crate) fn check(history: &History) -> Verdict {
     let mut verdict = Verdict { violations: bad, grants: holds.len() as u64, ..Verdict::default() };
     verdict.losses = holds.values().filter(|hold| hold.lost.is_some()).count() as u64;
     claims::check(history, &holds, &mut verdict);
-    for (_, holds) in by_name(&holds) {
-        exclusion::check(history, &holds, &mut verdict);
-        fences::check(&holds, &mut verdict);
+    for holds in by_name(&holds).values() {
+        exclusion::check(history, holds, &mut verdict);
+        fences::check(holds, &mut verdict);
     }
     keys::check(history, &holds, &mut verdict);
     linear::check(history, &holds, &mut verdict);
@@ -60,10 +62,10 @@ pub(crate) fn check(history: &History) -> Verdict {
 }
 
 /// In the order of their grants.
-fn by_name(holds: &BTreeMap<String, Hold>) -> BTreeMap<&str, Vec<&Hold>> {
-    let mut names: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
+fn by_name(holds: &BTreeMap<String, Hold>) -> BTreeMap<(LockKind, &str), Vec<&Hold>> {
+    let mut names: BTreeMap<(LockKind, &str), Vec<&Hold>> = BTreeMap::new();
     for hold in holds.values() {
-        names.entry(&hold.name).or_default().push(hold);
+        names.entry((hold.kind, &hold.name)).or_default().push(hold);
     }
     for holds in names.values_mut() {
         holds.sort_by_key(|hold| hold.granted);
@@ -92,6 +94,8 @@ pub(crate) mod examples {
     #[derive(Default)]
     pub(crate) struct Made {
         pub(crate) history: History,
+        /// Of the calls that are added.
+        pub(crate) kind: LockKind,
         op: u64,
     }
 
@@ -118,7 +122,8 @@ pub(crate) mod examples {
             self.op += 1;
             let op = self.op;
             let (name, hold) = ("a".to_owned(), hold.to_owned());
-            self.events(process).push(Event::Call { op, at, task: 0, what, name, hold, level });
+            let kind = self.kind;
+            self.events(process).push(Event::Call { op, at, task: 0, what, name, hold, level, kind });
             if let Some((at, how)) = end {
                 self.events(process).push(Event::End { op, at, how });
             }

@@ -3,11 +3,13 @@
 
 use std::fmt;
 
+use crate::kind::LockKind;
+
 /// Times are nanoseconds of CLOCK_BOOTTIME, which all processes of a machine share.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An operation begins.
-    Call { op: u64, at: u64, task: u32, what: What, name: String, hold: String, level: u32 },
+    Call { op: u64, at: u64, task: u32, what: What, name: String, hold: String, level: u32, kind: LockKind },
     /// It has ended.
     End { op: u64, at: u64, how: How },
     /// What a guard said when it was asked between these two times. `until` is 0 for a hold that has ended.
@@ -79,8 +81,8 @@ impl fmt::Display for What {
 impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call { op, at, task, what, name, hold, level } => {
-                write!(f, "call {op} {at} {task} {what} {name} {hold} {level}")
+            Self::Call { op, at, task, what, name, hold, level, kind } => {
+                write!(f, "call {op} {at} {task} {what} {name} {hold} {level} {kind}")
             }
             Self::End { op, at, how } => {
                 write!(f, "end {op} {at} ")?;
@@ -127,6 +129,8 @@ impl Event {
                 name: words.next()?.to_owned(),
                 hold: words.next()?.to_owned(),
                 level: small(&mut words)?,
+                // Older histories have no word for it: all their locks are reentrant.
+                kind: words.next().map_or(Some(LockKind::Reentrant), LockKind::named)?,
             },
             "end" => Self::End { op: number(&mut words)?, at: number(&mut words)?, how: how(&mut words)? },
             "look" => Self::Look {
@@ -210,6 +214,7 @@ mod tests {
             name: "a".into(),
             hold: "-".into(),
             level: 1,
+            kind: LockKind::Pair,
         };
         let mut events = vec![call];
         for how in [granted, How::Denied, How::Cancelled, How::Released, How::Failed("lost".into())] {
@@ -222,5 +227,17 @@ mod tests {
         let text: String = events.iter().map(|event| format!("{event}\n")).collect();
         assert_eq!(Event::parse_all(&format!("{text}end 4 1")).unwrap(), events);
         assert!(Event::parse_all("end 4 1\n").is_err());
+        assert!(Event::parse_all("call 1 2 3 try_lock_for a - 1 unknown_kind\n").is_err());
+    }
+
+    #[test]
+    fn a_call_without_a_kind_is_about_a_reentrant_lock() {
+        let kind = |line| match Event::parse(line) {
+            Some(Event::Call { kind, .. }) => kind,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(kind("call 1 2 3 lock a - 1"), LockKind::Reentrant);
+        assert_eq!(kind("call 1 2 3 lock a - 1 reentrant"), LockKind::Reentrant);
+        assert_eq!(kind("call 1 2 3 lock a - 1 pair"), LockKind::Pair);
     }
 }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
+use crate::kind::LockKind;
 use crate::store::Access;
 
 /// Nothing takes so long that is sent only once.
@@ -79,6 +80,7 @@ pub(crate) struct Violation {
 pub(crate) struct Hold {
     pub(crate) id: String,
     pub(crate) name: String,
+    pub(crate) kind: LockKind,
     /// Which process has it.
     pub(crate) process: usize,
     pub(crate) token: u64,
@@ -136,6 +138,7 @@ pub(crate) struct Operation {
     pub(crate) process: usize,
     pub(crate) what: What,
     pub(crate) name: String,
+    pub(crate) kind: LockKind,
     pub(crate) hold: String,
     pub(crate) level: u32,
     pub(crate) called: u64,
@@ -149,11 +152,11 @@ impl History {
             let mut open: HashMap<u64, usize> = HashMap::new();
             for event in events {
                 match event {
-                    Event::Call { op, at, what, name, hold, level, .. } => {
+                    Event::Call { op, at, what, name, hold, level, kind, .. } => {
                         open.insert(*op, all.len());
                         let (name, hold) = (name.clone(), hold.clone());
-                        let (what, level, called) = (*what, *level, *at);
-                        all.push(Operation { process, what, name, hold, level, called, ended: None });
+                        let (what, level, kind, called) = (*what, *level, *kind, *at);
+                        all.push(Operation { process, what, name, kind, hold, level, called, ended: None });
                     }
                     Event::End { op, at, how } => {
                         if let Some(index) = open.remove(op) {
@@ -209,6 +212,7 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
             let hold = Hold {
                 id: id.clone(),
                 name: operation.name.clone(),
+                kind: operation.kind,
                 process: operation.process,
                 token: *token,
                 called: operation.called,

@@ -9,6 +9,7 @@ mod chance;
 mod checks;
 mod event;
 mod history;
+mod kind;
 mod nemesis;
 mod place;
 mod plan;

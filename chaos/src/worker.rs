@@ -27,6 +27,7 @@ use crate::event::Event;
 use crate::event::How;
 use crate::event::What;
 use crate::event::now;
+use crate::kind::LockKind;
 use crate::support::client;
 
 /// Longer than a lease and a command timeout by far.
@@ -176,7 +177,8 @@ impl Log {
     fn call(&self, task: u32, what: What, name: &str, hold: &str, level: u32) -> u64 {
         let op = self.ops.fetch_add(1, Ordering::Relaxed);
         let (name, hold) = (name.to_owned(), hold.to_owned());
-        self.write(&Event::Call { op, at: now(), task, what, name, hold, level });
+        let kind = LockKind::Reentrant;
+        self.write(&Event::Call { op, at: now(), task, what, name, hold, level, kind });
         op
     }
 

@@ -1,5 +1,5 @@
 // Reads what was done to locks in histories of real processes, and asks Porcupine whether there is an order, within
-// the times of the calls, in which a reentrant, fenced mutex would have given the same answers. The histories have been
+// the times of the calls, in which a lock of the same kind would have given the same answers. The histories have been
 // checked by another program already; this one shares no code with it.
 package main
 
@@ -28,13 +28,13 @@ func main() {
 		for name, done := range history {
 			names++
 			operations += len(done)
-			switch porcupine.CheckOperationsTimeout(model, done, patience) {
+			switch porcupine.CheckOperationsTimeout(modelOf(kinds[name.kind]), done, patience) {
 			case porcupine.Illegal:
 				wrong++
-				fmt.Printf("WRONG %s: no mutex answers like this: %s\n", path, name)
+				fmt.Printf("WRONG %s: no %s lock answers like this: %s\n", path, name.kind, name.text)
 			case porcupine.Unknown:
 				undecided++
-				fmt.Printf("undecided after %v: %s of %s\n", patience, name, path)
+				fmt.Printf("undecided after %v: %s of %s\n", patience, name.text, path)
 			}
 		}
 	}
@@ -45,14 +45,21 @@ func main() {
 	}
 }
 
+// lockName is the name of a lock. Two kinds of one text are two names.
+type lockName struct {
+	text string
+	// kind is one of kinds.
+	kind string
+}
+
 // read gives the operations of each name in a file.
-func read(path string) (map[string][]porcupine.Operation, error) {
+func read(path string) (map[lockName][]porcupine.Operation, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	all := make(map[string][]operation)
+	all := make(map[lockName][]operation)
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		name, op, err := parse(lines.Text())
@@ -61,7 +68,7 @@ func read(path string) (map[string][]porcupine.Operation, error) {
 		}
 		all[name] = append(all[name], op)
 	}
-	history := make(map[string][]porcupine.Operation)
+	history := make(map[lockName][]porcupine.Operation)
 	for name, done := range all {
 		for _, op := range possible(done) {
 			history[name] = append(history[name], porcupine.Operation{Input: op, Call: op.called, Return: op.ended})
@@ -88,11 +95,19 @@ func possible(done []operation) []operation {
 	return rest
 }
 
-// parse reads a line: name, step, hold, number, called, ended or "-", strict.
-func parse(line string) (string, operation, error) {
+// parse reads a line: name, step, hold, number, called, ended or "-", strict, kind. Older histories, all of whose locks
+// are reentrant, do not have the last word.
+func parse(line string) (lockName, operation, error) {
 	words := strings.Fields(line)
-	if len(words) != 7 {
-		return "", operation{}, fmt.Errorf("%d words instead of 7", len(words))
+	if len(words) == 7 {
+		words = append(words, "reentrant")
+	}
+	if len(words) != 8 {
+		return lockName{}, operation{}, fmt.Errorf("%d words instead of 8", len(words))
+	}
+	name := lockName{words[0], words[7]}
+	if _, known := kinds[name.kind]; !known {
+		return name, operation{}, fmt.Errorf("there is no model for a lock of the kind %q", name.kind)
 	}
 	op := operation{step: words[1], ended: never, strict: words[6] == "1"}
 	var err error
@@ -109,5 +124,5 @@ func parse(line string) (string, operation, error) {
 	if words[5] != "-" {
 		op.ended = number(words[5])
 	}
-	return words[0], op, err
+	return name, op, err
 }

@@ -1,4 +1,4 @@
-//! No two holds of a name are valid at once.
+//! No more holds of a name are valid at once than its kind allows.
 
 use crate::checks::Verdict;
 use crate::history::Breach;
@@ -11,32 +11,41 @@ pub(super) fn check(history: &History, holds: &[&Hold], verdict: &mut Verdict) {
     let mut open: Vec<&Hold> = Vec::new();
     for hold in holds {
         open.retain(|older| older.sure_until() > hold.granted);
-        for older in &open {
-            judge(history, older, hold, verdict);
-        }
         open.push(hold);
+        if hold.sure_until() > hold.granted && !hold.kind.allows(&open) {
+            judge(history, &open[..open.len() - 1], hold, verdict);
+        }
     }
 }
 
-fn judge(history: &History, older: &Hold, newer: &Hold, verdict: &mut Verdict) {
-    let between = |breach: &&Breach| {
-        older.called <= breach.to && breach.from <= newer.granted && breach.is_of(&older.name)
+/// There are too many: a breach may have taken the older ones away, and the rest must not be too many.
+fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict) {
+    let breach = |older: &Hold| {
+        let between = |breach: &&Breach| {
+            older.called <= breach.to && breach.from <= newer.granted && breach.is_of(&older.name)
+        };
+        history.breaches.iter().find(between)
     };
-    let ends = newer.sure_until().min(older.sure_until());
-    if ends <= newer.granted {
+    for &older in older {
+        let Some(breach) = breach(older) else { continue };
+        verdict.overlaps += 1;
+        let confirmed = older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
+        if confirmed && !breach.two_servers {
+            let what =
+                format!("{} lost to {} in a breach, and its release was confirmed", older.id, newer.id);
+            verdict.wrong(newer.granted, &older.name, what);
+        }
+    }
+    let rest = older.iter().copied().filter(|older| breach(older).is_none());
+    let rest: Vec<&Hold> = rest.chain([newer]).collect();
+    if newer.kind.allows(&rest) {
         return;
     }
-    let Some(breach) = history.breaches.iter().find(between) else {
-        let both = (ends - newer.granted) / 1_000;
-        let what = format!("{} and {} hold at once, for {both} us", older.id, newer.id);
-        return verdict.wrong(newer.granted, &older.name, what);
-    };
-    verdict.overlaps += 1;
-    let confirmed = older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
-    if confirmed && !breach.two_servers {
-        let what = format!("{} lost to {} in a breach, and its release was confirmed", older.id, newer.id);
-        verdict.wrong(newer.granted, &older.name, what);
-    }
+    let ends = rest.iter().map(|hold| hold.sure_until()).fold(u64::MAX, u64::min);
+    let ids: Vec<&str> = rest.iter().map(|hold| hold.id.as_str()).collect();
+    let all = (ends - newer.granted) / 1_000;
+    let what = format!("{} hold at once, for {all} us", ids.join(" and "));
+    verdict.wrong(newer.granted, &newer.name, what);
 }
 
 #[cfg(test)]

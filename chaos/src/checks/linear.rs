@@ -1,17 +1,19 @@
-//! Whether there is an order, within the times of the calls, in which a reentrant, fenced mutex would have given these
-//! answers: the search of Wing and Gong, with Lowe's memory of where it has been.
+//! Whether there is an order, within the times of the calls, in which a lock of that kind would have given these answers:
+//! the search of Wing and Gong, with Lowe's memory of where it has been. What a lock may answer is told by an automaton
+//! for each kind (`kinds/`).
 //!
-//! The mutex is free, or has a holder and a depth; its fence grows with every grant. What was called and not answered
-//! may have happened at any time since, or never. A hold may end by itself once its validity is over, or in a breach.
+//! What was called and not answered may have happened at any time since, or never. A hold may end by itself once its
+//! validity is over, or in a breach.
 
 mod search;
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 
-use self::search::Found;
-use self::search::Op;
-use self::search::Step;
+pub(super) use self::search::Found;
+pub(super) use self::search::Op;
+pub(super) use self::search::Step;
+pub(super) use self::search::order;
 use crate::checks::Verdict;
 use crate::event::How;
 use crate::event::What;
@@ -19,18 +21,20 @@ use crate::history::History;
 use crate::history::Hold;
 use crate::history::NEVER;
 use crate::history::Operation;
+use crate::kind::LockKind;
 
 /// What a clock of milliseconds, and a key that is looked at late, may add to that.
 const SLACK: u64 = 100_000_000;
 
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
-    for (name, ops) in by_name(history, holds) {
-        verdict.operations.extend(ops.iter().map(|op| op.line(&name)));
+    for ((kind, name), ops) in by_name(history, holds) {
+        verdict.operations.extend(ops.iter().map(|op| op.line(&name, kind)));
         verdict.denials += ops.iter().filter(|op| op.step == Step::Deny).count() as u64;
-        match search::order(&ops) {
+        match kind.order(&ops) {
             Found::Order => {}
             Found::Nothing { stuck } => {
-                let what = format!("no mutex answers like this: {} has no place", ops[stuck].says);
+                let lock = kind.what_it_is();
+                let what = format!("no {lock} answers like this: {} has no place", ops[stuck].says);
                 verdict.wrong(ops[stuck].called, &name, what);
             }
             Found::GaveUp => verdict.undecided += 1,
@@ -38,15 +42,18 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
     }
 }
 
-/// What was done to the mutex of each name, by the times of the calls.
-fn by_name(history: &History, holds: &BTreeMap<String, Hold>) -> BTreeMap<String, Vec<Op>> {
-    let mut names: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+/// What was done to the lock of each name, by the times of the calls.
+fn by_name(history: &History, holds: &BTreeMap<String, Hold>) -> BTreeMap<(LockKind, String), Vec<Op>> {
+    let mut names: BTreeMap<(LockKind, &str), Vec<&Operation>> = BTreeMap::new();
     let operations = history.operations();
     for operation in &operations {
-        names.entry(&operation.name).or_default().push(operation);
+        names.entry((operation.kind, &operation.name)).or_default().push(operation);
     }
     let build = Build::new(history, holds);
-    names.into_iter().map(|(name, operations)| (name.to_owned(), build.all(&operations))).collect()
+    let all = |((kind, name), operations): ((LockKind, &str), Vec<&Operation>)| {
+        ((kind, name.to_owned()), build.all(&operations))
+    };
+    names.into_iter().map(all).collect()
 }
 
 struct Build<'a> {
@@ -128,7 +135,8 @@ impl<'a> Build<'a> {
         let breach = hold.breach(&self.history.breaches).map_or(NEVER, |breach| breach.from);
         let called = hold.until.min(breach.max(hold.called));
         let says = format!("the end of {}", hold.id);
-        Op { step: Step::Gone(self.numbers[hold.id.as_str()]), called, ended: NEVER, strict: false, says }
+        let step = Step::Gone(self.numbers[hold.id.as_str()]);
+        Op { step, called, ended: NEVER, strict: false, says }
     }
 
     fn op(&self, operation: &Operation) -> Option<Op> {

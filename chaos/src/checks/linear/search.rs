@@ -2,15 +2,17 @@
 
 use std::collections::HashSet;
 
+use crate::checks::kinds::Automaton;
 use crate::history::NEVER;
+use crate::kind::LockKind;
 
 /// Steps after which it is given up.
 const BUDGET: u64 = 2_000_000;
 
-/// What an operation does to the mutex. Holds are numbers; each is granted once.
+/// What an operation does to the lock. Holds are numbers; each is granted once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// A hold with its token: the mutex was free, and no token was larger.
+pub(in crate::checks) enum Step {
+    /// A hold with its token.
     Grant(usize, u64),
     /// The holder gets to this depth.
     Nest(usize, u32),
@@ -19,26 +21,26 @@ pub(super) enum Step {
     Release(usize),
     /// It ended by itself.
     Gone(usize),
-    /// Somebody was told that the mutex is taken.
+    /// Somebody was told that the lock is taken.
     Deny,
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct Op {
-    pub(super) step: Step,
-    pub(super) called: u64,
+pub(in crate::checks) struct Op {
+    pub(in crate::checks) step: Step,
+    pub(in crate::checks) called: u64,
     /// `NEVER`: it need not happen.
-    pub(super) ended: u64,
+    pub(in crate::checks) ended: u64,
     /// It happened: not so, it may also come to nothing because its hold is over.
-    pub(super) strict: bool,
+    pub(in crate::checks) strict: bool,
     /// For people.
-    pub(super) says: String,
+    pub(in crate::checks) says: String,
 }
 
 impl Op {
     /// For another checker: the name, the step, its hold and number, when it was called and ended (-: it need not
-    /// happen), and whether it certainly happened.
-    pub(super) fn line(&self, name: &str) -> String {
+    /// happen), whether it certainly happened, and the kind of the lock.
+    pub(in crate::checks) fn line(&self, name: &str, kind: LockKind) -> String {
         let (step, hold, number) = match self.step {
             Step::Grant(hold, token) => ("grant", hold, token),
             Step::Nest(hold, depth) => ("nest", hold, depth.into()),
@@ -48,7 +50,7 @@ impl Op {
             Step::Deny => ("deny", 0, 0),
         };
         let ended = if self.ended == NEVER { "-".to_owned() } else { self.ended.to_string() };
-        format!("{name} {step} {hold} {number} {} {ended} {}", self.called, u8::from(self.strict))
+        format!("{name} {step} {hold} {number} {} {ended} {} {kind}", self.called, u8::from(self.strict))
     }
 
     fn hold(&self) -> Option<usize> {
@@ -64,7 +66,7 @@ impl Op {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(in crate::checks) enum Found {
     Order,
     /// None; the farthest attempt could not place this one.
     Nothing {
@@ -73,37 +75,30 @@ pub(super) enum Found {
     GaveUp,
 }
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-struct Mutex {
-    holder: Option<usize>,
-    depth: u32,
-    fence: u64,
-}
-
 /// `ops` by the times of their calls.
-pub(super) fn order(ops: &[Op]) -> Found {
-    let mut search = Search { ops, done: vec![false; ops.len()], ..Search::default() };
-    match search.from(0, Mutex::default()) {
+pub(in crate::checks) fn order<A: Automaton>(ops: &[Op]) -> Found {
+    let done = vec![false; ops.len()];
+    let mut search = Search { ops, done, seen: HashSet::new(), steps: 0, farthest: 0, stuck: 0 };
+    match search.from(0, A::default()) {
         Some(true) => Found::Order,
         Some(false) => Found::Nothing { stuck: search.stuck },
         None => Found::GaveUp,
     }
 }
 
-#[derive(Default)]
-struct Search<'a> {
+struct Search<'a, A> {
     ops: &'a [Op],
     done: Vec<bool>,
-    /// Where it has been in vain: the first that is not done, those done beyond it, and the mutex.
-    seen: HashSet<(usize, Vec<usize>, Mutex)>,
+    /// Where it has been in vain: the first that is not done, those done beyond it, and the lock.
+    seen: HashSet<(usize, Vec<usize>, A)>,
     steps: u64,
     farthest: usize,
     stuck: usize,
 }
 
-impl Search<'_> {
+impl<A: Automaton> Search<'_, A> {
     /// Whether the rest can be put in order; none: given up.
-    fn from(&mut self, mut first: usize, mutex: Mutex) -> Option<bool> {
+    fn from(&mut self, mut first: usize, lock: A) -> Option<bool> {
         while first < self.ops.len() && self.done[first] {
             first += 1;
         }
@@ -114,7 +109,7 @@ impl Search<'_> {
         let (candidates, most_urgent) = self.candidates(first);
         let Some(most_urgent) = most_urgent else { return Some(true) };
         let beyond = (first..self.ops.len()).filter(|index| self.done[*index]).collect();
-        let key = (first, beyond, mutex);
+        let key = (first, beyond, lock);
         if self.seen.contains(&key) {
             return Some(false);
         }
@@ -123,8 +118,8 @@ impl Search<'_> {
             (self.farthest, self.stuck) = (placed, most_urgent);
         }
         for index in candidates {
-            let Some(next) = apply(self.ops[index].step, mutex) else { continue };
-            let Some(dead) = self.dead(index, mutex, next) else { continue };
+            let Some(next) = key.2.after(&self.ops[index]) else { continue };
+            let Some(dead) = self.dead(index, &key.2, &next) else { continue };
             self.mark(index, &dead, true);
             let found = self.from(first, next)?;
             if found {
@@ -163,13 +158,12 @@ impl Search<'_> {
 
     /// With its hold over, nothing of it can happen any more: which operations that makes void; none if one of them did
     /// happen.
-    fn dead(&self, index: usize, before: Mutex, after: Mutex) -> Option<Vec<usize>> {
-        if before.holder.is_none() || after.holder == before.holder {
-            return Some(Vec::new());
-        }
-        let rest = self.ops.iter().enumerate().filter(|(other, op)| {
-            *other != index && !self.done[*other] && op.hold().is_some() && op.hold() == before.holder
-        });
+    fn dead(&self, index: usize, before: &A, after: &A) -> Option<Vec<usize>> {
+        let is_over = |hold: &usize| before.is_held_by(*hold) && !after.is_held_by(*hold);
+        let Some(over) = self.ops[index].hold().filter(is_over) else { return Some(Vec::new()) };
+        let rest = self.ops.iter().enumerate();
+        let rest =
+            rest.filter(|(other, op)| *other != index && !self.done[*other] && op.hold() == Some(over));
         let rest: Vec<usize> = rest.map(|(other, _)| other).collect();
         rest.iter().all(|other| !self.ops[*other].strict).then_some(rest)
     }
@@ -179,27 +173,5 @@ impl Search<'_> {
         for index in dead {
             self.done[*index] = done;
         }
-    }
-}
-
-/// The mutex after a step, if it allows it.
-fn apply(step: Step, mutex: Mutex) -> Option<Mutex> {
-    let held_by = |hold| mutex.holder == Some(hold);
-    match step {
-        Step::Grant(hold, token) if mutex.holder.is_none() && token > mutex.fence => {
-            Some(Mutex { holder: Some(hold), depth: 1, fence: token })
-        }
-        Step::Nest(hold, depth) if held_by(hold) && depth == mutex.depth + 1 => {
-            Some(Mutex { depth, ..mutex })
-        }
-        Step::Leave(hold, left) if held_by(hold) && left + 1 == mutex.depth => {
-            Some(Mutex { depth: left, ..mutex })
-        }
-        Step::Release(hold) if held_by(hold) && mutex.depth == 1 => {
-            Some(Mutex { holder: None, depth: 0, ..mutex })
-        }
-        Step::Gone(hold) if held_by(hold) => Some(Mutex { holder: None, depth: 0, ..mutex }),
-        Step::Deny if mutex.holder.is_some() => Some(mutex),
-        _ => None,
     }
 }

@@ -1,0 +1,49 @@
+//! What the checks ask of each kind of lock. A kind adds a file here with its automaton, and its answers below.
+
+#[cfg(test)]
+mod pair;
+mod reentrant;
+
+use crate::checks::linear::Found;
+use crate::checks::linear::Op;
+use crate::checks::linear::order;
+use crate::history::Hold;
+use crate::kind::LockKind;
+
+/// A lock as its callers see it: what it may be asked, and what it is then. The default is a lock that nobody has had.
+pub(super) trait Automaton: Clone + Default + Eq + std::hash::Hash {
+    /// What it is after an operation; none if it would not have given that answer.
+    fn after(&self, op: &Op) -> Option<Self>;
+
+    /// Whether it is held by the hold with this number.
+    fn is_held_by(&self, hold: usize) -> bool;
+}
+
+impl LockKind {
+    /// Whether all of these may be valid at once.
+    pub(super) fn allows(self, holds: &[&Hold]) -> bool {
+        match self {
+            Self::Reentrant => holds.len() <= 1,
+            #[cfg(test)]
+            Self::Pair => holds.len() <= 2,
+        }
+    }
+
+    /// Looks for an order of the operations, which are sorted by the times of their calls.
+    pub(super) fn order(self, ops: &[Op]) -> Found {
+        match self {
+            Self::Reentrant => order::<reentrant::Mutex>(ops),
+            #[cfg(test)]
+            Self::Pair => order::<pair::Pair>(ops),
+        }
+    }
+
+    /// For people.
+    pub(super) fn what_it_is(self) -> &'static str {
+        match self {
+            Self::Reentrant => "mutex",
+            #[cfg(test)]
+            Self::Pair => "pair",
+        }
+    }
+}

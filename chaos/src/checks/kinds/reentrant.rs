@@ -1,0 +1,40 @@
+//! A reentrant, fenced mutex.
+
+use crate::checks::kinds::Automaton;
+use crate::checks::linear::Op;
+use crate::checks::linear::Step;
+
+/// It is free, or has a holder and a depth; its fence grows with every grant.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub(super) struct Mutex {
+    holder: Option<usize>,
+    depth: u32,
+    fence: u64,
+}
+
+impl Automaton for Mutex {
+    fn after(&self, op: &Op) -> Option<Self> {
+        let mutex = *self;
+        match op.step {
+            Step::Grant(hold, token) if mutex.holder.is_none() && token > mutex.fence => {
+                Some(Self { holder: Some(hold), depth: 1, fence: token })
+            }
+            Step::Nest(hold, depth) if self.is_held_by(hold) && depth == mutex.depth + 1 => {
+                Some(Self { depth, ..mutex })
+            }
+            Step::Leave(hold, left) if self.is_held_by(hold) && left + 1 == mutex.depth => {
+                Some(Self { depth: left, ..mutex })
+            }
+            Step::Release(hold) if self.is_held_by(hold) && mutex.depth == 1 => {
+                Some(Self { holder: None, depth: 0, ..mutex })
+            }
+            Step::Gone(hold) if self.is_held_by(hold) => Some(Self { holder: None, depth: 0, ..mutex }),
+            Step::Deny if mutex.holder.is_some() => Some(mutex),
+            _ => None,
+        }
+    }
+
+    fn is_held_by(&self, hold: usize) -> bool {
+        self.holder == Some(hold)
+    }
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"math"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// never is the end of an operation that need not happen.
+const never = math.MaxInt64
+
+// operation is something that was done to a lock, or may have been done.
+type operation struct {
+	// step is grant, nest, leave, release, gone (the hold ended by itself) or deny.
+	step string
+	// hold is a number for each hold. Each is granted once.
+	hold int
+	// number is the token of a grant, the depth of a nested level, or how many levels are left.
+	number uint64
+	called int64
+	// ended is never for what may have had no effect.
+	ended int64
+	// strict is false for what comes to nothing if its hold is over.
+	strict bool
+}
+
+// lock is the state of a lock of some kind. States are compared with ==.
+type lock interface {
+	// apply gives the lock after an operation, if the lock allows it.
+	apply(op operation) (lock, bool)
+	// heldBy says whether this hold has the lock.
+	heldBy(hold int) bool
+}
+
+// kinds has for each kind of lock, as histories name it, the lock that nobody has had yet.
+var kinds = map[string]lock{"reentrant": mutex{}}
+
+// after gives every state that a lock may have after an operation.
+func after(l lock, op operation) []interface{} {
+	var possible []interface{}
+	if next, allowed := l.apply(op); allowed {
+		possible = append(possible, next)
+	}
+	if op.ended == never || !op.strict && !l.heldBy(op.hold) {
+		possible = append(possible, l)
+	}
+	return possible
+}
+
+// modelOf is what Porcupine is told of a lock that begins like this.
+func modelOf(begin lock) porcupine.Model {
+	return (&porcupine.NondeterministicModel{
+		Init: func() []interface{} { return []interface{}{begin} },
+		Step: func(state, input, _ interface{}) []interface{} {
+			return after(state.(lock), input.(operation))
+		},
+	}).ToModel()
+}
