@@ -3,16 +3,33 @@
 //! The caller passes in what happened and when; the engine says what is to be done. Every rule of the protocol is kept
 //! here and nowhere else, so that every interleaving can be tested without a server, a runtime or a clock.
 //!
-//! | file           | what it decides                                                   |
-//! |----------------|-------------------------------------------------------------------|
-//! | `waiting`      | queues, re-entry instead of a wait, the ends of waits             |
-//! | `acquiring`    | who may talk to the server, attempts, grants, refusals            |
-//! | `holding`      | levels of a hold, re-entry, validity, loss                        |
-//! | `releasing`    | the last release, hand-off, grants that nobody took               |
-//! | `renewing`     | the watchdog, verification                                        |
-//! | `link`         | connections, subscriptions, the server's clock, dead hold ids     |
-//! | `kept`         | names that stay taken after their holds                           |
-//! | `requests`     | queries, force-unlock, readiness, shutdown                        |
+//! Parts that own their state, each with the functions that need nothing but it, the context and what is passed in:
+//!
+//! | part            | what it owns                                                     |
+//! |-----------------|------------------------------------------------------------------|
+//! | `context`       | time, settings, timers, servers, commands on the wire, effects   |
+//! | `queues`        | names, and who waits for each                                    |
+//! | `holds`         | holds: levels, validity, what each still has to send             |
+//! | `watchdog`      | renewals, and verifications                                      |
+//! | `cleanup`       | dead hold ids, released until no attempt can be granted          |
+//! | `kept`          | names that stay taken after their holds                          |
+//! | `drops`         | releases that nobody waits for, sent together                    |
+//! | `subscriptions` | channels                                                         |
+//! | `queries`       | queries, force-unlocks, the probes of a preflight                |
+//!
+//! What concerns several parts is a method of the engine:
+//!
+//! | file            | what it decides                                                  |
+//! |-----------------|------------------------------------------------------------------|
+//! | `waiting`       | re-entry instead of a wait, the ends of waits                    |
+//! | `acquiring`     | who may talk to the server, attempts, grants, refusals           |
+//! | `holding`       | levels, re-entry, validity, loss                                 |
+//! | `releasing`     | the last release, hand-off, grants that nobody took              |
+//! | `listening`     | messages, and what a confirmed subscription wakes                |
+//! | `connections`   | servers that come and go, readiness                              |
+//! | `clocks`        | the servers' clocks, what an answer says about its server        |
+//! | `outages`       | how long waiters bear a server that does not answer              |
+//! | `shutdown`      | the end of the client                                            |
 
 mod acquiring;
 mod agenda;
@@ -36,8 +53,7 @@ mod queries;
 mod queue;
 mod queues;
 mod releasing;
-mod renewals;
-mod renewing;
+mod schedule;
 mod server_clock;
 mod servers;
 mod shutdown;
@@ -48,6 +64,7 @@ mod timers;
 mod touched;
 mod wait_queue;
 mod waiting;
+mod watchdog;
 
 use crate::engine::context::Context;
 use crate::engine::holds::Holds;
@@ -55,7 +72,6 @@ use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
 use crate::engine::pending::PendingOp;
 use crate::engine::queues::Queues;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::backend::OpId;
@@ -80,12 +96,11 @@ use crate::engine::queries::ForceTarget;
 use crate::engine::queries::Queries;
 use crate::engine::queue::Contest;
 use crate::engine::queue::NameRecord;
-use crate::engine::renewals::Renewals;
-use crate::engine::renewing::Verification;
 use crate::engine::servers::Servers;
 use crate::engine::shutdown::Stopping;
 use crate::engine::subscriptions::Subscriptions;
 use crate::engine::timers::TimerKey;
+use crate::engine::watchdog::Watchdog;
 use crate::kinds::command::Announce;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Config;
@@ -98,10 +113,9 @@ pub(crate) struct Engine {
     queues: Queues,
     holds: Holds,
     queries: Queries,
-    verifications: BTreeMap<RequestId, Verification>,
     ready: Vec<RequestId>,
     subscriptions: Subscriptions,
-    renewals: Renewals,
+    watchdog: Watchdog,
     cleanup: Cleanup,
     kept: Kept,
     drops: Drops,
@@ -118,10 +132,9 @@ impl Engine {
             queues: Queues::default(),
             holds: Holds::new(directory),
             queries: Queries::default(),
-            verifications: BTreeMap::new(),
             ready: Vec::new(),
             subscriptions: Subscriptions::default(),
-            renewals: Renewals::default(),
+            watchdog: Watchdog::default(),
             cleanup: Cleanup::default(),
             kept: Kept::default(),
             drops: Drops::default(),
@@ -151,7 +164,7 @@ impl Engine {
             self.enqueue_due();
             self.drive_touched();
             self.release_queued();
-            self.renew_due();
+            self.watchdog.send_queued(&mut self.cx, &mut self.holds);
             self.finish_if_done();
         }
         self.report_overdue();
@@ -164,7 +177,7 @@ impl Engine {
         if self.is_finished() {
             return None;
         }
-        [self.cx.timers.next(), self.renewals.next()].into_iter().flatten().min()
+        [self.cx.timers.next(), self.watchdog.schedule.next()].into_iter().flatten().min()
     }
 
     /// Whether anything depends on the clock that counts suspend.
@@ -200,7 +213,7 @@ impl Engine {
             && self.queues.waiters.is_empty()
             && self.holds.granted.is_empty()
             && self.queries.is_empty()
-            && self.verifications.is_empty()
+            && self.watchdog.is_idle()
             && self.holds.unsent.is_empty()
             && self.cx.ops.is_empty()
             && self.drops.is_empty()
@@ -298,7 +311,7 @@ impl Engine {
                 self.on_hand_off_reply(from, to, lease, answered, outcome);
             }
             Op::Renew(holds) => {
-                self.renewals.answered(to, holds.len());
+                self.watchdog.schedule.answered(to, holds.len());
                 self.on_renew_reply(holds, server, sent, outcome);
             }
             Op::Cleanup { id } => self.on_cleanup_reply(id, &outcome),
@@ -322,7 +335,7 @@ impl Engine {
         let counters = &self.cx.counters;
         set(&counters.holds, self.holds.len() - self.holds.unsent.len());
         set(&counters.waiters, self.queues.waiters.len());
-        set(&counters.registered_renewals, self.renewals.len());
+        set(&counters.registered_renewals, self.watchdog.schedule.len());
         set(&counters.subscriptions, self.subscriptions.lock_channels());
         set(&counters.clean_ups, self.cleanup.len());
     }

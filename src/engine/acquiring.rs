@@ -162,7 +162,7 @@ impl Engine {
         if !released {
             self.cx.timers.clear(TimerKey::HoldClock(id));
             self.cx.timers.clear(TimerKey::Offer(id));
-            self.renewals.remove(&mut hold);
+            self.watchdog.schedule.remove(&mut hold);
             if hold.cell().is_some() {
                 self.holds.forget_holder(&hold.lock, hold.owner, id);
             }
@@ -326,7 +326,7 @@ impl Engine {
         self.let_others_know(key, id, request, &waiter);
         if self.holds.get(&id).is_some_and(|hold| hold.force_hint) {
             // The hint was faster than the grant.
-            self.verify_now(id);
+            self.watchdog.verify(&self.cx, &mut self.holds, id);
         }
         self.holds.granted.insert(request, id);
         self.advance(id);
@@ -435,7 +435,7 @@ impl Engine {
         if !hold.has_unpicked_level() {
             self.cx.timers.clear(TimerKey::Offer(id));
         }
-        self.arm_first_renewal(id);
+        self.watchdog.arm_first(&self.cx, &mut self.holds, id);
         self.holds.set_hold_clock(&mut self.cx, id);
     }
 

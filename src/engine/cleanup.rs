@@ -149,3 +149,74 @@ impl Engine {
         if freed { self.queues.wake(name) } else { self.queues.touch(name) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Failure;
+    use crate::backend::FailureKind;
+    use crate::backend::ServerId;
+    use crate::backend::ServerInfo;
+    use crate::engine::context::testing::context;
+    use crate::kinds::command::Announce;
+
+    const ID: u64 = 7;
+    const NOT_AFTER: ServerTime = ServerTime(1_000_000);
+
+    fn dead() -> (Cleanup, Context) {
+        let (mut cleanup, mut cx) = (Cleanup::default(), context());
+        cx.servers.connected(ServerId::ONLY, ServerInfo::default());
+        cleanup.add(ID, 1, lock(), NOT_AFTER, Moment(5));
+        (cleanup, cx)
+    }
+
+    fn lock() -> LockName {
+        LockName::new("n").unwrap()
+    }
+
+    fn send(cleanup: &mut Cleanup, cx: &mut Context) {
+        assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
+        let announce = Announce { channel: "c".into(), sharded: false };
+        let command = Command::Release { name: lock(), field: "f".into(), count: 0, announce, undo: true };
+        cleanup.send(cx, ID, command);
+    }
+
+    fn at(time: i64) -> Outcome<Reply> {
+        let body = Body::Release(Released::Freed { receivers: Some(0) });
+        Outcome::Done(Reply { time: Some(ServerTime(time)), body })
+    }
+
+    #[test]
+    fn an_id_is_released_until_a_release_was_executed_after_its_not_after() {
+        let (mut cleanup, mut cx) = dead();
+        send(&mut cleanup, &mut cx);
+        assert!(cleanup.is_under_way(ID));
+        assert_eq!(cleanup.to_be_sent(&cx, ID), None, "one is on the wire");
+        let early = cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0)).unwrap();
+        assert_eq!(early, CleanupAnswer { name: 1, freed: true, ended: false });
+        assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
+        send(&mut cleanup, &mut cx);
+        assert!(cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0 + 1)).unwrap().ended);
+        assert_eq!(cleanup.len(), 0);
+        assert!(!cx.timers.is_set(TimerKey::Cleanup(ID)));
+    }
+
+    #[test]
+    fn a_release_without_an_answer_is_repeated_and_only_an_answer_counts_as_under_way() {
+        let (mut cleanup, mut cx) = dead();
+        send(&mut cleanup, &mut cx);
+        let lost = Outcome::Unknown(Failure::new(FailureKind::Link, "no answer"));
+        let answer = cleanup.answered(&mut cx, ID, &lost).unwrap();
+        assert_eq!(answer, CleanupAnswer { name: 1, freed: false, ended: false });
+        assert!(!cleanup.is_under_way(ID));
+        assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
+        send(&mut cleanup, &mut cx);
+    }
+
+    #[test]
+    fn nothing_is_sent_to_a_server_that_is_down() {
+        let (cleanup, mut cx) = dead();
+        cx.servers.get_mut(ServerId::ONLY).disconnected();
+        assert_eq!(cleanup.to_be_sent(&cx, ID), None);
+    }
+}

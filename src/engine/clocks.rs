@@ -84,7 +84,7 @@ impl Engine {
             self.cx.report(Report::ClockJump);
             for hold in self.holds.at(&self.cx, id) {
                 self.doubt(hold);
-                self.verify_now(hold);
+                self.watchdog.verify(&self.cx, &mut self.holds, hold);
             }
         }
         if !was_known {
@@ -94,7 +94,7 @@ impl Engine {
 
     /// What needed the server's clock goes on.
     fn on_clock_known(&mut self, server: ServerId) {
-        self.unpark_renewals(server);
+        self.watchdog.unpark(&self.cx, &mut self.holds, server);
         self.resume_kept(server);
         for id in self.holds.at(&self.cx, server) {
             self.advance(id);

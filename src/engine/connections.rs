@@ -133,7 +133,7 @@ impl Engine {
             self.resume_release(id);
         }
         for &id in &holds {
-            self.verify_now(id);
+            self.watchdog.verify(&self.cx, &mut self.holds, id);
         }
         for &id in &holds {
             self.advance(id);
@@ -183,7 +183,7 @@ impl Engine {
         self.refuse_reentries(server, failure);
         self.refuse_unlocks(server, failure);
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, |_| true);
-        self.fail_verifications(server, failure);
+        self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
     }
 
     /// The same to those who have to hear something.
@@ -198,7 +198,7 @@ impl Engine {
         if !self.cx.servers.get(server).is_some_and(|server| server.clock.is_known()) {
             self.refuse_reentries(server, failure);
             self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::waits_for_clock);
-            self.fail_verifications(server, failure);
+            self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
         }
     }
 

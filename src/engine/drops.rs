@@ -9,7 +9,7 @@ use crate::backend::Outcome;
 use crate::engine::Engine;
 use crate::engine::hold::Sending;
 use crate::engine::pending::Op;
-use crate::engine::renewals::BATCH;
+use crate::engine::schedule::BATCH;
 use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::ServerTime;

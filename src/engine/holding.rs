@@ -75,9 +75,9 @@ impl Engine {
             }
             if unwatched {
                 if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(RenewalsEndFirst)) {
-                    self.renewals.remove(hold);
+                    self.watchdog.schedule.remove(hold);
                 }
-                self.verify_if_asked(id);
+                self.watchdog.verify_if_asked(&self.cx, &mut self.holds, id);
                 self.holds.set_hold_clock(&mut self.cx, id);
             }
         }
@@ -91,7 +91,7 @@ impl Engine {
         let now = self.cx.now;
         if self.holds.get_mut(&id).is_some_and(|hold| hold.forget_end(level, now)) {
             self.holds.note_max_hold(&self.cx, id);
-            self.arm_first_renewal(id);
+            self.watchdog.arm_first(&self.cx, &mut self.holds, id);
             self.holds.set_hold_clock(&mut self.cx, id);
         }
         self.on_release(id, level, None);
@@ -268,7 +268,7 @@ impl Engine {
         self.add_level(id, request, abandoned, lease, answered);
         // What its server was to be asked sooner, it still is. Nearer to the end that `max_hold` sets it may not have been
         // renewed any more.
-        self.arm_first_renewal(id);
+        self.watchdog.arm_first(&self.cx, &mut self.holds, id);
         self.holds.set_hold_clock(&mut self.cx, id);
     }
 
@@ -473,7 +473,7 @@ impl Engine {
         hold.enter(Input::Ended(reason));
         let (key, name, begun) = (hold.name, hold.lock.clone(), hold.begun);
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
-        self.renewals.remove(hold);
+        self.watchdog.schedule.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.cx.timers.clear(timer);
         }
@@ -528,7 +528,7 @@ impl Engine {
                 }
             }
         }
-        self.answer_lost(id, verifying);
+        self.watchdog.answer_lost(&mut self.cx, &self.holds, id, verifying);
     }
 }
 

@@ -44,7 +44,7 @@ impl Engine {
             }
             (Listener::Client, Ok(())) => {
                 // A hint may have been missed.
-                self.verify_all();
+                self.watchdog.verify_all(&self.cx, &mut self.holds);
                 self.check_ready();
             }
             (Listener::Client, Err(failure)) => {
@@ -97,7 +97,7 @@ impl Engine {
         for id in self.holds.ids(|hold| hold.lock.as_str() == lock) {
             if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(HintIsChecked)) {
                 hold.force_hint = true;
-                self.verify_now(id);
+                self.watchdog.verify(&self.cx, &mut self.holds, id);
             }
         }
     }

@@ -440,3 +440,120 @@ fn hears(subscriptions: &Subscriptions, probe: &Probe) -> bool {
 fn is_awaited(probe: &Probe) -> bool {
     probe.listen.as_ref().is_some_and(|listen| listen.awaited)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::FailureKind;
+    use crate::backend::ServerInfo;
+    use crate::engine::context::testing::context;
+    use crate::engine::event::Effect;
+
+    const REQUEST: RequestId = RequestId(1);
+    const HOLDER: &str = "22222222-2222-4333-8444-555555555555:3";
+
+    struct Asked {
+        queries: Queries,
+        subscriptions: Subscriptions,
+        cx: Context,
+    }
+
+    impl Asked {
+        fn new(asking: Asking) -> Self {
+            let (queries, subscriptions) = (Queries::default(), Subscriptions::default());
+            let mut asked = Self { queries, subscriptions, cx: context() };
+            asked.cx.servers.connected(ServerId::ONLY, ServerInfo::default());
+            let clock = &mut asked.cx.servers.get_mut(ServerId::ONLY).clock;
+            clock.observe(Moment::ZERO, Moment::ZERO, ServerTime(1_000_000));
+            asked.queries.begin(&mut asked.cx, &mut asked.subscriptions, REQUEST, asking);
+            asked
+        }
+
+        fn reply(&mut self, outcome: Outcome<Reply>) {
+            self.queries.on_reply(&mut self.cx, &mut self.subscriptions, REQUEST, outcome);
+        }
+
+        fn done(&mut self, body: Body) {
+            self.reply(Outcome::Done(Reply { time: None, body }));
+        }
+
+        fn sent(&mut self) -> Vec<Command> {
+            let sent = self.cx.effects.iter().filter_map(|effect| match effect {
+                Effect::Send { command, .. } => Some(command.clone()),
+                _ => None,
+            });
+            let sent = sent.collect();
+            self.cx.effects.retain(|effect| !matches!(effect, Effect::Send { .. }));
+            sent
+        }
+
+        fn answer(&mut self) -> Option<Answer> {
+            self.cx.effects.drain(..).find_map(|effect| match effect {
+                Effect::Answer { answer, .. } => Some(answer),
+                _ => None,
+            })
+        }
+    }
+
+    fn lock() -> LockName {
+        LockName::new("n").unwrap()
+    }
+
+    fn held() -> Body {
+        Body::Inspect(KeyState::Hash { fields: 1, field: HOLDER.to_owned(), count: "1".to_owned(), pttl: 9 })
+    }
+
+    fn force() -> Asked {
+        Asked::new(Asking::Force { name: lock(), from: ForceTarget::Whoever })
+    }
+
+    #[test]
+    fn a_force_unlock_asks_for_the_holder_and_removes_that_one() {
+        let mut asked = force();
+        assert!(matches!(asked.sent()[..], [Command::Inspect { .. }]));
+        asked.done(held());
+        let sent = asked.sent();
+        assert!(matches!(&sent[..], [Command::ForceRelease { expected, .. }] if expected == HOLDER));
+        asked.done(Body::Force(Forced::Freed { receivers: Some(1) }));
+        assert!(matches!(asked.answer(), Some(Answer::Forced(true))));
+        assert!(asked.queries.is_empty());
+    }
+
+    #[test]
+    fn a_force_unlock_without_an_answer_may_have_been_executed() {
+        let mut asked = force();
+        asked.done(held());
+        asked.sent();
+        asked.reply(Outcome::Unknown(Failure::new(FailureKind::Link, "cut")));
+        assert!(asked.cx.timers.is_set(TimerKey::Request(REQUEST)), "it is sent again");
+        asked.cx.now = asked.cx.now.plus(Duration::from_millis(20));
+        asked.queries.on_timer(&mut asked.cx, &mut asked.subscriptions, REQUEST);
+        assert_eq!(asked.sent().len(), 1);
+        asked.done(Body::Force(Forced::Gone));
+        assert!(matches!(asked.answer(), Some(Answer::Forced(true))), "the first copy took it away");
+    }
+
+    #[test]
+    fn a_query_ends_at_its_deadline_in_the_words_of_what_it_met() {
+        let mut asked = Asked::new(Asking::Inspect(lock()));
+        asked.reply(Outcome::Unknown(Failure::new(FailureKind::Link, "cut")));
+        asked.cx.now = asked.cx.attempt_deadline();
+        asked.queries.on_timer(&mut asked.cx, &mut asked.subscriptions, REQUEST);
+        let answer = asked.answer();
+        assert!(
+            matches!(&answer, Some(Answer::Failed(Error::Unavailable { cause, .. })) if cause == "cut"),
+            "{answer:?}"
+        );
+        assert!(asked.queries.is_empty());
+    }
+
+    #[test]
+    fn a_ping_to_a_server_that_is_known_to_be_down_is_answered_at_once() {
+        let mut cx = context();
+        cx.begin_outage(ServerId::ONLY, Moment::ZERO, "reset by peer");
+        let (mut queries, mut subscriptions) = (Queries::default(), Subscriptions::default());
+        queries.begin(&mut cx, &mut subscriptions, REQUEST, Asking::Ping);
+        assert!(queries.is_empty());
+        assert!(cx.effects.iter().any(|effect| matches!(effect, Effect::Answer { .. })));
+    }
+}

@@ -74,7 +74,7 @@ impl Engine {
         }
         // Renewals end before the release is sent.
         if !seeded!(RenewalsEndFirst) {
-            self.renewals.remove(hold);
+            self.watchdog.schedule.remove(hold);
         }
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
             self.cx.timers.clear(timer);
@@ -91,7 +91,7 @@ impl Engine {
                 Todo::Reenter(request) => self.requeue(key, request),
             }
         }
-        self.answer_lost(id, verifying);
+        self.watchdog.answer_lost(&mut self.cx, &self.holds, id, verifying);
         if let Some(hold) = self.holds.get_mut(&id) {
             let release = &mut hold.errands().release;
             release.background = asked && unlocks.is_empty();

@@ -218,8 +218,8 @@ impl Engine {
         if self.queries.contains(request) {
             return self.queries.on_timer(&mut self.cx, &mut self.subscriptions, request);
         }
-        if self.verifications.contains_key(&request) {
-            return self.on_verification_over(request);
+        if self.watchdog.is_verifying(request) {
+            return self.watchdog.on_verification_over(&mut self.cx, &mut self.holds, request);
         }
         let Some(waiter) = self.queues.waiters.get(&request) else { return };
         let answer = if self.was_answered(waiter) {
@@ -317,7 +317,7 @@ impl Engine {
     pub(super) fn on_cancel(&mut self, request: RequestId) {
         if self.forget_waiter(request)
             || self.queries.end(&mut self.cx, &mut self.subscriptions, request).is_some()
-            || self.verifications.remove(&request).is_some()
+            || self.watchdog.forget_verification(request)
         {
             self.cx.timers.clear(TimerKey::Request(request));
             return;

@@ -797,7 +797,7 @@ fn a_question_that_nobody_asks_any_more_is_forgotten() {
     let (_, cell) = hand.taken(1, watched(), None);
     let request = hand.verify(&cell);
     hand.event(Event::Cancel { request });
-    assert!(hand.engine.verifications.is_empty());
+    assert!(hand.engine.watchdog.is_idle());
     hand.inspect();
     hand.event(Event::Cancel { request: ASKED });
     assert!(hand.engine.queries.is_empty());

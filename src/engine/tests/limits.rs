@@ -16,7 +16,7 @@ use crate::engine::event::Event;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::engine::renewals::WINDOW;
+use crate::engine::schedule::WINDOW;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Body;

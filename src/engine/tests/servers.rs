@@ -21,7 +21,7 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::engine::renewals::WINDOW;
+use crate::engine::schedule::WINDOW;
 use crate::engine::servers::Servers;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;

@@ -17,7 +17,7 @@ pub(crate) const WINDOW: usize = 8 * BATCH;
 
 /// The time at which a hold is due is in the hold.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals {
+pub(crate) struct RenewalSchedule {
     due: Agenda,
     /// Due holds whose server is not available.
     parked: BTreeSet<u64>,
@@ -26,7 +26,7 @@ pub(crate) struct Renewals {
     queued: Map<u64, (ServerId, Moment)>,
 }
 
-/// Renewals of one server.
+/// RenewalSchedule of one server.
 #[derive(Debug, Default)]
 struct RenewalQueue {
     /// Due holds. Those whose lease ends first go first.
@@ -34,7 +34,7 @@ struct RenewalQueue {
     in_flight: usize,
 }
 
-impl Renewals {
+impl RenewalSchedule {
     /// Registers a hold, or changes its time.
     pub(crate) fn set(&mut self, hold: &mut Hold, at: Moment) {
         self.remove(hold);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_removed_is_gone_wherever_it_stood() {
-        let (mut renewals, mut hold) = (Renewals::default(), hold(1));
+        let (mut renewals, mut hold) = (RenewalSchedule::default(), hold(1));
         renewals.set(&mut hold, Moment(10));
         renewals.remove(&mut hold);
         assert_eq!((renewals.len(), renewals.next()), (0, None));
@@ -153,7 +153,7 @@ mod tests {
 
     #[test]
     fn what_is_due_soon_goes_along() {
-        let (mut renewals, mut third) = (Renewals::default(), hold(3));
+        let (mut renewals, mut third) = (RenewalSchedule::default(), hold(3));
         renewals.set(&mut hold(1), Moment(10));
         renewals.set(&mut hold(2), Moment(12));
         renewals.set(&mut third, Moment(30));
