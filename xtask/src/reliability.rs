@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::process;
 use crate::process::Echo;
+use crate::seeded::Rule;
 use crate::servers;
 use crate::tools;
 
@@ -39,7 +40,7 @@ const PARTS: &[&[&str]] = &[
 const BARS: &[(&str, &str, u64, &str)] = &[
     ("simulation", "seeds", 50_000, "simulated runs"),
     ("scripts", "calls", 500_000, "script calls, in the model, in memory and on Redis"),
-    ("seeded_bugs", "found", 16, "seeded bugs found"),
+    ("seeded_bugs", "found", Rule::ALL.len() as u64, "seeded bugs found"),
     ("model", "states", 1_000_000, "states of the protocol models, all rules broken in turn"),
     ("threads", "models", 6, "models of threads"),
     ("lua-mutants", "killed", 200, "mutants of the scripts noticed"),

@@ -51,7 +51,7 @@ rules! {
     /// Scripts take the hold count that is wanted, never one more.
     CountIsAbsolute: Sim(100),
     /// A further level needs its hold, and never takes a free lock.
-    NestedNeedsItsHold: Test("kinds::reentrant::script_tests::tables::in_memory::acquire"),
+    NestedNeedsItsHold: Test("kinds::reentrant::script_tests::random_calls_do_the_same_in_the_model_in_memory_and_on_redis"),
     /// A repeated acquire never shortens the time to live.
     RepeatNeverShortens: Sim(100),
     /// A release looks for its field, and compares no counts.
