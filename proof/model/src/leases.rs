@@ -6,16 +6,18 @@
 //! message that is never delivered is a lost one.
 
 mod client;
+mod rules;
 mod server;
 mod state;
 
+pub(crate) use rules::model;
 pub use state::State;
 
 use crate::explore::NOBODY;
 use crate::explore::Protocol;
 use crate::explore::Step;
+use crate::leases::rules::Switch;
 use crate::leases::state::Phase;
-use crate::switch::Switch;
 
 /// Ticks for which a lease lasts.
 pub(crate) const LEASE: u8 = 3;
@@ -84,7 +86,7 @@ pub struct Leases {
     /// What may happen.
     pub scope: Scope,
     /// The rule that is broken.
-    pub switch: Option<Switch>,
+    pub(crate) switch: Option<Switch>,
 }
 
 impl Leases {

@@ -6,6 +6,5 @@
 
 pub mod explore;
 pub mod leases;
-pub mod switch;
 pub mod table;
 pub mod wakeups;

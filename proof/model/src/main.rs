@@ -4,9 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use proof_model::explore::Counterexample;
-use proof_model::switch::Switch;
-use proof_model::table::SCOPES;
-use proof_model::table::scope_of;
+use proof_model::table::models;
 
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -14,12 +12,11 @@ fn main() -> ExitCode {
         return all();
     }
     let words = words.join(" ");
-    let found = Switch::ALL.iter().filter(|switch| switch.words().contains(&words));
     let mut any = false;
-    for &switch in found {
+    for rule in models().iter().flat_map(|model| &model.rules).filter(|rule| rule.name.contains(&words)) {
         any = true;
-        println!("{}:", switch.words());
-        match scope_of(switch).explore(Some(switch)).counterexample {
+        println!("{}:", rule.name);
+        match rule.explore().counterexample {
             Some(counterexample) => show(&counterexample),
             None => println!("  breaks nothing"),
         }
@@ -30,17 +27,20 @@ fn main() -> ExitCode {
 #[expect(clippy::disallowed_methods, reason = "a development program that says how long it took")]
 fn all() -> ExitCode {
     let started = Instant::now();
+    let models = models();
+    let scopes: Vec<_> =
+        models.iter().flat_map(|model| model.scopes.iter().map(|scope| (model.name, scope))).collect();
     let (mut states, mut bad) = (0, 0);
-    for scope in SCOPES {
+    for (model, scope) in &scopes {
         let began = Instant::now();
-        let outcome = scope.explore(None);
+        let outcome = scope.explore();
         states += outcome.states;
         let good = outcome.complete && outcome.counterexample.is_none();
         bad += usize::from(!good);
         let word = if good { "every promise kept" } else { "FAILED" };
         println!(
-            "{:<14} {:>8} states, {:>2} steps deep, {:>4.1} s: {word}",
-            scope.name(),
+            "{model:<8} {:<14} {:>8} states, {:>2} steps deep, {:>4.1} s: {word}",
+            scope.name,
             outcome.states,
             outcome.depth,
             began.elapsed().as_secs_f64()
@@ -49,21 +49,22 @@ fn all() -> ExitCode {
             show(counterexample);
         }
     }
+    let rules: Vec<_> = models.iter().flat_map(|model| &model.rules).collect();
     let mut found = 0;
-    for switch in Switch::ALL {
-        match scope_of(switch).explore(Some(switch)).counterexample {
+    for rule in &rules {
+        match rule.explore().counterexample {
             Some(counterexample) => {
                 found += 1;
                 let (steps, broken) = (counterexample.steps.len(), counterexample.broken);
-                println!("{:<58} after {steps:>2} steps: {broken}", switch.words());
+                println!("{:<58} after {steps:>2} steps: {broken}", rule.name);
             }
-            None => println!("{:<58} BREAKS NOTHING", switch.words()),
+            None => println!("{:<58} BREAKS NOTHING", rule.name),
         }
     }
-    let (rules, seconds) = (Switch::ALL.len(), started.elapsed().as_secs());
+    let (rules, seconds) = (rules.len(), started.elapsed().as_secs());
     println!(
         "{{\"part\":\"model\",\"scopes\":{},\"states\":{states},\"rules\":{rules},\"counterexamples\":{found},\"failed\":{},\"seconds\":{seconds}}}",
-        SCOPES.len(),
+        scopes.len(),
         bad + rules - found,
     );
     if bad == 0 && found == rules { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -5,10 +5,14 @@
 //! repeated here. There is no clock: a sleep has a timer or it has none, and a lock that was freed with a message must
 //! be tried for without one.
 
+mod rules;
+
+pub(crate) use rules::model;
+
 use crate::explore::Protocol;
 use crate::explore::SERVER;
 use crate::explore::Step;
-use crate::switch::Switch;
+use crate::wakeups::rules::Switch;
 
 /// What may happen, and how often.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +41,7 @@ pub struct Wakeups {
     /// What may happen.
     pub scope: Scope,
     /// The rule that is broken.
-    pub switch: Option<Switch>,
+    pub(crate) switch: Option<Switch>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -8,6 +8,7 @@ use crate::leases::MARGIN;
 use crate::leases::MAX_HOLD;
 use crate::leases::SHORT;
 use crate::leases::TIMEOUT;
+use crate::leases::rules::Switch;
 use crate::leases::state::Answer;
 use crate::leases::state::Client;
 use crate::leases::state::Command;
@@ -16,7 +17,6 @@ use crate::leases::state::Hold;
 use crate::leases::state::Message;
 use crate::leases::state::Phase;
 use crate::leases::state::State;
-use crate::switch::Switch;
 
 /// Releases carry no `not_after`.
 const ALWAYS: u8 = u8::MAX;

@@ -5,12 +5,12 @@ use crate::explore::SERVER;
 use crate::explore::Step;
 use crate::leases::LEASE;
 use crate::leases::Leases;
+use crate::leases::rules::Switch;
 use crate::leases::state::Answer;
 use crate::leases::state::Command;
 use crate::leases::state::Key;
 use crate::leases::state::Message;
 use crate::leases::state::State;
-use crate::switch::Switch;
 
 /// Tokens that one tick has room for.
 const TOKENS: u8 = 8;
