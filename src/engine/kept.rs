@@ -125,6 +125,7 @@ impl Engine {
         answered: Answered,
     ) {
         // The answer to an acquire always has a time.
+        let at_least = at_least.filter(|_| !seeded!(AtLeastIsKept));
         let (Some(length), Some(time)) = (at_least, answered.time) else { return };
         let local = self.cx.now.plus(length.duration());
         let end = AtLeastEnd { by: answered.by, at: time.plus(length.duration()), local, length };
@@ -171,10 +172,7 @@ impl Engine {
     /// For how long the name of a hold has to stay taken when that is released now. Near the end the server decides: what
     /// is known here of its clock would not do.
     pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> RemainingTime {
-        let Some(end) = self.kept.0.get(&id).filter(|_| !seeded!(AtLeastIsKept)).and_then(Keeping::end)
-        else {
-            return RemainingTime::Nothing;
-        };
+        let Some(end) = self.kept.0.get(&id).and_then(Keeping::end) else { return RemainingTime::Nothing };
         let at = if self.cx.servers.executor_of(lock) == end.by {
             Some(end.at)
         } else {

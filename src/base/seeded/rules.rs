@@ -11,7 +11,8 @@ pub(crate) enum Finder {
 
 macro_rules! rules {
     ($($(#[doc = $line:literal])+ $rule:ident: $finder:ident($found_by:literal),)+) => {
-        /// A rule that can be broken. The groups are those of "Which rule is kept where" in `ARCHITECTURE.md`.
+        /// A rule that can be broken. The groups are those of "Which rule is kept where" in
+        /// `ARCHITECTURE.md`, numbered in the order of that table.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub(crate) enum Rule {
             $($(#[doc = $line])+ $rule,)+
@@ -43,7 +44,7 @@ macro_rules! rules {
 }
 
 rules! {
-    // Repeating a command changes nothing.
+    // 1. Repeating a command changes nothing.
     /// A hold id is never used again.
     HoldIdIsNew: Sim(100),
     /// After an attempt without an answer the next one has a new hold id.
@@ -51,7 +52,9 @@ rules! {
     /// Scripts take the hold count that is wanted, never one more.
     CountIsAbsolute: Sim(100),
     /// A further level needs its hold, and never takes a free lock.
-    NestedNeedsItsHold: Test("kinds::reentrant::script_tests::random_calls_do_the_same_in_the_model_in_memory_and_on_redis"),
+    NestedNeedsItsHold: Test(
+        "kinds::reentrant::script_tests::refused_commands_leave_nothing_half_done"
+    ),
     /// A repeated acquire never shortens the time to live.
     RepeatNeverShortens: Sim(100),
     /// A release looks for its field, and compares no counts.
@@ -59,21 +62,25 @@ rules! {
     /// One command of a hold is on the wire at a time, renewals apart.
     OneCommandAtATime: Sim(100),
     /// A release without an answer is sent again.
-    ReleaseIsRepeated: Test("engine::tests::alone::an_unknown_release_is_repeated_and_an_absent_key_is_then_success"),
+    ReleaseIsRepeated: Test(
+        "engine::tests::alone::an_unknown_release_is_repeated_and_an_absent_key_is_then_success"
+    ),
 
-    // A grant that no caller takes is undone.
+    // 2. A grant that no caller takes is undone.
     /// Nothing is granted after `not_after`.
     NotAfter: Sim(100),
     /// `not_after` follows the earliest time that the server's clock may show.
     NotAfterIsNotLate: Test("engine::server_clock::tests::the_best_lower_bound_counts"),
     /// An attempt without an answer leaves a dead hold id, which is released.
     UnknownIsCleanedUp: Sim(100),
-    /// The same is true of the hold that a hand-off without an answer was to grant.
+    /// A hand-off without an answer leaves a dead hold id: that of the hold that it was to grant.
     HandOffIsCleanedUp: Sim(100),
     /// The release of a dead hold id is repeated until the server's time is past `not_after`.
     CleanUpUntilNotAfter: Sim(100),
     /// A name is not tried again before the release of its dead hold ids is on its way.
-    DeadIdsFirst: Test("engine::tests::conditions::a_name_is_not_tried_before_each_of_its_clean_ups_is_under_way"),
+    DeadIdsFirst: Test(
+        "engine::tests::conditions::a_name_is_not_tried_before_each_of_its_clean_ups_is_under_way"
+    ),
     /// A grant whose caller has gone is released.
     UntakenGrantIsUndone: Sim(100),
     /// A grant that came after its validity was over is nobody's.
@@ -83,11 +90,13 @@ rules! {
     /// A late hand-off grants nothing.
     LateHandOffGrantsNothing: Sim(500),
 
-    // No lock is held forever.
+    // 3. No lock is held forever.
     /// Renewals end before the release is sent.
     RenewalsEndFirst: Sim(500),
     /// A grant is not renewed before its caller has picked it up.
-    UntakenIsNotRenewed: Test("engine::tests::details::what_is_not_picked_up_is_asked_about_and_not_extended"),
+    UntakenIsNotRenewed: Test(
+        "engine::tests::details::what_is_not_picked_up_is_asked_about_and_not_extended"
+    ),
     /// A late renewal extends nothing.
     LateRenewalExtendsNothing: Sim(100),
     /// A renewal never creates the key.
@@ -95,17 +104,23 @@ rules! {
     /// After a hand-off the key has a time to live.
     HandOffSetsTimeToLive: Sim(100),
     /// No lease that is sent goes beyond the end of `max_hold`.
-    MaxHoldCutsLeases: Test("engine::tests::details::no_ttl_reaches_beyond_max_hold_and_its_end_is_a_loss"),
-    /// After a hand-off without an answer the hold that was to end is released alone.
-    HandOffReleasesFirst: Test("engine::tests::unknown::an_unknown_hand_off_kills_the_new_id_and_releases_the_old"),
+    MaxHoldCutsLeases: Test(
+        "engine::tests::details::no_ttl_reaches_beyond_max_hold_and_its_end_is_a_loss"
+    ),
+    /// After a hand-off that failed the hold that was to end is released alone.
+    HandOffReleasesFirst: Test(
+        "engine::tests::unknown::an_unknown_hand_off_kills_the_new_id_and_releases_the_old"
+    ),
     /// A name stays taken for `at_least`.
     AtLeastIsKept: Sim(100),
     /// A level that no caller took has no `at_least`.
-    UntakenLevelKeepsNothing: Test("engine::tests::kept::a_nested_level_that_nobody_took_counts_for_nothing"),
+    UntakenLevelKeepsNothing: Test(
+        "engine::tests::kept::a_nested_level_that_nobody_took_counts_for_nothing"
+    ),
     /// A guard that was left to its lease is not released.
     LeftIsNotReleased: Sim(500),
 
-    // Validity counts from before sending.
+    // 4. Validity counts from before sending.
     /// Validity counts from before the request was sent.
     ValidityFromSending: Sim(100),
     /// Validity counts on a clock that runs through suspend.
@@ -113,7 +128,9 @@ rules! {
     /// A hold is renewed once its guard is picked up.
     RenewedOncePickedUp: Sim(100),
     /// A renewal that failed is repeated soon.
-    FailedRenewalIsRepeated: Test("engine::tests::details::a_renewal_without_an_answer_is_repeated_soon"),
+    FailedRenewalIsRepeated: Test(
+        "engine::tests::details::a_renewal_without_an_answer_is_repeated_soon"
+    ),
     /// A renewal never shortens the time to live.
     RenewalNeverShortens: Sim(100),
     /// A hold whose key is gone is lost with the answer that says so.
@@ -123,11 +140,13 @@ rules! {
     /// A hint that a lock was taken away is looked into.
     HintIsChecked: Test("engine::tests::loss::each_loss_has_its_reason"),
 
-    // No lost wake-up.
+    // 5. No lost wake-up.
     /// A subscription is confirmed before the last attempt ahead of the sleep.
     AttemptOnceSubscribed: Sim(500),
     /// Only the answer to the newest SUBSCRIBE counts.
-    NewestSubscribeCounts: Test("engine::tests::waiting::a_confirmed_subscription_is_followed_by_one_more_try"),
+    NewestSubscribeCounts: Test(
+        "engine::tests::waiting::a_confirmed_subscription_is_followed_by_one_more_try"
+    ),
     /// A message that comes during an attempt leads to the next one.
     WakeUpDuringAttempt: Sim(500),
     /// A new connection, and a channel that is subscribed anew, wake the contender.
@@ -145,25 +164,31 @@ rules! {
     /// The last release always publishes.
     ReleasePublishes: Sim(100),
 
-    // One release wakes one waiter per process, and others get their turn.
+    // 6. One release wakes one waiter per process, and others get their turn.
     /// While a client has the lock, its waiters send nothing.
     OwnHoldFirst: Sim(100),
     /// After 16 hand-offs, or 50 ms of them, other clients may have the lock.
-    HandOffsEnd: Test("engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"),
+    HandOffsEnd: Test(
+        "engine::tests::hand_off::hand_offs_end_after_sixteen_and_the_others_get_their_turn"
+    ),
 
-    // Only the owner releases and renews.
+    // 8. Only the owner releases and renews.
     /// Only the hold's own field can be released.
     OwnFieldReleased: Sim(100),
     /// A force-unlock removes the hold that it names, and no other.
     ForceNamesItsHold: Sim(100),
 
-    // Guards work anywhere, and everything is bounded.
+    // 9 and 10. Guards work anywhere, and everything is bounded.
     /// `Guard::run` does not poll its future past the end of the hold.
-    RunEndsWithHold: Test("locks::guard::tests::a_guard_sees_the_end_of_its_hold_whatever_became_of_the_driver"),
+    RunEndsWithHold: Test(
+        "locks::guard::tests::a_guard_sees_the_end_of_its_hold_whatever_became_of_the_driver"
+    ),
     /// Scripts of releases that nobody waits for are counted until they are answered.
     DropsAreCounted: Sim(100),
     /// A hold has at most 65,535 levels.
-    HoldCountIsBounded: Test("engine::tests::alone::the_hold_count_has_a_limit_and_nothing_is_sent_beyond_it"),
+    HoldCountIsBounded: Test(
+        "engine::tests::alone::the_hold_count_has_a_limit_and_nothing_is_sent_beyond_it"
+    ),
     /// A name has at most 100,000 waiters in one client.
     QueueIsBounded: Test("engine::tests::waiting::there_is_a_limit_to_the_waiters_of_a_name"),
 
@@ -175,40 +200,46 @@ rules! {
 
     // A server's times count for that server only, and outages end.
     /// A reply tells the time of the server that answered, not of the one that was asked.
-    TimesOfOneServer: Test("engine::tests::servers::a_slot_on_its_way_goes_by_the_clock_of_who_answers"),
+    TimesOfOneServer: Test(
+        "engine::tests::servers::a_slot_on_its_way_goes_by_the_clock_of_who_answers"
+    ),
     /// What was known of a server's clock is forgotten with the connection.
-    NewConnectionNewClock: Test("engine::tests::kept::another_server_counts_the_rest_by_its_own_clock"),
+    NewConnectionNewClock: Test(
+        "engine::tests::kept::another_server_counts_the_rest_by_its_own_clock"
+    ),
     /// A jump of the server's clock is noticed, and what was known of it forgotten.
-    ClockJumpIsSeen: Test("engine::server_clock::tests::jumps_in_both_directions_are_seen_and_reset"),
+    ClockJumpIsSeen: Test(
+        "engine::server_clock::tests::jumps_in_both_directions_are_seen_and_reset"
+    ),
     /// `lock()` ends after `outage_limit` without a good answer.
     OutageHasALimit: Sim(100),
     /// A call on its way when its connection breaks may have been executed.
-    BrokenConnectionIsUnknown: Test("backend::redis::calls::tests::every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scripts"),
+    BrokenConnectionIsUnknown: Test(
+        "backend::redis::calls::tests::every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scripts"
+    ),
     /// The answers of a deposed primary do not count.
-    DeposedIsNotBelieved: Test("backend::redis::calls::tests::nothing_is_written_to_a_server_once_it_is_deposed"),
-    /// Nor do those of a node of a cluster that another one has followed by then.
-    FrozenPrimaryIsUnknown: Test("backend::redis::cluster::tests::rules::an_answer_from_a_node_that_has_lost_the_slot_proves_nothing"),
+    DeposedIsNotBelieved: Test(
+        "backend::redis::calls::tests::nothing_is_written_to_a_server_once_it_is_deposed"
+    ),
+    /// The answers of a node of a cluster do not count once another node has the slot.
+    FrozenPrimaryIsUnknown: Test(
+        "backend::redis::cluster::tests::rules::an_answer_from_a_node_that_has_lost_the_slot_proves_nothing"
+    ),
 }
 
 /// Rules that scripts keep: what stands in their texts, and what does when the rule is broken.
 pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
-    (
-        Rule::CountIsAbsolute,
-        r#""HSET", lock, field, count)
-  if pttl"#,
-        r#""HSET", lock, field, tonumber(mine) + 1)
-  if pttl"#,
-    ),
+    (Rule::CountIsAbsolute, "lock, field, count)\n  if pttl", "lock, field, tonumber(mine) + 1)\n  if pttl"),
     (Rule::NestedNeedsItsHold, "if pttl == -2 and count > 1 then return {-2, now} end", ""),
     (
         Rule::RepeatNeverShortens,
-        "if pttl < lease then redis.call(\"PEXPIRE\", lock, lease_text) end",
-        "redis.call(\"PEXPIRE\", lock, lease_text)",
+        r#"if pttl < lease then redis.call("PEXPIRE", lock, lease_text) end"#,
+        r#"redis.call("PEXPIRE", lock, lease_text)"#,
     ),
     (
         Rule::RepeatNeverShortens,
-        "if pttl < lease then redis.call(\"PEXPIRE\", lock, lease) end",
-        "redis.call(\"PEXPIRE\", lock, lease)",
+        r#"if pttl < lease then redis.call("PEXPIRE", lock, lease) end"#,
+        r#"redis.call("PEXPIRE", lock, lease)"#,
     ),
     (
         Rule::ReleaseComparesNoCounts,
@@ -224,13 +255,16 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::RenewalNeverCreates,
-        "if redis.call(\"EXISTS\", lock) == 0 then return 0 end",
-        "if redis.call(\"EXISTS\", lock) == 0 then redis.call(\"HSET\", lock, field, \"1\") redis.call(\"PEXPIRE\", lock, lease) return 1 end",
+        r#"if redis.call("EXISTS", lock) == 0 then return 0 end"#,
+        concat!(
+            r#"if redis.call("EXISTS", lock) == 0 then redis.call("HSET", lock, field, "1") "#,
+            r#"redis.call("PEXPIRE", lock, lease) return 1 end"#
+        ),
     ),
     (Rule::HandOffSetsTimeToLive, "redis.call(\"PEXPIRE\", lock, ARGV[3])\nreturn", "return"),
     (
         Rule::RenewalNeverShortens,
-        "if lease > 1 and redis.call(\"PTTL\", lock) < lease then",
+        r#"if lease > 1 and redis.call("PTTL", lock) < lease then"#,
         "if lease > 1 then",
     ),
     (
@@ -240,13 +274,13 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
     ),
     (
         Rule::OwnFieldReleased,
-        "if redis.call(\"HDEL\", lock, field) == 0 then return {-3, now} end",
-        "redis.call(\"DEL\", lock)",
+        r#"if redis.call("HDEL", lock, field) == 0 then return {-3, now} end"#,
+        r#"redis.call("DEL", lock)"#,
     ),
     (
         Rule::ForceNamesItsHold,
-        "if redis.call(\"HDEL\", lock, expected) == 0 then return {-3, now} end",
-        "redis.call(\"DEL\", lock)",
+        r#"if redis.call("HDEL", lock, expected) == 0 then return {-3, now} end"#,
+        r#"redis.call("DEL", lock)"#,
     ),
     (Rule::TokenGrowsThroughLoss, "local token = now", "local token = 1"),
 ];
