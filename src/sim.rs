@@ -22,12 +22,14 @@
 //! | `server`   | one server process and its error replies                             |
 //! | `places`   | which process has which slot                                         |
 //! | `nemesis`  | faults from outside                                                  |
+//! | `kinds`    | what it must know of a kind of lock: a file for each                 |
 //! | `checker`  | what must be true                                                    |
 //! | `shrink`   | what a failure needs                                                 |
 
 mod chance;
 mod checker;
 mod client;
+mod kinds;
 mod nemesis;
 mod network;
 mod places;
@@ -52,8 +54,10 @@ use std::time::Duration;
 
 use crate::base::clock::Clock;
 use crate::base::clock::Moment;
+use crate::base::kind::Kind;
 use crate::sim::plan::Mask;
 use crate::sim::plan::START;
+use crate::sim::plan::Seed;
 use crate::sim::trace::Trace;
 use crate::sim::world::Phase;
 use crate::sim::world::World;
@@ -74,6 +78,11 @@ struct Summary {
     writes: u64,
     refused_writes: u64,
     clusters: u64,
+    /// With a name that is of another kind than the reentrant lock.
+    other_kinds: u64,
+    redirections: u64,
+    try_agains: u64,
+    refused_logins: u64,
     virtual_ms: u64,
 }
 
@@ -86,6 +95,10 @@ impl AddAssign for Summary {
         self.writes += other.writes;
         self.refused_writes += other.refused_writes;
         self.clusters += other.clusters;
+        self.other_kinds += other.other_kinds;
+        self.redirections += other.redirections;
+        self.try_agains += other.try_agains;
+        self.refused_logins += other.refused_logins;
         self.virtual_ms += other.virtual_ms;
     }
 }
@@ -99,7 +112,7 @@ struct Run {
     state: String,
 }
 
-fn run(seed: u64, mask: &Mask, trace: Trace) -> Run {
+fn run(seed: Seed, mask: &Mask, trace: Trace) -> Run {
     let mut world = World::new(seed, mask, trace);
     let result = std::panic::catch_unwind(AssertUnwindSafe(|| drive(&mut world)));
     let result = result.unwrap_or_else(|panic| {
@@ -127,6 +140,10 @@ fn drive(world: &mut World) -> Result<Summary, String> {
         writes: world.checker.writes,
         refused_writes: world.checker.refused_writes,
         clusters: u64::from(world.places.cluster),
+        other_kinds: u64::from(world.plan.kinds.iter().any(|kind| *kind != Kind::Reentrant)),
+        redirections: world.redirections,
+        try_agains: world.try_agains,
+        refused_logins: world.refused_logins,
         virtual_ms: u64::try_from(world.now.since(START).as_millis()).unwrap_or(0),
     })
 }
@@ -238,7 +255,7 @@ fn close(world: &mut World) -> Result<(), String> {
 // ---- many seeds
 
 /// The first seed that fails, and how the others went.
-fn run_all(seeds: &Range<u64>, threads: usize) -> (Summary, Option<(u64, String)>) {
+fn run_all(seeds: &Range<u64>, kind: Option<Kind>, threads: usize) -> (Summary, Option<(u64, String)>) {
     let keep_going = setting("SIM_KEEP_GOING") == Some(1);
     let next = AtomicU64::new(seeds.start);
     let shared: Mutex<(Summary, Option<(u64, String)>)> = Mutex::default();
@@ -249,7 +266,7 @@ fn run_all(seeds: &Range<u64>, threads: usize) -> (Summary, Option<(u64, String)
             if seed >= seeds.end {
                 break;
             }
-            match run(seed, &Mask::default(), Trace::off()).result {
+            match run(Seed::of(seed, kind), &Mask::default(), Trace::off()).result {
                 Ok(summary) => sum += summary,
                 Err(failure) if keep_going => println!("FOUND seed {seed}: {failure:.300}"),
                 Err(failure) => {
@@ -287,11 +304,18 @@ fn wanted() -> Range<u64> {
     parsed.unwrap_or(SEEDS)
 }
 
+/// The kind that all names are to be of, if one is asked for.
+fn wanted_kind() -> Option<Kind> {
+    let text = std::env::var("SIM_KIND").ok()?;
+    Some(kinds::named(&text).unwrap_or_else(|| panic!("there is no kind {text}, only {:?}", kinds::ALL)))
+}
+
 /// Where somebody may look for the summary as one line of JSON.
 fn print_summary(seeds: &Range<u64>, sum: Summary, took: Duration, threads: usize) {
     println!(
         "{{\"part\":\"simulation\",\"seeds\":{},\"first\":{},\"events\":{},\"grants\":{},\"losses\":{},\
-         \"breaches\":{},\"fenced_writes\":{},\"refused_writes\":{},\"cluster_seeds\":{},\"virtual_hours\":{},\
+         \"breaches\":{},\"fenced_writes\":{},\"refused_writes\":{},\"cluster_seeds\":{},\"other_kinds\":{},\
+         \"redirections\":{},\"try_agains\":{},\"refused_logins\":{},\"virtual_hours\":{},\
          \"seconds\":{},\"threads\":{threads}}}",
         seeds.end - seeds.start,
         seeds.start,
@@ -302,6 +326,10 @@ fn print_summary(seeds: &Range<u64>, sum: Summary, took: Duration, threads: usiz
         sum.writes,
         sum.refused_writes,
         sum.clusters,
+        sum.other_kinds,
+        sum.redirections,
+        sum.try_agains,
+        sum.refused_logins,
         sum.virtual_ms / 3_600_000,
         took.as_secs(),
     );
@@ -310,20 +338,21 @@ fn print_summary(seeds: &Range<u64>, sum: Summary, took: Duration, threads: usiz
 #[test]
 fn what_must_be_true_is_true_for_every_seed() {
     let seeds = wanted();
+    let kind = wanted_kind();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = setting("SIM_THREADS").unwrap_or(cores);
     if seeds.end - seeds.start == 1 && std::env::var_os("SIM_TRACE").is_some() {
-        let run = run(seeds.start, &Mask::default(), Trace::kept());
+        let run = run(Seed::of(seeds.start, kind), &Mask::default(), Trace::kept());
         println!("{}\n{}", run.trace.lines().join("\n"), run.state);
         println!("seed {}: {:?}", seeds.start, run.result);
     }
     let started = Clock::Boot.now();
-    let (sum, failure) = run_all(&seeds, threads);
+    let (sum, failure) = run_all(&seeds, kind, threads);
     print_summary(&seeds, sum, Clock::Boot.now().since(started), threads);
     if let Some((seed, failure)) = failure {
         println!("FOUND seed {seed}: {failure:.400}");
         if setting("SIM_SHRINK") != Some(0) {
-            println!("{}", shrink::smallest(seed, &failure));
+            println!("{}", shrink::smallest(Seed::of(seed, kind), &failure));
         }
         panic!("seed {seed}: {failure:.400}");
     }
@@ -338,7 +367,7 @@ const FOUND: [u64; 7] = [5_569, 24_099, 1_054_219, 1_434, 43_023, 47_868, 40_835
 #[test]
 fn seeds_that_found_something_are_good() {
     for seed in FOUND {
-        let run = run(seed, &Mask::default(), Trace::off());
+        let run = run(Seed::of_old(seed), &Mask::default(), Trace::off());
         assert!(run.result.is_ok(), "seed {seed}: {:?}", run.result);
     }
 }
@@ -346,18 +375,18 @@ fn seeds_that_found_something_are_good() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..crowds() {
-        let [first, second] = [(); 2].map(|()| run(seed, &Mask::default(), Trace::hashed()));
+        let [first, second] = [(); 2].map(|()| run(Seed::of(seed, None), &Mask::default(), Trace::hashed()));
         assert_eq!(first.result, second.result, "seed {seed}");
         assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
     }
-    let [first, second] = [1, 2].map(|seed| run(seed, &Mask::default(), Trace::kept()));
+    let [first, second] = [1, 2].map(|seed| run(Seed::of(seed, None), &Mask::default(), Trace::kept()));
     assert!(first.trace.lines().len() > 100);
     assert_ne!(first.trace.lines(), second.trace.lines());
 }
 
 #[test]
 fn time_begins_far_from_zero() {
-    assert!(World::new(1, &Mask::default(), Trace::off()).now > Moment::ZERO);
+    assert!(World::new(Seed::of(1, None), &Mask::default(), Trace::off()).now > Moment::ZERO);
 }
 
 /// How many crowds a test takes. `cargo xtask sim --crowds` sets this to more.

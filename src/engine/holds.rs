@@ -197,15 +197,25 @@ impl Holds {
         u32::from(before)
     }
 
-    /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits.
+    /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits. If one of
+    /// them is being released it is that one: the lock is known to be full only if all of them are valid.
     pub(super) fn in_the_way(&self, name: &NameRecord) -> Option<&Hold> {
         let holds = name.holds().filter_map(|id| self.by_id.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
-        let first = there.next()?;
+        let mut chosen = there.next()?;
         let kind = name.lock.kind();
-        // Most kinds admit one, and then the others need not be counted.
-        let full = !kind.admits(1) || !kind.admits(1 + there.count());
-        full.then_some(&**first)
+        if !kind.admits(1) {
+            // As most kinds: the others need not be counted.
+            return Some(chosen);
+        }
+        let mut number = 1;
+        for other in there {
+            number += 1;
+            if chosen.is_kept() {
+                chosen = other;
+            }
+        }
+        (!kind.admits(number)).then_some(&**chosen)
     }
 }
 

@@ -18,18 +18,22 @@ static ACQUIRE: Script = pair!("acquire");
 static RELEASE: Script = pair!("release");
 static UNDO: Script = pair!("undo");
 static RENEW: Script = pair!("renew");
+static RELEASE_MANY: Script = pair!("release_many");
+static RELEASE_AT: Script = pair!("release_at");
+static INSPECT: Script = pair!("inspect");
+static FORCE_RELEASE: Script = pair!("force_release");
 
-/// What no test asks for is the reentrant lock's.
+/// The hand-off is never sent.
 pub(crate) static SCRIPTS: Scripts = Scripts {
     acquire: &ACQUIRE,
     release: &RELEASE,
     undo: &UNDO,
     renew: &RENEW,
-    release_many: &reentrant::RELEASE_MANY,
-    release_at: &reentrant::RELEASE_AT,
+    release_many: &RELEASE_MANY,
+    release_at: &RELEASE_AT,
     hand_off: &reentrant::HAND_OFF,
-    inspect: &reentrant::INSPECT,
-    force_release: &reentrant::FORCE_RELEASE,
+    inspect: &INSPECT,
+    force_release: &FORCE_RELEASE,
 };
 
 #[cfg(feature = "in-memory")]

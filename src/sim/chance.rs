@@ -17,6 +17,9 @@ pub(super) enum Stream {
     Desk,
     Patience,
     Keeping,
+    Kind,
+    /// Of redirections and logins.
+    Access,
 }
 
 impl Chance {

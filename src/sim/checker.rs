@@ -1,8 +1,8 @@
-//! What must be true, looked at after every event. The letters are those of the properties:
+//! What must be true, looked at after every event. The promises have numbers:
 //!
 //! | | |
 //! |---|---|
-//! | P1 | no two holders of a name at once |
+//! | P1 | never more holders of a name at once than its kind allows, on its server and by what clients believe |
 //! | P2 | a later grant has a larger token, a re-entry the same |
 //! | P3 | a resource that checks tokens loses no update |
 //! | P4 | nobody but the owner releases or renews |
@@ -14,22 +14,32 @@
 //! | P10 | nothing is left behind |
 //! | P11 | `None` only if the lock was held, an error only if nobody answered |
 //! | P12 | without a fault no hold runs out under the watchdog |
-//! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released |
 //! | P13 | of a crowd that wants one lock all the time everybody gets a share, also who is slow to wake up |
+//! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released |
+//! | P15 | a kind that forbids hand-offs sends none |
+//! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is |
+//!
+//! All of them hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the kind which holds may be
+//! there together, P3 needs a kind whose tokens protect a resource (`tokens_protect`), P15 one that forbids hand-offs. What is
+//! said of *the* hold of a name (P4, P5, P7, P14) is checked for each of its holds.
 //!
 //! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
 //! be protected any more, but it must learn of it with the first answer, or by the end of its validity.
 
 mod looks;
 mod server_side;
+mod tests;
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
+use crate::backend::ServerId;
 use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
@@ -45,6 +55,8 @@ use crate::sim::checker::server_side::Sent;
 use crate::sim::client::Ask;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
+use crate::sim::kinds::Rules;
+use crate::sim::kinds::rules_of;
 use crate::sim::plan::Plan;
 
 /// How late a timer of ours may ring, and mail arrive.
@@ -131,15 +143,14 @@ struct Name {
     /// The largest that a caller has got.
     answered_token: u64,
     free_since: Option<Moment>,
-    last_held: Option<Moment>,
     /// It became free by a release that was published.
     announced: bool,
     /// Whoever was refused may sleep until then, if nobody wakes it.
     sleep_until: Moment,
-    /// Nobody else may have it before, unless it is taken away from whoever wants it so.
-    taken_until: Moment,
-    /// The field that is there without anybody who wants it.
-    orphan: Option<(String, Moment)>,
+    /// Holds whose place nobody else may have before that moment, unless it is taken away.
+    taken: Vec<(String, Moment)>,
+    /// Holds that are there without anybody who wants them, and since when.
+    orphans: Vec<(String, Moment)>,
     // ---- a resource that takes only what comes with the largest token so far
     highest: u64,
     version: u64,
@@ -152,14 +163,26 @@ impl Name {
             last_token: 0,
             answered_token: 0,
             free_since: None,
-            last_held: None,
             announced: false,
             sleep_until: Moment::ZERO,
-            taken_until: Moment::ZERO,
-            orphan: None,
+            taken: Vec::new(),
+            orphans: Vec::new(),
             highest: 0,
             version: 0,
         }
+    }
+
+    fn rules(&self) -> &'static dyn Rules {
+        rules_of(&self.lock)
+    }
+
+    /// It has an owner that is not wanted: since when.
+    fn orphan_since(&mut self, now: Moment, field: &str) -> Moment {
+        if let Some((_, since)) = self.orphans.iter().find(|(known, _)| known == field) {
+            return *since;
+        }
+        self.orphans.push((field.to_owned(), now));
+        now
     }
 }
 
@@ -170,6 +193,20 @@ struct Wish {
     floor: u64,
     /// Since when its client has wanted the lock, for this wish or an earlier one.
     since: Moment,
+}
+
+/// Whether a server has refused a login, or denied something.
+#[derive(Debug, Clone, Copy, Default)]
+struct Refusals {
+    login: bool,
+    permission: bool,
+}
+
+impl Refusals {
+    fn note(&mut self, failure: &Failure) {
+        self.login |= failure.kind == FailureKind::Auth;
+        self.permission |= failure.kind == FailureKind::Denied;
+    }
 }
 
 #[derive(Debug)]
@@ -196,6 +233,10 @@ pub(super) struct Checker {
     refused: BTreeMap<(usize, String), Moment>,
     /// Whether a client has had no answer since something failed.
     troubled: Vec<bool>,
+    /// What each client was told of logins and of permissions.
+    refusals: Vec<Refusals>,
+    /// The engine is being told that this server refuses its login.
+    refuses_login: Option<ServerId>,
     /// The same of what is being told to a client now: it looks at its timers first.
     fails: bool,
     /// A server's clock was set, so that keys live longer or shorter than meant.
@@ -231,6 +272,8 @@ impl Checker {
             wishes: BTreeMap::new(),
             held_said: BTreeMap::new(),
             refused: BTreeMap::new(),
+            refusals: vec![Refusals::default(); plan.clients],
+            refuses_login: None,
             fails: false,
             jumped: false,
             clock_went_back: false,
@@ -287,18 +330,22 @@ impl Checker {
         if let Some(name) = self.names.get_mut(name.as_str()) {
             name.announced = false;
         }
-        self.keeps_no_more(name.as_str());
+        self.keeps_no_more(name.as_str(), None);
     }
 
-    /// The name was taken away: it need not stay taken, for levels either that were granted before and are picked up later.
-    fn keeps_no_more(&mut self, name: &str) {
+    /// A hold of the name was taken away, or all of them: it need not stay taken, for levels either that were granted before
+    /// and are picked up later.
+    fn keeps_no_more(&mut self, name: &str, field: Option<&str>) {
         if let Some(name) = self.names.get_mut(name) {
-            name.taken_until = Moment::ZERO;
+            name.taken.retain(|(hold, _)| field.is_some_and(|field| field != hold));
         }
+        let only = field.and_then(|field| self.key_of(field));
         let (levels, holds) = (&self.levels, &self.holds);
         self.kept.retain(|(client, request), _| {
-            let hold = levels.get(&(*client, *request)).and_then(|id| holds.get(&(*client, *id)));
-            !hold.is_some_and(|hold| hold.is_for(name))
+            let key = levels.get(&(*client, *request)).map(|id| (*client, *id));
+            let hold = key.and_then(|key| holds.get(&key));
+            let is_meant = field.is_none() || only.is_some() && only == key;
+            !(is_meant && hold.is_some_and(|hold| hold.is_for(name)))
         });
     }
 
@@ -356,7 +403,14 @@ impl Checker {
                 self.fails =
                     matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient()) && !cut_short;
                 self.troubled[client] &= !matches!(outcome, Outcome::Done(_));
+                if let Outcome::NotExecuted(failure) = outcome {
+                    self.refusals[client].note(failure);
+                }
                 self.on_replied(now, client, *op, outcome);
+            }
+            Event::ConnectFailed { server, failure } => {
+                self.refusals[client].note(failure);
+                self.refuses_login = (failure.kind == FailureKind::Auth).then_some(*server);
             }
             Event::Down { .. } => self.fails = true,
             Event::Shutdown { .. } => {
@@ -395,6 +449,9 @@ impl Checker {
     ) -> Result<(), String> {
         let ask = to.asks.get(&request);
         let wish = self.wishes.remove(&(client, request));
+        if let Answer::Failed(error) = answer {
+            self.look_at_error(now, (client, request), ask, error)?;
+        }
         match answer {
             Answer::Granted(cell) => self.on_granted(now, (client, request), cell, wish, to),
             Answer::NotGranted => self.on_not_granted(now, (client, request), wish, to),
@@ -408,6 +465,32 @@ impl Checker {
                 self.on_failed_in_calm(now, client, ask, error)
             }
             _ => Ok(()),
+        }
+    }
+
+    /// P16: an error that tells people to mend a login or permissions is about something that was refused.
+    fn look_at_error(
+        &self,
+        now: Moment,
+        (client, request): (usize, RequestId),
+        ask: Option<&Ask>,
+        error: &Error,
+    ) -> Result<(), String> {
+        let told = self.refusals[client];
+        // Its time may be over at the same instant.
+        let has_time = |ask: &Ask| {
+            let patience = |told: Moment| told.plus(self.plan.outage_limit);
+            ask.wait == Some(Wait::Forever) && ask.told.is_some_and(|told| now < patience(told))
+        };
+        let is_right = match error {
+            Error::Auth { .. } => told.login,
+            Error::Denied { .. } => told.permission,
+            Error::Unavailable { .. } => self.refuses_login.is_none() || !ask.is_some_and(has_time),
+            _ => true,
+        };
+        match is_right {
+            true => Ok(()),
+            false => Err(format!("P16: client {client} {request:?} is told {error:?}, after {told:?}")),
         }
     }
 
@@ -552,10 +635,11 @@ impl Checker {
     /// Its caller has the guard of a level.
     pub(super) fn on_taken(&mut self, client: usize, request: RequestId) {
         let Some(end) = self.kept.remove(&(client, request)) else { return };
-        let hold = self.levels.get(&(client, request)).and_then(|id| self.holds.get(&(client, *id)));
-        let Some(hold) = hold.filter(|hold| hold.breach.is_none()) else { return };
+        let Some(id) = self.levels.get(&(client, request)).copied() else { return };
+        let Some(hold) = self.holds.get(&(client, id)).filter(|hold| hold.breach.is_none()) else { return };
+        let field = format!("{}:{id}", self.ids[client]);
         if let Some(name) = hold.name.as_ref().and_then(|name| self.names.get_mut(name.as_str())) {
-            name.taken_until = name.taken_until.max(end);
+            name.taken.push((field, end));
         }
     }
 
@@ -575,6 +659,9 @@ impl Checker {
         else {
             return Ok(());
         };
+        if !name.rules().promises().tokens_protect {
+            return Ok(());
+        }
         let token = cell.token();
         self.writes += u64::from(write);
         if token < name.highest {

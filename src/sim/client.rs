@@ -189,6 +189,18 @@ pub(super) struct Ask {
     pub(super) told: Option<Moment>,
 }
 
+/// A client's login is not accepted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LoginTrouble {
+    pub(super) until: Moment,
+    /// At this process alone.
+    pub(super) at: Option<usize>,
+    /// New connections are refused.
+    pub(super) connecting: bool,
+    /// What is said to calls on connections that are there, if not an answer.
+    pub(super) to_calls: Option<&'static str>,
+}
+
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) id: String,
@@ -201,6 +213,9 @@ pub(super) struct Client {
     pub(super) flights: BTreeMap<OpId, Flight>,
     /// In a cluster: which process it believes to have which slot.
     pub(super) routes: Vec<usize>,
+    /// Its login comes from a provider: a refused one is not the last word.
+    pub(super) asks_provider: bool,
+    pub(super) login_trouble: Option<LoginTrouble>,
     // ---- messages
     pub(super) listens: BTreeMap<usize, Listening>,
     pub(super) subscriptions: BTreeMap<Arc<str>, Subscription>,
@@ -263,6 +278,8 @@ impl Client {
             links: BTreeMap::new(),
             flights: BTreeMap::new(),
             routes: Vec::new(),
+            asks_provider: index % 3 == 2,
+            login_trouble: None,
             listens: BTreeMap::new(),
             subscriptions: BTreeMap::new(),
             lagging: false,
@@ -283,6 +300,12 @@ impl Client {
             sent_in_second: (0, 0),
             ticks_at: (Moment::ZERO, 0),
         }
+    }
+
+    /// What is wrong with its login at a process.
+    pub(super) fn login_trouble(&self, now: Moment, process: usize) -> Option<LoginTrouble> {
+        let here = |trouble: &LoginTrouble| trouble.at.is_none_or(|at| at == process) && now < trouble.until;
+        self.login_trouble.filter(here)
     }
 
     /// The server that it would ask about a name.

@@ -3,16 +3,24 @@
 use std::time::Duration;
 
 use crate::backend::Outcome;
-use crate::backend::memory::store::Stored;
+use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
 use crate::sim::chance::Stream;
 use crate::sim::client::Inbound;
+use crate::sim::client::LoginTrouble;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::kinds::rules_of;
 use crate::sim::plan::Nemesis;
-use crate::sim::server::Found;
+use crate::sim::server::NO_LOGIN;
+use crate::sim::server::NO_PERMISSION;
 use crate::sim::world::Happening;
 use crate::sim::world::Phase;
 use crate::sim::world::World;
+
+/// The longest pause before a refused connection is tried again.
+const RETRY: Duration = Duration::from_millis(300);
 
 /// The owner of keys that nobody here made.
 const STRANGER: &str = "ffffffff-ffff-4fff-8fff-ffffffffffff:1";
@@ -80,6 +88,7 @@ impl World {
             }
             Nemesis::ScriptFlush => self.processes[process].loaded.clear(),
             Nemesis::Freeze => self.freeze(client),
+            Nemesis::Login => self.refuse_logins(client, process),
             Nemesis::Crash => self.crash(client),
             Nemesis::MoveSlot => self.begin_move(),
             Nemesis::Restart => self.restart(process, true),
@@ -168,14 +177,16 @@ impl World {
         for name in names {
             let had = self.processes[old].lock(now, &name);
             let has = self.processes[new].lock(now, &name);
-            if let Some(had) = &had {
-                let kept = |has: &Found| has.field == had.field && has.pttl >= had.pttl;
-                if !has.as_ref().is_some_and(kept) {
-                    self.checker.breach(now, &had.field, "its server's replica did not have its last write");
-                }
+            let is_kept = |was: &Place| {
+                let is = has.as_ref().and_then(|has| has.hold(&was.field));
+                is.is_some_and(|is| is.left >= was.left)
+            };
+            for was in had.iter().flat_map(|had| &had.holds).filter(|was| !is_kept(was)) {
+                self.checker.breach(now, &was.field, "its server's replica did not have its last write");
             }
-            if let Some(has) = has.filter(|has| had.as_ref().is_none_or(|had| had.field != has.field)) {
-                self.checker.revive(&has.field);
+            let was_there = |is: &Place| had.as_ref().is_some_and(|had| had.hold(&is.field).is_some());
+            for is in has.iter().flat_map(|has| &has.holds).filter(|is| !was_there(is)) {
+                self.checker.revive(&is.field);
             }
             self.checker.silence(now, &name);
             if self.processes[new].fence(now, &name) < self.processes[old].fence(now, &name) {
@@ -207,12 +218,18 @@ impl World {
 
     fn breach_all_at(&mut self, process: usize, why: &'static str) {
         for lock in self.locks_at(process) {
-            self.checker.breach(self.now, &lock.field, why);
+            self.breach_all_of(&lock, why);
         }
         let names: Vec<LockName> =
             self.names.iter().filter(|name| self.authority(name) == process).cloned().collect();
         for name in names {
             self.checker.silence(self.now, &name);
+        }
+    }
+
+    pub(super) fn breach_all_of(&mut self, lock: &Found, why: &'static str) {
+        for hold in &lock.holds {
+            self.checker.breach(self.now, &hold.field, why);
         }
     }
 
@@ -233,7 +250,7 @@ impl World {
             return;
         }
         if let Some(lock) = self.processes[process].lock(self.now, &name) {
-            self.checker.breach(self.now, &lock.field, "DEL");
+            self.breach_all_of(&lock, "DEL");
         }
         self.checker.silence(self.now, &name);
         self.processes[process].keys.remove(time, name.as_str());
@@ -244,10 +261,10 @@ impl World {
         let process = self.authority(&name);
         let time = self.processes[process].time(self.now);
         if let Some(lock) = self.processes[process].lock(self.now, &name) {
-            self.checker.breach(self.now, &lock.field, "a stranger's value");
+            self.breach_all_of(&lock, "a stranger's value");
         }
         let ttl = i64::try_from(self.chance.range(20, 1_500)).unwrap_or(100);
-        let value = Stored::Hash(vec![(STRANGER.to_owned(), "1".to_owned())]);
+        let value = rules_of(&name).foreign_hold(STRANGER, time, ttl);
         self.processes[process].keys.plant(time, name.as_str(), value, Some(ttl));
         self.checker.silence(self.now, &name);
     }
@@ -284,6 +301,29 @@ impl World {
         Ok(())
     }
 
+    /// The login of a client is refused for a while, at one process or everywhere: its password has changed, its user is
+    /// gone, its connections have to log in anew, or its permissions were taken away.
+    fn refuse_logins(&mut self, client: usize, process: usize) {
+        let wait = self.chance.time(5_000, 3 * self.plan.lease_us());
+        let at = self.chance.permille(500).then_some(process);
+        let (connecting, to_calls, cuts) = match self.chance.below(4) {
+            0 => (true, None, false),
+            1 => (true, None, true),
+            2 => (true, Some(NO_LOGIN), false),
+            _ => (false, Some(NO_PERMISSION), false),
+        };
+        self.say(|| {
+            format!("the login of {client} is refused for {wait:?}: {to_calls:?}, {connecting}, {cuts}")
+        });
+        let until = self.now.plus(wait);
+        self.clients[client].login_trouble = Some(LoginTrouble { until, at, connecting, to_calls });
+        self.disturb_for(client, wait + RETRY);
+        if cuts {
+            let servers: Vec<ServerId> = self.clients[client].links.keys().copied().collect();
+            servers.into_iter().for_each(|server| self.reconnect(client, server));
+        }
+    }
+
     fn crash(&mut self, client: usize) {
         let alive = self.clients.iter().filter(|client| client.serves()).count();
         if self.clients[client].dead || alive < 2 {
@@ -306,6 +346,7 @@ impl World {
             process.trouble = None;
         }
         for client in 0..self.clients.len() {
+            self.clients[client].login_trouble = None;
             self.thaw(client)?;
             self.learn(client);
         }

@@ -25,6 +25,9 @@ use crate::sim::server::CALLED;
 use crate::sim::server::IN_SCRIPT;
 use crate::sim::server::PASSING;
 use crate::sim::server::REFUSALS;
+use crate::sim::server::TRY_AGAIN;
+use crate::sim::server::WRONG_PASSWORD;
+use crate::sim::server::is_about_login;
 use crate::sim::server::link_failure;
 use crate::sim::server::refusal;
 use crate::sim::world::Happening;
@@ -157,18 +160,26 @@ impl World {
         if !ghost && self.is_refused(&request)? {
             return Ok(());
         }
-        if self.is_script_unknown(&request) {
+        if self.is_script_unknown(&request) || !ghost && self.misdirects(&request) {
             return Ok(());
         }
         match self.place(process, &request.command, request.asking) {
             Where::Here => self.run(&request, ghost),
             Where::TryAgain if !ghost => {
-                self.answer(&request, refusal(REFUSALS[11]));
+                self.try_again(&request);
                 Ok(())
             }
-            Where::Elsewhere { process, ask } if !ghost => self.redirect(&request, process, ask),
+            Where::Elsewhere { process, ask } if !ghost => {
+                self.redirect(&request, process, ask);
+                Ok(())
+            }
             Where::TryAgain | Where::Elsewhere { .. } => Ok(()),
         }
+    }
+
+    fn try_again(&mut self, request: &Rc<Request>) {
+        self.try_agains += 1;
+        self.answer(request, refusal(TRY_AGAIN));
     }
 
     fn held_until(&self, request: &Request) -> Moment {
@@ -200,10 +211,15 @@ impl World {
     fn is_refused(&mut self, request: &Rc<Request>) -> Result<bool, String> {
         let now = self.now;
         let trouble = self.processes[request.process].trouble.filter(|(until, _)| *until > now);
-        let text = match trouble {
-            Some((_, text)) => text,
-            None if self.fault(self.plan.faults.refused) => self.pick_refusal(),
-            None => return Ok(false),
+        let login = self.clients[request.client].login_trouble(now, request.process);
+        let text = match (trouble, login.and_then(|login| login.to_calls)) {
+            (_, Some(text)) => {
+                self.refused_logins += 1;
+                text
+            }
+            (Some((_, text)), None) => text,
+            (None, None) if self.fault(self.plan.faults.refused) => self.pick_refusal(),
+            (None, None) => return Ok(false),
         };
         let outcome = refusal(text);
         self.say(|| format!("s{} answers {text}", request.process));
@@ -261,14 +277,46 @@ impl World {
         }
     }
 
+    /// A node that has not heard of a change names one that has not the slot, or says TRYAGAIN.
+    fn misdirects(&mut self, request: &Rc<Request>) -> bool {
+        if name_of(&request.command).is_none() || !self.fault(self.plan.faults.misdirected) {
+            return false;
+        }
+        let nodes = (0..self.processes.len())
+            .filter(|at| *at != request.process)
+            .filter(|at| self.processes[*at].alive && self.processes[*at].deposed.is_none());
+        let nodes: Vec<usize> = nodes.collect();
+        if nodes.is_empty() || self.chance.permille(333) {
+            self.try_again(request);
+        } else {
+            let (process, ask) = (*self.chance.pick(&nodes), self.chance.permille(500));
+            self.redirect(request, process, ask);
+        }
+        true
+    }
+
+    /// MOVED or ASK, which has its way back before it is followed.
+    fn redirect(&mut self, request: &Rc<Request>, process: usize, ask: bool) {
+        request.fate.set(Fate::Dropped);
+        if self.plan.redirections_travel {
+            let request = Rc::clone(request);
+            self.send_back(&Rc::clone(&request), Happening::Redirected { request, process, ask });
+        } else {
+            self.follow(request, process, ask);
+        }
+    }
+
     /// The backend hears of it, and sends the call on within its time.
-    fn redirect(&mut self, request: &Rc<Request>, process: usize, ask: bool) -> Result<(), String> {
+    pub(super) fn follow(&mut self, request: &Rc<Request>, process: usize, ask: bool) {
         let client = request.client;
         let server = server_id(process);
-        request.fate.set(Fate::Dropped);
-        if request.connection != self.connection(client, self.places.server_id(request.process)) {
-            return Ok(());
+        let is_awaited = self.clients[client].flights.contains_key(&request.op);
+        if !is_awaited
+            || request.connection != self.connection(client, self.places.server_id(request.process))
+        {
+            return;
         }
+        self.redirections += 1;
         self.say(|| format!("{} of {client} is sent on to s{process}", request.command.label()));
         self.meet(client, process);
         if !ask {
@@ -277,22 +325,26 @@ impl World {
                 routes[usize::from(name.slot())] = process;
             }
             self.adopt(client, routes);
+            if self.plan.redirections_travel {
+                // The backend asks for the map of slots.
+                let wait = self.chance.time(1_000, 300_000);
+                self.disturb_for(client, wait + Duration::from_millis(500));
+                self.after(wait, Happening::Learn(client));
+            }
         }
-        let back = self.way(client);
+        let back = if self.plan.redirections_travel { Duration::ZERO } else { self.way(client) };
         let link = &self.clients[client].links[&server];
         let (up, connection) = (link.up, link.connection);
         let left = request.deadline.since(self.now);
         if !up || left.is_zero() || request.redirections >= REDIRECTIONS {
             let failure = Failure::new(FailureKind::SlotMoving, "redirected, and not there in time");
-            self.end_flight(client, request.op, server, Outcome::NotExecuted(failure), back);
-            return Ok(());
+            return self.end_flight(client, request.op, server, Outcome::NotExecuted(failure), back);
         }
         let mut on = request.copy(Fate::Travelling);
         (on.process, on.run, on.connection) = (process, self.processes[process].run, connection);
         (on.asking, on.whole, on.redirections) = (ask, false, request.redirections + 1);
         self.checker.on_sent_on(self.now, &request.command, &self.processes[process]);
         self.replace_flight(request, on, |world, on| world.send_off(server, on, left));
-        Ok(())
     }
 
     fn connection(&self, client: usize, server: ServerId) -> u64 {
@@ -315,6 +367,11 @@ impl World {
     // ---- on the way back
 
     fn answer(&mut self, request: &Rc<Request>, outcome: Outcome<Value>) {
+        self.send_back(request, Happening::Reply(Rc::clone(request), outcome));
+    }
+
+    /// Over the connection, behind what was answered before.
+    fn send_back(&mut self, request: &Rc<Request>, happening: Happening) {
         let client = request.client;
         let server = self.places.server_id(request.process);
         if request.connection != self.connection(client, server) {
@@ -334,7 +391,7 @@ impl World {
         let Some(link) = self.clients[client].links.get_mut(&server) else { return };
         let at = at.max(link.last_reply);
         link.last_reply = at;
-        self.at(at, Happening::Reply(Rc::clone(request), outcome));
+        self.at(at, happening);
     }
 
     /// A reply reaches the backend.
@@ -351,8 +408,11 @@ impl World {
             Outcome::Done(_) if overtaken => {
                 Outcome::Unknown(link_failure("another node has the slot by now"))
             }
-            Outcome::NotExecuted(failure) if failure.kind == FailureKind::ReadOnly => {
-                Outcome::NotExecuted(failure)
+            Outcome::NotExecuted(failure) if failure.kind == FailureKind::Auth => {
+                if self.plan.redirections_travel {
+                    self.replace_connection(client, server, &failure);
+                }
+                Outcome::NotExecuted(self.judge_login(client, failure))
             }
             outcome => outcome,
         };
@@ -439,6 +499,11 @@ impl World {
             let wait = self.chance.time(5_000, 300_000);
             return self.connect_later(wait, client, server);
         }
+        if self.clients[client].login_trouble(self.now, process).is_some_and(|login| login.connecting) {
+            self.refuse_login(client, server);
+            let wait = self.chance.time(5_000, 300_000);
+            return self.connect_later(wait, client, server);
+        }
         self.connections += 1;
         let (connection, info) = (self.connections, self.processes[process].info());
         if let Some(link) = self.clients[client].links.get_mut(&server) {
@@ -446,6 +511,29 @@ impl World {
         }
         self.disturb(client, Some(server));
         self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::Up(server, info)));
+    }
+
+    /// An attempt to connect ends with WRONGPASS.
+    pub(super) fn refuse_login(&mut self, client: usize, server: ServerId) {
+        self.refused_logins += 1;
+        let failure = self.judge_login(client, Failure::new(FailureKind::Auth, WRONG_PASSWORD));
+        let failed = Event::ConnectFailed { server, failure };
+        self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, failed));
+    }
+
+    /// With a provider a refused login is not the last word: the next attempt asks it again.
+    fn judge_login(&self, client: usize, failure: Failure) -> Failure {
+        match self.clients[client].asks_provider && self.plan.redirections_travel {
+            true => Failure { kind: FailureKind::Busy, ..failure },
+            false => failure,
+        }
+    }
+
+    /// A connection that is told to log in is replaced. What was sent on it behind the refused call is refused as well, or lost.
+    fn replace_connection(&mut self, client: usize, server: ServerId, failure: &Failure) {
+        if is_about_login(&failure.message) {
+            self.cut(client, server, false);
+        }
     }
 
     /// Whether a process takes new connections, and is what clients look for.

@@ -3,6 +3,7 @@
 use std::sync::OnceLock;
 
 use crate::backend::ServerId;
+use crate::base::kind::Kind;
 use crate::base::name::LockName;
 use crate::kinds::command::Command;
 use crate::sim::client::server_id;
@@ -71,8 +72,8 @@ impl Places {
     }
 }
 
-/// Names in different slots, all of them low.
-pub(super) fn names(number: usize) -> Vec<LockName> {
+/// Names of these kinds in different slots, all of them low.
+pub(super) fn names(kinds: &[Kind]) -> Vec<LockName> {
     static FOUND: OnceLock<Vec<LockName>> = OnceLock::new();
     let found = FOUND.get_or_init(|| {
         let mut found: Vec<LockName> = Vec::new();
@@ -87,7 +88,7 @@ pub(super) fn names(number: usize) -> Vec<LockName> {
         }
         found
     });
-    found[..number.min(found.len())].to_vec()
+    found.iter().zip(kinds).map(|(name, kind)| name.clone().of_kind(*kind)).collect()
 }
 
 /// The keys of a command; all of them in one slot.

@@ -3,11 +3,37 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::backend::Script;
 use crate::base::clock::Moment;
+use crate::base::kind::Kind;
 use crate::sim::chance::Chance;
+use crate::sim::kinds;
 
 /// Somewhere in the machine's life, so that subtractions near zero do not hide anything.
 pub(super) const START: Moment = Moment(5_000_000_000);
+
+/// What is to be run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Seed {
+    pub(super) number: u64,
+    /// Of all names; if none is given, the seed draws them.
+    pub(super) kind: Option<Kind>,
+    /// Whether servers misdirect and refuse logins, too. Seeds that found something before that was simulated do without.
+    pub(super) with_access_faults: bool,
+    /// Servers run this in place of the script of the same name.
+    pub(super) instead: Option<&'static Script>,
+}
+
+impl Seed {
+    pub(super) fn of(number: u64, kind: Option<Kind>) -> Self {
+        Self { number, kind, with_access_faults: true, instead: None }
+    }
+
+    /// What this seed was when there was one kind of lock, and neither misdirections nor refused logins.
+    pub(super) fn of_old(number: u64) -> Self {
+        Self { number, kind: Some(Kind::Reentrant), with_access_faults: false, instead: None }
+    }
+}
 
 /// Things that happen from outside, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,6 +60,8 @@ pub(super) enum Nemesis {
     MoveSlot,
     /// A client dies; its locks run out.
     Crash,
+    /// Servers refuse the login of a client for a while, or no longer take its calls.
+    Login,
     // ---- declared breaches from here on: a hold that they hit is not protected any more
     /// A replica takes over, without the last writes.
     Failover,
@@ -98,6 +126,8 @@ pub(super) struct Faults {
     /// Of what was executed and ended unknown: executed once more, later.
     pub(super) late_copy: u64,
     pub(super) connect_fails: u64,
+    /// A node of a cluster says TRYAGAIN, or names a node that has not the slot, as one does that has not heard of a change.
+    pub(super) misdirected: u64,
     pub(super) stale_confirmation: u64,
     pub(super) subscribe_refused: u64,
     /// Messages that get lost without anybody being told.
@@ -110,7 +140,8 @@ pub(super) struct Faults {
 pub(super) struct Plan {
     pub(super) clients: usize,
     pub(super) tasks: usize,
-    pub(super) names: usize,
+    /// The kind of each name.
+    pub(super) kinds: Vec<Kind>,
     /// How many primaries a cluster has; `None`: one server, whose place another may take.
     pub(super) primaries: Option<usize>,
     pub(super) sharded: bool,
@@ -152,6 +183,8 @@ pub(super) struct Plan {
     pub(super) think: u64,
     /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
     pub(super) crowd: bool,
+    /// A redirection takes its way back to the client before it is followed.
+    pub(super) redirections_travel: bool,
     /// How long a crowd's grants are kept, apart from `think`.
     pub(super) hold: Duration,
     /// One task of the first client waits for a short time, or not at all.
@@ -182,7 +215,7 @@ impl Plan {
         Self {
             clients: chance.range(1, 4) as usize,
             tasks: chance.range(1, 5) as usize,
-            names: chance.range(1, 2) as usize,
+            kinds: vec![Kind::Reentrant; chance.range(1, 2) as usize],
             primaries,
             sharded: chance.permille(500),
             latency: *chance.pick(&[200, 1_000, 5_000, 15_000]),
@@ -211,6 +244,7 @@ impl Plan {
             shutdown: if calm { 0 } else { *chance.pick(&[0, 0, 300]) },
             think: if slow { 4_000_000 } else { *chance.pick(&[2_000, 10_000, 50_000, 200_000]) },
             crowd: false,
+            redirections_travel: false,
             hold: Duration::ZERO,
             hurried: false,
             late: None,
@@ -242,6 +276,36 @@ impl Plan {
         Self { at_least: *chance.pick(&[100, 300, 1_000]), leave: *chance.pick(&[0, 0, 30, 100]), ..self }
     }
 
+    /// In one of five, the first name is of another kind than the reentrant lock, and the others are of any.
+    pub(super) fn of_kinds(mut self, chance: &mut Chance, only: Option<Kind>) -> Self {
+        let mixed = chance.permille(200);
+        for (at, kind) in self.kinds.iter_mut().enumerate() {
+            let drawn = *chance.pick(if at == 0 { &kinds::ALL[1..] } else { kinds::ALL });
+            *kind = only.unwrap_or(if mixed { drawn } else { *kind });
+        }
+        let moves = |kind: &Kind| kinds::rules(*kind).promises().moves_between_clocks;
+        if self.primaries.is_some() && !self.kinds.iter().all(moves) {
+            // Such a kind says that the clocks of a cluster must agree.
+            (self.apart_us, self.drift) = (0, 0);
+        }
+        self
+    }
+
+    /// In one of four with faults, logins are refused; in one of three such clusters, nodes misdirect.
+    pub(super) fn with_access_faults(mut self, chance: &mut Chance) -> Self {
+        self.redirections_travel = true;
+        if self.calm {
+            return self;
+        }
+        if chance.permille(250) {
+            self.nemeses.push(Nemesis::Login);
+        }
+        if self.primaries.is_some() && chance.permille(333) {
+            self.faults.misdirected = chance.range(1, 60);
+        }
+        self
+    }
+
     pub(super) fn draw_crowd(chance: &mut Chance) -> Self {
         let drawn = Self::draw(chance);
         let clients = chance.range(2, 4) as usize;
@@ -252,7 +316,7 @@ impl Plan {
         Self {
             clients,
             tasks,
-            names: 1,
+            kinds: vec![Kind::Reentrant],
             primaries: chance.permille(700).then(|| chance.index(2) + 2),
             latency: *chance.pick(&[200, 1_000]),
             horizon: Self::crowded_for(hold),
@@ -310,6 +374,7 @@ fn draw_faults(chance: &mut Chance) -> Faults {
         ghost: some(600, 900),
         late_copy: some(300, 500),
         connect_fails: some(400, 500),
+        misdirected: 0,
         stale_confirmation: some(400, 900),
         subscribe_refused: some(200, 300),
         silent_loss: some(150, 300),

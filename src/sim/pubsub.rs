@@ -51,6 +51,13 @@ impl World {
             let wait = self.chance.time(5_000, 300_000);
             return self.listen_later(wait, client, process);
         }
+        if self.clients[client].login_trouble(self.now, process).is_some_and(|login| login.connecting) {
+            if !self.places.cluster || self.clients[client].routes.contains(&process) {
+                self.refuse_login(client, self.places.server_id(process));
+            }
+            let wait = self.chance.time(5_000, 300_000);
+            return self.listen_later(wait, client, process);
+        }
         if let Some(listening) = self.clients[client].listens.get_mut(&process) {
             listening.up = true;
             listening.epoch += 1;

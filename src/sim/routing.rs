@@ -12,6 +12,7 @@ use crate::kinds::command::Command;
 use crate::sim::client::Inbound;
 use crate::sim::client::Link;
 use crate::sim::client::server_id;
+use crate::sim::kinds::rules_of;
 use crate::sim::places::Moving;
 use crate::sim::places::Where;
 use crate::sim::places::keys_of;
@@ -159,6 +160,13 @@ impl World {
         let now = self.now;
         let time = self.processes[from].time(now);
         let Some(dumped) = self.processes[from].keys.peek(time, key) else { return };
+        let apart = self.processes[to].time(now) - time;
+        let lock = self.names.iter().find(|name| name.as_str() == key);
+        let lock = lock.filter(|name| apart != 0 && !rules_of(name).promises().moves_between_clocks);
+        if let Some(lock) = lock.and_then(|name| self.processes[from].lock(now, name)) {
+            self.breach_all_of(&lock, "its key has ends by the clock of a server, and moved to another");
+            self.checker.skew(apart);
+        }
         self.processes[from].keys.remove(time, key);
         let there = self.processes[to].time(now);
         self.processes[to].keys.plant(there, key, dumped.value, dumped.pttl);

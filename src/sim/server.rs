@@ -7,6 +7,8 @@ use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
+use crate::backend::Script;
+use crate::backend::ScriptCall;
 use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
@@ -15,6 +17,8 @@ use crate::backend::memory::store::Stored;
 use crate::backend::redis::classify;
 use crate::base::clock::Moment;
 use crate::base::name::LockName;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::rules_of;
 
 const START_US: i64 = 1_704_067_200_000_000;
 
@@ -40,15 +44,8 @@ pub(super) struct Process {
     /// What it held before each of the last writes, if a replica may take over.
     pub(super) history: VecDeque<Snapshot>,
     pub(super) replicated: bool,
-}
-
-/// What a lock's key holds, as the checks look at it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) name: String,
-    pub(super) field: String,
-    pub(super) count: String,
-    pub(super) pttl: Option<i64>,
+    /// Runs in place of the script of the same name.
+    pub(super) instead: Option<&'static Script>,
 }
 
 impl Process {
@@ -66,12 +63,14 @@ impl Process {
             loaded: BTreeSet::new(),
             history: VecDeque::new(),
             replicated,
+            instead: None,
         }
     }
 
     /// A replica of it, with a clock that differs by so much, without the last `lost` writes.
     pub(super) fn promote(&mut self, lost: usize, clock_us: i64, run: u64) -> Self {
         let mut replica = Self::new(self.offset_us + clock_us, self.drift, run, true);
+        replica.instead = self.instead;
         let at = self.history.len().saturating_sub(lost);
         let snapshot = self.history.get(at).cloned().unwrap_or_else(|| self.keys.snapshot());
         replica.keys.restore(snapshot);
@@ -105,7 +104,11 @@ impl Process {
                         self.history.pop_front();
                     }
                 }
-                match self.keys.run(time, call) {
+                let ran = match self.instead.filter(|script| script.name == call.script.name) {
+                    Some(script) => self.keys.run(time, &ScriptCall { script, ..(**call).clone() }),
+                    None => self.keys.run(time, call),
+                };
+                match ran {
                     Ok(value) => Outcome::Done(value),
                     Err(text) => classify::judge_words(&text),
                 }
@@ -115,10 +118,7 @@ impl Process {
 
     /// A lock as it is there now.
     pub(super) fn lock(&self, now: Moment, name: &LockName) -> Option<Found> {
-        let dumped = self.keys.peek(self.time(now), name.as_str())?;
-        let Stored::Hash(fields) = dumped.value else { return None };
-        let (field, count) = fields.into_iter().next()?;
-        Some(Found { name: dumped.key, field, count, pttl: dumped.pttl })
+        rules_of(name).find(&self.keys, self.time(now), name)
     }
 
     /// The fencing token that was given last, as far as it knows.
@@ -174,6 +174,16 @@ pub(super) const REFUSALS: [&str; 20] = [
     "ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
     "CROSSSLOT Keys in request don't hash to the same slot",
 ];
+
+pub(super) const TRY_AGAIN: &str = REFUSALS[11];
+pub(super) const NO_LOGIN: &str = REFUSALS[15];
+pub(super) const WRONG_PASSWORD: &str = REFUSALS[16];
+pub(super) const NO_PERMISSION: &str = REFUSALS[17];
+
+/// After these a connection is replaced.
+pub(super) fn is_about_login(text: &str) -> bool {
+    [NO_LOGIN, WRONG_PASSWORD].contains(&text)
+}
 
 /// How many of them, from the first on, are over before long.
 pub(super) const PASSING: usize = 14;

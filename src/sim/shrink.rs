@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::sim::plan::Mask;
+use crate::sim::plan::Seed;
 use crate::sim::run;
 use crate::sim::trace::Trace;
 
@@ -48,7 +49,7 @@ fn kind(failure: &str) -> &str {
 }
 
 /// The smallest run that was found, as a timeline.
-pub(super) fn smallest(seed: u64, failure: &str) -> String {
+pub(super) fn smallest(seed: Seed, failure: &str) -> String {
     // A panic prints its words each time; a thousand of them help nobody.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -61,7 +62,8 @@ pub(super) fn smallest(seed: u64, failure: &str) -> String {
     let cut = if shown.len() < lines.len() { "  …\n" } else { "" };
     let failure = last.result.err().unwrap_or_else(|| "does not fail any more".to_owned());
     format!(
-        "seed {seed}, made smaller in {runs} runs; {left} steps and faults are left of {}:\n{cut}{}\n{}{failure}",
+        "seed {}, made smaller in {runs} runs; {left} steps and faults are left of {}:\n{cut}{}\n{}{failure}",
+        seed.number,
         left + left_out.len(),
         shown.join("\n"),
         last.state
@@ -69,7 +71,7 @@ pub(super) fn smallest(seed: u64, failure: &str) -> String {
 }
 
 /// Leaves out halves, then quarters, and so on, whatever the failure can do without.
-fn shrink(seed: u64, wanted: &str) -> (BTreeSet<Item>, usize) {
+fn shrink(seed: Seed, wanted: &str) -> (BTreeSet<Item>, usize) {
     let mut left_out = BTreeSet::new();
     let mut runs = 0;
     let first = run(seed, &Mask::default(), Trace::off());

@@ -28,13 +28,14 @@ use crate::sim::client::Mail;
 use crate::sim::client::Request;
 use crate::sim::client::Slot;
 use crate::sim::client::Subscribing;
+use crate::sim::kinds::Found;
 use crate::sim::places;
 use crate::sim::places::Places;
 use crate::sim::plan::Mask;
 use crate::sim::plan::Nemesis;
 use crate::sim::plan::Plan;
 use crate::sim::plan::START;
-use crate::sim::server::Found;
+use crate::sim::plan::Seed;
 use crate::sim::server::Process;
 use crate::sim::trace::Trace;
 
@@ -49,6 +50,12 @@ pub(super) enum Happening {
     Arrive(Rc<Request>),
     /// A reply reaches a client's backend.
     Reply(Rc<Request>, Outcome<Value>),
+    /// The same of MOVED, or ASK.
+    Redirected {
+        request: Rc<Request>,
+        process: usize,
+        ask: bool,
+    },
     Timeout(usize, OpId),
     Subscribe(Subscribing),
     Connect(usize, ServerId),
@@ -100,6 +107,10 @@ pub(super) struct World {
     pub(super) phase: Phase,
     pub(super) events: u64,
     pub(super) connections: u64,
+    /// Calls that were sent on to another node, answers of TRYAGAIN, and refusals of a login.
+    pub(super) redirections: u64,
+    pub(super) try_agains: u64,
+    pub(super) refused_logins: u64,
     pub(super) runs: u64,
     /// Something has changed since everything was looked at.
     pub(super) dirty: bool,
@@ -107,12 +118,19 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(seed: u64, mask: &Mask, trace: Trace) -> Self {
-        let mut chance = Chance::new(seed, Stream::Plan, [0; 3]);
-        let own = |stream| Chance::new(seed, stream, [0; 3]);
-        let plan =
-            Plan::draw(&mut chance).patient(&mut own(Stream::Patience)).keeping(&mut own(Stream::Keeping));
-        Self::with(plan, chance, seed, mask, trace)
+    pub(super) fn new(seed: Seed, mask: &Mask, trace: Trace) -> Self {
+        let mut chance = Chance::new(seed.number, Stream::Plan, [0; 3]);
+        let own = |stream| Chance::new(seed.number, stream, [0; 3]);
+        let plan = Plan::draw(&mut chance);
+        let plan = plan.patient(&mut own(Stream::Patience)).keeping(&mut own(Stream::Keeping));
+        let plan = plan.of_kinds(&mut own(Stream::Kind), seed.kind);
+        let plan = match seed.with_access_faults {
+            true => plan.with_access_faults(&mut own(Stream::Access)),
+            false => plan,
+        };
+        let mut world = Self::with(plan, chance, seed.number, mask, trace);
+        world.processes.iter_mut().for_each(|process| process.instead = seed.instead);
+        world
     }
 
     /// Many who want the same lock.
@@ -153,7 +171,7 @@ impl World {
     }
 
     fn with(plan: Plan, mut chance: Chance, seed: u64, mask: &Mask, trace: Trace) -> Self {
-        let names = places::names(plan.names);
+        let names = places::names(&plan.kinds);
         let replicated = plan.has(Nemesis::Failover);
         let number = plan.primaries.unwrap_or(1);
         let mut either_way = |most: u64| chance.range(0, 2 * most) as i64 - most as i64;
@@ -188,6 +206,9 @@ impl World {
             phase: Phase::Working,
             events: 0,
             connections: 0,
+            redirections: 0,
+            try_agains: 0,
+            refused_logins: 0,
             dirty: true,
             looked: Moment::ZERO,
             plan,
@@ -332,6 +353,7 @@ impl World {
             Happening::To(client, inbound) => return self.reach(client, inbound),
             Happening::Arrive(request) => return self.arrive(request),
             Happening::Reply(request, outcome) => self.reply(&request, outcome),
+            Happening::Redirected { request, process, ask } => self.follow(&request, process, ask),
             Happening::Timeout(client, op) => self.time_out(client, op),
             Happening::Subscribe(subscribing) => self.on_subscribe(subscribing),
             Happening::Connect(client, server) => self.connect(client, server),

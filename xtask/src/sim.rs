@@ -24,11 +24,13 @@ pub(crate) struct Wanted {
     end: u64,
     trace: bool,
     threads: Option<usize>,
+    /// The kind that all lock names are of; without one, each seed draws it.
+    kind: Option<String>,
 }
 
 impl Wanted {
     pub(crate) fn seeds(first: u64, end: u64) -> Self {
-        Self { first, end, trace: false, threads: None }
+        Self { first, end, trace: false, threads: None, kind: None }
     }
 
     fn read(args: &[&str]) -> Option<Self> {
@@ -46,6 +48,7 @@ impl Wanted {
                 }
                 "--trace" => wanted.trace = true,
                 "--threads" => wanted.threads = Some(args.next()?.parse().ok()?),
+                "--kind" => wanted.kind = Some((*args.next()?).to_owned()),
                 _ => return None,
             }
         }
@@ -60,6 +63,9 @@ impl Wanted {
         if let Some(threads) = self.threads {
             command.env("SIM_THREADS", threads.to_string());
         }
+        if let Some(kind) = &self.kind {
+            command.env("SIM_KIND", kind);
+        }
     }
 }
 
@@ -69,7 +75,7 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
         return crowds();
     }
     let wanted = Wanted::read(args)
-        .ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N; or --crowds alone")?;
+        .ok_or("sim wants --seed N [--trace], or --seeds A..B, and perhaps --threads N or --kind KIND; or --crowds alone")?;
     Ok(simulate(&wanted, LIMIT, Echo::On)?.success)
 }
 
@@ -110,6 +116,8 @@ mod tests {
         assert_eq!(Wanted::read(&["--seeds", "3..9"]), Some(Wanted::seeds(3, 9)));
         let one = Wanted { trace: true, threads: Some(1), ..Wanted::seeds(7, 8) };
         assert_eq!(Wanted::read(&["--seed", "7", "--trace", "--threads", "1"]), Some(one));
+        let pairs = Wanted { kind: Some("pair".to_owned()), ..Wanted::seeds(0, 10_000) };
+        assert_eq!(Wanted::read(&["--kind", "pair"]), Some(pairs));
         for wrong in [&["--seeds", "3"][..], &["--seeds", "9..3"], &["--seed"], &["17"]] {
             assert_eq!(Wanted::read(wrong), None, "{wrong:?}");
         }

@@ -8,6 +8,7 @@ use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
+use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
 use crate::base::cell::HoldCell;
@@ -218,4 +219,26 @@ fn a_name_of_another_kind_is_another_name() {
     world.ran.clear();
     world.live(11 * SECOND);
     assert_eq!((world.count("pair/renew"), world.count("reentrant/renew")), (1, 1), "{:?}", world.ran);
+}
+
+/// The server may have freed the place that is given up, and nobody can ask it.
+#[test]
+fn a_try_is_not_told_that_both_are_taken_while_the_release_of_one_has_no_answer() {
+    let mut world = World::new(1);
+    let (first, cell) = world.hold(0, 1);
+    let (second, other) = world.hold(0, 2);
+    for (level, cell) in [(second, &other), (first, &cell)] {
+        // Whichever of them was there first.
+        let tried = world.ask(0, 3, pair("n"), Wait::Once);
+        assert!(matches!(world.hands[0].answer(tried), Answer::NotGranted), "both are valid");
+        world.hands[0].cut();
+        world.hands[0].release(cell, level);
+        let tried = world.ask(0, 4, pair("n"), Wait::Once);
+        world.pass(2 * SECOND);
+        assert!(matches!(world.hands[0].answer(tried), Answer::Failed(_)), "nobody was asked");
+        let info = ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() };
+        world.hands[0].event(Event::Up(ServerId::ONLY, info));
+        world.settle();
+        world.hold(0, 5);
+    }
 }

@@ -2,16 +2,21 @@
 
 use std::time::Duration;
 
+use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::LossReason;
 use crate::engine::event::Wait;
 use crate::sim::checker::BACK_OFF;
 use crate::sim::checker::Checker;
+use crate::sim::checker::Hold;
 use crate::sim::checker::LATE;
 use crate::sim::checker::drifts_by;
+use crate::sim::client::Ask;
 use crate::sim::client::Client;
 use crate::sim::client::Slot;
-use crate::sim::server::Found;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::kinds::rules_of;
 
 impl Checker {
     /// After every event of a client: P5, the gauge of those who wait, and what an answer has ended.
@@ -41,6 +46,9 @@ impl Checker {
             }
         }
         self.troubled[index] |= std::mem::take(&mut self.fails);
+        if let Some(server) = self.refuses_login.take() {
+            self.look_at_refused(client, index, server)?;
+        }
         self.dead.retain(|_, until| now < *until);
         let dead = self.dead.range((index, 0)..=(index, u64::MAX)).count();
         // What a clock that was set, or another server's, means for them is not known here.
@@ -62,6 +70,22 @@ impl Checker {
         Ok(())
     }
 
+    /// P16: with the login refused, trying again helps nobody: whoever waits is told at once.
+    fn look_at_refused(&self, client: &Client, index: usize, server: ServerId) -> Result<(), String> {
+        // Of several servers it is not known here which of them the engine would ask.
+        let is_up = client.links.get(&server).is_none_or(|link| link.up);
+        if is_up || self.plan.primaries.is_some() || client.finished {
+            return Ok(());
+        }
+        let waits = |ask: &Ask| ask.open && ask.lock.is_some() && matches!(ask.slot, Slot::Empty);
+        match client.asks.iter().find(|(_, ask)| waits(ask)) {
+            Some((request, _)) => {
+                Err(format!("P16: the login is refused, and client {index} {request:?} sleeps on"))
+            }
+            None => Ok(()),
+        }
+    }
+
     pub(in crate::sim) fn look(
         &mut self,
         now: Moment,
@@ -70,7 +94,10 @@ impl Checker {
     ) -> Result<(), String> {
         self.look_at_holds(now, locks, clients)?;
         for lock in locks {
-            self.look_at_key(now, lock, clients)?;
+            check_holds(lock)?;
+            for hold in &lock.holds {
+                self.look_at_place(now, lock, hold, clients)?;
+            }
         }
         let free = self.note_states(now, locks);
         for (name, since) in free {
@@ -127,8 +154,8 @@ impl Checker {
         self.look_for_overlaps(now)
     }
 
-    /// P1 once more, from the holders' side: two at a time only if one of them was robbed.
-    fn look_for_overlaps(&self, now: Moment) -> Result<(), String> {
+    /// P1 once more, from the holders' side: more at a time than the kind allows only if one of them was robbed.
+    pub(super) fn look_for_overlaps(&self, now: Moment) -> Result<(), String> {
         if self.plan.drifts_too_much() {
             return Ok(());
         }
@@ -140,21 +167,37 @@ impl Checker {
             })
         };
         for (one, cell) in believing() {
-            if let Some((other, _)) = believing().find(|(key, other)| *key > one && other.name == cell.name) {
-                return Err(format!("P1: {one:?} and {other:?} hold {} at once", cell.name));
+            let others = || believing().filter(|(key, other)| *key > one && other.name == cell.name);
+            if others().next().is_none() {
+                continue;
+            }
+            let field = |(client, id): (usize, u64)| format!("{}:{id}", self.ids[client]);
+            let together: Vec<Place> = std::iter::once((one, cell))
+                .chain(others())
+                .map(|(key, cell)| Place::of(field(key), cell.count()))
+                .collect();
+            if !rules_of(&cell.name).allows(&together) {
+                return Err(format!("P1: {} is held at once by {together:?}", cell.name));
             }
         }
         Ok(())
     }
 
     /// P7, rule 2.
-    fn look_at_key(&mut self, now: Moment, lock: &Found, clients: &[Client]) -> Result<(), String> {
-        if let Some(field) = lock.field.strip_suffix(":kept") {
-            return self.look_at_kept(now, lock, field);
+    fn look_at_place(
+        &mut self,
+        now: Moment,
+        lock: &Found,
+        place: &Place,
+        clients: &[Client],
+    ) -> Result<(), String> {
+        let (field, kept) = place.hold_field();
+        if kept {
+            return self.look_at_kept(now, lock, place, field);
         }
-        let Some((client, id)) = self.key_of(&lock.field) else { return Ok(()) };
+        let Some((client, id)) = self.key_of(field) else { return Ok(()) };
         let Some(hold) = self.holds.get(&(client, id)) else {
-            return Err(format!("P7: {lock:?} is of a hold that was never sent"));
+            return Err(format!("P7: {lock:?} has a hold that was never sent: {field}"));
         };
         if self.jumped {
             return Ok(());
@@ -165,23 +208,23 @@ impl Checker {
         let limit =
             hold.not_after.max(hold.guard_end).plus(lease + slow + self.skew + Duration::from_millis(3));
         if !guarded && now > limit {
-            return Err(format!("P7: {lock:?} outlives its hold: {hold:?}"));
+            return Err(format!("P7: {field} in {lock:?} outlives its hold: {hold:?}"));
         }
         if let Some(names) = self.reports.get(&client) {
             let excused = hold.lost_before_shutdown || hold.left || hold.excused || hold.breach.is_some();
-            if !excused && !names.contains(&lock.name) {
+            if !excused && !names.iter().any(|name| name == lock.name.as_str()) {
                 return Err(format!("P11: client {client} said that everything is released: {lock:?}"));
             }
         }
-        self.look_for_orphan(now, lock, (client, id), clients)
+        self.look_for_orphan(now, lock, field, (client, id), clients)
     }
 
     /// P14: what stands in the place of a hold ends no later than the hold could have.
-    fn look_at_kept(&self, now: Moment, lock: &Found, field: &str) -> Result<(), String> {
+    fn look_at_kept(&self, now: Moment, lock: &Found, place: &Place, field: &str) -> Result<(), String> {
         let Some(hold) = self.key_of(field).and_then(|key| self.holds.get(&key)) else {
             return Err(format!("P14: {lock:?} is of a hold that was never sent"));
         };
-        let left = Duration::from_millis(u64::try_from(lock.pttl.unwrap_or(0)).unwrap_or(0));
+        let left = Duration::from_millis(u64::try_from(place.left.unwrap_or(0)).unwrap_or(0));
         // A slow clock makes a key last longer, from the grant on.
         let lasted = hold.key_end.since(hold.begun);
         let slow = drifts_by(lasted, 2 * self.plan.drift);
@@ -211,47 +254,42 @@ impl Checker {
         &mut self,
         now: Moment,
         lock: &Found,
+        field: &str,
         key: (usize, u64),
         clients: &[Client],
     ) -> Result<(), String> {
         let hold = &self.holds[&key];
         let client = &clients[key.0];
-        let Some(name) = self.names.get_mut(&lock.name) else { return Ok(()) };
+        let Some(name) = self.names.get_mut(lock.name.as_str()) else { return Ok(()) };
         let lost = hold.is_lost()
             && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
         let wanted = hold.has_guard() || lost || hold.left || hold.excused || !client.works(&name.lock);
         let possible = now <= hold.not_after && hold.cell.is_none();
         if wanted || possible {
-            name.orphan = None;
+            name.orphans.retain(|(known, _)| known != field);
             return Ok(());
         }
-        let since = match &name.orphan {
-            Some((field, since)) if *field == lock.field => *since,
-            _ => {
-                name.orphan = Some((lock.field.clone(), now));
-                now
-            }
-        };
-        let since = since.max(client.calm_since(&name.lock));
+        let since = name.orphan_since(now, field).max(client.calm_since(&name.lock));
         let bound = self.plan.command_timeout * 2
             + Duration::from_millis(if self.plan.calm { 20 } else { 700 })
             + Duration::from_micros(8 * self.plan.latency);
         if now.since(since) > bound {
-            return Err(format!("P7: nobody wants {lock:?} since {since:?}: {hold:?}"));
+            return Err(format!("P7: nobody wants {field} in {lock:?} since {since:?}: {hold:?}"));
         }
         Ok(())
     }
 
-    /// Notes which names are held; gives the others, with the instant since which somebody should have taken them.
+    /// Notes which names have no room for another hold; gives the others, with the instant since which somebody should have
+    /// taken them.
     fn note_states(&mut self, now: Moment, locks: &[Found]) -> Vec<(String, Moment)> {
         let mut free = Vec::new();
         for (key, name) in &mut self.names {
-            if locks.iter().any(|lock| lock.name == *key) {
+            let holds = locks.iter().find(|lock| lock.name == name.lock).map_or(&[][..], |lock| &lock.holds);
+            name.orphans.retain(|(field, _)| holds.iter().any(|hold| hold.field == *field));
+            if !name.rules().has_room(holds) {
                 name.free_since = None;
                 name.announced = false;
-                name.last_held = Some(now);
             } else {
-                name.orphan = None;
                 let since = *name.free_since.get_or_insert(now);
                 free.push((key.clone(), if name.announced { since } else { since.max(name.sleep_until) }));
             }
@@ -305,23 +343,29 @@ impl Checker {
         Ok(())
     }
 
-    /// A hold of the same client keeps others from trying.
+    /// Holds of the same client, as many as the kind allows, keep its others from trying.
     pub(super) fn keeps_others_away(&self, now: Moment, client: usize, name: &str) -> bool {
-        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
-        own.any(|hold| hold.is_for(name) && hold.is_in_the_way(now, 2 * self.plan.command_timeout + BACK_OFF))
+        let grace = 2 * self.plan.command_timeout + BACK_OFF;
+        self.fill(client, name, |hold| hold.is_in_the_way(now, grace))
     }
 
-    /// A hold of the client is valid.
+    /// Holds of the client are valid, as many as the kind allows.
     pub(super) fn has_live(&self, now: Moment, client: usize, name: &str) -> bool {
-        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
-        own.any(|hold| hold.is_for(name) && hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
+        self.fill(client, name, |hold| hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
     }
 
-    /// The client had guards of a hold up to this moment or longer. A client that was frozen notices
+    /// The client had guards of so many holds up to this moment or longer. A client that was frozen notices
     /// the ends of its waits and of its leases together, and a wait may have ended first.
     pub(super) fn had_guards_until(&self, moment: Moment, client: usize, name: &str) -> bool {
-        let mut own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
-        own.any(|hold| hold.is_for(name) && hold.cell.is_some() && hold.guard_end >= moment)
+        self.fill(client, name, |hold| hold.cell.is_some() && hold.guard_end >= moment)
+    }
+
+    /// Whether the client's holds of the name that are `of` this sort leave no room for another.
+    fn fill(&self, client: usize, name: &str, of: impl Fn(&Hold) -> bool) -> bool {
+        let Some(known) = self.names.get(name) else { return false };
+        let own = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+        let most = known.rules().at_once();
+        own.filter(|hold| hold.is_for(name) && of(hold)).take(most).count() == most
     }
 
     /// P11: a wait ends when its time is over.
@@ -347,6 +391,14 @@ impl Checker {
     }
 }
 
+/// P1: the holds of a key may be there at once.
+pub(super) fn check_holds(lock: &Found) -> Result<(), String> {
+    match rules_of(&lock.name).allows(&lock.holds) {
+        true => Ok(()),
+        false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
+    }
+}
+
 fn check_key(
     now: Moment,
     client: usize,
@@ -355,9 +407,10 @@ fn check_key(
     locks: &[Found],
 ) -> Result<(), String> {
     let id = cell.id;
-    match locks.iter().find(|lock| lock.name == cell.name.as_str()) {
-        Some(key) if key.field == field => {
-            let left = u64::try_from(key.pttl.unwrap_or(0)).unwrap_or(0) * 1_000_000;
+    let key = locks.iter().find(|lock| lock.name == cell.name);
+    match key.and_then(|key| key.hold(field)) {
+        Some(place) => {
+            let left = u64::try_from(place.left.unwrap_or(0)).unwrap_or(0) * 1_000_000;
             let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
             if cell.valid_until() > end {
                 let over = cell.valid_until().since(end);
@@ -365,6 +418,6 @@ fn check_key(
             }
             Ok(())
         }
-        other => Err(format!("P1: client {client} hold {id} is believed in, there is {other:?}")),
+        None => Err(format!("P1: client {client} hold {id} is believed in, there is {key:?}")),
     }
 }

@@ -7,6 +7,7 @@ use crate::backend::Outcome;
 use crate::backend::Value;
 use crate::base::clock::Moment;
 use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Acquired;
@@ -17,9 +18,12 @@ use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
 use crate::sim::checker::Checker;
+use crate::sim::checker::looks::check_holds;
 use crate::sim::client::Request;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::kinds::rules_of;
 use crate::sim::places::name_of;
-use crate::sim::server::Found;
 use crate::sim::server::Process;
 
 /// A command on its way.
@@ -54,6 +58,9 @@ impl Checker {
                 if self.hold_of(field).is_some_and(|hold| hold.release_sent) =>
             {
                 return Err(format!("P7: {field} is acquired after its release was sent"));
+            }
+            Command::HandOff { name, to, .. } if !rules_of(name).promises().hands_off => {
+                return Err(format!("P15: {name}, whose kind forbids hand-offs, is handed to {to}"));
             }
             _ => {}
         }
@@ -110,7 +117,10 @@ impl Checker {
                 Acquired::Granted { .. } => {
                     self.allow(field, at, *lease);
                     self.note_held(client, name.as_str(), now);
-                    self.refused.remove(&(client, name.to_string()));
+                    if *count == 1 {
+                        // One more level of a hold that is there says nothing of the other places.
+                        self.refused.remove(&(client, name.to_string()));
+                    }
                     if let Some(hold) = self.hold_of(field) {
                         hold.answered_granted = true;
                         hold.level_sent = at;
@@ -153,6 +163,7 @@ impl Checker {
                             self.allow(&item.field, at, item.lease)
                         }
                         Renewed::Gone | Renewed::Foreign => self.end(&item.field),
+                        Renewed::Refused => self.refusals[client].permission = true,
                         _ => {}
                     }
                 }
@@ -226,26 +237,15 @@ impl Checker {
         }
         for was in before {
             let is = after.iter().find(|is| is.name == was.name);
-            if !own.contains(&was.field.as_str()) {
-                if is != Some(was) {
-                    return Err(format!("P4: {was:?} became {is:?} by {command:?}"));
-                }
-                continue;
+            for hold in &was.holds {
+                self.look_at_change(now, command, (was, hold), is, &own)?;
             }
-            // A release of which the server refuses a part may leave the rest of the time to the hold.
-            let shortens = matches!(command, Command::ReleaseAt { .. });
-            if !shortens && is.is_some_and(|is| is.field == was.field && is.pttl < was.pttl) {
-                return Err(format!("P7: a TTL was shortened: {was:?} -> {is:?} by {command:?}"));
-            }
-            let released = is.is_none_or(|is| is.field != was.field) && !is_forced(command);
-            // Where a clock was set the key may be there long after the lease.
-            if released && self.knows_clocks() && self.hold_of(&was.field).is_some_and(|hold| hold.left) {
-                return Err(format!("P14: {was:?} was left to its lease, and is released by {command:?}"));
-            }
-            if is.is_none() {
-                self.on_freed(now, was, command, outcome);
+            let rules = rules_of(&was.name);
+            if !rules.has_room(&was.holds) && is.is_none_or(|is| rules.has_room(&is.holds)) {
+                self.on_freed(&was.name, command, outcome);
             }
         }
+        after.iter().try_for_each(check_holds)?;
         if let Some(is) = after.iter().find(|is| is.pttl.is_none()) {
             return Err(format!("P7: no time to live: {is:?} after {command:?}"));
         }
@@ -256,6 +256,40 @@ impl Checker {
         on_counted(command, &reply, before, after)?;
         self.look_at_grant(now, process, command, &reply, before)?;
         on_late(process.time(now), command, &reply)
+    }
+
+    /// What a command did to a hold that was there before it.
+    fn look_at_change(
+        &mut self,
+        now: Moment,
+        command: &Command,
+        (lock, was): (&Found, &Place),
+        lock_is: Option<&Found>,
+        own: &[&str],
+    ) -> Result<(), String> {
+        let is = lock_is.and_then(|lock| lock.hold(&was.field));
+        if !own.contains(&was.field.as_str()) {
+            if is != Some(was) {
+                return Err(format!("P4: {was:?} in {lock:?} became {lock_is:?} by {command:?}"));
+            }
+            return Ok(());
+        }
+        // A release of which the server refuses a part may leave the rest of the time to the hold.
+        let shortens = matches!(command, Command::ReleaseAt { .. });
+        if !shortens && is.is_some_and(|is| is.left < was.left) {
+            return Err(format!("P7: a TTL was shortened: {was:?} -> {is:?} by {command:?}"));
+        }
+        if is.is_some() {
+            return Ok(());
+        }
+        if is_forced(command) {
+            self.breach(now, &was.field, "force-unlock");
+            self.keeps_no_more(lock.name.as_str(), Some(was.hold_field().0));
+        } else if self.knows_clocks() && self.hold_of(&was.field).is_some_and(|hold| hold.left) {
+            // Where a clock was set the key may be there long after the lease.
+            return Err(format!("P14: {was:?} was left to its lease, and is released by {command:?}"));
+        }
+        Ok(())
     }
 
     /// P14, at the server.
@@ -280,17 +314,28 @@ impl Checker {
             hold.begun = if hold.begun == Moment::ZERO { now } else { hold.begun };
             hold.key_end = hold.key_end.max(now.plus(lease.duration()));
         }
-        let is_new = !before.iter().any(|was| was.name == name.as_str() && was.field == *field);
-        let known = self.names.get(name.as_str()).map_or(Moment::ZERO, |name| name.taken_until);
-        let counts = process.deposed.is_none() && self.knows_clocks();
-        if is_new && counts && now.plus(self.clocks_apart()) < known {
-            return Err(format!("P14: {field} is granted {name}, which is taken until {known:?}"));
+        let is_new = !before.iter().any(|was| was.name == *name && was.hold(field).is_some());
+        let sure = now.plus(self.clocks_apart());
+        let counts = is_new && process.deposed.is_none() && self.knows_clocks();
+        let Some(known) = self.names.get_mut(name.as_str()) else { return Ok(()) };
+        known.taken.retain(|(_, until)| *until > now);
+        // A hold may have several levels that keep the name.
+        let mut others: Vec<&str> =
+            known.taken.iter().filter(|(_, until)| *until > sure).map(|(hold, _)| &**hold).collect();
+        others.sort_unstable();
+        others.dedup();
+        let mut together: Vec<Place> = others.iter().map(|hold| Place::of((*hold).to_owned(), 1)).collect();
+        if counts && !together.is_empty() && !together.iter().any(|hold| hold.field == *field) {
+            together.push(Place::of(field.clone(), 1));
+            if !known.rules().allows(&together) {
+                return Err(format!("P14: {field} is granted {name}, which is taken: {:?}", known.taken));
+            }
         }
         Ok(())
     }
 
     /// Whoever waits hears of it, if it was published.
-    fn on_freed(&mut self, now: Moment, was: &Found, command: &Command, outcome: &Outcome<Value>) {
+    fn on_freed(&mut self, name: &LockName, command: &Command, outcome: &Outcome<Value>) {
         let reply = match outcome {
             Outcome::Done(value) => command.read(value.clone()),
             _ => return,
@@ -300,14 +345,10 @@ impl Checker {
             Body::Release(Released::Freed { receivers })
             | Body::HandOff(HandedOff::ReleasedOnly { receivers, .. })
             | Body::Force(Forced::Freed { receivers }) => *receivers,
-            Body::ReleaseMany(each) => released_of_many(command, each, &was.name),
+            Body::ReleaseMany(each) => released_of_many(command, each, name),
             _ => None,
         };
-        if is_forced(command) {
-            self.breach(now, &was.field, "force-unlock");
-            self.keeps_no_more(&was.name);
-        }
-        if let Some(name) = self.names.get_mut(&was.name) {
+        if let Some(name) = self.names.get_mut(name.as_str()) {
             name.announced = receivers.is_some() && self.plan.faults.silent_loss == 0;
         }
     }
@@ -367,18 +408,21 @@ fn on_counted(command: &Command, reply: &Reply, before: &[Found], after: &[Found
         {
             (name, field, *count)
         }
-        (Command::Release { name, field, count, .. }, Body::Release(Released::CountSet)) => {
+        // A place that has run out may get a count as long as its fields are there.
+        (Command::Release { name, field, count, .. }, Body::Release(Released::CountSet))
+            if before.iter().any(|was| was.name == *name && was.hold(field).is_some()) =>
+        {
             (name, field, *count)
         }
         (Command::HandOff { name, from, to, .. }, Body::HandOff(HandedOff::Granted { .. }))
-            if before.iter().any(|was| was.name == name.as_str() && was.field == *from) =>
+            if before.iter().any(|was| was.name == *name && was.hold(from).is_some()) =>
         {
             (name, to, 1)
         }
         _ => return Ok(()),
     };
-    let is = after.iter().find(|is| is.name == name.as_str());
-    if is.is_some_and(|is| is.field == *field && is.count == wanted.to_string()) {
+    let is = after.iter().find(|is| is.name == *name);
+    if is.and_then(|is| is.hold(field)).is_some_and(|hold| hold.count == wanted.to_string()) {
         return Ok(());
     }
     Err(format!("P5: {command:?} leaves {is:?}"))
@@ -422,9 +466,9 @@ fn released_by(command: &Command) -> Vec<&str> {
 }
 
 /// Who was told that one of many was freed.
-fn released_of_many(command: &Command, each: &[Option<Released>], name: &str) -> Option<u64> {
+fn released_of_many(command: &Command, each: &[Option<Released>], name: &LockName) -> Option<u64> {
     let Command::ReleaseMany(holds) = command else { return None };
-    let (_, released) = holds.iter().zip(each).find(|(item, _)| item.name.as_str() == name)?;
+    let (_, released) = holds.iter().zip(each).find(|(item, _)| item.name == *name)?;
     match released {
         Some(Released::Freed { receivers }) => *receivers,
         _ => None,

@@ -1,0 +1,83 @@
+//! That the checker fails where it must, by what the kind of lock allows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::cell::HoldCell;
+use crate::base::clock::Moment;
+use crate::base::kind::Kind;
+use crate::base::name::LockName;
+use crate::sim::chance::Chance;
+use crate::sim::chance::Stream;
+use crate::sim::checker::Checker;
+use crate::sim::checker::Hold;
+use crate::sim::checker::looks::check_holds;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::plan::Plan;
+use crate::sim::plan::START;
+
+/// What is allowed at once, of each kind.
+const TABLE: [(Kind, u64); 2] = [(Kind::Reentrant, 1), (Kind::Pair, 2)];
+
+fn name(kind: Kind) -> LockName {
+    LockName::new("n").unwrap().of_kind(kind)
+}
+
+/// A checker of one client that believes in so many holds.
+fn believing(kind: Kind, holds: u64) -> Checker {
+    let mut plan = Plan::draw(&mut Chance::new(1, Stream::Plan, [0; 3]));
+    plan.drift = 0;
+    let mut checker = Checker::new(&plan, vec!["client".to_owned()], &[name(kind)]);
+    for id in 1..=holds {
+        let until = START.plus(Duration::from_secs(1));
+        let cell = Some(Arc::new(HoldCell::new(name(kind), id, id, until)));
+        checker.holds.insert((0, id), Hold { cell, token: Some(id), ..Hold::default() });
+        checker.live.insert((0, id));
+    }
+    checker
+}
+
+#[test]
+fn one_holder_more_than_the_kind_allows_is_a_violation() {
+    for (kind, most) in TABLE {
+        for holds in 0..=most + 2 {
+            let found = believing(kind, holds).look_for_overlaps(START);
+            assert_eq!(found.is_err(), holds > most, "{kind:?}, {holds}: {found:?}");
+            assert!(found.err().is_none_or(|words| words.starts_with("P1:")));
+        }
+    }
+}
+
+#[test]
+fn a_holder_that_was_robbed_or_has_run_out_does_not_count() {
+    for (kind, most) in TABLE {
+        let mut robbed = believing(kind, most + 1);
+        robbed.breach(START, "client:1", "DEL");
+        assert_eq!(robbed.look_for_overlaps(START), Ok(()), "{kind:?}");
+        let later = START.plus(Duration::from_secs(2));
+        assert_eq!(believing(kind, most + 1).look_for_overlaps(later), Ok(()), "{kind:?}");
+    }
+}
+
+#[test]
+fn one_hold_more_in_a_key_than_the_kind_allows_is_a_violation() {
+    for (kind, most) in TABLE {
+        for number in 0..=most + 2 {
+            let holds = (0..number).map(|id| Place::of(format!("client:{id}"), 1)).collect();
+            let found = check_holds(&Found { name: name(kind), pttl: Some(1), holds });
+            assert_eq!(found.is_err(), number > most, "{kind:?}, {number}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn a_holder_without_its_key_is_a_violation() {
+    for (kind, _) in TABLE {
+        let mut checker = believing(kind, 1);
+        let found = checker.look(START, &[], &[]);
+        assert!(found.is_err_and(|words| words.starts_with("P1:")), "{kind:?}");
+        let none = believing(kind, 0).look(Moment::ZERO, &[], &[]);
+        assert_eq!(none, Ok(()), "{kind:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What the simulation must know of a kind of lock. Everything else in it is the same for all kinds and names none.
+//!
+//! A kind has one file here, with its [`Rules`]: how the holds in its key are read, which of them may be there at once,
+//! and which promises apply to it. What it promises beyond that is checked in the same file.
+
+mod pair;
+mod reentrant;
+mod tests;
+
+use smallvec::SmallVec;
+
+use crate::backend::memory::keyspace::Keyspace;
+use crate::backend::memory::store::Stored;
+use crate::base::kind::Kind;
+use crate::base::name::LockName;
+
+/// The end of a field that keeps a name taken after its hold was given up (`at_least`).
+pub(super) const KEPT: &str = ":kept";
+
+/// A hold, as its server has it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) field: String,
+    pub(super) count: String,
+    /// How long it lasts if nothing renews it, in ms. Nothing: for ever.
+    pub(super) left: Option<i64>,
+}
+
+impl Place {
+    /// A hold of which only the field and the count are known.
+    pub(super) fn of(field: String, count: u32) -> Self {
+        Self { field, count: count.to_string(), left: None }
+    }
+
+    /// The hold whose place this is, and whether it was given up and is kept.
+    pub(super) fn hold_field(&self) -> (&str, bool) {
+        match self.field.strip_suffix(KEPT) {
+            Some(field) => (field, true),
+            None => (&self.field, false),
+        }
+    }
+}
+
+/// The holds of a name that are there at once.
+pub(super) type Places = SmallVec<[Place; 1]>;
+
+/// What a lock's key holds, as the checks look at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: LockName,
+    pub(super) pttl: Option<i64>,
+    pub(super) holds: Places,
+}
+
+impl Found {
+    pub(super) fn hold(&self, field: &str) -> Option<&Place> {
+        self.holds.iter().find(|hold| hold.field == field)
+    }
+}
+
+/// The promises that not every kind gives. All others are checked for each kind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Promises {
+    /// P3: a resource that takes only the largest token loses no update. For this a name must have one holder.
+    pub(super) tokens_protect: bool,
+    /// A release may grant to a waiter of the same client. If not, P15: no hand-off is ever sent.
+    pub(super) hands_off: bool,
+    /// How long a hold lasts does not depend on the server's clock: a slot may move to a server with another clock.
+    pub(super) moves_between_clocks: bool,
+}
+
+/// A kind of lock, for the simulation and its checker.
+pub(super) trait Rules: Sync {
+    fn promises(&self) -> Promises;
+
+    /// How many may hold a name at once, if they all want the most that the kind has to give.
+    fn at_once(&self) -> usize;
+
+    /// P1: whether all of these may hold the name at once.
+    fn allows(&self, together: &[Place]) -> bool {
+        together.len() <= self.at_once()
+    }
+
+    /// Whether a waiter can have the name beside these.
+    fn has_room(&self, beside: &[Place]) -> bool {
+        beside.len() < self.at_once()
+    }
+
+    /// The key of a name at this server time, in µs. A key without a hold that is still there has no places.
+    fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found>;
+
+    /// A key in which a client that is none of ours holds the name for so many ms.
+    fn foreign_hold(&self, field: &str, time: i64, ttl_ms: i64) -> Stored;
+}
+
+pub(super) fn rules(kind: Kind) -> &'static dyn Rules {
+    match kind {
+        Kind::Reentrant => &reentrant::Reentrant,
+        Kind::Pair => &pair::Pair,
+    }
+}
+
+pub(super) fn rules_of(name: &LockName) -> &'static dyn Rules {
+    rules(name.kind())
+}
+
+/// Every kind that a seed may draw.
+pub(super) const ALL: &[Kind] = &[Kind::Reentrant, Kind::Pair];
+
+/// The kind that is called so.
+pub(super) fn named(text: &str) -> Option<Kind> {
+    ALL.iter().copied().find(|kind| format!("{kind:?}").eq_ignore_ascii_case(text))
+}
+
+/// The fields of a hash, with their values.
+type HashFields = Vec<(String, String)>;
+
+/// The fields of a hash under a key, and its time to live.
+fn hash(keys: &Keyspace, time: i64, name: &LockName) -> Option<(HashFields, Option<i64>)> {
+    let dumped = keys.peek(time, name.as_str())?;
+    match dumped.value {
+        Stored::Hash(fields) => Some((fields, dumped.pttl)),
+        _ => None,
+    }
+}

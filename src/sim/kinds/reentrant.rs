@@ -1,0 +1,33 @@
+//! The reentrant lock: one holder, whose field lasts as long as the key.
+
+use crate::backend::memory::keyspace::Keyspace;
+use crate::backend::memory::store::Stored;
+use crate::base::name::LockName;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::kinds::Promises;
+use crate::sim::kinds::Rules;
+use crate::sim::kinds::hash;
+
+pub(super) struct Reentrant;
+
+impl Rules for Reentrant {
+    fn promises(&self) -> Promises {
+        Promises { tokens_protect: true, hands_off: true, moves_between_clocks: true }
+    }
+
+    fn at_once(&self) -> usize {
+        1
+    }
+
+    /// Every field counts as a hold, so that a second one is seen.
+    fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found> {
+        let (fields, pttl) = hash(keys, time, name)?;
+        let holds = fields.into_iter().map(|(field, count)| Place { field, count, left: pttl }).collect();
+        Some(Found { name: name.clone(), pttl, holds })
+    }
+
+    fn foreign_hold(&self, field: &str, _time: i64, _ttl_ms: i64) -> Stored {
+        Stored::Hash(vec![(field.to_owned(), "1".to_owned())])
+    }
+}

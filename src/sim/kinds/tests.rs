@@ -1,0 +1,62 @@
+//! That a mistake in a script of a kind is found by the simulation, within few seeds of that kind.
+
+use crate::backend::Script;
+use crate::base::kind::Kind;
+use crate::sim::kinds::ALL;
+use crate::sim::kinds::named;
+use crate::sim::kinds::rules;
+use crate::sim::plan::Mask;
+use crate::sim::plan::Seed;
+use crate::sim::run;
+use crate::sim::trace::Trace;
+
+/// So many seeds may be needed.
+const SEEDS: u64 = 40;
+
+/// The script with one place of it said differently.
+fn broken(script: &'static Script, right: &str, wrong: &str) -> &'static Script {
+    assert_eq!(script.source.matches(right).count(), 1, "{}: {right}", script.name);
+    let source = script.source.replace(right, wrong).leak();
+    Box::leak(Box::new(Script { name: script.name, source }))
+}
+
+/// The first violation that servers with this script lead to.
+fn violation(kind: Kind, instead: &'static Script) -> Option<String> {
+    let seeds = (0..SEEDS).map(|number| Seed { instead: Some(instead), ..Seed::of(number, Some(kind)) });
+    seeds.filter_map(|seed| run(seed, &Mask::default(), Trace::off()).result.err()).next()
+}
+
+#[test]
+fn mistakes_in_the_scripts_of_the_pair_are_found() {
+    let scripts = Kind::Pair.scripts();
+    let table = [
+        // A third is admitted.
+        (scripts.acquire, "places >= 2", "places >= 3", "P1"),
+        // Nobody is refused.
+        (scripts.acquire, "if not own and places", "if own and places", "P1"),
+        // An undo removes nothing. What is left of it may break several promises.
+        (scripts.undo, r#""HDEL", lock, field, field .. ":ends""#, r#""HEXISTS", lock, field"#, "P"),
+        // Setting the count takes time away.
+        (scripts.acquire, "if own and own > ends then ends = own end", "", "P7"),
+        // A release sets no count.
+        (scripts.release, r#"redis.call("HSET", lock, field, count)"#, "", "P5"),
+        // A token is no larger than the one before.
+        (scripts.acquire, "token = before + 1", "token = before", "P2"),
+        // A renewal renews nothing.
+        (scripts.renew, "if ends < now_ms + lease then", "if false then", "P6"),
+    ];
+    for (script, right, wrong, promise) in table {
+        let found = violation(Kind::Pair, broken(script, right, wrong));
+        let found = found.unwrap_or_else(|| panic!("{}: {right} is not missed", script.name));
+        assert!(found.starts_with(promise), "{}: {right}: {found}", script.name);
+    }
+}
+
+#[test]
+fn every_kind_is_drawn_and_called_by_its_name() {
+    for kind in ALL {
+        assert_eq!(named(&format!("{kind:?}").to_lowercase()), Some(*kind));
+        assert!(rules(*kind).has_room(&[]), "{kind:?}");
+    }
+    assert_eq!(named("no such kind"), None);
+}
