@@ -1,11 +1,11 @@
-//! What the driver needs from a server, and those that offer it.
+//! The trait through which the driver uses servers, and its implementations.
 
+pub(crate) mod batch_args;
 #[cfg(feature = "fred")]
 pub(crate) mod fred;
 #[cfg(feature = "in-memory")]
 pub(crate) mod memory;
 pub(crate) mod redis;
-pub(crate) mod together;
 #[cfg(test)]
 pub(crate) mod woken;
 pub(crate) mod words;
@@ -17,32 +17,34 @@ use std::time::Duration;
 
 use crate::backend::words::Words;
 
-/// So many calls on their way give a server enough to do while others come together.
+/// From this many calls on the wire a server counts as busy: it has enough to do while the next
+/// calls are gathered into a batch.
 pub(crate) const BUSY: usize = 16;
 
-/// Names one call on its way; chosen by the engine, never reused within a client.
+/// Identifies one submitted call. The engine chooses it and never reuses it within a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct OpId(pub(crate) u64);
 
-/// Names one server that a client talks to. A cluster has one for each primary.
+/// Identifies one server that a client talks to. A cluster has one for each primary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct ServerId(pub(crate) u32);
 
 impl ServerId {
-    /// The server of a client that has one only; in a cluster nobody: slots that no known server serves.
+    /// The only server of a client that is not on a cluster. In the routes of a cluster it stands
+    /// for "no known server serves this slot".
     pub(crate) const ONLY: Self = Self(0);
 }
 
-/// Which server has which slot.
+/// Which server serves which slot.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) enum Routes {
-    /// One server has everything.
+    /// One server serves all slots.
     #[default]
     One,
-    /// A cluster: an entry for each slot.
+    /// A cluster: one entry per slot.
     Slots {
         servers: Arc<[ServerId]>,
-        /// Whether all of its servers know sharded pub/sub.
+        /// True if all servers support sharded pub/sub.
         sharded: bool,
     },
 }
@@ -56,91 +58,99 @@ impl Routes {
     }
 }
 
-/// The connections to the lock servers, driven by polling. Nothing here waits.
+/// The connections to the lock servers. They are driven by polling; no method blocks.
 ///
 /// # Contract
 ///
-/// * Calls submitted one after the other to a server reach it in that order, over one connection; in a cluster only
-///   those that no redirection overtakes.
-/// * Whoever submits a call polls for events afterwards: `submit` wakes nobody, since a task that wakes itself while it
-///   runs costs its runtime a wake-up of another thread.
-/// * Every submitted call is answered exactly once, at most a little after its timeout.
-/// * `Done` and `NotExecuted` are final: no copy of the call can still execute. Anything else is `Unknown`.
-/// * After the first `Up` of a server there is a `Down` before its next `Up`; the same for `PubSubUp` and `PubSubDown`.
+/// * Calls that are submitted to one server reach it in the order of submission, over one
+///   connection. In a cluster a redirected call may be overtaken by later ones.
+/// * The caller polls for events after it has submitted calls: `submit` wakes no task, because a
+///   task that wakes itself while it runs makes its runtime wake another thread.
+/// * Every submitted call is answered exactly once, at the latest shortly after its timeout.
+/// * `Done` and `NotExecuted` are final: no copy of the call can still be executed. In all other
+///   cases the outcome is `Unknown`.
+/// * After the first `Up` of a server there is a `Down` before its next `Up`; the same holds for
+///   `PubSubUp` and `PubSubDown`.
 /// * All answers of a connection come before the `Up` of the next one.
-/// * Connections are made, watched and replaced without being asked, forever, until `close`.
+/// * The backend connects, watches its connections and reconnects by itself until `close`.
 /// * No subscription survives a `PubSubDown`: the engine subscribes again after `PubSubUp`.
 pub(crate) trait Backend: Send {
-    /// Sends a call. If the connection is down it is answered `NotExecuted`; it is never kept for later.
+    /// Sends a call. If the connection is down, the call is answered with `NotExecuted` and is not
+    /// kept for later.
     fn submit(&mut self, op: OpId, to: ServerId, call: Call, timeout: Duration);
 
-    /// Subscribes to a channel. Answered by `Subscribed` with the same generation once *the server* has
-    /// confirmed it (or refused it); not answered when the connection ends first.
+    /// Subscribes to a channel. `Subscribed` with the same generation follows once *the server* has
+    /// confirmed or refused it; nothing follows if the connection ends first.
     fn subscribe(&mut self, channel: Arc<str>, sharded: bool, generation: u64);
 
-    /// Ends a subscription; not answered.
+    /// Ends a subscription. No event follows.
     fn unsubscribe(&mut self, channel: Arc<str>, sharded: bool);
 
-    /// The next thing that happened.
+    /// Returns the next event.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent>;
 
-    /// Whether the runtime around it is one with sockets.
+    /// True if the runtime around the backend has sockets.
     fn has_sockets(&self) -> bool {
         false
     }
 
-    /// Looks, without waiting, whether something came that the runtime has not told of yet, and says so: then there is a reason
-    /// to poll.
+    /// Reads without waiting whatever has arrived but was not reported by the runtime yet. Returns
+    /// true if there was something, so that polling is worthwhile.
     fn looks_for_more(&mut self) -> bool {
         false
     }
 
-    /// Calls that may go together wait for others that are about to come while so many are on their way: no longer than until the
-    /// server, which is near, answers any. None: they do not.
+    /// Sets when calls are gathered into batches: while at least this many are on the wire, new
+    /// calls wait for others, at most until the next reply of the server. `None` turns gathering
+    /// off.
     fn gather(&mut self, _from: Option<usize>) {}
 
-    /// Replaces the connections to a server, because it answers that it has become a replica.
+    /// Replaces the connections to a server, because it replied that it has become a replica.
     fn reconnect(&mut self, server: ServerId);
 
-    /// Starts an orderly end: `poll_event` gives `Closed` when no task or socket is left.
+    /// Starts an orderly end: `poll_event` returns `Closed` once no task or socket is left.
     fn close(&mut self);
 }
 
-/// What happened at the server's side.
+/// What a backend reports to the driver.
 #[derive(Debug)]
 pub(crate) enum BackendEvent {
-    /// A submitted call came to its end, at this server: after a redirection another one than it was submitted to.
+    /// A submitted call has ended. After a redirection `server` is another one than the call was
+    /// submitted to.
     Replied { op: OpId, server: ServerId, outcome: Outcome<Value> },
     /// The command connection is usable: role, version and login were checked.
     Up(ServerId, ServerInfo),
     /// The command connection is gone. Calls in flight have been or will be answered.
     Down { server: ServerId, cause: String },
-    /// Slots are served by other servers than before.
+    /// The assignment of slots to servers has changed.
     Routes(Routes),
     /// The pub/sub connection is usable; nothing is subscribed on it.
     PubSubUp,
     /// The pub/sub connection is gone, with all subscriptions.
     PubSubDown,
-    /// One attempt to connect failed; another follows. `ServerId::ONLY` in a cluster: to find out who is there.
+    /// One attempt to connect failed; another one follows. `ServerId::ONLY` in a cluster means that
+    /// the attempt to discover its nodes failed.
     ConnectFailed { server: ServerId, failure: Failure },
     /// The server's answer to a SUBSCRIBE.
     Subscribed { channel: Arc<str>, generation: u64, result: Result<(), Failure> },
-    /// A message.
+    /// A message was published on a subscribed channel.
     Message { channel: Arc<str>, payload: String },
-    /// This subscription has ended although the pub/sub connection is up: its slot has moved.
+    /// This subscription has ended although the pub/sub connection is up, because its slot has
+    /// moved.
     SubscriptionLost { channel: Arc<str> },
-    /// After `close`: nothing is left.
+    /// The last event after `close`: no task or socket is left.
     Closed,
 }
 
-/// Which server answers; two values that differ mean that data may be gone.
+/// Identifies a server process. If it differs from the one before, data may be lost.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ServerInfo {
-    /// Redis's `run_id`: new with every start of the process. Empty when the user may not ask.
+    /// Redis's `run_id`, which every start of the process changes. Empty if the user may not read
+    /// it.
     pub(crate) run_id: String,
-    /// "7.0.15", for messages; empty when the user may not ask.
+    /// For messages, such as "7.0.15". Empty if the user may not read it.
     pub(crate) version: String,
-    /// Where it was reached, without credentials, for messages.
+    /// The address without credentials, for messages.
     pub(crate) address: String,
 }
 
@@ -149,14 +159,14 @@ pub(crate) struct ServerInfo {
 pub(crate) enum Outcome<T> {
     /// The server answered.
     Done(T),
-    /// Certainly not executed, and never will be.
+    /// The call was not executed and never will be.
     NotExecuted(Failure),
-    /// It may have been executed, or may still be.
+    /// The call may have been executed, or may still be.
     Unknown(Failure),
 }
 
 impl<T> Outcome<T> {
-    /// The same end, in other words.
+    /// The same outcome with another text of its failure.
     pub(crate) fn in_words(self, words: &str) -> Self {
         match self {
             Self::NotExecuted(failure) => Self::NotExecuted(Failure::new(failure.kind, words)),
@@ -174,11 +184,11 @@ impl<T> Outcome<T> {
     }
 }
 
-/// A failure in words, and what kind of trouble it is.
+/// Why something failed: a category and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) kind: FailureKind,
-    /// Redis's or the client's own words; never a password.
+    /// The text of Redis or of the client. It never contains a password.
     pub(crate) message: String,
 }
 
@@ -194,38 +204,39 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What kind of trouble a failure is.
+/// The category of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum FailureKind {
     /// The network: reset, timed out.
     Link,
-    /// Nobody listens there: connection refused.
+    /// No process listens at the address: connection refused.
     NoListener,
-    /// The server says "not now": LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, MISCONF, NOREPLICAS,
-    /// max number of clients.
+    /// The server cannot serve at the moment: LOADING, BUSY, MASTERDOWN, CLUSTERDOWN, MISCONF,
+    /// NOREPLICAS, max number of clients.
     Busy,
-    /// TRYAGAIN: the slot is being moved and one of the keys is absent here. The server itself is well.
+    /// TRYAGAIN: the slot is being moved and one of the keys is absent on this node. The server
+    /// itself works.
     SlotMoving,
     /// MOVED and ASK: the slot is served by another node of the cluster.
     Redirected,
-    /// OOM: writes that need memory are refused, deletes are not.
+    /// OOM: commands that need memory are refused; deletes are not.
     OutOfMemory,
-    /// READONLY: the server has become a replica; connect anew.
+    /// READONLY: the server has become a replica, so the client has to reconnect.
     ReadOnly,
     /// WRONGPASS, NOAUTH.
     Auth,
     /// NOPERM, or an ACL denial inside a script.
     Denied,
-    /// A replica at connect, a version that is too old, a command that is missing.
+    /// The server is a replica at connect, its version is too old, or it lacks a command.
     Unsupported,
-    /// A certificate is missing or not accepted, or only one side speaks TLS.
+    /// A certificate is missing or not accepted, or only one side uses TLS.
     Tls,
-    /// Anything else the server answered with an error.
+    /// Any other error reply of the server.
     Refused,
 }
 
 impl FailureKind {
-    /// Whether trying again may help without anybody changing anything.
+    /// True if a retry may succeed although nobody changes anything.
     pub(crate) fn is_transient(self) -> bool {
         matches!(
             self,
@@ -238,8 +249,8 @@ impl FailureKind {
         )
     }
 
-    /// The same for several servers or addresses, of which one has failed in this way: nobody listens only if that is so
-    /// at all of them.
+    /// The kind of a failure of several servers or addresses, one of which has failed with `self`.
+    /// `NoListener` is the result only if all of them refused the connection.
     pub(crate) fn of_several(self, all: impl IntoIterator<Item = Self>) -> Self {
         let other = self == Self::NoListener && all.into_iter().any(|kind| kind != Self::NoListener);
         if other { Self::Link } else { self }
@@ -255,7 +266,7 @@ pub(crate) enum Call {
     Ping,
     /// INFO; answered as `List([Text])`.
     Info,
-    /// EVALSHA, with EVAL of the full text when the server does not know the script.
+    /// EVALSHA; EVAL with the full text if the server does not know the script.
     Script(Box<ScriptCall>),
 }
 
@@ -265,7 +276,7 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) keys: Words,
     pub(crate) args: Words,
-    /// A PING goes right before it, if it goes by itself.
+    /// True if a PING is sent right before the call, unless the call goes in a batch.
     pub(crate) after_ping: bool,
 }
 
@@ -278,18 +289,18 @@ impl ScriptCall {
 /// A script's text.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Script {
-    /// Path below `lua/`, without the ending; for logs.
+    /// Path below `lua/` without the extension, for logs.
     pub(crate) name: &'static str,
     pub(crate) source: &'static str,
 }
 
 impl Script {
-    /// The name by which EVALSHA calls it.
+    /// The SHA-1 by which EVALSHA refers to the script.
     pub(crate) fn digest(&self) -> String {
         sha1_smol::Sha1::from(self.text()).hexdigest()
     }
 
-    /// What servers run.
+    /// The text that is sent to servers.
     pub(crate) fn text(&self) -> &'static str {
         #[cfg(seeded)]
         return crate::base::seeded::script_text(self.source);
@@ -298,29 +309,32 @@ impl Script {
     }
 }
 
-/// A script that runs calls of other scripts, each as if it had come by itself.
+/// A script that runs a batch of calls of other scripts, each as if it were sent alone.
 ///
-/// Its keys are theirs, one after the other. Its arguments: a mark for each call, in one word; then for each of the scripts
-/// what its calls usually say; then what each call says besides. It replies with one list: for each call how many parts its
-/// reply would have had, and those, or only the words of its error.
+/// KEYS are the keys of all calls, one after the other. ARGV is one string with a mark for each
+/// call; then, for each script, the common arguments of its calls; then the remaining arguments of
+/// each call. The reply is one list: for each call the number of parts in its own reply, followed
+/// by these parts; for a call that failed only the text of its error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Several {
+pub(crate) struct BatchScript {
     pub(crate) script: &'static Script,
-    pub(crate) of: &'static [OneOf],
+    pub(crate) of: &'static [BatchableScript],
 }
 
-/// One of those scripts. It never answers with a mere text.
+/// A script whose calls may be part of a batch. Its reply is never a plain string, which in the
+/// reply of the batch is an error.
 #[derive(Debug)]
-pub(crate) struct OneOf {
+pub(crate) struct BatchableScript {
     pub(crate) script: &'static Script,
-    /// Small, a call that says what is usual; as a capital, one that says all by itself.
+    /// The mark of a call. In lower case the call has the common arguments; in upper case all its
+    /// arguments are given.
     pub(crate) mark: char,
-    /// Which of its arguments most calls have in common.
+    /// The positions of the arguments that most calls have in common.
     pub(crate) usual: &'static [usize],
 }
 
-impl Several {
-    pub(crate) fn one(&self, script: &Script) -> Option<&'static OneOf> {
+impl BatchScript {
+    pub(crate) fn one(&self, script: &Script) -> Option<&'static BatchableScript> {
         self.of.iter().find(|one| one.script.name == script.name)
     }
 }

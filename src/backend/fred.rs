@@ -1,14 +1,13 @@
-//! Over clients of the crate `fred`, which are made from the settings of a client that the user
-//! has.
+//! Runs over clients of the crate `fred`, which are made from the settings of the user's client.
 //!
-//! There are two at a time, one for scripts and one for messages. Nothing is sent on the user's
-//! own. Each of the two is used for one connection, and is replaced when that ends: fred never
-//! reconnects. So it cannot send a command a second time or after its caller has given up, and a
-//! client whose router has ended is noticed and replaced, too. Each command has one attempt. Only a
-//! reply of the server says whether a command was executed: after any error of fred's own the
-//! outcome is unknown.
+//! There are two at a time, one for scripts and one for messages. Nothing is sent over the user's
+//! own client. Each of the two serves one connection and is replaced when that ends; fred's own
+//! reconnection is off. So fred cannot send a command twice or after its caller has given up, and a
+//! client whose router task has ended is noticed and replaced as well. Each command has one
+//! attempt. Only a reply of the server says whether a command was executed; after any error of
+//! fred's own the outcome is unknown.
 //!
-//! Everything runs in tasks of the user's runtime. While that is blocked, nothing is sent and
+//! Everything runs in tasks on the user's runtime. While that is blocked, nothing is sent and
 //! nothing is renewed.
 
 mod commands;
@@ -41,7 +40,7 @@ use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
-use crate::backend::fred::commands::Submitted;
+use crate::backend::fred::commands::SubmittedCall;
 pub(crate) use crate::backend::fred::settings::Settings;
 pub(crate) use crate::backend::fred::settings::redis_config;
 use crate::backend::redis::handshake::WITHOUT_PUBSUB;
@@ -49,17 +48,18 @@ use crate::backend::redis::subscriber::SubscriptionRequest;
 use crate::base::map::Map;
 use crate::base::process::spawn;
 
-/// The time of a call whose timeout is too long for the clock.
+/// Replaces a timeout that is too long for the clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// What the two tasks report.
+/// What the two tasks send to the backend.
 enum TaskReport {
     Event(BackendEvent),
     /// An attempt to connect for messages has failed.
     MessagesFailed(Failure),
 }
 
-/// Where a task reports to. The backend is closed when both tasks have dropped theirs.
+/// The sender through which a task reports. The backend is closed when both tasks have dropped
+/// theirs.
 #[derive(Clone)]
 struct Events(mpsc::UnboundedSender<TaskReport>);
 
@@ -69,26 +69,26 @@ impl Events {
     }
 }
 
-/// The backend over two clients of fred. One server, or the one that sentinels name.
+/// The backend over two clients of fred, for one server or the primary that sentinels name.
 pub(crate) struct FredBackend {
     told: mpsc::UnboundedReceiver<TaskReport>,
-    /// Dropping these two ends the tasks, once what is on its way is answered.
-    work: Option<Work>,
-    /// Told to replace their clients.
+    /// Dropping the two senders in it ends the tasks, once all calls are answered.
+    work: Option<TaskQueues>,
+    /// Tells the tasks to replace their clients.
     replace: [Arc<watch::Sender<()>>; 2],
-    /// Answers of this backend itself.
+    /// Answers that the backend itself gives.
     own: VecDeque<BackendEvent>,
     connected: bool,
     is_closed: bool,
 }
 
-struct Work {
-    calls: mpsc::UnboundedSender<Submitted>,
+struct TaskQueues {
+    calls: mpsc::UnboundedSender<SubmittedCall>,
     requests: mpsc::UnboundedSender<SubscriptionRequest>,
 }
 
 impl FredBackend {
-    /// Begins to connect and returns at once. Must be called within the runtime that shall own the
+    /// Starts to connect and returns at once. Must be called within the runtime that is to own the
     /// connections.
     pub(crate) fn new(settings: Settings) -> Self {
         let (events, told) = mpsc::unbounded_channel();
@@ -109,7 +109,7 @@ impl FredBackend {
         spawn(messages.keep_connected(requested));
         Self {
             told,
-            work: Some(Work { calls, requests }),
+            work: Some(TaskQueues { calls, requests }),
             replace,
             own: VecDeque::new(),
             connected: false,
@@ -134,7 +134,7 @@ impl FredBackend {
                 event
             }
             TaskReport::MessagesFailed(mut failure) => {
-                // While commands are not answered either, pub/sub is not to blame.
+                // While commands are not answered either, the cause is not missing pub/sub.
                 if self.connected && failure.kind == FailureKind::Link {
                     failure.message = format!("{} {WITHOUT_PUBSUB}", failure.message);
                 }
@@ -148,7 +148,7 @@ impl Backend for FredBackend {
     fn submit(&mut self, op: OpId, _to: ServerId, call: Call, timeout: Duration) {
         let now = Instant::now();
         let deadline = now.checked_add(timeout).unwrap_or(now + LONGEST);
-        let submitted = Submitted { op, call, deadline };
+        let submitted = SubmittedCall { op, call, deadline };
         let sent = self.work.as_ref().is_some_and(|work| work.calls.send(submitted).is_ok());
         if !sent {
             self.own.push_back(refused(op, "closed"));
@@ -194,7 +194,7 @@ impl fmt::Debug for FredBackend {
     }
 }
 
-/// The answer to a call that fred was never given.
+/// The answer to a call that was not given to fred.
 fn refused(op: OpId, why: &str) -> BackendEvent {
     let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, why));
     BackendEvent::Replied { op, server: ServerId::ONLY, outcome }

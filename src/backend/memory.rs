@@ -1,15 +1,15 @@
-//! The same Lua in an embedded interpreter: a server inside the process, and the backend that
-//! reaches it.
+//! A server inside the process, which runs the same Lua scripts in an embedded interpreter, and the
+//! backend that connects to it.
 //!
-//! | file       | what is there                                                              |
+//! | file       | what it has                                                                |
 //! |------------|----------------------------------------------------------------------------|
-//! | `client`   | what a test does to one client                                             |
-//! | `backend`  | a client's side of its connections, for the driver                         |
+//! | `client`   | what a test can do to one client                                           |
+//! | `backend`  | the driver's connection to the server                                      |
 //! | `process`  | the driver of a client, which can be frozen and killed                     |
 //! | `hub`      | the server: its clock, and its clients                                     |
-//! | `link`     | the connections of one client, and what is on its way to it                |
+//! | `link`     | the connections of one client, and the events on their way to it           |
 //! | `keyspace` | the interpreter                                                            |
-//! | `store`    | the keys, and Redis's commands on them, a file for each type of value      |
+//! | `store`    | the keys, and Redis's commands on them, one file for each type of value    |
 
 mod backend;
 mod client;
@@ -120,19 +120,21 @@ impl InMemoryServer {
         self.with(|hub| hub.set_answering(answering));
     }
 
-    /// A client that is about to connect, by the id of its `LockClient`: its number here, and its
-    /// process.
+    /// Registers a client that is about to connect, by the id of its `LockClient`. Returns its
+    /// number on this server and its process.
     pub(crate) fn register(&self, id: &str) -> (u64, Arc<ClientProcess>) {
         self.with(|hub| hub.register(id))
     }
 
-    /// What can be done to the client with that id; `None` if it is not a client of this server.
+    /// The handle for tests of the client with this id; `None` if it is not a client of this
+    /// server.
     pub(crate) fn client_with_id(&self, id: &str) -> Option<InMemoryClient> {
         let number = self.with(|hub| hub.number_of(id))?;
         Some(InMemoryClient::new(self, number))
     }
 
-    /// Tasks that the act has given something to do are woken after the lock is free again.
+    /// Runs `act` under the server's mutex, and wakes the tasks that it gave work to after the
+    /// mutex is unlocked.
     fn with<R>(&self, act: impl FnOnce(&mut Hub) -> R) -> R {
         let (result, wakers) = {
             let mut hub = self.hub.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,8 +1,9 @@
-//! On Redis and Valkey, over connections of its own.
+//! The backend for Redis and Valkey, over connections of its own.
 //!
-//! Two connections (`wire`), one for scripts and one for subscriptions: where they are shared, a slow reply holds up the
-//! wake-ups. Each is kept by a task of its own (`commands`, `pubsub`), and written and read right here, in `poll_event`, so
-//! that neither a lock nor a wake-up costs a hop between tasks.
+//! There are two connections (`wire`) to a server, one for scripts and one for subscriptions: on a
+//! shared connection a slow reply would delay the wake-ups. Each is made and replaced by a task of
+//! its own (`commands`, `pubsub`), and is read and written in `poll_event`, so that neither a lock
+//! nor a wake-up needs a switch between tasks.
 
 mod addresses;
 pub(crate) mod budget;
@@ -18,6 +19,7 @@ pub(crate) mod error;
 pub(crate) mod fuzzing;
 pub(crate) mod handshake;
 pub(crate) mod link;
+mod locator;
 mod login;
 pub(crate) mod names;
 mod pubsub;
@@ -29,7 +31,6 @@ pub(crate) mod tests;
 mod timer;
 pub(crate) mod tls;
 mod wake_flag;
-mod whereabouts;
 pub(crate) mod wire;
 
 use std::sync::Arc;
@@ -59,23 +60,24 @@ pub(crate) use crate::backend::redis::config::Access;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::Deployment;
 pub(crate) use crate::backend::redis::config::RedisConfig;
-use crate::backend::redis::link::Broken;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::BrokenConnection;
+use crate::backend::redis::link::StopSignal;
+use crate::backend::redis::locator::ServerLocator;
+use crate::backend::redis::locator::keep_connected;
 use crate::backend::redis::names::HostNames;
 use crate::backend::redis::pubsub::PubSub;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::PubSubLink;
 use crate::backend::redis::sentinel::SentinelListener;
 use crate::backend::redis::sentinel::Sentinels;
-use crate::backend::redis::subscriber::Heard;
+use crate::backend::redis::subscriber::SubscriberEvent;
 use crate::backend::redis::subscriber::SubscriptionRequest;
 use crate::backend::redis::wake_flag::WakeFlag;
-use crate::backend::redis::whereabouts::Whereabouts;
-use crate::backend::redis::whereabouts::keep_connected;
 use crate::base::process::spawn;
 use crate::settings::config::Sharding;
 
-/// The backend for a deployment. Called within the runtime that shall own the connections.
+/// Makes the backend for a deployment. Must be called within the runtime that is to own the
+/// connections.
 pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backend> {
     match config.topology().clone() {
         Deployment::Cluster { seeds } => Box::new(ClusterBackend::new(config, seeds, sharding)),
@@ -83,22 +85,24 @@ pub(crate) fn backend(config: RedisConfig, sharding: Sharding) -> Box<dyn Backen
     }
 }
 
-/// One Redis or Valkey server: the one that is named, or the one that sentinels name.
+/// One Redis or Valkey server: the one in the address, or the primary that sentinels name.
 pub(crate) struct RedisBackend {
     calls: Calls,
     command_events: mpsc::UnboundedReceiver<CommandEvent>,
     pubsub_events: mpsc::UnboundedReceiver<PubSubEvent>,
     subscriptions: Option<Box<PubSubLink>>,
-    /// Of the process that the last command connection led to. Empty: not known.
+    /// The `run_id` of the process that the last command connection led to. Empty: not known.
     run_id: String,
-    /// When a connection led to another process than the one before. What was dialled earlier may have led to the old one.
+    /// When a command connection led to another process than the one before. A pub/sub connection
+    /// that was begun earlier may lead to the old process.
     moved_at: Option<Instant>,
-    /// Of everything but the calls: a call's answer is waited for with nothing else happening, most of the time.
+    /// Woken by everything except the calls. Mostly, only the answer to a call is awaited, and then
+    /// the other sources need not be polled.
     others: Arc<WakeFlag>,
     phase: BackendPhase,
-    /// What is polled first next time, so that no source starves another.
+    /// The source that the next poll begins with, so that no source starves another.
     turn: u8,
-    /// To be woken when `close` comes after the last poll.
+    /// Woken by a `close` that comes after the last poll.
     waker: Option<Waker>,
 }
 
@@ -108,7 +112,7 @@ enum BackendPhase {
         stop: watch::Sender<bool>,
         links: Vec<JoinHandle<()>>,
     },
-    /// Calls in flight are awaited; nothing new is taken.
+    /// Calls in flight are awaited; new ones are refused.
     Draining {
         stop: watch::Sender<bool>,
         links: Vec<JoinHandle<()>>,
@@ -121,17 +125,17 @@ enum BackendPhase {
 }
 
 impl RedisBackend {
-    /// Begins to connect and returns at once, whether or not a server is there.
+    /// Starts to connect and returns at once, whether or not a server can be reached.
     ///
-    /// Must be called within the runtime that shall own the connections, and used there.
+    /// Must be called within the runtime that is to own the connections, and used there.
     pub(crate) fn new(config: RedisConfig) -> Self {
-        let (stop, stopped) = Stop::pair();
+        let (stop, stopped) = StopSignal::pair();
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
         let calls = Calls::new(config.several(), config.budgets());
-        let (whereabouts, mut links) = look(config, &stopped);
-        links.push(spawn(keep_connected(whereabouts.clone(), Commands(command_sender), stopped.clone())));
-        links.push(spawn(keep_connected(whereabouts, PubSub::new(pubsub_sender), stopped)));
+        let (locator, mut links) = look(config, &stopped);
+        links.push(spawn(keep_connected(locator.clone(), Commands(command_sender), stopped.clone())));
+        links.push(spawn(keep_connected(locator, PubSub::new(pubsub_sender), stopped)));
         Self {
             calls,
             command_events,
@@ -155,14 +159,15 @@ impl RedisBackend {
     }
 
     fn request(&mut self, request: SubscriptionRequest) {
-        // While the connection is down there is nothing to do: the engine subscribes again after `PubSubUp`.
+        // While the connection is down nothing is sent: the engine subscribes again after
+        // `PubSubUp`.
         if let Some(subscriptions) = &mut self.subscriptions {
             subscriptions.subscriber.request(request);
             self.others.set();
         }
     }
 
-    /// One after the other, each first in its turn.
+    /// Polls each source once, beginning with another one each time.
     fn poll_all(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         let waker = Waker::from(Arc::clone(&self.others));
         let others = &mut Context::from_waker(&waker);
@@ -196,19 +201,23 @@ impl RedisBackend {
             let heard = ready!(subscriptions.subscriber.poll(cx));
             subscriptions.served |= heard.is_ok();
             return Poll::Ready(match heard {
-                Ok(Heard::Message { channel, payload }) => BackendEvent::Message { channel, payload },
-                Ok(Heard::Answered {
+                Ok(SubscriberEvent::Message { channel, payload }) => {
+                    BackendEvent::Message { channel, payload }
+                }
+                Ok(SubscriberEvent::Answered {
                     request: SubscriptionRequest { channel, generation: Some(generation), .. },
                     result,
                 }) => BackendEvent::Subscribed { channel, generation, result },
-                Ok(Heard::Lost { channel }) => BackendEvent::SubscriptionLost { channel },
-                // Of an UNSUBSCRIBE, or of a PING.
-                Ok(Heard::Answered { .. } | Heard::Pong(_) | Heard::Reply(_)) => continue,
-                // Its task reports the end.
+                Ok(SubscriberEvent::Lost { channel }) => BackendEvent::SubscriptionLost { channel },
+                // The answer to an UNSUBSCRIBE or to a PING.
+                Ok(
+                    SubscriberEvent::Answered { .. } | SubscriberEvent::Pong(_) | SubscriberEvent::Reply(_),
+                ) => continue,
+                // The task of the connection reports the end.
                 Err(error) => {
                     if let Some(PubSubLink { ended, served, .. }) = self.subscriptions.take().map(|all| *all)
                     {
-                        let _ = ended.send(Broken { cause: error.details().to_owned(), served });
+                        let _ = ended.send(BrokenConnection { cause: error.details().to_owned(), served });
                     }
                     continue;
                 }
@@ -217,7 +226,8 @@ impl RedisBackend {
     }
 
     fn poll_commands(&mut self, cx: &mut Context<'_>, others: &mut Context<'_>) -> Poll<BackendEvent> {
-        // What the old connection brought comes before the new one: it may have been another server.
+        // Answers of the old connection come before the new connection is reported, because that
+        // may lead to another server.
         if let Poll::Ready(answer) = self.poll_calls(cx) {
             return Poll::Ready(answer);
         }
@@ -240,7 +250,8 @@ impl RedisBackend {
         })
     }
 
-    /// The address may be another server's by now: what is subscribed at the old one hears nothing, or is not counted.
+    /// Replaces the pub/sub connection if commands now go to another process: subscriptions at the
+    /// old one receive nothing, or do not count there as subscribers.
     fn follow(&mut self, run_id: &str) {
         if !self.run_id.is_empty() && self.run_id != run_id {
             self.moved_at = Some(Instant::now());
@@ -266,7 +277,7 @@ impl RedisBackend {
                 BackendEvent::PubSubDown
             }
             PubSubEvent::Failed(mut failure) => {
-                // While nothing else is connected either, it is not about pub/sub.
+                // While no command connection is up either, the failure is not specific to pub/sub.
                 if self.calls.is_connected() {
                     failure.message.push_str(" (pub/sub)");
                 }
@@ -286,7 +297,8 @@ impl RedisBackend {
                 BackendPhase::Ending { mut links } => {
                     links.retain_mut(|link| link.poll_unpin(cx).is_pending());
                     if links.is_empty() {
-                        // Their last words, which may have a connection in them.
+                        // The last events of the tasks may contain a connection, which is closed
+                        // here.
                         self.command_events.close();
                         while self.command_events.try_recv().is_ok() {}
                         self.pubsub_events.close();
@@ -362,18 +374,18 @@ impl Backend for RedisBackend {
     }
 }
 
-/// Where the server is, and the tasks that find out.
-fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) {
+/// Makes the locator of the server, and starts the tasks that it needs.
+fn look(config: RedisConfig, stop: &StopSignal) -> (ServerLocator, Vec<JoinHandle<()>>) {
     let names = HostNames::of(&config);
     let mut tasks = Vec::new();
     if config.follows_names() && config.may_have_names() {
         tasks.push(spawn(names.clone().watch(stop.clone())));
     }
     let Deployment::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
-        return (Whereabouts::known(config, names), tasks);
+        return (ServerLocator::known(config, names), tasks);
     };
     let sentinels = Sentinels::new(&primary_name, &addresses);
-    let whereabouts = Whereabouts::told_by(&sentinels, config.clone(), names.clone());
+    let locator = ServerLocator::told_by(&sentinels, config.clone(), names.clone());
     let listen = |(number, (host, port)): (usize, Address)| {
         let (config, primary_name) = (config.at_sentinel(&host, port), primary_name.clone());
         let (sentinels, names) = (sentinels.clone(), names.clone());
@@ -381,5 +393,5 @@ fn look(config: RedisConfig, stop: &Stop) -> (Whereabouts, Vec<JoinHandle<()>>) 
         spawn(sentinel::listen(listener, stop.clone()))
     };
     tasks.extend(addresses.into_iter().enumerate().map(listen));
-    (whereabouts, tasks)
+    (locator, tasks)
 }

@@ -1,11 +1,11 @@
-//! Who is woken how often, for tests.
+//! A waker that counts, for tests.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
 use std::task::Wake;
 
-/// A task that only counts.
+/// Counts how often it is woken.
 #[derive(Debug, Default)]
 pub(crate) struct Woken(AtomicUsize);
 

@@ -1,19 +1,19 @@
-//! A list of texts in one piece of memory.
+//! A list of strings in one allocation.
 
 use std::fmt;
 
 use smallvec::SmallVec;
 
-/// The keys or arguments of a call: made for each call, so allocated once and not for each text.
+/// The keys or arguments of a call. They are made for each call, so all texts share one allocation.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Words {
     text: String,
-    /// Where each ends.
+    /// Where each text ends.
     ends: SmallVec<[usize; 6]>,
 }
 
 impl Words {
-    /// With room for so many bytes.
+    /// Reserves room for this many bytes.
     pub(crate) fn with_capacity(bytes: usize) -> Self {
         Self { text: String::with_capacity(bytes), ends: SmallVec::new() }
     }
@@ -22,7 +22,7 @@ impl Words {
         self.with_written(|text| text.push_str(word))
     }
 
-    /// With what is added to the text.
+    /// Adds the text that `add` writes.
     pub(crate) fn with_written(mut self, add: impl FnOnce(&mut String)) -> Self {
         add(&mut self.text);
         self.ends.push(self.text.len());

@@ -26,7 +26,7 @@ use crate::backend::redis::RedisConfig;
 #[cfg(test)]
 use crate::backend::redis::names::Resolver;
 #[cfg(test)]
-use crate::backend::redis::names::tests::Answers;
+use crate::backend::redis::names::tests::FakeResolver;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
 use crate::base::error::Result;
@@ -272,7 +272,7 @@ impl LockClientBuilder {
 
     /// Resolves names by this instead of the system's resolver.
     #[cfg(test)]
-    pub(crate) fn resolver(mut self, answers: &Answers) -> Self {
+    pub(crate) fn resolver(mut self, answers: &FakeResolver) -> Self {
         self.access.resolver = Resolver::Fixed(answers.clone());
         self
     }

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::backend::redis::names::tests::Answers;
+use crate::backend::redis::names::tests::FakeResolver;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::eventually;
 use crate::base::error::LossReason;
@@ -30,7 +30,7 @@ fn listeners(server: &RedisServer) -> usize {
 }
 
 /// A client under a name that stands for this server.
-async fn client_of(server: &RedisServer, answers: &Answers) -> LockClient {
+async fn client_of(server: &RedisServer, answers: &FakeResolver) -> LockClient {
     answers.point("locks.test", &[address(server)]);
     let builder = LockClient::builder().url("redis://locks.test").resolver(answers);
     builder.connect().await.expect("the server is there")
@@ -42,7 +42,7 @@ async fn client_of(server: &RedisServer, answers: &Answers) -> LockClient {
 async fn locks_go_over_to_the_server_that_their_name_stands_for() {
     let old = RedisServer::start();
     let new = RedisServer::with(&["--replicaof", "127.0.0.1", &old.port().to_string()]);
-    let answers = Answers::default();
+    let answers = FakeResolver::default();
     let client = client_of(&old, &answers).await;
     let lock = |name: &str| client.mutex(name).expect("a name");
     let kept = lock("kept").lock().await.expect("the lock");
@@ -88,7 +88,7 @@ fn cluster() -> RedisServer {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_over_to_the_cluster_that_the_name_of_its_nodes_stands_for() {
     let (old, new) = (cluster(), cluster());
-    let answers = Answers::default();
+    let answers = FakeResolver::default();
     answers.point("locks.test", &[address(&old)]);
     let builder = LockClient::builder().url("redis-cluster://locks.test").resolver(&answers);
     let client = builder.connect().await.expect("the cluster is there");
@@ -110,7 +110,7 @@ async fn locks_go_over_to_the_cluster_that_the_name_of_its_nodes_stands_for() {
 #[tokio::test]
 async fn a_client_that_does_not_follow_names_stays_as_long_as_its_connections_do() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let answers = Answers::default();
+    let answers = FakeResolver::default();
     answers.point("locks.test", &[address(&old)]);
     let builder = LockClient::builder().url("redis://locks.test").resolver(&answers).follow_dns(false);
     let client = builder.connect().await.expect("the server is there");

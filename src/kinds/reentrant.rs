@@ -2,9 +2,9 @@
 
 use std::sync::LazyLock;
 
-use crate::backend::OneOf;
+use crate::backend::BatchScript;
+use crate::backend::BatchableScript;
 use crate::backend::Script;
-use crate::backend::Several;
 use crate::kinds::Scripts;
 
 pub(crate) static ACQUIRE: Script = script!("reentrant/acquire", includes "reentrant/body/acquire");
@@ -26,12 +26,12 @@ static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
 });
 
 /// Which calls may be run together.
-pub(crate) fn several() -> Several {
-    static OF: [OneOf; 2] = [
-        OneOf { script: &ACQUIRE, mark: 'a', usual: &[1, 2, 3] },
-        OneOf { script: &RELEASE, mark: 'r', usual: &[1, 3] },
+pub(crate) fn several() -> BatchScript {
+    static OF: [BatchableScript; 2] = [
+        BatchableScript { script: &ACQUIRE, mark: 'a', usual: &[1, 2, 3] },
+        BatchableScript { script: &RELEASE, mark: 'r', usual: &[1, 3] },
     ];
-    Several { script: &SEVERAL, of: &OF }
+    BatchScript { script: &SEVERAL, of: &OF }
 }
 
 pub(crate) static SCRIPTS: Scripts = Scripts {

@@ -1,5 +1,5 @@
-//! The task that runs scripts. It connects, gives calls to fred in the order of their submission,
-//! and connects again when the connection has ended.
+//! The task that runs scripts. It connects, passes calls to fred in the order of submission, and
+//! reconnects when the connection has ended.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -42,25 +42,25 @@ use crate::backend::redis::classify::is_reply;
 use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::handshake::InfoSections;
 use crate::backend::redis::handshake::text;
-use crate::backend::redis::link::Broken;
-use crate::backend::redis::link::Pause;
+use crate::backend::redis::link::BrokenConnection;
+use crate::backend::redis::link::RetryPause;
 use crate::backend::redis::resp::RespReply;
 use crate::base::map::Map;
 
-/// At most this many calls are with fred at a time. A call whose time ends while it waits here was
-/// not executed. If it waited inside fred, its outcome would be unknown, because fred does not say
+/// The most calls that are with fred at a time. A call that times out while it waits here was not
+/// executed. If it waited inside fred, its outcome would be unknown, because fred does not say
 /// whether it has sent a command, and the engine would have to clean up after it.
 const AT_A_TIME: usize = 512;
 const REPLACED: &str = "replaced: it did not answer, or the server changed its role";
 
-/// A call, and when its time is over.
-pub(super) struct Submitted {
+/// A call and its deadline.
+pub(super) struct SubmittedCall {
     pub(super) op: OpId,
     pub(super) call: Call,
     pub(super) deadline: Instant,
 }
 
-impl Submitted {
+impl SubmittedCall {
     fn keys(&self) -> impl Iterator<Item = &str> {
         let script = match &self.call {
             Call::Script(call) => Some(call),
@@ -82,12 +82,12 @@ pub(super) struct CommandTask {
     pub(super) replace_messages: Arc<watch::Sender<()>>,
 }
 
-type PendingReply = Pin<Box<dyn Future<Output = (Submitted, RespReply)> + Send>>;
+type PendingReply = Pin<Box<dyn Future<Output = (SubmittedCall, RespReply)> + Send>>;
 
 impl CommandTask {
-    /// Returns when the backend is closed and everything is answered.
-    pub(super) async fn keep_connected(mut self, mut calls: UnboundedReceiver<Submitted>) {
-        let mut pause = Pause::default();
+    /// Returns when the backend is closed and every call is answered.
+    pub(super) async fn keep_connected(mut self, mut calls: UnboundedReceiver<SubmittedCall>) {
+        let mut pause = RetryPause::default();
         let mut had_primary = self.settings.is_sentinel();
         let mut run_id = String::new();
         loop {
@@ -102,7 +102,7 @@ impl CommandTask {
                     let Some(broken) = self.serve(link, &mut calls).await else { return };
                     self.events.send(BackendEvent::Down { server: ServerId::ONLY, cause: broken.cause });
                     if broken.served {
-                        pause = Pause::default();
+                        pause = RetryPause::default();
                     }
                 }
                 Err(failure) => {
@@ -116,8 +116,8 @@ impl CommandTask {
         }
     }
 
-    /// If the commands now go to another server process than before, the messages have to come from
-    /// there, too.
+    /// Has the connection for messages replaced if the commands now go to another server process:
+    /// messages must come from the same one.
     fn follow(&self, run_id: &mut String, server: &ServerInfo) {
         if !run_id.is_empty() && *run_id != server.run_id {
             self.replace_messages.send_replace(());
@@ -125,10 +125,10 @@ impl CommandTask {
         run_id.clone_from(&server.run_id);
     }
 
-    /// Does this work, and refuses the calls that come meanwhile. None: the backend was closed.
+    /// Runs this future and meanwhile refuses calls. `None`: the backend was closed.
     async fn meanwhile<T>(
         &self,
-        calls: &mut UnboundedReceiver<Submitted>,
+        calls: &mut UnboundedReceiver<SubmittedCall>,
         work: impl Future<Output = T>,
     ) -> Option<T> {
         let mut work = pin!(work);
@@ -141,15 +141,15 @@ impl CommandTask {
         }
     }
 
-    /// Runs calls until the connection ends. None: the backend was closed, and every call is
+    /// Runs calls until the connection ends. `None`: the backend was closed and every call is
     /// answered.
     async fn serve(
         &mut self,
         mut link: FredLink,
-        calls: &mut UnboundedReceiver<Submitted>,
-    ) -> Option<Broken> {
+        calls: &mut UnboundedReceiver<SubmittedCall>,
+    ) -> Option<BrokenConnection> {
         let (client, budgets) = (link.client.clone(), self.settings.budgets());
-        let mut serving = Serving {
+        let mut serving = CallsInFlight {
             client: &client,
             events: &self.events,
             digests: &mut self.digests,
@@ -174,7 +174,7 @@ impl CommandTask {
                 },
             }
         }
-        // Replies that have come meanwhile count. The outcome of all other calls is unknown.
+        // Replies that have arrived by now count. The outcome of all other calls is unknown.
         while let Some(Some((submitted, reply))) = serving.answers.next().now_or_never() {
             serving.settle(submitted, reply);
         }
@@ -184,28 +184,28 @@ impl CommandTask {
     }
 }
 
-/// The calls that are on their way over one connection.
-struct Serving<'a> {
+/// The calls in flight on one connection.
+struct CallsInFlight<'a> {
     client: &'a Client,
     events: &'a Events,
     /// The digest of each script that was called, by the script's name.
     digests: &'a mut Map<&'static str, String>,
     answers: FuturesUnordered<PendingReply>,
     open: BTreeSet<OpId>,
-    /// For each key that calls on their way name, the call that was submitted last.
+    /// For each key of a call in flight, the call on it that was submitted last.
     newest: BTreeMap<String, OpId>,
-    /// Whether the server has executed anything.
+    /// True once the server has replied to a call.
     served: bool,
-    /// Why nothing more is sent over this connection.
+    /// Why nothing more is sent over this connection. `None` while it works.
     ended: Option<String>,
 }
 
-impl Serving<'_> {
+impl CallsInFlight<'_> {
     fn has_room(&self) -> bool {
         self.open.len() < AT_A_TIME
     }
 
-    fn take(&mut self, submitted: Submitted) {
+    fn take(&mut self, submitted: SubmittedCall) {
         if submitted.left().is_zero() {
             return self.events.send(refused(submitted.op, "timed out before it was sent"));
         }
@@ -223,9 +223,9 @@ impl Serving<'_> {
         self.send(submitted, command, words);
     }
 
-    /// Gives a command to fred before it returns, so that calls reach the server in the order of
-    /// their submission.
-    fn send(&mut self, submitted: Submitted, command: &'static str, words: Vec<Word>) {
+    /// Passes the command to fred before it returns, so that calls reach the server in the order of
+    /// submission.
+    fn send(&mut self, submitted: SubmittedCall, command: &'static str, words: Vec<Word>) {
         let (client, left) = (self.client.clone(), submitted.left());
         let mut answer: PendingReply = Box::pin(async move {
             let reply = ask(&client, command, words, left).await;
@@ -237,7 +237,7 @@ impl Serving<'_> {
         }
     }
 
-    fn settle(&mut self, submitted: Submitted, reply: RespReply) {
+    fn settle(&mut self, submitted: SubmittedCall, reply: RespReply) {
         self.served |= reply.as_ref().is_ok();
         match (&submitted.call, reply) {
             (Call::Script(call), Err(error)) if is_reply(&error) && is_no_script(&error) => {
@@ -246,7 +246,7 @@ impl Serving<'_> {
                     let failure = Failure::new(FailureKind::Busy, words);
                     return self.answer(&submitted, Outcome::NotExecuted(failure));
                 }
-                // It was not executed, and no call that was submitted later for its keys was.
+                // Neither this call nor any later call on its keys was executed.
                 let words = words(call, call.script.text());
                 self.send(submitted, "EVAL", words);
             }
@@ -264,13 +264,13 @@ impl Serving<'_> {
         }
     }
 
-    /// Otherwise a call that was submitted later for one of its keys may have been executed, and
-    /// this one must not be executed after it.
-    fn is_newest(&self, submitted: &Submitted) -> bool {
+    /// True if no later call was submitted for any of the call's keys. Otherwise such a call may
+    /// have been executed, and this one must not be executed after it.
+    fn is_newest(&self, submitted: &SubmittedCall) -> bool {
         submitted.keys().all(|key| self.newest.get(key) == Some(&submitted.op))
     }
 
-    fn answer(&mut self, submitted: &Submitted, outcome: Outcome<Value>) {
+    fn answer(&mut self, submitted: &SubmittedCall, outcome: Outcome<Value>) {
         let op = submitted.op;
         self.open.remove(&op);
         for key in submitted.keys() {
@@ -281,13 +281,13 @@ impl Serving<'_> {
         self.events.send(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
     }
 
-    fn give_up(self) -> Broken {
+    fn give_up(self) -> BrokenConnection {
         let cause = self.ended.unwrap_or_else(|| "closed".to_owned());
         for op in self.open {
             let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, cause.clone()));
             self.events.send(BackendEvent::Replied { op, server: ServerId::ONLY, outcome });
         }
-        Broken { cause, served: self.served }
+        BrokenConnection { cause, served: self.served }
     }
 }
 
@@ -296,7 +296,7 @@ async fn open(settings: &Settings, had_primary: bool) -> Result<(FredLink, Serve
     FredLink::open(settings, settings.client(), greet).await
 }
 
-/// Makes sure that this server is a primary, of a supported version and no node of a cluster.
+/// Checks that the server is a primary, has a supported version and is not a node of a cluster.
 async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Result<ServerInfo, Failure> {
     let ask = async |section: &'static str| {
         let reply = ask_first(client, "INFO", vec![section.into()], settings.attempt()).await;
@@ -308,9 +308,9 @@ async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Resul
     info.examine(instead, had_primary, settings.address().to_owned())
 }
 
-/// Returns when the server does not answer in time any more, and when fred gives this PING the
-/// reply to another command: then the other calls may get wrong replies, too. An error reply is an
-/// answer.
+/// Returns a cause when the server does not answer in time any more, or when fred gives this PING
+/// the reply to another command: then other calls may get wrong replies as well. An error reply
+/// counts as an answer.
 async fn heartbeat(client: &Client, budgets: Budgets) -> String {
     let mut number = 0_u64;
     loop {
@@ -326,7 +326,7 @@ async fn heartbeat(client: &Client, budgets: Budgets) -> String {
     }
 }
 
-/// What follows EVALSHA or EVAL: the digest or the text of the script, keys and arguments.
+/// The arguments of EVALSHA or EVAL: the digest or the text of the script, keys and arguments.
 fn words(call: &ScriptCall, script: &str) -> Vec<Word> {
     let head = [script.to_owned(), call.keys.len().to_string()];
     let rest = call.keys.iter().chain(call.args.iter()).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! One client of fred, for as long as its connection lasts.
+//! One client of fred, for the lifetime of its connection.
 
 use std::time::Duration;
 
@@ -19,18 +19,18 @@ use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::resp::RespReply;
 
-/// fred takes a timeout of less than this for no timeout.
+/// fred treats a shorter timeout as no timeout.
 const SHORTEST: Duration = Duration::from_millis(1);
 
-/// A client, and its task that fred calls the router: it owns the socket, and dropping it drops all
-/// commands that are not written.
+/// A client and its router, as fred calls the task that owns the socket. Dropping the router drops
+/// all commands that are not written yet.
 pub(super) struct FredLink {
     pub(super) client: Client,
     router: ConnectHandle,
 }
 
 impl FredLink {
-    /// Connects, asks the first questions, and returns once they are answered.
+    /// Connects, runs `questions`, and returns once they are answered.
     pub(super) async fn open<T>(
         settings: &Settings,
         client: Client,
@@ -42,7 +42,7 @@ impl FredLink {
         let answers = tokio::time::timeout(settings.attempt(), async {
             tokio::select! {
                 biased;
-                // Polled first, because it says why a question was cancelled.
+                // Polled first, because its error says why a question was cancelled.
                 error = link.ended() => Err(handshake::explain_to(&error, settings.is_encrypted())),
                 answers = questions(&client) => answers,
             }
@@ -62,7 +62,7 @@ impl FredLink {
         }
     }
 
-    /// Returns when the connection is gone, and says why. It must not be called again after that.
+    /// Returns the cause when the connection is gone. Must not be called again after that.
     pub(super) async fn ended(&mut self) -> WireError {
         match (&mut self.router).await {
             Ok(Err(error)) => reply::local_or_reply(&error),
@@ -77,9 +77,9 @@ impl FredLink {
         }
         self.router.abort();
         let _ = (&mut self.router).await;
-        // With a credential provider a client has one more task, which refreshes the login and ends
-        // only when it hears of a QUIT. It hears of it now; the command itself goes nowhere, because
-        // there is no router any more.
+        // A client with a credential provider has one more task, which refreshes the login and ends
+        // only after a QUIT. This call ends that task; the command itself is not sent, because the
+        // router is gone.
         let _ = self.client.quit().now_or_never();
     }
 }
@@ -90,9 +90,9 @@ impl Drop for FredLink {
     }
 }
 
-/// Sends a command: once, at once, and not after its time, which is fred's own timeout. The command
-/// is handed over when the future is polled first. The future is polled to its end, or dropped
-/// together with the client.
+/// Sends a command at once, with one attempt and fred's own timeout. The command is passed to fred
+/// at the first poll of the future. The future must be polled to its end, or dropped together with
+/// the client.
 pub(super) async fn ask(
     client: &Client,
     command: &'static str,
@@ -102,7 +102,7 @@ pub(super) async fn ask(
     send(client, command, words, Options { fail_fast: true, ..once(time) }).await
 }
 
-/// The same of a client that may still be connecting.
+/// The same for a client that may still be connecting.
 pub(super) async fn ask_first(
     client: &Client,
     command: &'static str,
@@ -112,7 +112,7 @@ pub(super) async fn ask_first(
     send(client, command, words, once(time)).await
 }
 
-/// One attempt, and this time.
+/// Options for one attempt within this time.
 fn once(time: Duration) -> Options {
     Options { max_attempts: Some(1), timeout: Some(time.max(SHORTEST)), ..Options::default() }
 }

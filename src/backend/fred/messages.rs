@@ -1,5 +1,5 @@
-//! The task that listens. It connects, subscribes, passes messages on, and connects again when the
-//! connection has ended.
+//! The task that receives messages. It connects, subscribes, passes messages on, and reconnects
+//! when the connection has ended.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,12 +29,13 @@ use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
 use crate::backend::redis::link;
-use crate::backend::redis::link::Pause;
+use crate::backend::redis::link::RetryPause;
 use crate::backend::redis::subscriber::SubscriptionRequest;
 
-/// At most this many PINGs are sent until one gets its own reply.
+/// The most PINGs that are sent until one gets its own reply.
 const STEPS: usize = 4;
-/// How long a reply is given to come after the one before it. It is four times as long each time.
+/// The pause after a PING that got another reply, so that stray replies can arrive. It is four
+/// times as long each time.
 const BETWEEN_REPLIES: Duration = Duration::from_millis(20);
 
 pub(super) struct MessageTask {
@@ -45,17 +46,17 @@ pub(super) struct MessageTask {
 
 /// How a connection has ended.
 enum ConnectionEnd {
-    Broken(String),
+    BrokenConnection(String),
     Replaced,
     Closed,
 }
 
-type Received = broadcast::Receiver<Message>;
+type MessageReceiver = broadcast::Receiver<Message>;
 
 impl MessageTask {
     /// Returns when the backend is closed.
     pub(super) async fn keep_connected(mut self, mut requests: UnboundedReceiver<SubscriptionRequest>) {
-        let mut pause = Pause::default();
+        let mut pause = RetryPause::default();
         let mut reported = false;
         loop {
             self.replaced.mark_unchanged();
@@ -70,12 +71,12 @@ impl MessageTask {
                     }
                     let (ended, served) = self.serve(link, subscriber, received, &mut requests).await;
                     if served {
-                        pause = Pause::default();
+                        pause = RetryPause::default();
                     }
                     match ended {
                         ConnectionEnd::Closed => return,
                         ConnectionEnd::Replaced => {}
-                        ConnectionEnd::Broken(cause) => {
+                        ConnectionEnd::BrokenConnection(cause) => {
                             reported = true;
                             link::report_broken(
                                 self.settings.address(),
@@ -101,15 +102,15 @@ impl MessageTask {
         &mut self,
         mut link: FredLink,
         mut subscriber: SubscriptionWorker,
-        received: Received,
+        received: MessageReceiver,
         requests: &mut UnboundedReceiver<SubscriptionRequest>,
     ) -> (ConnectionEnd, bool) {
         let mut served = false;
         let ended = tokio::select! {
             biased;
-            cause = pass_on(received, &self.events) => ConnectionEnd::Broken(cause),
+            cause = pass_on(received, &self.events) => ConnectionEnd::BrokenConnection(cause),
             ended = subscriber.work(requests, &self.events, &mut served) => ended,
-            error = link.ended() => ConnectionEnd::Broken(error.details().to_owned()),
+            error = link.ended() => ConnectionEnd::BrokenConnection(error.details().to_owned()),
             Ok(()) = self.replaced.changed() => ConnectionEnd::Replaced,
         };
         link.end().await;
@@ -117,8 +118,8 @@ impl MessageTask {
     }
 }
 
-/// Does this work, and drops the requests that come meanwhile: after `PubSubUp` the engine subscribes
-/// again. None: the backend was closed.
+/// Runs this future and meanwhile drops requests: after `PubSubUp` the engine subscribes again.
+/// `None`: the backend was closed.
 async fn meanwhile<T>(
     requests: &mut UnboundedReceiver<SubscriptionRequest>,
     work: impl Future<Output = T>,
@@ -133,12 +134,13 @@ async fn meanwhile<T>(
     }
 }
 
-async fn open(settings: &Settings) -> Result<(FredLink, SubscriptionWorker, Received), Failure> {
+async fn open(settings: &Settings) -> Result<(FredLink, SubscriptionWorker, MessageReceiver), Failure> {
     let client = settings.client();
     let received = client.message_rx();
     let mut subscriber =
         SubscriptionWorker { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
-    // UNSUBSCRIBE, because the refusal of a later one would be reported to nobody.
+    // Sent now to see whether the user may run UNSUBSCRIBE: a later refusal could not be reported
+    // to anyone.
     let request =
         SubscriptionRequest { channel: "redisson_lock__client".into(), sharded: false, generation: None };
     let check = async |_: &Client| {
@@ -149,8 +151,8 @@ async fn open(settings: &Settings) -> Result<(FredLink, SubscriptionWorker, Rece
     Ok((link, subscriber, received))
 }
 
-/// Passes messages on. Returns when some may have been missed, or no more can come.
-async fn pass_on(mut received: Received, events: &Events) -> String {
+/// Passes messages on. Returns when some may have been missed or no more can come.
+async fn pass_on(mut received: MessageReceiver, events: &Events) -> String {
     loop {
         match received.recv().await {
             Ok(message) => events.send(BackendEvent::Message {
@@ -165,7 +167,7 @@ async fn pass_on(mut received: Received, events: &Events) -> String {
     }
 }
 
-/// Carries out one request after the other, because fred gives the error reply to a SUBSCRIBE to the
+/// Carries out one request at a time, because fred would give the error reply to a SUBSCRIBE to the
 /// next command that waits for a reply.
 struct SubscriptionWorker {
     client: Client,
@@ -175,7 +177,7 @@ struct SubscriptionWorker {
 }
 
 impl SubscriptionWorker {
-    /// Carries requests out. While there are none, it checks whether the server answers.
+    /// Carries requests out. While there are none, it checks that the server answers.
     async fn work(
         &mut self,
         requests: &mut UnboundedReceiver<SubscriptionRequest>,
@@ -194,18 +196,18 @@ impl SubscriptionWorker {
                 Err(_) => self.get_in_step().await,
             };
             if let Err(error) = done {
-                return ConnectionEnd::Broken(error.details().to_owned());
+                return ConnectionEnd::BrokenConnection(error.details().to_owned());
             }
             *served = true;
         }
     }
 
-    /// Returns once the server has carried this out, or refused it. After an error the connection
-    /// must be replaced.
+    /// Returns once the server has carried the request out or refused it. After an error the
+    /// connection must be replaced.
     ///
-    /// fred reports a SUBSCRIBE as done before it is written. So a PING goes in the same pipeline:
-    /// the server replies to it after it has subscribed, and the text that the PING carries shows
-    /// that the reply is the one to this PING.
+    /// fred reports a SUBSCRIBE as done before it is written. So a PING follows in the same
+    /// pipeline: the server replies to it after it has subscribed, and the text in the reply shows
+    /// that it belongs to this PING.
     async fn carry_out(&mut self, request: &SubscriptionRequest) -> Result<Result<(), Failure>, WireError> {
         let asked = if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
         match asked {
@@ -213,7 +215,8 @@ impl SubscriptionWorker {
             Err(error) if is_reply(&error) => {
                 // The reply to the PING itself may still be on its way.
                 self.get_in_step().await?;
-                // What Valkey 8.0 replies if nothing is subscribed; other servers confirm it.
+                // Valkey 8.0 replies this if nothing is subscribed; other servers send a
+                // confirmation.
                 if request.generation.is_none() && error.details().starts_with("NOSUB") {
                     return Ok(Ok(()));
                 }
@@ -239,8 +242,8 @@ impl SubscriptionWorker {
         if is_echo(&answer, &carried) { Ok(()) } else { Err(out_of_step()) }
     }
 
-    /// fred does not put SSUBSCRIBE into pipelines. Unlike SUBSCRIBE, it waits for the server's reply
-    /// to it.
+    /// fred does not put SSUBSCRIBE into pipelines, but waits for the server's reply to it, unlike
+    /// for SUBSCRIBE.
     async fn ask_sharded(&mut self, request: &SubscriptionRequest) -> Result<(), WireError> {
         let channel = request.channel.to_string();
         let told = match request.generation {
@@ -253,9 +256,9 @@ impl SubscriptionWorker {
 
     /// Returns once a new PING got its own reply.
     ///
-    /// After a refusal one reply may be on its way that no command waits for. A PING that is sent
-    /// before it has come gets it, and leaves its own reply over in turn. fred drops a reply only
-    /// while no command waits for one, hence the pauses.
+    /// After a refusal there may be one reply on the wire that no command waits for. A PING that is
+    /// sent before it arrives takes it, so that the PING's own reply is left over in turn. fred
+    /// drops a reply only while no command waits for one; hence the pauses.
     async fn get_in_step(&mut self) -> Result<(), WireError> {
         let mut pause = BETWEEN_REPLIES;
         for _ in 0..STEPS {

@@ -1,4 +1,4 @@
-//! What fred returns, in the words of this crate.
+//! Converts what fred returns into replies and errors of this crate.
 
 use fred::error::Error as FredError;
 use fred::error::ErrorKind as FredKind;
@@ -10,9 +10,9 @@ use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::refusal;
 
-/// The result of a command whose frame was asked for as it came. So an error reply is a frame, and
-/// an error is fred's own: it does not say for certain whether the command was executed, whatever
-/// its text.
+/// Converts the result of a command whose reply was requested as a raw frame. So an error reply of
+/// the server is a frame, and an `Err` is an error of fred itself, which does not say for certain
+/// whether the command was executed, whatever its text is.
 pub(super) fn reply(result: Result<Frame, FredError>) -> RespReply {
     match result {
         Ok(Frame::SimpleError { data, .. }) => Err(refusal((*data).to_owned())),
@@ -24,7 +24,7 @@ pub(super) fn reply(result: Result<Frame, FredError>) -> RespReply {
 
 fn value(frame: Frame) -> Value {
     match frame {
-        // The second is an answer to HELLO, which is not asked here.
+        // `Hello` replies only to HELLO, which is not sent here.
         Frame::Null | Frame::Hello { .. } => Value::Nil,
         Frame::Number { data, .. } => Value::Int(data),
         Frame::Boolean { data, .. } => Value::Int(i64::from(data)),
@@ -50,7 +50,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An error that cannot be a server's reply.
+/// An error of fred itself, which is not a reply of the server.
 pub(super) fn local(error: &FredError) -> WireError {
     let kind = match error.kind() {
         FredKind::Timeout => ErrorKind::Timeout,
@@ -60,8 +60,8 @@ pub(super) fn local(error: &FredError) -> WireError {
     WireError::new(kind, error.details().to_owned())
 }
 
-/// An error of connecting or subscribing, which may be a server's reply: fred does not tell. Only
-/// what the user is told depends on it.
+/// An error while connecting or subscribing. It may be a reply of the server, since fred does not
+/// tell them apart; only the text for the user depends on it.
 pub(super) fn local_or_reply(error: &FredError) -> WireError {
     #[cfg(any(feature = "rustls", feature = "native-tls"))]
     if *error.kind() == FredKind::Tls {

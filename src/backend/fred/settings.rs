@@ -1,4 +1,4 @@
-//! What is taken from a client of fred, and from a configuration of fred.
+//! What is taken over from a client of fred and from a configuration of fred.
 
 use std::time::Duration;
 
@@ -30,7 +30,8 @@ use crate::backend::redis::wire::WAITING;
 use crate::base::error::Error;
 use crate::settings::config;
 
-/// Messages that may wait to be read. fred's own default, 32, loses most of a burst.
+/// The most messages that may wait to be read. With fred's own default of 32, most of a burst is
+/// lost.
 const MESSAGES: usize = 16 * 1024;
 
 /// What our clients of fred are made from.
@@ -45,7 +46,8 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// Takes what `Client::clone_new` takes over, and replaces what does not suit locks.
+    /// Takes over what `Client::clone_new` takes over, and replaces the settings that do not suit
+    /// locks.
     pub(crate) fn of(client: &Client, command_timeout: Duration) -> Result<Self, Error> {
         let mut config = client.client_config();
         if client.is_clustered() {
@@ -76,7 +78,7 @@ impl Settings {
         Ok(Self { config, performance, connection, address, topology, budgets })
     }
 
-    /// A new client, which is not connected yet. It has no reconnect policy, so it is of use for one
+    /// Makes a new client that is not connected yet. It has no reconnect policy, so it serves one
     /// connection.
     pub(super) fn client(&self) -> Client {
         let (performance, connection) = (self.performance.clone(), self.connection.clone());
@@ -87,8 +89,8 @@ impl Settings {
         self.budgets
     }
 
-    /// For an attempt to connect, until the first questions are answered. The sentinels are asked
-    /// first, if there are any.
+    /// The timeout of an attempt to connect, until the first questions are answered. If there are
+    /// sentinels, it includes asking them.
     pub(super) fn attempt(&self) -> Duration {
         let Self { budgets, connection, .. } = self;
         budgets.search() + connection.connection_timeout + 2 * budgets.answer()
@@ -115,8 +117,8 @@ impl Settings {
     }
 }
 
-/// Servers, login, database, protocol and TLS of a configuration of fred, for connections of our
-/// own.
+/// Takes servers, login, database, protocol and TLS from a configuration of fred, for connections
+/// of our own.
 pub(crate) fn redis_config(config: &FredConfig, access: &Access) -> Result<RedisConfig, Error> {
     if access.tls.is_some() || access.sentinel_tls.is_some() {
         return Err(Error::InvalidOption {
@@ -136,8 +138,8 @@ pub(crate) fn redis_config(config: &FredConfig, access: &Access) -> Result<Redis
 
 /// The settings of a configuration of fred that have no effect on connections of our own.
 fn not_taken(config: &FredConfig) -> Vec<&'static str> {
-    // Whether there is a credential provider can be seen only with a feature of fred that changes
-    // what fred does in the whole program. So it is always listed.
+    // A credential provider can be seen only with a feature of fred that changes what fred does in
+    // the whole program. So it is always listed.
     let mut settings = vec!["fail_fast, blocking", "a credential provider"];
     match config.server {
         ServerConfig::Sentinel { .. } => settings.push("the login of the sentinels"),
@@ -184,7 +186,7 @@ fn connector(config: &FredConfig) -> Result<Option<Connector>, Error> {
         Some(TlsConnector::Rustls(connector)) => Ok(Some(Connector::Rustls(connector.clone()))),
         #[cfg(feature = "native-tls")]
         Some(TlsConnector::Native(connector)) => Ok(Some(Connector::Native(connector.clone()))),
-        // fred has both variants if any other crate of the program turns both features on.
+        // fred has both variants if another crate in the program turns both features on.
         #[allow(unreachable_patterns, reason = "depends on the features of fred")]
         Some(_) => Err(without_its_library()),
     }

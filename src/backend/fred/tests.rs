@@ -1,5 +1,5 @@
-//! The rules that every backend keeps, and the traps of fred, on real servers and behind a proxy
-//! that does harm.
+//! The rules of every backend, and the pitfalls of fred, on real servers and behind a proxy that
+//! causes faults.
 
 use super::*;
 
@@ -29,7 +29,8 @@ use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::backend::redis::tests::redis_server::eventually;
 use crate::backend::redis::tests::redis_server::has_redis_7;
 
-/// Over the settings of a client that sends commands three times and reconnects, as users have it.
+/// A backend made from a client that retries commands three times and reconnects, as users
+/// configure it.
 fn driver_with(config: FredConfig) -> Driver {
     let client = FredClient::new(config, None, None, Some(ReconnectPolicy::new_constant(0, 1)));
     let settings = Settings::of(&client, SECOND).expect("one server");
@@ -40,7 +41,7 @@ fn driver(url: &str) -> Driver {
     driver_with(FredConfig::from_url(url).expect("an address"))
 }
 
-/// Connected, to a server that knows the scripts.
+/// A connected driver; the server has cached the scripts.
 async fn connected(url: &str) -> Driver {
     let mut driver = driver(url);
     driver.both_up().await;
@@ -81,7 +82,7 @@ async fn nothing_runs_twice_while_the_connection_is_killed_again_and_again() {
     let mut driver = connected(&proxy.url()).await;
     proxy.kill_every(Some(Duration::from_millis(40)));
     let (mut calls, mut done, mut not_executed) = (0, 0, 0);
-    // Until some of them were killed: a busy machine may do that late.
+    // Until some of the connections were killed, which may take a while on a busy machine.
     while calls < 2_000 || done == calls {
         assert!(calls < 1_000_000, "nothing was killed");
         calls += 20;
@@ -149,7 +150,7 @@ async fn an_unknown_script_is_sent_in_full_unless_a_later_call_is_on_its_way() {
     assert_eq!(driver.answer(later).await, Outcome::Done(Value::Int(2)));
 }
 
-/// Also while there is traffic, which keeps fred's own check for unresponsive connections quiet.
+/// With traffic as well, which prevents fred's own check for unresponsive connections.
 #[tokio::test]
 async fn a_silent_connection_is_replaced_and_its_calls_are_unknown() {
     let (_server, proxy) = behind_a_proxy();
@@ -168,8 +169,8 @@ async fn a_silent_connection_is_replaced_and_its_calls_are_unknown() {
     driver.both_up().await;
 }
 
-/// CLUSTERDOWN is one of the replies after which fred ends its task for a client. All later commands
-/// of that client would wait without end.
+/// CLUSTERDOWN is one of the replies after which fred ends its task for a client. All later
+/// commands of that client would wait forever.
 #[tokio::test]
 async fn a_client_whose_router_has_ended_is_replaced() {
     let (server, proxy) = behind_a_proxy();
@@ -183,7 +184,8 @@ async fn a_client_whose_router_has_ended_is_replaced() {
     assert_eq!(get(&server, "counter"), 1);
 }
 
-/// fred 10.1 ends its task after a redirection, too, if it takes the server for a cluster.
+/// fred 10.1 ends its task after a redirection as well, if it takes the server for a node of a
+/// cluster.
 #[tokio::test]
 async fn a_redirection_ends_nothing() {
     let (_server, proxy) = behind_a_proxy();
@@ -197,7 +199,7 @@ async fn a_redirection_ends_nothing() {
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Down { .. })));
 }
 
-/// From the lost reply on fred gives each command the reply to the one after it.
+/// From the lost reply on, fred gives each command the reply to the next one.
 #[tokio::test]
 async fn a_connection_that_has_lost_a_reply_is_replaced() {
     let (_server, proxy) = behind_a_proxy();
@@ -222,8 +224,8 @@ async fn a_connection_that_has_lost_a_reply_is_replaced() {
     assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
 }
 
-/// fred takes a reply for a message if it is a list of three or four that begins with a word such as
-/// `message`. Its caller then gets no answer, and later ones get each other's.
+/// fred takes a reply for a message if it is a list of three or four elements that begins with a
+/// word such as `message`. Its caller then gets no reply, and later callers get wrong ones.
 #[test]
 fn no_script_replies_with_a_list_that_begins_with_a_text() {
     let mut lists = 0;
@@ -267,7 +269,7 @@ fn limit(server: &RedisServer) {
         .expect("a user");
 }
 
-/// The address of a relay to this server that lets some time pass between two lines of replies.
+/// The address of a relay to this server that waits between two lines of replies.
 async fn line_by_line(server: String) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -316,8 +318,8 @@ async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
     }
 }
 
-/// Between the refusal of a SUBSCRIBE and the reply to the PING behind it there is time for another
-/// request, which must not get that reply.
+/// Between the refusal of a SUBSCRIBE and the reply to the PING behind it, another request could be
+/// sent. It must not get that reply.
 #[tokio::test]
 async fn a_refusal_over_a_slow_link_shifts_no_answer() {
     let server = RedisServer::start();
@@ -336,7 +338,7 @@ async fn a_refusal_over_a_slow_link_shifts_no_answer() {
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
 }
 
-/// Valkey 8.0 refuses an UNSUBSCRIBE where nothing is subscribed; others confirm it.
+/// Valkey 8.0 refuses an UNSUBSCRIBE if nothing is subscribed; other servers confirm it.
 #[tokio::test]
 async fn there_may_be_nothing_to_end() {
     let (_server, proxy) = behind_a_proxy();
@@ -449,7 +451,7 @@ fn connections(redis: &mut redis::Connection) -> usize {
     ids(redis).len()
 }
 
-/// Of all connections that the server has.
+/// The number of all connections of the server.
 fn ids(redis: &mut redis::Connection) -> BTreeSet<String> {
     let list: String = redis::cmd("CLIENT").arg("LIST").query(redis).expect("a list");
     list.lines().map(|line| line.split(' ').next().unwrap_or_default().to_owned()).collect()

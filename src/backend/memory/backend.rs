@@ -1,4 +1,4 @@
-//! A client's side of its connections to the server.
+//! A client's end of its connections to the server.
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,24 +16,25 @@ use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::ServerId;
 use crate::backend::memory::InMemoryServer;
-use crate::backend::memory::link::Next;
+use crate::backend::memory::link::NextEvent;
 
 /// One client's connection to an [`InMemoryServer`].
 pub(crate) struct MemoryBackend {
     server: InMemoryServer,
     client: u64,
-    /// For replies and messages that come later or never.
+    /// For the next reply, message or timeout that is due later.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl MemoryBackend {
-    /// Of a client that was registered; inside the runtime whose clock and timers the client uses.
+    /// For a registered client. Must be called within the runtime whose clock and timers the client
+    /// uses.
     pub(crate) fn new(server: &InMemoryServer, client: u64) -> Self {
         server.with(|hub| hub.connect(client));
         Self { server: server.clone(), client, timer: None }
     }
 
-    /// Whether the timer has run out; it is armed for `at` first.
+    /// Arms the timer for `at`, and returns true once it has expired.
     fn poll_timer(&mut self, at: Instant, cx: &mut Context<'_>) -> bool {
         let timer = self.timer.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
         if timer.deadline() != at {
@@ -71,9 +72,9 @@ impl Backend for MemoryBackend {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
         loop {
             match self.server.with(|hub| hub.next(self.client, cx.waker())) {
-                Next::Event(event) => return Poll::Ready(event),
-                Next::At(instant) if self.poll_timer(instant, cx) => self.timer = None,
-                Next::At(_) | Next::Nothing => return Poll::Pending,
+                NextEvent::Event(event) => return Poll::Ready(event),
+                NextEvent::At(instant) if self.poll_timer(instant, cx) => self.timer = None,
+                NextEvent::At(_) | NextEvent::Nothing => return Poll::Pending,
             }
         }
     }

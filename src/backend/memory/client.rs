@@ -1,4 +1,4 @@
-//! What a test does to one client.
+//! What a test can do to one client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The server's side: the keys, the clock, and the clients.
+//! The server itself: its keys, its clock, and its clients.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::link::MemoryLink;
-use crate::backend::memory::link::Next;
+use crate::backend::memory::link::NextEvent;
 use crate::backend::memory::process::ClientProcess;
 
 /// The server's clock starts in 2024, so that fencing tokens have as many digits as real ones.
@@ -26,25 +26,25 @@ const START_US: i64 = 1_704_067_200_000_000;
 const UNREACHABLE: &str = "the in-memory server is unreachable";
 const DOES_NOT_ANSWER: &str = "the in-memory server did not answer";
 
-/// What is known of one client, also after its end.
+/// A registered client. It stays in the list after its end.
 #[derive(Debug)]
 struct Client {
     /// The id of its `LockClient`.
     id: String,
     process: Arc<ClientProcess>,
-    network: Network,
-    /// From its driver's beginning to its end.
+    network: NetworkFaults,
+    /// `Some` while its driver runs.
     link: Option<MemoryLink>,
 }
 
-/// What is wrong between the server and one client.
+/// The faults between the server and one client.
 #[derive(Debug, Clone, Copy, Default)]
-struct Network {
-    /// The server refuses its connections.
+struct NetworkFaults {
+    /// The server refuses the client's connections.
     refused: bool,
-    /// What the server sends to it is lost.
+    /// Replies and messages to the client are lost.
     unanswered: bool,
-    /// So is what it sends to the server.
+    /// Commands of the client are lost as well.
     partitioned: bool,
     reply_delay: Duration,
     message_delay: Duration,
@@ -75,12 +75,12 @@ impl Default for Hub {
     }
 }
 
-/// What a client asks for.
+/// What clients request.
 impl Hub {
-    /// A client that will connect. Its number, and its process.
+    /// Registers a client that will connect. Returns its number and its process.
     pub(super) fn register(&mut self, id: &str) -> (u64, Arc<ClientProcess>) {
         let number = self.clients.last_key_value().map_or(1, |(last, _)| last + 1);
-        let (process, network) = <(Arc<ClientProcess>, Network)>::default();
+        let (process, network) = <(Arc<ClientProcess>, NetworkFaults)>::default();
         let client = Client { id: id.to_owned(), process: Arc::clone(&process), network, link: None };
         self.clients.insert(number, client);
         (number, process)
@@ -93,7 +93,7 @@ impl Hub {
         self.come_up(client);
     }
 
-    /// Its driver has ended.
+    /// Called when the client's driver has ended.
     pub(super) fn disconnect(&mut self, client: u64) {
         let link = self.clients.get_mut(&client).and_then(|client| client.link.take());
         self.count_subscribers(link.into_iter().flat_map(|link| link.subscriptions));
@@ -144,8 +144,8 @@ impl Hub {
         self.count_subscribers([subscription]);
     }
 
-    pub(super) fn next(&mut self, client: u64, waker: &Waker) -> Next {
-        self.link(client).map_or(Next::Nothing, |link| link.next(waker))
+    pub(super) fn next(&mut self, client: u64, waker: &Waker) -> NextEvent {
+        self.link(client).map_or(NextEvent::Nothing, |link| link.next(waker))
     }
 
     pub(super) fn reconnect(&mut self, client: u64) {
@@ -162,7 +162,7 @@ impl Hub {
     }
 }
 
-/// What the owner of the server does to it.
+/// What tests do to the server.
 impl Hub {
     pub(super) fn contains(&mut self, key: &str) -> bool {
         let now_us = self.tick();
@@ -206,7 +206,7 @@ impl Hub {
     }
 }
 
-/// What the owner of the server does to one client.
+/// What tests do to one client.
 impl Hub {
     /// The number of the client with that id.
     pub(super) fn number_of(&self, id: &str) -> Option<u64> {
@@ -217,7 +217,7 @@ impl Hub {
         self.clients.get(&client).map(|client| Arc::clone(&client.process))
     }
 
-    /// Its connections end at once.
+    /// Ends the client's connections at once.
     pub(super) fn connect_anew(&mut self, client: u64, cause: &str) {
         self.cut(client, cause);
         self.come_up(client);
@@ -255,13 +255,13 @@ impl Hub {
         self.change(client, |network| network.message_delay = delay);
     }
 
-    fn change<R>(&mut self, client: u64, change: impl FnOnce(&mut Network) -> R) -> Option<R> {
+    fn change<R>(&mut self, client: u64, change: impl FnOnce(&mut NetworkFaults) -> R) -> Option<R> {
         self.clients.get_mut(&client).map(|client| change(&mut client.network))
     }
 }
 
 impl Hub {
-    /// The wakers of all clients that have something to look at.
+    /// Takes the wakers of all clients that have something to poll for.
     pub(super) fn take_wakers(&mut self) -> Vec<Waker> {
         let links = self.clients.values_mut().filter_map(|client| client.link.as_mut());
         links.filter_map(MemoryLink::take_waker).collect()
@@ -271,7 +271,7 @@ impl Hub {
         self.clients.get_mut(&client).and_then(|client| client.link.as_mut())
     }
 
-    fn network(&self, client: u64) -> Network {
+    fn network(&self, client: u64) -> NetworkFaults {
         self.clients.get(&client).map(|client| client.network).unwrap_or_default()
     }
 
@@ -279,14 +279,14 @@ impl Hub {
         self.answering && !self.network(client).unanswered
     }
 
-    /// The server's time. It goes by the clock of the client that has been connected for longest,
-    /// whoever looks: a paused clock is that of one runtime. A clock that went back, as another
-    /// runtime with a paused clock brings it, stops it only once.
+    /// Advances the server's time. It follows the clock of the client that has been connected for
+    /// longest, because a paused clock belongs to one runtime. A clock that went back (when that
+    /// client is followed by one of another runtime) makes the time stand still for one call only.
     fn tick(&mut self) -> i64 {
         let link = self.clients.values().find_map(|client| client.link.as_ref());
         let now = link.map_or_else(Instant::now, MemoryLink::now);
         let passed = self.last_look.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
-        // Whole microseconds only: what is left over is counted next time.
+        // Counts whole microseconds; the remainder is counted by the next call.
         let micros = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
         self.now_us = self.now_us.saturating_add(micros);
         let behind = Duration::from_nanos(u64::from(passed.subsec_nanos() % 1_000));
@@ -306,7 +306,7 @@ impl Hub {
         }
     }
 
-    /// Hands what a script published to the subscribers.
+    /// Delivers what scripts have published to the subscribers.
     fn deliver(&mut self) {
         let published = self.keyspace.take_published();
         if !self.answering {

@@ -1,5 +1,5 @@
-//! A server without clock or network: keys, and a Lua 5.1 with Redis's rules that runs the scripts
-//! on them.
+//! A server without clock and network: keys, and a Lua 5.1 with Redis's restrictions that runs the
+//! scripts on them.
 
 use std::fmt;
 use std::sync::Arc;
@@ -30,11 +30,11 @@ use crate::backend::memory::store::Stored;
 use crate::backend::memory::store::numbers::text_of;
 use crate::backend::words::Words;
 
-/// What scripts find beside `redis`, `KEYS` and `ARGV`.
+/// The globals that scripts have besides `redis`, `KEYS` and `ARGV`.
 const GLOBALS: [&str; 3] = ["pcall", "tonumber", "type"];
 const LIBRARIES: [(&str, &[&str]); 2] = [("math", &["floor"]), ("string", &["format"])];
 
-/// Redis's protection of the globals.
+/// Protects the globals as Redis does.
 const PROTECTION: &str = r#"
 return {
   __index = function(_, name)
@@ -44,7 +44,7 @@ return {
 }
 "#;
 
-/// The keys of one server, and the interpreter. Deterministic: time comes with each call.
+/// The keys of one server, and the interpreter. It is deterministic: each call is given the time.
 pub(crate) struct Keyspace {
     lua: Lua,
     environment: Table,
@@ -76,11 +76,12 @@ impl Keyspace {
         Ok(Self { lua, environment, store, compiled: Vec::new() })
     }
 
-    /// Runs a script at a time of the server's clock, in microseconds.
+    /// Runs a script at this time of the server's clock, in microseconds.
     ///
     /// # Errors
     ///
-    /// The error's text as Redis sends it. What the script had written stays, as in Redis.
+    /// The error's text as Redis sends it. What the script had written until then stays, as in
+    /// Redis.
     pub(crate) fn run(&mut self, now_us: i64, call: &ScriptCall) -> Result<Value, String> {
         let function = self.function(call.script)?;
         self.store().begin(now_us, &call.keys)?;
@@ -116,7 +117,7 @@ impl Keyspace {
     }
 }
 
-/// What the server around it does.
+/// What the server around the keyspace calls.
 impl Keyspace {
     /// EXISTS.
     pub(crate) fn contains(&mut self, now_us: i64, key: &str) -> bool {
@@ -125,7 +126,7 @@ impl Keyspace {
         store.contains(key)
     }
 
-    /// DEL; whether the key was there.
+    /// DEL. Returns whether the key existed.
     pub(crate) fn remove(&mut self, now_us: i64, key: &str) -> bool {
         let mut store = self.store();
         store.set_time(now_us);
@@ -137,7 +138,7 @@ impl Keyspace {
         self.store().clear();
     }
 
-    /// How many receivers PUBLISH (or SPUBLISH) on a channel reaches; 0 at first.
+    /// Sets how many receivers PUBLISH or SPUBLISH on a channel reports; 0 at first.
     pub(crate) fn set_subscribers(&mut self, channel: &str, sharded: bool, number: i64) {
         self.store().set_subscribers(channel, sharded, number);
     }
@@ -148,7 +149,7 @@ impl Keyspace {
     }
 }
 
-/// What only tests do.
+/// What only tests call.
 #[cfg(test)]
 impl Keyspace {
     /// All live keys, sorted.
@@ -165,7 +166,7 @@ impl Keyspace {
         store.peek(key)
     }
 
-    /// What a replica would have by now.
+    /// The data that a replica would have now.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.store().snapshot()
     }
@@ -181,13 +182,13 @@ impl Keyspace {
         store.plant(key, value, pttl);
     }
 
-    /// The next script is refused with this error.
+    /// Makes the next script fail with this error.
     pub(crate) fn refuse_script(&mut self, error: impl Into<String>) {
         self.store().refuse_script(error.into());
     }
 
-    /// The next script is refused these commands with this error, each time that it calls one:
-    /// `HGET`, or `HGET lock` for one key or channel alone.
+    /// Makes the next script fail with this error whenever it calls one of these commands: `HGET`,
+    /// or `HGET lock` for one key or channel only.
     pub(crate) fn refuse_commands(&mut self, commands: &[&str], error: impl Into<String>) {
         let commands = commands.iter().map(|command| (*command).to_owned()).collect();
         self.store().refuse_commands(commands, error.into());
@@ -212,7 +213,8 @@ impl Keyspace {
         redis.and_then(|redis| redis.raw_set("acl_check_cmd", answer?)).expect("a table takes a function");
     }
 
-    /// Whether memory is short: a script's first write must not be one that needs memory.
+    /// Simulates that memory is full: the first write of a script must not be one that needs
+    /// memory.
     pub(crate) fn set_out_of_memory(&mut self, on: bool) {
         self.store().set_out_of_memory(on);
     }
@@ -256,7 +258,7 @@ fn call_function(lua: &Lua, store: &Arc<Mutex<Store>>, raises: bool) -> mlua::Re
     })
 }
 
-/// The arguments as text, or `None` if one is neither a string nor a number.
+/// The arguments as strings, or `None` if one is neither a string nor a number.
 fn words(arguments: &MultiValue) -> Option<Vec<String>> {
     let word = |value: &mlua::Value| match value {
         mlua::Value::String(text) => Some(text.to_string_lossy()),
@@ -281,7 +283,7 @@ fn to_lua(lua: &Lua, answer: CommandReply) -> mlua::Result<mlua::Value> {
     })
 }
 
-/// What Redis sends for a value that a script returned.
+/// Converts what a script returned into the reply that Redis would send.
 fn reply(value: mlua::Value) -> Result<Value, String> {
     match value {
         mlua::Value::Table(table) => {
@@ -311,7 +313,7 @@ fn entries(table: &Table) -> Vec<Value> {
         .collect()
 }
 
-/// An error inside an array is shown as its text; no script returns one.
+/// An error inside an array is converted to its text; no script of ours returns one.
 fn nested(table: Table) -> Value {
     reply(mlua::Value::Table(table)).unwrap_or_else(Value::Text)
 }
@@ -326,8 +328,8 @@ fn scalar(value: &mlua::Value) -> Value {
     }
 }
 
-/// Redis's words for a script that ended in an error. Redis has the script's SHA-1 where the name
-/// stands here.
+/// The text that Redis sends for a script that failed. Where Redis puts the script's SHA-1, this
+/// has its name.
 fn error_text(error: &mlua::Error, script: &Script) -> String {
     let text = message(error);
     let prefix = if matches!(error, mlua::Error::CallbackError { .. }) { "" } else { "ERR " };

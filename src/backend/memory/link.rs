@@ -1,4 +1,4 @@
-//! One client's two connections: what is on its way to the client, and what was lost on the way.
+//! The two connections of one client: events on their way to it, and replies that were lost.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -18,71 +18,72 @@ use crate::backend::Outcome;
 use crate::backend::ServerId;
 use crate::backend::Value;
 
-/// Longer than any test; no timer is set for later.
+/// Longer than any test runs. No timer is set for later.
 const FOREVER: Duration = Duration::from_secs(86_400 * 365);
 
-/// What a client finds when it polls.
-pub(super) enum Next {
+/// The result of a client's poll.
+pub(super) enum NextEvent {
     Event(BackendEvent),
-    /// Nothing yet; look again then.
+    /// Nothing has arrived; the next event is due at this instant.
     At(Instant),
     Nothing,
 }
 
-/// Something that arrives later.
+/// An event that arrives later.
 #[derive(Debug)]
-struct Sent {
+struct EventInTransit {
     event: BackendEvent,
-    /// The call that it answers, and when that times out.
+    /// The call that it answers, and the deadline of that call.
     answers: Option<(OpId, Instant)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct MemoryLink {
-    /// The runtime whose clock and timers the client uses. Without one it is the real time.
+    /// The runtime whose clock and timers the client uses. `None`: real time.
     runtime: Option<Handle>,
     pub(super) connected: bool,
     pub(super) closing: bool,
-    /// The client finds out by itself that nothing is answered, as it does with a server that is
-    /// cut off.
+    /// True while the network drops everything. The client finds out by its own timeouts.
     pub(super) partitioned: bool,
-    /// What has arrived.
+    /// Events that have arrived.
     events: VecDeque<BackendEvent>,
-    /// What arrives later, in the order in which it was sent where the instants are equal.
-    on_their_way: BTreeMap<(Instant, u64), Sent>,
+    /// Events that arrive later, by the time of arrival and, for equal times, in the order of
+    /// sending.
+    on_their_way: BTreeMap<(Instant, u64), EventInTransit>,
     sent: u64,
-    /// When the last that was sent arrives, for replies and for messages: each connection keeps its
+    /// When the latest reply and the latest message arrive: each of the two connections keeps its
     /// order.
     last_reply: Option<Instant>,
     last_message: Option<Instant>,
-    /// Calls whose replies are lost or too late, and when they time out.
+    /// Calls whose replies are lost or come too late, and their deadlines.
     unanswered: Vec<(OpId, Instant)>,
     pub(super) subscriptions: BTreeSet<(Arc<str>, bool)>,
     waker: Option<Waker>,
-    /// Events came in since the last poll. They are held back for one turn of the runtime, so that
-    /// a client that finds every answer ready does not keep the other tasks from running.
+    /// True if events came in since the last poll. They are held back for one turn of the runtime,
+    /// so that a client that finds every answer ready does not starve other tasks.
     fresh: bool,
 }
 
 impl MemoryLink {
-    /// On the runtime that is around it, if there is one.
+    /// Uses the runtime of the caller, if there is one.
     pub(super) fn new(partitioned: bool) -> Self {
         Self { runtime: Handle::try_current().ok(), partitioned, ..Self::default() }
     }
 
-    /// The client's own time, whoever asks.
+    /// The time of the client's runtime, whoever calls.
     pub(super) fn now(&self) -> Instant {
         let _inside = self.runtime.as_ref().map(Handle::enter);
         Instant::now()
     }
 
-    /// Something that needs no connection to arrive.
+    /// Adds an event that arrives at once.
     pub(super) fn push(&mut self, event: BackendEvent) {
         self.events.push_back(event);
         self.fresh = true;
     }
 
-    /// A reply that takes so long. One that takes longer than the call may wait is lost.
+    /// Sends a reply that takes `delay`. If that is longer than the call's timeout, the reply is
+    /// lost.
     pub(super) fn reply(&mut self, op: OpId, outcome: Outcome<Value>, delay: Duration, timeout: Duration) {
         let event = BackendEvent::Replied { op, server: ServerId::ONLY, outcome };
         if delay.is_zero() && self.on_their_way.is_empty() {
@@ -95,10 +96,10 @@ impl MemoryLink {
             return self.lose_reply(op, timeout);
         }
         self.last_reply = Some(at);
-        self.send(at, Sent { event, answers: Some((op, times_out)) });
+        self.send(at, EventInTransit { event, answers: Some((op, times_out)) });
     }
 
-    /// A message, or the confirmation of a subscription, that takes so long.
+    /// Sends a message, or the confirmation of a subscription, that takes `delay`.
     pub(super) fn tell(&mut self, event: BackendEvent, delay: Duration) {
         if delay.is_zero() && self.on_their_way.is_empty() {
             return self.push(event);
@@ -106,38 +107,38 @@ impl MemoryLink {
         let now = self.now();
         let at = (now + delay.min(FOREVER)).max(self.last_message.unwrap_or(now));
         self.last_message = Some(at);
-        self.send(at, Sent { event, answers: None });
+        self.send(at, EventInTransit { event, answers: None });
     }
 
-    fn send(&mut self, at: Instant, sent: Sent) {
+    fn send(&mut self, at: Instant, sent: EventInTransit) {
         self.sent += 1;
         self.on_their_way.insert((at, self.sent), sent);
         self.fresh = true;
     }
 
-    /// The call was sent now and is never answered.
+    /// The call, which was sent now, times out.
     pub(super) fn lose_reply(&mut self, op: OpId, timeout: Duration) {
         let at = self.now() + timeout.min(FOREVER);
         self.unanswered.push((op, at));
         self.fresh = true;
     }
 
-    pub(super) fn next(&mut self, waker: &Waker) -> Next {
+    pub(super) fn next(&mut self, waker: &Waker) -> NextEvent {
         if self.fresh {
             self.fresh = false;
             waker.wake_by_ref();
-            return Next::Nothing;
+            return NextEvent::Nothing;
         }
         let now = self.now();
         self.arrive(now);
         self.time_out(now);
         if let Some(event) = self.events.pop_front() {
-            return Next::Event(event);
+            return NextEvent::Event(event);
         }
         self.waker = Some(waker.clone());
         let timeouts = self.unanswered.iter().map(|(_, at)| *at);
         let arrivals = self.on_their_way.keys().map(|(at, _)| *at).take(1);
-        timeouts.chain(arrivals).min().map_or(Next::Nothing, Next::At)
+        timeouts.chain(arrivals).min().map_or(NextEvent::Nothing, NextEvent::At)
     }
 
     /// From now on nothing arrives that has not arrived yet.
@@ -164,20 +165,20 @@ impl MemoryLink {
         }
     }
 
-    /// The client takes the connections for dead. The server does not know that, so the
+    /// The client considers its connections dead. The server does not know that, so the
     /// subscriptions stay.
     fn give_up(&mut self) {
         self.break_off("nothing is answered");
         self.refuse(FailureKind::Link, "no answer");
     }
 
-    /// An attempt to connect fails.
+    /// Reports a failed attempt to connect.
     pub(super) fn refuse(&mut self, kind: FailureKind, cause: &str) {
         let failure = Failure::new(kind, cause);
         self.push(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
     }
 
-    /// The connections end at both sides. The subscriptions that ended with them.
+    /// Closes the connections at both ends. Returns the subscriptions that this ends.
     pub(super) fn cut(&mut self, cause: &str) -> BTreeSet<(Arc<str>, bool)> {
         if self.connected {
             self.break_off(cause);
@@ -185,7 +186,7 @@ impl MemoryLink {
         std::mem::take(&mut self.subscriptions)
     }
 
-    /// What was on its way to the client is lost.
+    /// Drops everything that is on its way to the client.
     fn break_off(&mut self, cause: &str) {
         let arrived = std::mem::take(&mut self.events).into_iter();
         let lost = std::mem::take(&mut self.on_their_way).into_values().map(|sent| sent.event);
@@ -206,7 +207,7 @@ impl MemoryLink {
         self.connected = false;
     }
 
-    /// The client's waker, if there is something to look at.
+    /// Takes the client's waker if there is something to poll for.
     pub(super) fn take_waker(&mut self) -> Option<Waker> {
         self.waker.take_if(|_| self.fresh || !self.events.is_empty())
     }

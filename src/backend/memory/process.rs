@@ -1,4 +1,4 @@
-//! The process that one client stands for, as far as a test can stop it.
+//! The process that one client stands for; a test can freeze and kill it.
 
 use std::fmt;
 use std::future::Future;
@@ -15,13 +15,13 @@ use std::thread;
 use std::thread::ThreadId;
 use std::time::Duration;
 
-/// Whoever kills a process waits no longer than this for a poll on another thread: the poll may
-/// need what it has locked.
+/// The longest time that `kill` waits for a poll on another thread. The limit prevents a deadlock
+/// if that poll needs a lock that the caller of `kill` holds.
 const POLL: Duration = Duration::from_secs(1);
 
 type DriverFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs a client's driver, unless the process is frozen, and until it is killed.
+/// Runs a client's driver, except while the process is frozen, until it is killed.
 #[derive(Default)]
 pub(crate) struct ClientProcess {
     state: Mutex<ProcessState>,
@@ -30,7 +30,7 @@ pub(crate) struct ClientProcess {
 
 #[derive(Default)]
 struct ProcessState {
-    /// Not here while it is polled, and gone once it has ended.
+    /// `None` while it is polled, and once it has ended.
     driver: Option<DriverFuture>,
     polled_by: Option<ThreadId>,
     waker: Option<Waker>,
@@ -47,7 +47,7 @@ impl ClientProcess {
         poll_fn(|cx| self.poll(cx)).await;
     }
 
-    /// Nothing of the driver is left when this returns, unless this thread polls it, further up.
+    /// When this returns, the driver is dropped, unless it is this thread that is polling it.
     pub(super) fn kill(&self) {
         let mut state = self.lock();
         state.killed = true;
@@ -75,7 +75,8 @@ impl ClientProcess {
         }
         let Some(mut driver) = state.driver.take() else { return Poll::Ready(()) };
         state.polled_by = Some(thread::current().id());
-        // What the driver wakes, drops or logs to is other people's code: no lock is held.
+        // The mutex is not held during the poll, because the driver wakes, drops and logs, which
+        // runs foreign code.
         drop(state);
         let polling = Polling(self);
         let polled = driver.as_mut().poll(cx);
@@ -87,7 +88,7 @@ impl ClientProcess {
             return Poll::Pending;
         }
         drop(state);
-        // Before anybody hears that the poll is over.
+        // Dropped before `polling` reports that the poll has ended.
         drop(driver);
         drop(polling);
         Poll::Ready(())
@@ -108,7 +109,7 @@ impl fmt::Debug for ClientProcess {
     }
 }
 
-/// A poll that goes on. It ends with a panic of the driver's, too.
+/// Marks a running poll. Its drop ends the mark, also if the driver panics.
 struct Polling<'a>(&'a ClientProcess);
 
 impl Drop for Polling<'_> {
@@ -118,7 +119,7 @@ impl Drop for Polling<'_> {
     }
 }
 
-/// Drops the driver with the future that runs it, for example when the runtime ends.
+/// Drops the driver together with the future that runs it, for example when the runtime ends.
 struct DropDriver<'a>(&'a ClientProcess);
 
 impl Drop for DropDriver<'_> {

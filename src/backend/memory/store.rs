@@ -1,4 +1,4 @@
-//! What the server holds, and the commands that scripts may use on it, with Redis's replies.
+//! The keys of the server, and the commands that scripts may use on them, with Redis's replies.
 //!
 //! The commands on each type of value are in a file of their own, which lists them in its
 //! `COMMANDS`:
@@ -13,9 +13,9 @@
 //! | `sorted_sets` | sorted sets                                                        |
 //! | `pubsub`      | channels                                                           |
 //!
-//! Where Redis promises no order, or chooses at random, the order here is a fixed one: a script
-//! that runs again on the same keys has the same replies. `differential` compares every command
-//! with a real server.
+//! Where Redis promises no order, or chooses at random, the order here is fixed: a script that runs
+//! again on the same keys gets the same replies. `differential` compares every command with a real
+//! server.
 
 #[cfg(test)]
 pub(crate) mod differential;
@@ -54,7 +54,7 @@ pub(crate) enum Stored {
 }
 
 impl Stored {
-    /// What TYPE answers.
+    /// What TYPE replies.
     fn kind(&self) -> &'static str {
         match self {
             Self::Text(_) => "string",
@@ -66,7 +66,7 @@ impl Stored {
     }
 }
 
-/// The content of one type of value.
+/// The content of a value of one type.
 trait Content: Default {
     fn of(value: &mut Stored) -> Option<&mut Self>;
     fn into_stored(self) -> Stored;
@@ -77,7 +77,7 @@ trait Content: Default {
 #[derive(Debug, Clone)]
 struct Entry {
     value: Stored,
-    /// On the server's clock.
+    /// When the key expires, by the server's clock.
     expires_ms: Option<i64>,
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Dumped {
     pub(crate) pttl: Option<i64>,
 }
 
-/// All keys as they were at one time, their ends on the server's clock.
+/// All keys as they were at one time, with their expiry by the server's clock.
 #[cfg(test)]
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Snapshot(BTreeMap<String, Entry>);
@@ -104,7 +104,7 @@ pub(crate) struct Published {
     pub(crate) sharded: bool,
 }
 
-/// What a command answers to the script.
+/// What a command replies to the script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum CommandReply {
     Nil,
@@ -132,7 +132,7 @@ impl CommandReply {
     }
 }
 
-/// Why a command was refused, in Redis's words.
+/// Why a command was refused, with the text of Redis.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Refusal(pub(super) Cow<'static, str>);
 
@@ -145,7 +145,8 @@ impl Refusal {
         Self::new("WRONGTYPE Operation against a key holding the wrong kind of value")
     }
 
-    /// Redis's words for too few or too many arguments of a command that can tell itself.
+    /// The error of Redis for too few or too many arguments, where the command itself has to check
+    /// that.
     fn wrong_number_of_arguments(words: &[String]) -> Self {
         let name = words[0].to_ascii_lowercase();
         Self(format!("ERR wrong number of arguments for '{name}' command").into())
@@ -154,25 +155,25 @@ impl Refusal {
 
 pub(super) type CommandResult = Result<CommandReply, Refusal>;
 
-/// What the next script is refused, and in which words: as by a user's permissions, each time that
-/// it calls it.
+/// An error for the next script, or for each call of some commands in it, as if the user had no
+/// permission for them.
 #[derive(Debug, Clone)]
-struct Fault {
-    refused: Refused,
+struct PlantedError {
+    refused: RefusedCalls,
     error: String,
 }
 
 #[derive(Debug, Clone)]
 #[cfg_attr(not(test), expect(dead_code))]
-enum Refused {
+enum RefusedCalls {
     Script,
-    /// `HGET`, or `HGET lock` for one key or channel alone.
+    /// `HGET`, or `HGET lock` for one key or channel only.
     Commands(Vec<String>),
 }
 
-impl Fault {
+impl PlantedError {
     fn refuses(&self, words: &[String]) -> bool {
-        let Refused::Commands(commands) = &self.refused else { return false };
+        let RefusedCalls::Commands(commands) = &self.refused else { return false };
         let (command, target) = (words.first(), words.get(1));
         commands.iter().any(|refused| {
             let mut refused = refused.split(' ').map(str::to_owned);
@@ -181,27 +182,27 @@ impl Fault {
     }
 }
 
-/// The keys, and the state of the script that runs.
+/// The keys, and the state of the running script.
 #[derive(Debug, Default)]
 pub(super) struct Store {
     entries: BTreeMap<String, Entry>,
     subscribers: BTreeMap<(bool, String), i64>,
     published: Vec<Published>,
-    fault: Option<Fault>,
+    fault: Option<PlantedError>,
     out_of_memory: bool,
-    /// Time stands still within a script.
+    /// The time does not change while a script runs.
     now_us: i64,
     declared: Words,
-    /// Once a script has written, Redis lets it go on however short memory is.
+    /// Once a script has written, Redis lets it go on even if memory is full.
     wrote: bool,
 }
 
-/// What a command does to the memory in use.
+/// How a command affects memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum CommandEffect {
     Reads,
     Writes,
-    /// Refused when memory is short.
+    /// Refused when memory is full.
     Grows,
     /// PUBLISH writes no key.
     Tells,
@@ -209,12 +210,12 @@ enum CommandEffect {
 
 struct CommandSpec {
     name: &'static str,
-    /// Fewest and most words, its name included.
+    /// The fewest and the most words, including the command's name.
     words: (usize, usize),
-    /// Which words are keys: as many from the second on.
+    /// How many of the words are keys, from the second word on.
     keys: usize,
     effect: CommandEffect,
-    /// The number of words has been checked.
+    /// Runs the command. The number of words has been checked.
     run: fn(&mut Store, &[String]) -> CommandResult,
 }
 
@@ -242,23 +243,24 @@ static COMMANDS: [&[CommandSpec]; 7] = [
 
 /// One run of a script.
 impl Store {
-    /// Begins a run; the error of a fault that was planted in front of it.
+    /// Starts a run of a script. The error is the planted one, if there is one for the whole
+    /// script.
     pub(super) fn begin(&mut self, now_us: i64, keys: &Words) -> Result<(), String> {
         self.now_us = now_us;
         self.wrote = false;
         self.declared.clone_from(keys);
-        match self.fault.take_if(|fault| matches!(fault.refused, Refused::Script)) {
+        match self.fault.take_if(|fault| matches!(fault.refused, RefusedCalls::Script)) {
             Some(fault) => Err(fault.error),
             None => Ok(()),
         }
     }
 
-    /// Ends a run; a fault that it did not reach is dropped.
+    /// Ends a run. A planted error that the run did not reach is dropped.
     pub(super) fn end(&mut self) {
         self.fault = None;
     }
 
-    /// One `redis.call`.
+    /// Runs one `redis.call`.
     pub(super) fn call(&mut self, words: &[String]) -> CommandResult {
         if let Some(fault) = self.fault.as_ref().filter(|fault| fault.refuses(words)) {
             return Err(Refusal(fault.error.clone().into()));
@@ -268,7 +270,7 @@ impl Store {
         (command.run)(self, words)
     }
 
-    /// The command, if a script may call it like this now.
+    /// Finds the command, if a script may call it with these words now.
     fn allowed(&self, words: &[String]) -> Result<&'static CommandSpec, Refusal> {
         let Some(name) = words.first() else {
             return Err(Refusal::new("ERR Please specify at least one argument for this redis lib call"));
@@ -289,13 +291,13 @@ impl Store {
     }
 }
 
-/// What the commands have in common.
+/// What several commands use.
 impl Store {
     fn now_ms(&self) -> i64 {
         self.now_us.div_euclid(1_000)
     }
 
-    /// The entry of a key that has not run out; one that has is removed.
+    /// The entry of a key that has not expired. An expired one is removed.
     fn live(&mut self, key: &str) -> Option<&mut Entry> {
         let now_ms = self.now_ms();
         if self.entries.get(key)?.expires_ms.is_some_and(|at| at < now_ms) {
@@ -304,13 +306,13 @@ impl Store {
         self.entries.get_mut(key)
     }
 
-    /// The content of a key, if the key is there.
+    /// The content of a key; `None` if the key does not exist.
     fn content<T: Content>(&mut self, key: &str) -> Result<Option<&T>, Refusal> {
         let Some(entry) = self.live(key) else { return Ok(None) };
         T::of(&mut entry.value).map(|content| Some(&*content)).ok_or_else(Refusal::wrong_type)
     }
 
-    /// Changes the content of a key that is there.
+    /// Changes the content of an existing key.
     fn change<T: Content, R>(
         &mut self,
         key: &str,
@@ -322,7 +324,8 @@ impl Store {
         }
     }
 
-    /// Changes the content of a key, which is created if it is not there. Its time to live stays.
+    /// Changes the content of a key, and creates the key if it does not exist. Its time to live is
+    /// kept.
     fn change_or_create<T: Content, R>(
         &mut self,
         key: &str,
@@ -342,7 +345,7 @@ impl Store {
     }
 }
 
-/// What the server around it does.
+/// What the server around the store calls.
 impl Store {
     pub(super) fn set_time(&mut self, now_us: i64) {
         self.now_us = now_us;
@@ -352,7 +355,7 @@ impl Store {
         self.live(key).is_some()
     }
 
-    /// Whether there was a live key.
+    /// Returns whether a live key existed.
     pub(super) fn remove(&mut self, key: &str) -> bool {
         self.contains(key) && self.entries.remove(key).is_some()
     }
@@ -374,7 +377,7 @@ impl Store {
     }
 }
 
-/// What only tests do.
+/// What only tests call.
 #[cfg(test)]
 impl Store {
     pub(super) fn plant(&mut self, key: &str, value: Stored, pttl: Option<i64>) {
@@ -409,11 +412,11 @@ impl Store {
     }
 
     pub(super) fn refuse_script(&mut self, error: String) {
-        self.fault = Some(Fault { refused: Refused::Script, error });
+        self.fault = Some(PlantedError { refused: RefusedCalls::Script, error });
     }
 
     pub(super) fn refuse_commands(&mut self, commands: Vec<String>, error: String) {
-        self.fault = Some(Fault { refused: Refused::Commands(commands), error });
+        self.fault = Some(PlantedError { refused: RefusedCalls::Commands(commands), error });
     }
 
     /// The names of all commands that scripts may use.

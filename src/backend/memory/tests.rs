@@ -175,7 +175,7 @@ async fn lost_replies_end_as_unknown_at_their_timeout_although_the_call_was_exec
     backend.submit(OpId(1), ServerId::ONLY, call(&TAKE), TIMEOUT);
     backend.submit(OpId(2), ServerId::ONLY, Call::Ping, Duration::MAX);
     assert!(matches!(replied(&mut backend, 1).await, Outcome::Unknown(_)));
-    // Tokio's timers tick in milliseconds.
+    // Tokio's timers have a resolution of a millisecond.
     assert!((TIMEOUT..TIMEOUT + Duration::from_millis(2)).contains(&sent.elapsed()));
     assert!(server.contains("orders:42"));
     server.set_answering(true);
@@ -263,7 +263,7 @@ static TELL: Script = Script {
     "#,
 };
 
-/// Publishes a message; how many have subscribed, as far as the server knows.
+/// Publishes a message. Returns the number of subscribers that the server counts.
 async fn tell(backend: &mut MemoryBackend, op: u64, payload: &str) -> i64 {
     let call = ScriptCall::new(&TELL, Words::default(), [payload].into());
     backend.submit(OpId(op), ServerId::ONLY, Call::Script(call.into()), TIMEOUT);
@@ -285,7 +285,7 @@ async fn message(backend: &mut MemoryBackend) -> String {
     }
 }
 
-/// A client with a number of its own, and what can be done to it.
+/// Registers a client. Returns its backend and its handle for tests.
 async fn controlled(server: &InMemoryServer, id: &str) -> (MemoryBackend, InMemoryClient) {
     let (client, _) = server.register(id);
     let mut backend = MemoryBackend::new(server, client);
@@ -293,7 +293,7 @@ async fn controlled(server: &InMemoryServer, id: &str) -> (MemoryBackend, InMemo
     (backend, server.client_with_id(id).unwrap())
 }
 
-/// Timers of Tokio tick in milliseconds.
+/// Tokio's timers have a resolution of a millisecond.
 fn about(elapsed: Duration, expected: Duration) -> bool {
     (expected..expected + Duration::from_millis(2)).contains(&elapsed)
 }
@@ -423,7 +423,7 @@ async fn messages_take_as_long_as_they_are_told_to_and_stay_in_order() {
     assert_eq!(tell(&mut b, 1, "first").await, 1);
     control.set_message_delay(Duration::ZERO);
     tell(&mut b, 2, "second").await;
-    // Replies come over another connection.
+    // Replies come over the other connection, without a delay.
     assert_eq!(run(&mut a, 1, &TAKE).await, 1);
     assert_eq!(sent.elapsed(), Duration::ZERO);
     for payload in ["first", "second"] {
@@ -480,7 +480,7 @@ async fn the_server_goes_by_its_clients_clock_whoever_looks() {
     let (mut backend, _) = controlled(&server, "a").await;
     run(&mut backend, 1, &TAKE).await;
     tokio::time::advance(Duration::from_secs(10)).await;
-    // A thread that knows nothing of a paused clock.
+    // A thread that does not see the paused clock.
     let same = server.clone();
     let looks = move || std::thread::spawn(move || same.contains("orders:42")).join().unwrap();
     assert!(looks.clone()());

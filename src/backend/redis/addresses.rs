@@ -1,4 +1,5 @@
-//! The addresses that a server's name stands for: tried one after the other, until one of them is what is wanted.
+//! The addresses to which a server's host name resolves. They are tried one after the other until
+//! one of them has the wanted server.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,11 +11,11 @@ use crate::backend::FailureKind;
 use crate::backend::redis::config::Endpoint;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::error::WireError;
+use crate::backend::redis::names::AddressWatch;
 use crate::backend::redis::names::HostName;
 use crate::backend::redis::names::HostNames;
-use crate::backend::redis::names::InUse;
 
-/// Where a socket leads to.
+/// The address that a socket connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Target {
     Tcp(SocketAddr),
@@ -30,18 +31,19 @@ impl fmt::Display for Target {
     }
 }
 
-/// What is left to try, and why what was tried would not do.
-pub(crate) struct Tries {
+/// The addresses that are left to try, and the failures of those that were tried.
+pub(crate) struct AddressTries {
     left: std::vec::IntoIter<Target>,
-    /// How many there were to begin with.
+    /// How many addresses there were at first.
     count: usize,
     /// `None`: a unix socket.
     name: Option<Arc<HostName>>,
     failures: Vec<(Target, Failure)>,
 }
 
-impl Tries {
-    /// Resolves the name of the server. `first` is tried before the others, if it is still one of them.
+impl AddressTries {
+    /// Resolves the host name of the server. `first` is tried before the others, if the name still
+    /// resolves to it.
     pub(crate) async fn begin(
         config: &RedisConfig,
         names: &HostNames,
@@ -55,13 +57,14 @@ impl Tries {
                 (found.into_iter().map(Target::Tcp).collect::<Vec<_>>(), Some(name))
             }
         };
-        // The order of the others stays: the resolver has its reasons for it.
+        // The order of the others is kept, because the resolver may have sorted them by preference.
         targets.sort_by_key(|target| Some(target) != first);
         Ok(Self { count: targets.len(), left: targets.into_iter(), name, failures: Vec::new() })
     }
 
-    /// For a connection to one of them, which is to hear when the name stands for others.
-    pub(crate) fn using(&self, target: &Target) -> InUse {
+    /// For a connection to one of the addresses: a watch that reports when the name no longer
+    /// resolves to it.
+    pub(crate) fn using(&self, target: &Target) -> AddressWatch {
         self.name.as_ref().map(|name| name.using(target)).unwrap_or_default()
     }
 
@@ -69,7 +72,7 @@ impl Tries {
         self.left.next()
     }
 
-    /// How many addresses there are, tried or not.
+    /// The number of addresses, tried or not.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
@@ -78,8 +81,8 @@ impl Tries {
         self.failures.push((target, failure));
     }
 
-    /// Why none of them would do. What trying again does not mend is no less lasting for an address beside it that is
-    /// out of reach.
+    /// Why none of the addresses could be used. A failure that retrying does not mend is reported
+    /// even if another address was only unreachable.
     pub(crate) fn failure(mut self) -> Failure {
         let lasting = |failure: &Failure| !failure.kind.is_transient();
         let worst = self.failures.iter().find(|(_, failure)| lasting(failure)).or(self.failures.last());
@@ -87,7 +90,8 @@ impl Tries {
             return Failure::new(FailureKind::Link, "the host has no address");
         };
         let kind = worst.of_several(self.failures.iter().map(|(_, failure)| failure.kind));
-        // An address says by itself where it leads; a name does not.
+        // The failure need not name the address if the user has given it as such. A name does not
+        // tell which address was used.
         let named = self.name.is_some_and(|name| name.is_resolved());
         if !named && self.failures.len() == 1 {
             return self.failures.remove(0).1;
@@ -110,7 +114,8 @@ mod tests {
     async fn tries(first: Option<u8>) -> Vec<Target> {
         let config = named("redis://db", &[address(1), address(2), address(3)]);
         let first = first.map(|last| Target::Tcp(address(last)));
-        let mut tries = Tries::begin(&config, &HostNames::of(&config), first.as_ref()).await.expect("known");
+        let mut tries =
+            AddressTries::begin(&config, &HostNames::of(&config), first.as_ref()).await.expect("known");
         std::iter::from_fn(|| tries.next()).collect()
     }
 
@@ -125,7 +130,7 @@ mod tests {
 
     async fn summed_up(url: &str, addresses: &[SocketAddr], failures: &[(FailureKind, &str)]) -> Failure {
         let config = named(url, addresses);
-        let mut tries = Tries::begin(&config, &HostNames::of(&config), None).await.expect("known");
+        let mut tries = AddressTries::begin(&config, &HostNames::of(&config), None).await.expect("known");
         for (kind, words) in failures {
             let target = tries.next().expect("an address for each");
             tries.failed(target, Failure::new(*kind, *words));
@@ -186,7 +191,7 @@ mod tests {
     async fn a_socket_in_the_file_system_has_one_address() {
         let config = RedisConfig::parse("unix:///run/redis.sock").expect("an address");
         let mut tries =
-            Tries::begin(&config, &HostNames::of(&config), None).await.expect("nothing to resolve");
+            AddressTries::begin(&config, &HostNames::of(&config), None).await.expect("nothing to resolve");
         assert_eq!((tries.count(), tries.next()), (1, Some(Target::Unix("/run/redis.sock".into()))));
         tries.failed(Target::Unix("/run/redis.sock".into()), Failure::new(FailureKind::Link, "refused"));
         assert_eq!(tries.failure().message, "refused");

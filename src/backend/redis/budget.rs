@@ -1,14 +1,15 @@
-//! How long everything on a connection may take. All of it follows from the command timeout, so that one setting fits
-//! a client to a slow link.
+//! The time limits of everything on a connection. All of them follow from the command timeout, so
+//! that one setting adapts a client to a slow link.
 
 use std::time::Duration;
 
-/// A name is resolved by other servers than those of the locks, whatever the link to these is like. A resolver goes on
-/// to its second name server after 5 s.
+/// For resolving a host name, whatever the command timeout is, because name servers are not the
+/// servers of the locks. A resolver goes on to its second name server after 5 s.
 pub(crate) const LOOK_UP: Duration = Duration::from_secs(12);
 
-/// A client with a shorter command timeout wants quick answers from a connection that is there. To make one, and to
-/// find out that one is dead, it has as much time as a client with this command timeout.
+/// The least command timeout for these limits. A client with a shorter one wants quick answers on
+/// an existing connection; to connect, and to notice a dead connection, it has as much time as a
+/// client with this command timeout.
 const LEAST: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,62 +30,67 @@ impl Budgets {
         self.command_timeout.max(LEAST)
     }
 
-    /// For a socket to one of so many addresses of a name: those that swallow everything leave the others their time.
+    /// For opening a socket to one of several addresses of a name, so that an address that drops
+    /// every packet leaves time for the others.
     pub(crate) fn socket(self, addresses: usize) -> Duration {
         let addresses = u32::try_from(addresses.max(1)).unwrap_or(u32::MAX);
         (2 * self.unit() / addresses).max(self.unit())
     }
 
-    /// For TLS on a socket, which takes up to two round trips.
+    /// For the TLS handshake, which takes up to two round trips.
     pub(crate) fn tls(self) -> Duration {
         2 * self.unit()
     }
 
-    /// For every answer to anything but a call: a login, the first questions, SUBSCRIBE, PING.
+    /// For the answer to anything but a call: a login, the first questions, SUBSCRIBE, PING.
     pub(crate) fn answer(self) -> Duration {
         2 * self.unit()
     }
 
-    /// For a call that others can answer instead: of a node of a cluster for the slots, of a sentinel for the primary.
+    /// For a call that another server could answer instead: asking a node of a cluster for the
+    /// slots, or a sentinel for the primary.
     pub(crate) fn one_of_several(self) -> Duration {
         self.unit()
     }
 
-    /// Of several that are asked at once, when the first has answered.
+    /// For the other answers, after the first of several servers that were asked at once has
+    /// answered.
     pub(crate) fn others(self) -> Duration {
         self.unit() / 10
     }
 
-    /// For all sentinels together, to name a primary.
+    /// For all sentinels together to name a primary.
     pub(crate) fn search(self) -> Duration {
         3 * self.unit()
     }
 
-    /// For a credential provider. Less than `connect` has by default, so that `connect` can say so.
+    /// For a credential provider. By default it is less than the limit of `connect`, so that
+    /// `connect` can report a provider that hangs.
     pub(crate) fn provider(self) -> Duration {
         3 * self.unit()
     }
 
-    /// When a quiet connection is asked whether the server is there.
+    /// How long a connection may be quiet before a PING is sent.
     pub(crate) fn heartbeat(self) -> Duration {
         self.unit() * 3 / 2
     }
 
-    /// Without any answer for so long while calls are on their way, a connection may be dead.
+    /// How long calls may be in flight without any reply before the connection is suspected to be
+    /// dead.
     pub(crate) fn silence(self) -> Duration {
         self.unit()
     }
 
-    /// What has been sent is acknowledged by then, or the kernel ends the connection: what a network that swallows
-    /// everything needs, beside the watchdogs of `calls` and `subscriber`.
+    /// The kernel ends the connection if sent data is not acknowledged within this time. It covers
+    /// a network that drops every packet, in addition to the checks in `calls` and `subscriber`.
     #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux"))]
     pub(crate) fn acknowledgement(self) -> Duration {
         3 * self.unit()
     }
 
-    /// Until the kernel looks whether the other side of an idle connection is there, and between two such looks. With a
-    /// limit for acknowledgements Linux does not count them: the first one after that time is the last, so two have to
-    /// fit in before.
+    /// The time until the first keep-alive probe on an idle connection, and between two probes. If
+    /// there is a limit for acknowledgements, Linux ignores the number of probes and gives up at
+    /// the first probe after the limit, so two probes must fit into it.
     pub(crate) fn probe(self) -> Duration {
         self.unit()
     }
@@ -121,7 +127,7 @@ mod tests {
         assert_eq!(Budgets::of(Duration::from_millis(10)).command_timeout(), Duration::from_millis(10));
     }
 
-    /// Each of them has room for a round trip that a call has room for.
+    /// Every limit allows a round trip that is within the command timeout.
     #[test]
     fn whoever_is_answered_in_time_gets_a_connection() {
         for ms in [1_000, 2_300, 60_000] {

@@ -1,6 +1,7 @@
-//! The calls of one backend: sent in order on the current connection, each answered exactly once.
+//! The calls of one backend. They are sent in order on the current connection, and each is answered
+//! exactly once.
 
-mod several;
+mod batch;
 #[cfg(test)]
 mod tests;
 
@@ -19,17 +20,18 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::backend::BUSY;
+use crate::backend::BatchScript;
 use crate::backend::Call;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::Script;
-use crate::backend::Several;
 use crate::backend::Value;
+use crate::backend::batch_args::BatchArgs;
 use crate::backend::redis::budget::Budgets;
-use crate::backend::redis::calls::several::Batch;
-use crate::backend::redis::calls::several::Gathering;
+use crate::backend::redis::calls::batch::Batch;
+use crate::backend::redis::calls::batch::GatheredCalls;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::classify::is_no_script;
 use crate::backend::redis::classify::is_reply;
@@ -37,39 +39,38 @@ use crate::backend::redis::denied::name_permission;
 use crate::backend::redis::dial::auth;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::link::Broken;
+use crate::backend::redis::link::BrokenConnection;
+use crate::backend::redis::locator::PrimaryTerm;
 use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
-use crate::backend::redis::whereabouts::Mandate;
-use crate::backend::redis::wire::First;
+use crate::backend::redis::wire::PrefixCommand;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
-use crate::backend::together::Together;
 use crate::base::map::Hasher;
 use crate::base::map::Map;
 use crate::settings::credentials::Credentials;
 
-/// After this many timeouts in a row, and some time without any reply, the connection is replaced, because a frozen
-/// server or a network that drops every packet does not close it.
+/// After this many timeouts in a row, and some time without any reply, the connection is replaced,
+/// because a frozen server or a network that drops every packet does not close it.
 const SILENT_TIMEOUTS: u32 = 2;
 const DEPOSED: &str = "the server is no longer the primary";
 const UNWRITTEN: &str = "timed out before it was sent";
-/// Longer than any call, and short enough not to overflow.
+/// Longer than any call, and short enough to be added to an instant.
 const LONGEST: Duration = Duration::from_secs(86_400);
 
 /// A connection that is logged in and ready for calls.
 pub(crate) struct Connection {
     pub(crate) wire: Wire,
-    /// Takes the cause of its end.
-    pub(crate) ended: oneshot::Sender<Broken>,
-    /// Notified to end it.
+    /// Receives the cause when the connection has ended.
+    pub(crate) ended: oneshot::Sender<BrokenConnection>,
+    /// Notified to end the connection.
     pub(crate) end: Arc<Notify>,
-    /// The round trip, as measured by its first answers.
+    /// The round trip that was measured with the first questions.
     pub(crate) round_trip: Duration,
     /// Whether the server is still the primary.
-    pub(crate) mandate: Mandate,
-    /// Whether a provider may give another login if this one is refused.
+    pub(crate) term: PrimaryTerm,
+    /// True if there is a credential provider, which may give another login if this one is refused.
     pub(crate) asks_again: bool,
 }
 
@@ -77,9 +78,9 @@ pub(crate) struct Connection {
 #[derive(Debug, Clone)]
 pub(crate) enum CallRequest {
     Call(Call),
-    /// With an ASKING before it, on a node that is taking over the slot.
+    /// An ASKING goes before it, because the node is only about to take over the slot.
     Asking(Call),
-    /// CLUSTER SLOTS. Its reply is passed on as it is.
+    /// CLUSTER SLOTS. The reply is returned unchanged.
     Slots,
 }
 
@@ -91,16 +92,16 @@ impl CallRequest {
         }
     }
 
-    /// Whether its order among the others matters.
+    /// True for a script: scripts must be executed in the order of submission.
     fn is_script(&self) -> bool {
         matches!(self.call(), Some(Call::Script(_)))
     }
 
     /// The command that is sent right before it.
-    fn first(&self) -> Option<First> {
+    fn first(&self) -> Option<PrefixCommand> {
         match self {
-            Self::Asking(_) => Some(First::Asking),
-            Self::Call(Call::Script(call)) => call.after_ping.then_some(First::Ping),
+            Self::Asking(_) => Some(PrefixCommand::Asking),
+            Self::Call(Call::Script(call)) => call.after_ping.then_some(PrefixCommand::Ping),
             Self::Call(_) | Self::Slots => None,
         }
     }
@@ -111,12 +112,12 @@ struct PendingCall {
     op: OpId,
     request: CallRequest,
     deadline: Instant,
-    /// Its time from the submission to the deadline.
+    /// The time between its submission and its deadline.
     timeout: Duration,
 }
 
 impl PendingCall {
-    /// The first key of a script.
+    /// The first key of a script, which is the lock.
     fn lock(&self) -> Option<&str> {
         match self.request.call() {
             Some(Call::Script(call)) => call.keys.first(),
@@ -125,17 +126,18 @@ impl PendingCall {
     }
 }
 
-/// The server lost its scripts. New calls are held back until those in flight are answered, so that those which have to
-/// be sent again still go before those submitted after them.
+/// A reload after the server has lost its scripts. New calls are held back until those in flight
+/// are answered, so that calls that have to be sent again still go before calls that were submitted
+/// after them.
 #[derive(Default)]
-struct Reload {
+struct ScriptReload {
     again: BTreeMap<u64, Batch>,
     held: Vec<Batch>,
-    /// The last one, in order of submission, that may have been executed.
+    /// The last call, in order of submission, that may have been executed.
     last_executed: Option<u64>,
 }
 
-impl Reload {
+impl ScriptReload {
     /// Removes the calls whose deadline has passed.
     fn take_late(&mut self, now: Instant) -> Vec<PendingCall> {
         let batches = self.again.values_mut().chain(&mut self.held);
@@ -155,43 +157,45 @@ impl Reload {
 
 pub(crate) struct Calls {
     connection: Option<Connection>,
-    /// The next three belong to the connection whose answers are awaited.
-    mandate: Mandate,
+    /// The next two belong to the connection whose answers are awaited.
+    term: PrimaryTerm,
     asks_again: bool,
     served: bool,
-    /// Every batch that was written to a connection, by its number.
+    /// Every batch that was passed to the connection, by its number.
     in_flight: BTreeMap<u64, Batch>,
-    gathering: Gathering,
+    gathering: GatheredCalls,
     last_number: u64,
-    /// The last script of this connection that timed out and may have been executed, or may still be.
+    /// The last script on this connection that timed out and may have been executed, or may still
+    /// be.
     last_given_up: Option<u64>,
     answers: VecDeque<(OpId, Outcome<Value>)>,
-    reload: Option<Reload>,
-    /// Scripts that the server has cached; `None` as long as it has not answered NOSCRIPT. On a new connection it may
-    /// have all of them from the connection before, so that no text is sent at first.
+    reload: Option<ScriptReload>,
+    /// The scripts that the server has cached; `None` until it has replied NOSCRIPT. On a new
+    /// connection the server probably has all scripts from the connection before, so the texts are
+    /// not sent at first.
     known: Option<HashSet<&'static str, Hasher>>,
     digests: Map<&'static str, String>,
     silence: Option<Silence>,
     timer: Timer,
-    login: Option<NewLogin>,
+    login: Option<LoginInFlight>,
     budgets: Budgets,
-    lateness: Lateness,
+    lateness: LateReplies,
 }
 
-/// What distinguishes a slow connection from a dead one.
+/// Tells a slow connection from a dead one.
 #[derive(Default)]
-struct Lateness {
+struct LateReplies {
     /// When the calls that timed out were sent.
     given_up: BTreeMap<u64, Instant>,
     /// How long the last answer took, if it came after its call had timed out.
     last: Option<Duration>,
 }
 
-/// Since when calls are in flight without any reply.
+/// The time during which calls are in flight and no reply comes.
 struct Silence {
     since: Instant,
     timeouts: u32,
-    /// When the connection is considered dead, if no reply comes before.
+    /// When the connection is considered dead, unless a reply comes before.
     believed_at: Option<Instant>,
 }
 
@@ -202,7 +206,7 @@ impl Silence {
 }
 
 /// An AUTH in flight.
-struct NewLogin {
+struct LoginInFlight {
     number: u64,
     deadline: Instant,
     answer: oneshot::Sender<Result<(), String>>,
@@ -210,14 +214,14 @@ struct NewLogin {
 
 impl Calls {
     /// Must be called within the runtime that owns the connections.
-    pub(crate) fn new(several: Option<Several>, budgets: Budgets) -> Self {
+    pub(crate) fn new(several: Option<BatchScript>, budgets: Budgets) -> Self {
         Self {
             connection: None,
-            mandate: Mandate::default(),
+            term: PrimaryTerm::default(),
             asks_again: false,
             served: false,
             in_flight: BTreeMap::new(),
-            gathering: Gathering::new(several),
+            gathering: GatheredCalls::new(several),
             last_number: 0,
             last_given_up: None,
             answers: VecDeque::new(),
@@ -228,7 +232,7 @@ impl Calls {
             timer: Timer::new(),
             login: None,
             budgets,
-            lateness: Lateness::default(),
+            lateness: LateReplies::default(),
         }
     }
 
@@ -236,11 +240,11 @@ impl Calls {
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = None;
         let late = Some(connection.round_trip).filter(|took| *took > self.budgets.command_timeout());
-        self.lateness = Lateness { last: late, ..Lateness::default() };
+        self.lateness = LateReplies { last: late, ..LateReplies::default() };
         self.gathering.connected();
         self.silence = None;
         self.last_given_up = None;
-        self.mandate = connection.mandate.clone();
+        self.term = connection.term.clone();
         self.asks_again = connection.asks_again;
         self.served = false;
         self.connection = Some(connection);
@@ -252,7 +256,7 @@ impl Calls {
             let Connection { mut wire, ended, .. } = connection;
             let unsent = wire.stop_writing();
             // Replies of a deposed primary are not read, even if they came long ago.
-            while !self.mandate.is_over() {
+            while !self.term.is_over() {
                 let reply = wire.poll_reply(&mut Context::from_waker(Waker::noop()));
                 let Poll::Ready(Ok((number, reply))) = reply else { break };
                 self.settle(number, reply);
@@ -260,7 +264,7 @@ impl Calls {
             for number in unsent {
                 self.refuse_command(number, cause);
             }
-            let _ = ended.send(Broken { cause: cause.to_owned(), served: self.served });
+            let _ = ended.send(BrokenConnection { cause: cause.to_owned(), served: self.served });
         }
         for pending_call in
             std::mem::take(&mut self.in_flight).into_values().flat_map(Batch::into_pending_calls)
@@ -278,7 +282,7 @@ impl Calls {
         self.login = None;
     }
 
-    /// See `Backend::gather`.
+    /// Sets `GatheredCalls::from`; see `Backend::gather`.
     pub(crate) fn gather(&mut self, from: Option<usize>) {
         self.gathering.from = from;
     }
@@ -287,7 +291,7 @@ impl Calls {
         self.connection.is_some()
     }
 
-    /// Whether every call is answered.
+    /// True if every call is answered.
     pub(crate) fn is_idle(&self) -> bool {
         self.in_flight.is_empty()
             && self.gathering.is_empty()
@@ -304,7 +308,7 @@ impl Calls {
 
     pub(crate) fn submit(&mut self, op: OpId, request: CallRequest, timeout: Duration) {
         match &self.connection {
-            Some(connection) if !connection.wire.is_broken() && !self.mandate.is_over() => {
+            Some(connection) if !connection.wire.is_broken() && !self.term.is_over() => {
                 let held = self.reload.as_ref().map_or(0, |reload| reload.held.len());
                 if connection.wire.is_full() || held >= WAITING {
                     return self.refuse(op, FailureKind::Busy, "too many commands wait to be written");
@@ -326,7 +330,7 @@ impl Calls {
         }
     }
 
-    /// Sends the calls submitted since the last poll: those that can go with them have come by now.
+    /// Sends the calls that were submitted since the last poll, unless they wait for more.
     fn send_gathered(&mut self) {
         if self.gathering.is_empty() {
             return;
@@ -342,7 +346,8 @@ impl Calls {
         self.gathering.reuse(gathered);
     }
 
-    /// Whether the calls wait for others that are about to come. The next reply, which is near, asks again.
+    /// True if the gathered calls wait for more. The next reply, which is expected soon, checks
+    /// this again.
     fn is_gathering(&mut self) -> bool {
         if self.gathering.is_empty() {
             return false;
@@ -351,7 +356,8 @@ impl Calls {
         self.gathering.stays(much)
     }
 
-    /// Whether the server has other work meanwhile, so that no call would be answered sooner if it were sent alone.
+    /// True if the server has other work, so that no call would be answered sooner if it were sent
+    /// alone.
     fn is_busy(&self) -> bool {
         self.has_sent(BUSY)
     }
@@ -361,7 +367,7 @@ impl Calls {
         self.in_flight.values().flat_map(Batch::pending_calls).take(many).count() == many
     }
 
-    /// Logs in again, in order with the calls.
+    /// Sends an AUTH, in order with the calls.
     pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
         self.send_gathered();
         let Some(connection) = &mut self.connection else { return };
@@ -370,10 +376,10 @@ impl Calls {
         let command = auth(credentials.user.as_deref(), &credentials.password);
         connection.wire.send(number, None, command.into_iter());
         self.timer.not_after(deadline);
-        self.login = Some(NewLogin { number, deadline, answer });
+        self.login = Some(LoginInFlight { number, deadline, answer });
     }
 
-    /// Answers every call of a batch that was not begun.
+    /// Answers every call of a batch that was not written.
     fn refuse_command(&mut self, number: u64, why: &str) {
         for pending_call in self.in_flight.remove(&number).into_iter().flat_map(Batch::into_pending_calls) {
             self.refuse(pending_call.op, FailureKind::Link, why);
@@ -390,14 +396,16 @@ impl Calls {
             if let Some(answer) = self.answers.pop_front() {
                 return Poll::Ready(answer);
             }
-            // The timer first, so that calls time out even on a connection that always has replies to read.
+            // The timer is polled first, so that calls time out even if there are always replies to
+            // read.
             if self.poll_timer(cx).is_pending() && self.poll_wire(cx).is_pending() {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Reads replies before the runtime reports the socket as readable, and says whether there were any.
+    /// Reads replies before the runtime reports the socket as readable. Returns true if there were
+    /// any.
     pub(crate) fn read_ahead(&mut self) -> bool {
         let awaited = !self.in_flight.is_empty();
         awaited && self.connection.as_mut().is_some_and(|connection| connection.wire.read_ahead())
@@ -405,7 +413,7 @@ impl Calls {
 
     fn poll_wire(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let Some(connection) = &mut self.connection else { return Poll::Pending };
-        if self.mandate.is_over() {
+        if self.term.is_over() {
             // A deposed primary no longer decides who holds a lock, so its replies are not read.
             self.disconnected(DEPOSED);
             return Poll::Ready(());
@@ -433,7 +441,7 @@ impl Calls {
         let now = Instant::now();
         self.believe_silence(now);
         self.give_up(now);
-        let reload = self.reload.iter().flat_map(Reload::pending_calls);
+        let reload = self.reload.iter().flat_map(ScriptReload::pending_calls);
         let pending_calls = self.in_flight.values().flat_map(Batch::pending_calls).chain(reload);
         let pending_calls = pending_calls.chain(self.gathering.pending_calls());
         let pending_calls = pending_calls.map(|pending_call| pending_call.deadline);
@@ -445,8 +453,8 @@ impl Calls {
         Poll::Ready(())
     }
 
-    /// Answers the calls whose deadline has passed. A reply may still come; calls that are not written yet never will
-    /// be.
+    /// Answers the calls whose deadline has passed. The reply to a call that was written may still
+    /// come; a call that was not written is never executed.
     fn give_up(&mut self, now: Instant) {
         let late = |(number, batch): (&u64, &Batch)| batch.is_late(now).then_some(*number);
         for number in self.in_flight.iter().filter_map(late).collect::<Vec<_>>() {
@@ -514,8 +522,8 @@ impl Calls {
         }
         batch.forget_answered();
         let Some(first) = batch.first() else { return };
-        let cause = if self.mandate.is_over() { DEPOSED } else { "not connected" };
-        let connection = self.connection.as_mut().filter(|_| !self.mandate.is_over());
+        let cause = if self.term.is_over() { DEPOSED } else { "not connected" };
+        let connection = self.connection.as_mut().filter(|_| !self.term.is_over());
         let Some(wire) = connection.map(|connection| &mut connection.wire) else {
             let pending_calls = batch.into_pending_calls();
             return pending_calls
@@ -532,7 +540,9 @@ impl Calls {
             Some(Call::Script(call)) => {
                 let several = self.gathering.several.filter(|_| batch.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
-                // Cached from here on, because the server reads this call before the next. If not, it answers NOSCRIPT.
+                // The text is sent if the server has not cached the script. From then on it counts
+                // as cached, because the server handles this call before later ones; if that is
+                // wrong, it replies NOSCRIPT.
                 let whole = self.known.as_mut().is_some_and(|known| known.insert(script.name));
                 batch.whole = whole;
                 let head = if whole {
@@ -543,7 +553,7 @@ impl Calls {
                 };
                 let mut digits = itoa::Buffer::new();
                 let keys = digits.format(batch.scripts().map(|call| call.keys.len()).sum::<usize>());
-                let together = several.map(|several| Together::new(several, batch.scripts()));
+                let together = several.map(|several| BatchArgs::new(several, batch.scripts()));
                 let texts = batch.keys().chain(batch.args(together.as_ref()));
                 wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
             }
@@ -561,7 +571,9 @@ impl Calls {
                 self.known = Some(HashSet::default());
                 self.heard();
                 let last_executed = self.last_given_up;
-                let reload = self.reload.get_or_insert_with(|| Reload { last_executed, ..Reload::default() });
+                let reload = self
+                    .reload
+                    .get_or_insert_with(|| ScriptReload { last_executed, ..ScriptReload::default() });
                 reload.again.insert(number, batch);
             }
             reply if batch.together => self.settle_several(number, batch, reply),
@@ -577,8 +589,9 @@ impl Calls {
         self.finish_reload();
     }
 
-    /// Answers each call of a batch with its own reply. A refused call is sent again alone, because another call of the
-    /// batch may be the cause, unless it would then come after a call submitted later for the same key.
+    /// Answers each call of a batch with its own reply. A refused call is sent again alone, because
+    /// another call of the batch may be the cause, unless it would then come after a call that was
+    /// submitted later for the same key.
     fn settle_several(&mut self, number: u64, batch: Batch, reply: RespReply) {
         let whole = reply.is_err();
         match &reply {
@@ -594,7 +607,8 @@ impl Calls {
         }
         self.gathering.note_shape(&replies);
         let followed = self.followed(&replies);
-        // The batch may have later calls for any of these locks that were executed.
+        // Some calls of the batch have timed out. They may have come later for one of these locks
+        // and were perhaps executed.
         let overtaken = self.last_given_up >= Some(number);
         let mut again = Vec::new();
         for (pending_call, outcome) in replies {
@@ -616,7 +630,7 @@ impl Calls {
         again.into_iter().for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
     }
 
-    /// The locks of refused calls for which another call was submitted after them or with them.
+    /// The locks of refused calls for which another call was submitted later or in the same batch.
     fn followed(&self, replies: &[(PendingCall, Outcome<Value>)]) -> HashSet<String> {
         let of = |refused: bool| {
             let wanted = replies
@@ -628,7 +642,7 @@ impl Calls {
         if refused.is_empty() {
             return HashSet::new();
         }
-        let held = self.reload.iter().flat_map(Reload::pending_calls);
+        let held = self.reload.iter().flat_map(ScriptReload::pending_calls);
         let later =
             self.in_flight.values().flat_map(Batch::pending_calls).chain(self.gathering.pending_calls());
         let locks = later.chain(held).chain(of(false)).filter_map(PendingCall::lock);
@@ -665,7 +679,8 @@ impl Calls {
         let now = Instant::now();
         for (number, batch) in reload.again {
             if Some(number) < reload.last_executed {
-                // A script submitted after it has been executed already, and the order must not change.
+                // A script that was submitted later has been executed already, and the order must
+                // not change.
                 for pending_call in batch.into_pending_calls() {
                     self.refuse(
                         pending_call.op,
@@ -697,7 +712,8 @@ impl Calls {
         }
     }
 
-    /// A provider may give another login after a refused one.
+    /// With a credential provider a refused login is transient, because the provider may give
+    /// another one.
     fn with_provider(&self, outcome: Outcome<Value>) -> Outcome<Value> {
         match outcome {
             Outcome::NotExecuted(failure) if self.asks_again && failure.kind == FailureKind::Auth => {
@@ -745,7 +761,8 @@ fn whole_millis(time: Duration) -> Duration {
     Duration::from_millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The refusal of one call of a batch. A refusal of the whole script may be caused by another call, so it is transient.
+/// The failure of one call of a refused batch. If the whole script was refused, another call may be
+/// the cause, so the failure counts as transient.
 fn refused_among(failure: Failure, whole: bool) -> Failure {
     let kind = if whole && !failure.kind.is_transient() { FailureKind::Busy } else { failure.kind };
     Failure { kind, ..failure }
@@ -761,7 +778,7 @@ pub(crate) fn in_shape(call: Option<&Call>, value: Value) -> Value {
     }
 }
 
-/// TIME answers seconds and microseconds.
+/// Converts a reply of TIME, which is seconds and microseconds, into microseconds.
 fn micros(value: &Value) -> i64 {
     let Value::List(parts) = value else { return 0 };
     let number = |index: usize| match parts.get(index) {

@@ -1,4 +1,5 @@
-//! What an error of a connection, or an error reply of Redis, says about the call: executed, not executed, or unknown.
+//! Decides from an error of the connection, or an error reply of Redis, what happened to the call:
+//! executed, not executed, or unknown.
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -6,10 +7,11 @@ use crate::backend::Outcome;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 
-/// Judges the end of a call.
+/// The outcome of a call that ended with this error.
 ///
-/// Redis's refusals come before the script's first write, by the scripts' own rule (see `lua/`): not executed.
-/// Whatever cannot be told apart from "executed, and the answer was lost" is unknown.
+/// Redis's refusals come before the script's first write, because the scripts are written so (see
+/// `lua/`): not executed. If the error could also mean "executed, and the reply was lost", the
+/// outcome is unknown.
 pub(crate) fn classify<T>(error: &WireError) -> Outcome<T> {
     match error.kind() {
         ErrorKind::Reply => judge_reply(error.details()),
@@ -20,7 +22,8 @@ pub(crate) fn classify<T>(error: &WireError) -> Outcome<T> {
     }
 }
 
-/// The failure alone, where nobody asks whether anything was executed: connecting and subscribing.
+/// The failure alone, for connecting and subscribing, where it does not matter whether anything was
+/// executed.
 pub(crate) fn failure(error: &WireError) -> Failure {
     match classify::<()>(error) {
         Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => failure,
@@ -28,14 +31,15 @@ pub(crate) fn failure(error: &WireError) -> Failure {
     }
 }
 
-/// Redis repeats the arguments of a command that it does not know, which may be a password.
+/// Removes the arguments that Redis repeats in the error for an unknown command, because one of
+/// them may be a password.
 pub(crate) fn without_arguments(words: &str) -> &str {
     words.split_once(", with args beginning with").map_or(words, |(before, _)| before)
 }
 
-/// Whether a script was refused because it called a command that the server does not offer to scripts: renamed, switched
-/// off by a hosting provider, or with other arguments than usual. Redis 6.2, Redis 7, Valkey 8 and Valkey 9 word it
-/// differently.
+/// True if a script was refused because it called a command that the server does not offer to
+/// scripts: renamed, switched off by a hosting provider, or with other arguments than usual. The
+/// texts differ between Redis 6.2, Redis 7, Valkey 8 and Valkey 9.
 pub(crate) fn is_missing_in_scripts(words: &str) -> bool {
     let from_a_script = words.contains("rom script") || words.contains("rom Lua script");
     let missing = ["command called", "command is not allowed", "Wrong number of args calling"];
@@ -47,7 +51,7 @@ pub(crate) fn is_no_script(error: &WireError) -> bool {
     error.details().starts_with("NOSCRIPT")
 }
 
-/// Whether these are an error reply's words rather than the client's own.
+/// True for the text of an error reply, false for an error of the client itself.
 pub(crate) fn is_reply(error: &WireError) -> bool {
     error.kind() == ErrorKind::Reply
 }
@@ -72,7 +76,7 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
         "MOVED" | "ASK" => not_executed(F::Redirected),
         "WRONGTYPE" | "CROSSSLOT" | "EXECABORT" | "NOPROTO" | "DENIED" => not_executed(F::Refused),
         "ERR" => judge_err(text),
-        // What a script of ours got from `pcall` and returned, as Redis 6.2 says it.
+        // Redis 6.2: an error that one of our scripts got from `pcall` and returned.
         "@user_script:" => match without_place(text) {
             Some(inner) => judge_reply::<T>(&inner).in_words(text),
             None => Outcome::Unknown(Failure::new(F::Refused, text)),
@@ -81,7 +85,8 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
     }
 }
 
-/// `@user_script: 57: -OOM command …` without its place, and with the `ERR` that 6.2 leaves out there.
+/// Removes the place from `@user_script: 57: -OOM command …`, and adds the `ERR` that Redis 6.2
+/// leaves out there.
 fn without_place(text: &str) -> Option<String> {
     let words = text.strip_prefix("@user_script: ")?.split_once(": ")?.1;
     Some(match words.strip_prefix('-') {
@@ -112,13 +117,14 @@ fn judge_err<T>(text: &str) -> Outcome<T> {
     if text.starts_with("ERR Client sent AUTH") || text.starts_with("ERR AUTH ") || says("invalid password") {
         return Outcome::NotExecuted(Failure::new(F::Auth, text));
     }
-    // Redis 6.2 wraps the error of a command within a script: its own words come last.
+    // Redis 6.2 wraps the error of a command that a script called; the command's own error is at
+    // the end.
     if text.starts_with("ERR Error running script") {
         if let Some((_, inner)) = text.rsplit_once(": -") {
             return judge_reply::<T>(inner).in_words(text);
         }
     }
-    // An error raised within a script may come after a write; one before it started cannot.
+    // An error inside a running script may come after a write; one from before it started cannot.
     if says("script: ") || says("user_script") && !says("Error compiling script") {
         return Outcome::Unknown(Failure::new(F::Refused, text));
     }
@@ -240,7 +246,8 @@ mod tests {
                 F::Refused,
             ),
             ("ERR unknown command 'EVALSHA', with args beginning with: ", "not executed", F::Unsupported),
-            // Redis 7, Valkey 8, Redis 6.2 in its two shapes, and a server that hides a command from scripts only.
+            // Redis 7, Valkey 8, the two forms of Redis 6.2, and a server that only hides a command
+            // from scripts.
             (
                 "ERR Unknown Redis command called from script script: 6e7b, on @user_script:1.",
                 "not executed",

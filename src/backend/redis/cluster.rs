@@ -1,8 +1,10 @@
-//! A cluster: one single-server backend for each primary, and a map of slots that says which of them to use.
+//! A cluster: one single-server backend for each primary, and a map of slots that says which of
+//! them to use.
 //!
-//! No client library's cluster connection keeps healthy primaries going while another one is dead or frozen, or while
-//! slots move. Here nothing is shared between the primaries but the map: it is asked of several of them, at intervals
-//! and whenever something hints that it has changed, and a redirection is followed at once, within the call's time.
+//! The cluster connections of client libraries do not keep healthy primaries working while another
+//! one is dead or frozen, or while slots move. Here the primaries share nothing but the map.
+//! Several of them are asked for it, at intervals and whenever there is a sign that it has changed,
+//! and a redirection is followed at once, within the call's timeout.
 
 mod refresh;
 mod scout;
@@ -26,10 +28,10 @@ use futures::FutureExt;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
+use self::refresh::MapRefresh;
 use self::refresh::OURS;
-use self::refresh::Refresh;
-use self::refresh::Scout;
-use self::seeds::Seeds;
+use self::refresh::ScoutTask;
+use self::seeds::SeedWatch;
 use self::slots::Redirection;
 use self::slots::SlotMap;
 use self::subscriptions::ClusterSubscription;
@@ -51,9 +53,9 @@ use crate::backend::redis::config::RedisConfig;
 use crate::base::name::slot_of;
 use crate::settings::config::Sharding;
 
-/// A call follows at most so many redirections.
+/// The most redirections that a call follows.
 const REDIRECTIONS: u32 = 5;
-/// A node without slots is kept this long: it may be about to get some.
+/// How long a node without slots is kept, because it may be about to get some.
 const SPARE: Duration = Duration::from_secs(15);
 /// All primaries of a cluster.
 pub(crate) struct ClusterBackend {
@@ -62,17 +64,18 @@ pub(crate) struct ClusterBackend {
     nodes: BTreeMap<ServerId, Node>,
     last_id: u32,
     map: SlotMap,
-    /// Known before any map is.
+    /// The addresses that the user gave.
     seeds: Vec<Address>,
-    /// If all of them are host names.
-    watch: Option<Seeds>,
-    /// The server of each slot, as the engine was told. Empty before the first map.
+    /// Watches the seeds if all of them are host names.
+    watch: Option<SeedWatch>,
+    /// The server of each slot, as it was reported to the engine. Empty before the first map.
     routes: Arc<[ServerId]>,
     sharded: Option<bool>,
-    /// Slots that a redirection has moved: newer than what nodes say that have not heard of it.
+    /// Slots that a redirection has moved. This is newer than the map of a node that has not heard
+    /// of the move.
     moved: HashMap<u16, (ServerId, Instant)>,
-    refresh: Refresh,
-    calls: HashMap<OpId, Travelling>,
+    refresh: MapRefresh,
+    calls: HashMap<OpId, RoutedCall>,
     last_own: u64,
     subscriptions: BTreeMap<Arc<str>, ClusterSubscription>,
     renew_at: Instant,
@@ -88,29 +91,29 @@ struct Node {
     backend: RedisBackend,
     info: Option<ServerInfo>,
     pubsub_up: bool,
-    /// Since when it has no slots.
+    /// Since when the node has had no slots.
     unused_since: Option<Instant>,
     leaving: bool,
 }
 
-/// A call on its way, in case it has to be sent elsewhere.
-struct Travelling {
+/// A call in flight, kept so that it can be redirected.
+struct RoutedCall {
     call: Call,
     deadline: Instant,
     redirections: u32,
     slot: u16,
-    /// Sent behind an ASKING, to a node that does not have the slot yet.
+    /// True if it was sent with ASKING, to a node that does not own the slot yet.
     asking: bool,
 }
 
 impl ClusterBackend {
-    /// Begins to look for the cluster and returns at once.
+    /// Starts to look for the cluster and returns at once.
     ///
-    /// Must be called within the runtime that shall own the connections, and used there.
+    /// Must be called within the runtime that is to own the connections, and used there.
     pub(crate) fn new(config: RedisConfig, seeds: Vec<Address>, sharding: Sharding) -> Self {
         let now = Instant::now();
         Self {
-            watch: Seeds::watch(&config, &seeds),
+            watch: SeedWatch::watch(&config, &seeds),
             config,
             sharding,
             nodes: BTreeMap::new(),
@@ -120,13 +123,14 @@ impl ClusterBackend {
             routes: Arc::new([]),
             sharded: None,
             moved: HashMap::new(),
-            refresh: Refresh::due(now),
+            refresh: MapRefresh::due(now),
             calls: HashMap::new(),
             last_own: 0,
             subscriptions: BTreeMap::new(),
             renew_at: now + RENEW_SUBSCRIPTIONS,
             alarm: Box::pin(tokio::time::sleep_until(now)),
-            // Which connection a channel needs is decided here; the engine need not wait for one.
+            // This backend chooses the connection for each channel, so the engine need not wait for
+            // one.
             ready: VecDeque::from([BackendEvent::PubSubUp]),
             closing: false,
             waker: None,
@@ -159,7 +163,7 @@ impl ClusterBackend {
         self.nodes.get(&id).is_some_and(|node| node.info.is_some() && !node.leaving)
     }
 
-    /// Nodes that have no slots, and have had time to get some, are left.
+    /// Closes nodes that have had no slots for `SPARE`.
     fn leave_unused(&mut self) {
         let routed = self.routed();
         for (id, node) in self.nodes.iter_mut().filter(|(_, node)| !node.leaving) {
@@ -185,7 +189,7 @@ impl ClusterBackend {
                 self.on_subscribed(id, channel, generation, result);
             }
             BackendEvent::Closed => {
-                // It may have closed before it could say so.
+                // The node may have closed before it could report `Down`.
                 if self.nodes.get(&id).is_some_and(|node| node.info.is_some()) {
                     self.on_down(id, "closed".to_owned());
                 }
@@ -232,7 +236,7 @@ impl ClusterBackend {
             return self.on_map_answer(&asked, outcome);
         }
         if op.0 & OURS != 0 {
-            // Answered after the others had been enough.
+            // A late answer, after enough other nodes had answered.
             return;
         }
         if let Outcome::NotExecuted(failure) = &outcome {
@@ -252,7 +256,8 @@ impl ClusterBackend {
             (Some(call), Outcome::Done(_))
                 if !call.asking && self.has_lost(id, call.slot) && !seeded!(FrozenPrimaryIsUnknown) =>
             {
-                // A primary that was frozen, and followed by another, says what it did before it heard of that.
+                // A primary that was frozen and replaced replies to calls that it executes before
+                // it hears of its replacement.
                 Outcome::Unknown(Failure::new(FailureKind::Link, "another node has the slot by now"))
             }
             (_, outcome) => outcome,
@@ -260,7 +265,7 @@ impl ClusterBackend {
         self.ready.push_back(BackendEvent::Replied { op, server: id, outcome });
     }
 
-    /// Whether the slot is another node's, as far as is known.
+    /// True if the slot belongs to another node, as far as this client knows.
     fn has_lost(&self, id: ServerId, slot: u16) -> bool {
         self.routes.get(usize::from(slot)).is_some_and(|server| *server != id)
     }
@@ -314,7 +319,7 @@ impl ClusterBackend {
     }
 
     fn poll_scout(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(Scout(task)) = &mut self.refresh.scout else { return false };
+        let Some(ScoutTask(task)) = &mut self.refresh.scout else { return false };
         let Poll::Ready(result) = task.poll_unpin(cx) else { return false };
         self.refresh.scout = None;
         if let Ok(result) = result {
@@ -344,7 +349,7 @@ impl ClusterBackend {
             }
         }
         let scouting = match &mut self.refresh.scout {
-            Some(Scout(task)) => task.poll_unpin(cx).is_pending(),
+            Some(ScoutTask(task)) => task.poll_unpin(cx).is_pending(),
             None => false,
         };
         if !scouting {
@@ -375,11 +380,11 @@ impl Backend for ClusterBackend {
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         };
         if let Call::Script(script) = &call {
-            // A day is forever here, and no overflow.
+            // One day is longer than any call, and avoids an overflow.
             let deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
             let slot = script.keys.first().map_or(0, slot_of);
             let call = call.clone();
-            self.calls.insert(op, Travelling { call, deadline, redirections: 0, slot, asking: false });
+            self.calls.insert(op, RoutedCall { call, deadline, redirections: 0, slot, asking: false });
         }
         node.backend.send(op, CallRequest::Call(call), timeout);
     }
@@ -439,13 +444,13 @@ impl Backend for ClusterBackend {
         for node in self.nodes.values_mut().filter(|node| !node.leaving) {
             node.backend.close();
         }
-        if let Some(Scout(task)) = &self.refresh.scout {
+        if let Some(ScoutTask(task)) = &self.refresh.scout {
             task.abort();
         }
         if let Some(watch) = &self.watch {
             watch.stop();
         }
-        // What they say would bring up nodes that nobody closes.
+        // Their answers would make this backend connect to nodes that nobody closes.
         self.refresh.asked.clear();
         self.wake();
     }

@@ -1,4 +1,5 @@
-//! The task behind the command connection: connects, checks, watches, and connects again.
+//! The task of the command connection: it connects, checks the server, watches the connection, and
+//! reconnects.
 
 use std::sync::Arc;
 
@@ -16,80 +17,80 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::dial::dial;
 use crate::backend::redis::handshake;
 use crate::backend::redis::handshake::Greeting;
-use crate::backend::redis::link::Broken;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::BrokenConnection;
+use crate::backend::redis::link::StopSignal;
 use crate::backend::redis::link::unless_stopped;
-use crate::backend::redis::login::LogsIn;
-use crate::backend::redis::names::InUse;
-use crate::backend::redis::whereabouts::Connects;
-use crate::backend::redis::whereabouts::Destination;
-use crate::backend::redis::whereabouts::Lived;
-use crate::backend::redis::whereabouts::Reached;
-use crate::backend::redis::whereabouts::Whereabouts;
+use crate::backend::redis::locator::ConnectionKind;
+use crate::backend::redis::locator::ConnectionOutcome;
+use crate::backend::redis::locator::Destination;
+use crate::backend::redis::locator::ServerLocator;
+use crate::backend::redis::locator::WorkingAddress;
+use crate::backend::redis::login::Relogin;
+use crate::backend::redis::names::AddressWatch;
 use crate::backend::redis::wire::Wire;
 use crate::settings::credentials::Credentials;
 
-/// What happened to the command connection.
+/// What the task reports about the command connection.
 pub(crate) enum CommandEvent {
     Up(Box<Connection>, ServerInfo),
     Down {
         cause: String,
     },
     Failed(Failure),
-    /// Other credentials are to be used.
+    /// New credentials for the connection.
     LogIn(Credentials, oneshot::Sender<Result<(), String>>),
 }
 
-/// Tells what happens to it.
+/// The sender through which the task reports.
 pub(crate) struct Commands(pub(crate) mpsc::UnboundedSender<CommandEvent>);
 
-impl Connects for Commands {
-    // What was the primary a moment ago may be none any more, and not know it.
+impl ConnectionKind for Commands {
+    // The primary of a moment ago may have been deposed without knowing it.
     const CONFIRMED: bool = true;
 
     async fn one_connection(
         &self,
         found: Destination,
-        whereabouts: &mut Whereabouts,
-        stop: &mut Stop,
-    ) -> Lived {
-        let Destination { config, renewal, mandate } = found;
-        let greeting = unless_stopped(stop, greet(&config, whereabouts)).await;
+        locator: &mut ServerLocator,
+        stop: &mut StopSignal,
+    ) -> ConnectionOutcome {
+        let Destination { config, renewal, term } = found;
+        let greeting = unless_stopped(stop, greet(&config, locator)).await;
         if let Some(greeting) = &greeting {
-            whereabouts.tried(greeting.as_ref().map(|_| ()));
+            locator.tried(greeting.as_ref().map(|_| ()));
         }
         match greeting {
-            Some(Ok(Greeted { wire, greeting: Greeting { server, round_trip }, address })) => {
-                let mandate = mandate.at(address.clone());
+            Some(Ok(PrimaryConnection { wire, greeting: Greeting { server, round_trip }, address })) => {
+                let term = term.at(address.clone());
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let asks_again = config.provider().is_some();
                 let connection =
-                    Connection { wire, ended, end: Arc::clone(&end), round_trip, mandate, asks_again };
+                    Connection { wire, ended, end: Arc::clone(&end), round_trip, term, asks_again };
                 let _ = self.0.send(CommandEvent::Up(Box::new(connection), server));
-                let well = |cause: &str| (cause.to_owned(), Lived::Well);
+                let well = |cause: &str| (cause.to_owned(), ConnectionOutcome::Served);
                 let opened = Instant::now();
                 let (cause, lived) = tokio::select! {
-                    // First, since it says more than that the connection has ended.
+                    // Polled first, because it says more than that the connection has ended.
                     biased;
-                    moved = whereabouts.moved_from(&address) => (moved, Lived::left(opened)),
+                    moved = locator.moved_from(&address) => (moved, ConnectionOutcome::left(opened)),
                     broken = &mut broken => match broken {
-                        Ok(Broken { cause, served }) => (cause, Lived::broken(served)),
+                        Ok(BrokenConnection { cause, served }) => (cause, ConnectionOutcome::broken(served)),
                         Err(_) => well("closed"),
                     },
                     () = end.notified() => well("replaced: it did not answer, or the server changed its role"),
                     () = stop.wait() => well("closed"),
                     never = renewal.keep_logged_in(self) => match never {},
                 };
-                whereabouts.reached.disconnected();
+                locator.working_address.disconnected();
                 let _ = self.0.send(CommandEvent::Down { cause });
                 lived
             }
             Some(Err(failure)) => {
                 let message = format!("{}: {}", config.address_in_use(), failure.message);
                 let _ = self.0.send(CommandEvent::Failed(Failure { message, ..failure }));
-                Lived::Never
+                ConnectionOutcome::NeverUsable
             }
-            None => Lived::Never,
+            None => ConnectionOutcome::NeverUsable,
         }
     }
 
@@ -98,7 +99,7 @@ impl Connects for Commands {
     }
 }
 
-impl LogsIn for Commands {
+impl Relogin for Commands {
     async fn log_in(&self, credentials: &Credentials) -> Result<(), String> {
         let (answer, answered) = oneshot::channel();
         let _ = self.0.send(CommandEvent::LogIn(credentials.clone(), answer));
@@ -107,30 +108,33 @@ impl LogsIn for Commands {
 }
 
 /// A connection to a primary, and the address that it leads to.
-struct Greeted {
+struct PrimaryConnection {
     wire: Wire,
     greeting: Greeting,
-    address: InUse,
+    address: AddressWatch,
 }
 
-async fn greet(config: &RedisConfig, whereabouts: &mut Whereabouts) -> Result<Greeted, Failure> {
-    let reached = whereabouts.reached.clone();
+async fn greet(config: &RedisConfig, locator: &mut ServerLocator) -> Result<PrimaryConnection, Failure> {
+    let working_address = locator.working_address.clone();
     tokio::select! {
-        greeted = greet_any(config, &reached) => greeted,
-        moved = whereabouts.moved() => Err(Failure::new(FailureKind::Link, moved)),
+        greeted = greet_any(config, &working_address) => greeted,
+        moved = locator.moved() => Err(Failure::new(FailureKind::Link, moved)),
     }
 }
 
-/// At the first of the server's addresses where a primary answers.
-async fn greet_any(config: &RedisConfig, reached: &Reached) -> Result<Greeted, Failure> {
-    let tries = reached.tries(config).await;
+/// Connects to the first of the server's addresses where a primary answers.
+async fn greet_any(
+    config: &RedisConfig,
+    working_address: &WorkingAddress,
+) -> Result<PrimaryConnection, Failure> {
+    let tries = working_address.tries(config).await;
     let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match greet_at(config, &target, tries.count()).await {
             Ok((wire, greeting)) => {
                 let address = tries.using(&target);
-                reached.connected(target);
-                return Ok(Greeted { wire, greeting, address });
+                working_address.connected(target);
+                return Ok(PrimaryConnection { wire, greeting, address });
             }
             Err(failure) => tries.failed(target, failure),
         }

@@ -1,4 +1,5 @@
-//! A deployment: which servers there are and how to log in to them; never printed with its passwords.
+//! The settings of a deployment: which servers there are and how to log in to them. Its debug text
+//! has no password.
 
 #[cfg(feature = "redis")]
 mod redis_rs;
@@ -15,7 +16,7 @@ use tracing::Level;
 #[cfg(any(feature = "fred", feature = "redis"))]
 use tracing::event;
 
-use crate::backend::Several;
+use crate::backend::BatchScript;
 use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::names::Resolver;
 use crate::backend::redis::resp::Protocol;
@@ -41,59 +42,62 @@ pub(crate) struct RedisConfig {
     tls: Option<Connector>,
     sentinel_tls: Option<Connector>,
     provider: Option<CredentialProvider>,
-    several: Option<Several>,
+    several: Option<BatchScript>,
     budgets: Budgets,
     resolver: Resolver,
     address_map: Option<AddressMap>,
-    /// The address that this server is known by, where it is reached at another.
+    /// The address under which other servers announce this one, if connections go to another.
     announced: Option<Address>,
-    /// Connections go over to another address when the name of their server stands for another.
+    /// True if connections follow the host name of their server when it resolves to other
+    /// addresses.
     follows_names: bool,
-    /// The primary was there, as sentinels, a cluster or an earlier connection said.
+    /// True if sentinels, a cluster or an earlier connection have said that the primary is there.
     had_primary: bool,
-    /// It was given as one server; otherwise a cluster or sentinels lead to it.
+    /// True if the user gave one server. Otherwise a cluster or sentinels lead to it.
     alone: bool,
 }
 
-/// What an address does not say: how to secure connections, and where logins come from.
+/// The settings that are not in an address: TLS, and where logins come from.
 #[derive(Clone, Default)]
 pub(crate) struct Access {
     pub(crate) tls: Option<Tls>,
-    /// As `tls`, unless given.
+    /// TLS for the sentinels; if not given, `tls` applies.
     pub(crate) sentinel_tls: Option<Tls>,
-    /// In the place of user and password.
+    /// Replaces user and password.
     pub(crate) provider: Option<CredentialProvider>,
-    /// Where servers are that others announce.
+    /// Maps the addresses that other servers announce.
     pub(crate) address_map: Option<AddressMap>,
-    /// Connections stay where they are when the name of their server stands for another address.
+    /// True if connections stay with their address when the host name of their server resolves to
+    /// others.
     pub(crate) ignores_dns: bool,
     #[cfg(test)]
     pub(crate) resolver: Resolver,
 }
 
-/// Which connections an address wants TLS for.
+/// Which connections use TLS, according to the address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Encrypted {
     pub(crate) servers: bool,
     pub(crate) sentinels: bool,
 }
 
-/// Host and port of a server. An IPv6 address stands here without brackets.
+/// Host and port of a server. An IPv6 address has no brackets.
 pub(crate) type Address = (String, u16);
 
-/// Which servers there are, and how the primary is found among them.
+/// Which servers there are, and how the primary is found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Deployment {
     /// One server, whose address is known.
     One(Endpoint),
-    /// A primary that any of the sentinels can name. Without a login of their own the sentinels get none.
+    /// A primary that any of the sentinels can name. The sentinels get a login only if they have
+    /// one of their own.
     Sentinel { sentinels: Vec<Address>, primary_name: String, login: Login },
     /// A cluster, of which some nodes are known.
     Cluster { seeds: Vec<Address> },
 }
 
 impl Deployment {
-    /// How the servers stand together.
+    /// The topology for the public API.
     pub(crate) fn kind(&self) -> config::Topology {
         match self {
             Self::One(_) => config::Topology::Single,
@@ -103,7 +107,7 @@ impl Deployment {
     }
 }
 
-/// Where the server is, or all that are known, without credentials.
+/// The address of the server, or those of all known ones, without credentials.
 impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |known: &[Address]| {
@@ -120,20 +124,20 @@ impl fmt::Display for Deployment {
     }
 }
 
-/// Where one server is.
+/// The address of one server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     Tcp {
-        /// An IPv6 address stands here without brackets.
+        /// An IPv6 address has no brackets.
         host: String,
         port: u16,
-        /// What its certificate must be made out to, if that is not the host.
+        /// The name that the certificate must be issued for, if it is not the host.
         certified: Option<String>,
     },
     Unix(PathBuf),
 }
 
-/// User and password, as far as there are any.
+/// User and password, if any.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(crate) struct Login {
     pub(crate) user: Option<String>,
@@ -148,8 +152,9 @@ impl fmt::Debug for Login {
 }
 
 impl RedisConfig {
-    /// Parses an address. The protocol is RESP2 unless `?protocol=resp3` is given: the scripts gain nothing from
-    /// RESP3, and RESP2 needs no HELLO, which proxies and restricted users may lack.
+    /// Parses an address. The protocol is RESP2 unless `?protocol=resp3` is given: the scripts gain
+    /// nothing from RESP3, and RESP2 needs no HELLO, which proxies may not support and users may
+    /// not be allowed to call.
     ///
     /// No error repeats a part of the address that could hold a password.
     pub(crate) fn with_access(address: &str, access: &Access) -> Result<Self, Error> {
@@ -157,13 +162,14 @@ impl RedisConfig {
         config.secured(encrypted, access)?.provided(access)
     }
 
-    /// What an address says. The system's authorities are not loaded, which takes milliseconds.
+    /// Parses an address without loading the system's certificate authorities, which takes
+    /// milliseconds.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn read(address: &str) -> Result<Self, Error> {
         url::parse(address).map(|(config, _)| config)
     }
 
-    /// An address that says everything.
+    /// Parses an address that needs no further settings.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn parse(address: &str) -> Result<Self, Error> {
         Self::with_access(address, &Access::default())
@@ -204,7 +210,7 @@ impl RedisConfig {
         Ok(this)
     }
 
-    /// The settings of another library's client. Not its TLS, which `secured` adds, or
+    /// Takes the settings of another library's client. TLS is added by `secured` or
     /// `with_connector`.
     #[cfg(any(feature = "fred", feature = "redis"))]
     pub(crate) fn of_client(
@@ -213,13 +219,13 @@ impl RedisConfig {
         database: Option<u8>,
         protocol: Protocol,
     ) -> Self {
-        // The nodes of a cluster have no other database than 0, and other libraries ignore one for
+        // The nodes of a cluster have only database 0, and other libraries ignore another one for
         // them.
         let database = database.filter(|_| !matches!(topology, Deployment::Cluster { .. }));
         Self { login, database, protocol, ..Self::new(topology) }
     }
 
-    /// With this connector for servers and sentinels alike, or without TLS.
+    /// Uses this connector for servers and sentinels alike; `None` means no TLS.
     #[cfg(feature = "fred")]
     pub(crate) fn with_connector(self, tls: Option<Connector>) -> Self {
         Self { sentinel_tls: tls.clone(), tls, ..self }
@@ -245,7 +251,7 @@ impl RedisConfig {
         }
     }
 
-    /// Has connections made and watched as befits this command timeout.
+    /// Sets the time limits that follow from this command timeout.
     pub(crate) fn timed(mut self, command_timeout: Duration) -> Self {
         self.budgets = Budgets::of(command_timeout);
         self
@@ -255,7 +261,7 @@ impl RedisConfig {
         self.budgets
     }
 
-    /// Has names resolved by this.
+    /// Sets the resolver of host names.
     #[cfg(test)]
     pub(crate) fn resolved_by(mut self, resolver: Resolver) -> Self {
         self.resolver = resolver;
@@ -266,12 +272,12 @@ impl RedisConfig {
         &self.resolver
     }
 
-    /// Whether connections follow the names of their servers to other addresses.
+    /// Whether connections follow the host names of their servers to other addresses.
     pub(crate) fn follows_names(&self) -> bool {
         self.follows_names
     }
 
-    /// Whether there may be a name to follow: sentinels may announce one.
+    /// True if there may be a host name to follow: sentinels may announce one.
     pub(crate) fn may_have_names(&self) -> bool {
         match &self.topology {
             Deployment::One(Endpoint::Tcp { host, .. }) => host.parse::<IpAddr>().is_err(),
@@ -280,17 +286,18 @@ impl RedisConfig {
         }
     }
 
-    /// Has calls that come at once go in this script, where one server has all keys.
-    pub(crate) fn run_together(mut self, several: Several) -> Self {
+    /// Sets the script that runs batches of calls. It is used where one server has all keys.
+    pub(crate) fn run_together(mut self, several: BatchScript) -> Self {
         self.several = Some(several);
         self
     }
 
-    pub(crate) fn several(&self) -> Option<Several> {
+    pub(crate) fn several(&self) -> Option<BatchScript> {
         self.several.filter(|_| self.alone || matches!(self.topology, Deployment::Sentinel { .. }))
     }
 
-    /// Whether a replica there is one for a while: another server will be named, or the address will be another one's.
+    /// True if the address has had a primary. A replica found there is then a passing state:
+    /// sentinels will name another server, or the name will resolve to another address.
     pub(crate) fn had_primary(&self) -> bool {
         self.had_primary
     }
@@ -299,7 +306,7 @@ impl RedisConfig {
         self.had_primary = true;
     }
 
-    /// Whether all locks are to be on this one server.
+    /// True if all locks are on this one server.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone
     }
@@ -309,12 +316,14 @@ impl RedisConfig {
         &self.topology
     }
 
-    /// The same for this one server: what the backend of one primary gets. An IPv6 address with or without brackets.
+    /// The settings for the backend of one primary: the same with only this server. An IPv6 address
+    /// may have brackets.
     pub(crate) fn at(&self, host: &str, port: u16) -> Self {
         self.of_place(Endpoint::Tcp { host: without_brackets(host), port, certified: None })
     }
 
-    /// The same for a server that sentinels or a cluster announce at this address: where the user's map says that it is.
+    /// The same for a server that sentinels or a cluster announce at this address, which the user's
+    /// address map may replace.
     pub(crate) fn at_announced(&self, host: &str, port: u16) -> Self {
         let Some(map) = &self.address_map else { return self.at(host, port) };
         let announced = (without_brackets(host), port);
@@ -328,29 +337,29 @@ impl RedisConfig {
         Self { topology: Deployment::One(place), had_primary: true, alone: false, ..self.clone() }
     }
 
-    /// The same for this sentinel, with the sentinels' own login and TLS.
+    /// The settings for one sentinel, with the sentinels' own login and TLS.
     pub(crate) fn at_sentinel(&self, host: &str, port: u16) -> Self {
         let login = match &self.topology {
             Deployment::Sentinel { login, .. } => login.clone(),
             Deployment::One(_) | Deployment::Cluster { .. } => Login::default(),
         };
         let tls = self.sentinel_tls.clone();
-        // Questions are asked on the connection that listens.
+        // RESP3, because questions are asked on the connection that has subscriptions.
         let protocol = Protocol::Resp3;
         Self { login, database: None, protocol, tls, provider: None, ..self.at(host, port) }
     }
 
-    /// How the servers stand together.
+    /// The topology for the public API.
     pub(crate) fn kind(&self) -> config::Topology {
         self.topology.kind()
     }
 
-    /// Whether it asks for another database than 0.
+    /// True if it has another database than 0.
     pub(crate) fn has_other_database(&self) -> bool {
         self.database.is_some_and(|database| database != 0)
     }
 
-    /// The server, or the first one of several.
+    /// The address of the server, or of the first one of several.
     pub(crate) fn place(&self) -> Endpoint {
         match &self.topology {
             Deployment::One(place) => place.clone(),
@@ -365,7 +374,8 @@ impl RedisConfig {
         &self.login
     }
 
-    /// What is to be selected, if that is not 0: each node of a cluster has only that, and knows no SELECT of another.
+    /// The database to select, unless it is 0: the nodes of a cluster have only that one and refuse
+    /// to select another.
     pub(crate) fn database(&self) -> Option<u8> {
         self.database.filter(|database| *database > 0)
     }
@@ -378,7 +388,7 @@ impl RedisConfig {
         self.tls.as_ref()
     }
 
-    /// Where logins come from, if not from here: see `login`.
+    /// The credential provider, if there is one; see `login`.
     pub(crate) fn provider(&self) -> Option<&CredentialProvider> {
         self.provider.as_ref()
     }
@@ -388,18 +398,19 @@ impl RedisConfig {
         Self { login, ..self }
     }
 
-    /// Whether servers are spoken to through TLS.
+    /// True if connections to servers use TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// Where the server is as others know it, or all that are known, without credentials.
+    /// The address of the server as other servers announce it, or those of all known servers,
+    /// without credentials.
     pub(crate) fn address(&self) -> String {
         let announced = self.announced.as_ref().map(|(host, port)| host_and_port(host, *port));
         announced.unwrap_or_else(|| self.topology.to_string())
     }
 
-    /// The same for errors, with the address that connections go to.
+    /// The same for errors, together with the address that connections go to.
     pub(crate) fn address_in_use(&self) -> String {
         let (address, used) = (self.address(), self.topology.to_string());
         if address == used { address } else { format!("{address}, mapped to {used}") }
@@ -421,7 +432,7 @@ impl fmt::Debug for RedisConfig {
     }
 }
 
-/// How people write it: an IPv6 address in brackets.
+/// For people: an IPv6 address gets brackets.
 pub(crate) fn host_and_port(host: &str, port: u16) -> String {
     if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -430,8 +441,7 @@ pub(crate) fn without_brackets(host: &str) -> String {
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host).to_owned()
 }
 
-/// Tells the log which settings of another library's client have no effect on the connections made
-/// here.
+/// Logs which settings of another library's client have no effect on connections of our own.
 #[cfg(any(feature = "fred", feature = "redis"))]
 pub(crate) fn report_not_taken(library: &str, settings: &str) {
     tell(
@@ -545,7 +555,7 @@ mod tests {
         };
         let tls = || Access { tls: Some(Tls::new()), ..Access::default() };
         let of_sentinels = || Access { sentinel_tls: Some(Tls::new()), ..Access::default() };
-        // Whether the first, or the second, is for something there.
+        // Whether `tls`, and whether `sentinel_tls`, is accepted.
         let cases = [
             ("redis://h", false, false),
             ("redis+unix:///run/redis.sock", false, false),
@@ -566,7 +576,7 @@ mod tests {
     #[test]
     fn calls_go_together_where_all_locks_are_at_one_server() {
         static SCRIPT: crate::backend::Script = crate::backend::Script { name: "test/several", source: "" };
-        let several = Several { script: &SCRIPT, of: &[] };
+        let several = BatchScript { script: &SCRIPT, of: &[] };
         for (url, together) in [
             ("redis://h", true),
             ("redis+unix:///run/redis.sock", true),

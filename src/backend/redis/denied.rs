@@ -1,4 +1,5 @@
-//! Which permission or command is missing. Redis's own words seldom say: within a script not even the command is named.
+//! Adds to a refusal which permission or command is missing. Redis's own text seldom tells: for a
+//! command inside a script it does not even name the command.
 
 use crate::backend::Call;
 use crate::backend::Failure;
@@ -9,7 +10,7 @@ use crate::backend::ScriptCall;
 use crate::backend::redis::classify::is_missing_in_scripts;
 
 const ADVICE: &str = "`required_acl` gives the permissions";
-/// For a command that is not there, whoever asks.
+/// For a command that the server lacks for every user.
 const RENAMED: &str = "the server has it renamed or switched off";
 
 /// Adds to the refusal of a script which key or command it was about.
@@ -35,7 +36,7 @@ fn named(call: &ScriptCall, failure: Failure) -> Failure {
     Failure::new(failure.kind, message)
 }
 
-/// The same for a subscription: the command, if Redis names one, otherwise the channel.
+/// The same for a subscription: names the command if Redis does, and otherwise the channel.
 pub(crate) fn name_channel(channel: &str, failure: Failure) -> Failure {
     if failure.kind != FailureKind::Denied {
         return failure;
@@ -60,7 +61,8 @@ fn any_of(items: impl IntoIterator<Item = String>) -> String {
     items.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
-/// What the script calls in the line that Redis names; without one Redis names the command, or a script of ours did.
+/// The commands that the script calls in the line that Redis names. If Redis names no line, then
+/// Redis or the script has named the command; if not, all commands of the script.
 fn commands(script: &Script, words: &str) -> Vec<String> {
     let named = line_of(words)
         .and_then(|line| script.source.lines().nth(line.checked_sub(1)?))
@@ -69,14 +71,14 @@ fn commands(script: &Script, words: &str) -> Vec<String> {
     named.or_else(|| named_in(words)).unwrap_or_else(|| called(script.source))
 }
 
-/// `on @user_script:83.`, or in Redis 6.2 `@user_script: 83: `.
+/// The line in `on @user_script:83.`, or in Redis 6.2 `@user_script: 83: `.
 fn line_of(words: &str) -> Option<usize> {
     let (_, rest) = words.rsplit_once("user_script:")?;
     let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()
 }
 
-/// The commands of a piece of Lua, each once.
+/// The commands that a piece of Lua calls, each once.
 fn called(lua: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for part in ["redis.call(\"", "redis.pcall(\""].iter().flat_map(|call| lua.split(call).skip(1)) {
@@ -89,7 +91,7 @@ fn called(lua: &str) -> Vec<String> {
     found
 }
 
-/// `'hget' command`, as Redis says it; `(HGET)`, as the scripts do.
+/// The command in `'hget' command`, as Redis writes it, or in `(HGET)`, as the scripts do.
 fn named_in(words: &str) -> Option<Vec<String>> {
     let quoted =
         words.split_once('\'').and_then(|(_, rest)| rest.split_once("' command")).map(|(name, _)| name);
@@ -151,7 +153,7 @@ mod tests {
                 "ERR Unknown command called from script script: 6e7b, on @user_script:1.".to_owned(),
                 renamed("time"),
             ),
-            // Where Redis tells no place it may be any.
+            // If Redis names no line, it may be any command of the script.
             (unknown.to_owned(), renamed("time or hget")),
         ] {
             assert_eq!(told(FailureKind::Unsupported, &words), format!("{words} {about}"));

@@ -1,4 +1,4 @@
-//! From an address to a connection that is logged in.
+//! Makes a connection to an address and logs in.
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::backend::redis::wire::Stream;
 use crate::backend::redis::wire::Wire;
 use crate::backend::redis::wire::told;
 
-/// Connects to one of the server's addresses, of which there are so many, and logs in.
+/// Connects to one of the server's addresses and logs in. `addresses` is how many the server has.
 pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize) -> Result<Wire, WireError> {
     let budgets = config.budgets();
     let stream: Box<dyn Stream> = match target {
@@ -41,7 +41,8 @@ pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize
     Ok(wire)
 }
 
-/// Without a server there is no file of its unix socket, or one that is left over.
+/// A refused connection means that no server listens. For a unix socket so does a missing file, or
+/// one that is left over.
 fn not_connected(error: io::Error) -> WireError {
     let kind = match error.kind() {
         io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => ErrorKind::NoListener,
@@ -52,7 +53,7 @@ fn not_connected(error: io::Error) -> WireError {
 
 const NO_SOCKET: &str = "no connection";
 
-/// Not longer than this. `late` says in the error what did not come.
+/// Limits a future to this time. `late` says in the error what did not happen.
 pub(crate) async fn within<T>(
     late: &str,
     time: Duration,
@@ -72,7 +73,8 @@ async fn secure(config: &RedisConfig, socket: TcpStream) -> Result<Box<dyn Strea
 }
 
 fn set_up(socket: TcpStream, budgets: Budgets) -> Result<TcpStream, WireError> {
-    // Of a port that nobody listens on the kernel may make our end, too: all that is sent comes back, and is no answer.
+    // When no process listens on a local port, the kernel may connect a socket to itself. It then
+    // receives what it sends, which is no answer.
     if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
         return Err(WireError::new(ErrorKind::NoListener, "no server listens there"));
     }
@@ -86,7 +88,7 @@ fn set_up(socket: TcpStream, budgets: Budgets) -> Result<TcpStream, WireError> {
     Ok(socket)
 }
 
-/// RESP3 begins with a HELLO; RESP2 needs none.
+/// Logs in. RESP3 begins with a HELLO; RESP2 needs none.
 async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), WireError> {
     let login = config.login();
     let password = login.password.as_deref();
@@ -109,7 +111,7 @@ async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), WireError> 
     Ok(())
 }
 
-/// The command by which a login, or another one, is used.
+/// The words of an AUTH.
 pub(crate) fn auth<'a>(user: Option<&'a str>, password: &'a str) -> Vec<&'a str> {
     std::iter::once("AUTH").chain(user).chain([password]).collect()
 }

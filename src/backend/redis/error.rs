@@ -1,17 +1,18 @@
-//! What goes wrong on a connection, and the error replies that come over it.
+//! Errors of a connection, and the error replies that come over it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::io;
 
-/// The end of a connection or of a wait, or an error reply. It never contains a password.
+/// The end of a connection, a timeout, or an error reply. It never contains a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WireError {
     kind: ErrorKind,
     details: Cow<'static, str>,
 }
 
-/// Where an error comes from. Only `Reply` comes from the server; all others were noticed at this end.
+/// The origin of an error. Only `Reply` comes from the server; all others are noticed by the
+/// client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ErrorKind {
     /// The socket failed, or the other side has closed it.
@@ -28,7 +29,7 @@ pub(crate) enum ErrorKind {
         allow(dead_code, reason = "only tests make one then")
     )]
     Tls,
-    /// The server answered with an error, whose words are the details.
+    /// The server sent an error reply, whose text is in the details.
     Reply,
 }
 
@@ -41,12 +42,12 @@ impl WireError {
         self.kind
     }
 
-    /// What happened, in the words of the server or of the system.
+    /// The text of the server or of the system.
     pub(crate) fn details(&self) -> &str {
         &self.details
     }
 
-    /// Whether the server replied that the login is missing or wrong.
+    /// True if the server replied that the login is missing or wrong.
     pub(crate) fn is_about_login(&self) -> bool {
         let code = self.details.split_whitespace().next();
         self.kind == ErrorKind::Reply && matches!(code, Some("NOAUTH" | "WRONGPASS"))
@@ -63,7 +64,8 @@ impl std::error::Error for WireError {}
 
 impl From<io::Error> for WireError {
     fn from(error: io::Error) -> Self {
-        // The debug text has the kind of the error and what TLS libraries put into it, which `tls::explain` reads.
+        // The debug text has the kind of the error and the texts of TLS libraries, which
+        // `tls::explain` reads.
         Self::new(ErrorKind::Io, format!("{error:?}"))
     }
 }

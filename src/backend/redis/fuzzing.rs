@@ -1,4 +1,5 @@
-//! What strangers write and servers say, given to this backend's readers; for `crate::fuzzing`.
+//! Gives arbitrary addresses, errors and bytes to the parsers of this backend; for
+//! `crate::fuzzing`.
 
 use crate::backend::Call;
 use crate::backend::FailureKind;
@@ -10,14 +11,14 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::denied;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
+use crate::backend::redis::resp::ReplyScanner;
 use crate::backend::redis::resp::decode;
 use crate::backend::words::Words;
 
 const PASSWORD: &str = "pass-7c1f09-word";
 
-/// An address is refused or understood, and its password is nowhere to be read.
+/// An address is refused or accepted, and its password appears in no text.
 pub(crate) fn url(text: &str) {
     let after_scheme = text.split_once("://").map_or(text, |(_, rest)| rest);
     let scheme = text.split_once("://").map_or("redis", |(scheme, _)| scheme);
@@ -30,7 +31,7 @@ pub(crate) fn url(text: &str) {
     }
 }
 
-/// No error is taken for an answer, and its words get through to whoever has to read them.
+/// No error is taken for an answer, and its text reaches the user.
 pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
     let kinds = [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls, ErrorKind::Reply];
     for kind in kinds {
@@ -51,14 +52,14 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
     }
 }
 
-/// An answer ends where it ends, however much follows and in however many parts it comes, and no part of it is taken for
-/// all of it.
+/// A reply ends at the same byte however much follows and in however many parts it comes, and no
+/// part of it is taken for all of it.
 pub(crate) fn bytes(data: &[u8]) {
-    let whole = |protocol, bytes| decode(protocol, &mut Outline::default(), bytes);
+    let whole = |protocol, bytes| decode(protocol, &mut ReplyScanner::default(), bytes);
     for protocol in [Protocol::Resp2, Protocol::Resp3] {
         let Ok(Some((found, length))) = whole(protocol, data) else { continue };
         assert!((1..=data.len()).contains(&length), "{length} of {}", data.len());
-        let mut outline = Outline::default();
+        let mut outline = ReplyScanner::default();
         for part in 0..length {
             let said = decode(protocol, &mut outline, &data[..part]);
             assert!(matches!(said, Ok(None)), "{part} of {length}: {said:?}");

@@ -1,4 +1,5 @@
-//! What a new connection is asked before it is used: is this a primary, is it new enough, which process is it.
+//! The first questions on a new connection: is this server a primary, is its version supported,
+//! which process is it?
 
 use std::time::Duration;
 
@@ -18,14 +19,14 @@ use crate::backend::redis::login;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Wire;
 
-/// Older servers lack what the scripts use.
+/// Older servers lack commands that the scripts use.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// What a proxy lacks that answers commands and nothing else.
+/// What a proxy without pub/sub lacks.
 pub(crate) const WITHOUT_PUBSUB: &str = "[pub/sub is missing: locks need SUBSCRIBE, UNSUBSCRIBE and PING on a \
                                          connection of their own, which a proxy must pass through]";
 
-/// What the handshake found.
+/// The result of the handshake.
 pub(crate) struct Greeting {
     pub(crate) server: ServerInfo,
     /// How long the answers took.
@@ -34,9 +35,10 @@ pub(crate) struct Greeting {
 
 /// Asks everything in one round trip.
 ///
-/// INFO has to be answered: it says whether this is the primary, and which start of the server (`run_id`), without
-/// which lost data looks like a deleted key. Scripts are not loaded here: the server may know them, and a slow
-/// link is of use before all of them have gone over it.
+/// INFO must be answered: it says whether this is the primary, and its `run_id` identifies the
+/// start of the server. Without that, lost data looks like a deleted key. Scripts are not loaded
+/// here: the server may have them already, and a slow link can be used before all of them are
+/// transferred.
 pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greeting, Failure> {
     let sent = Instant::now();
     let questions = [vec!["PING"], vec!["INFO", "server"], vec!["INFO", "replication"]];
@@ -54,7 +56,7 @@ pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greet
     Ok(Greeting { server, round_trip })
 }
 
-/// What INFO says about a server.
+/// The sections of INFO that are read.
 pub(crate) struct InfoSections {
     /// Its section `server`.
     pub(crate) server: String,
@@ -63,8 +65,8 @@ pub(crate) struct InfoSections {
 }
 
 impl InfoSections {
-    /// Which server it is, if it is one for locks: a primary that is new enough. A node of a cluster
-    /// is refused where one server was given; `instead` then says what to give.
+    /// Checks that the server is a primary with a supported version, and returns its identity. A
+    /// node of a cluster is refused if one server was given; `instead` then says what to give.
     pub(crate) fn examine(
         &self,
         instead: Option<&str>,
@@ -90,7 +92,7 @@ pub(crate) fn text(value: Value) -> Result<String, Failure> {
     }
 }
 
-/// A sentinel does not say `role`.
+/// The role of the server. A sentinel has no `role` in INFO.
 fn role(server: &str, replication: &str) -> Option<String> {
     if mode(server).as_deref() == Some("sentinel") {
         return Some("sentinel".to_owned());
@@ -98,12 +100,13 @@ fn role(server: &str, replication: &str) -> Option<String> {
     field(replication, "role")
 }
 
-/// Valkey has called it so since 8.0, unless `extended-redis-compatibility` is on.
+/// Valkey has called the field `server_mode` since 8.0, unless `extended-redis-compatibility` is
+/// on.
 fn mode(server: &str) -> Option<String> {
     field(server, "redis_mode").or_else(|| field(server, "server_mode"))
 }
 
-/// A field of INFO's answer.
+/// A field of INFO.
 fn field(info: &str, name: &str) -> Option<String> {
     info.lines()
         .filter_map(|line| line.split_once(':'))
@@ -111,13 +114,13 @@ fn field(info: &str, name: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// Valkey reports the Redis version that it is compatible with, 7.2, beside its own.
+/// The version. Valkey reports the Redis version that it is compatible with, 7.2, besides its own.
 fn version(info: &str) -> String {
     field(info, "redis_version").unwrap_or_default()
 }
 
-/// A node of a cluster has some of the names only, and sends whoever wants another elsewhere. One that has all of them
-/// may have fewer tomorrow.
+/// Refuses a node of a cluster, because it serves only some of the lock names and redirects the
+/// others. Even a node that has all slots now may have fewer later.
 fn check_mode(server: &str, instead: &str) -> Result<(), Failure> {
     if mode(server).as_deref() != Some("cluster") {
         return Ok(());
@@ -126,7 +129,7 @@ fn check_mode(server: &str, instead: &str) -> Result<(), Failure> {
     Err(Failure::new(FailureKind::Unsupported, words))
 }
 
-/// `had_primary`: a replica there is no mistake in the address, and will not stay.
+/// `had_primary`: a replica at this address is not a mistake in the address, but a passing state.
 fn check_role(role: &str, had_primary: bool) -> Result<(), Failure> {
     if role == "master" {
         return Ok(());
@@ -152,12 +155,12 @@ fn check_version(version: &str) -> Result<(), Failure> {
     ))
 }
 
-/// The failure of an attempt, in words that say what to change.
+/// The failure of an attempt to connect, with a text that says what to change.
 pub(crate) fn explain(error: &WireError, config: &RedisConfig) -> Failure {
     login::judge(explain_to(error, config.is_encrypted()), config)
 }
 
-/// The same where no credential provider may be asked again.
+/// The same where there is no credential provider that could give another login.
 pub(crate) fn explain_to(error: &WireError, encrypted: bool) -> Failure {
     if let Some(failure) = tls::explain(error, encrypted) {
         return failure;
@@ -170,8 +173,8 @@ pub(crate) fn explain_to(error: &WireError, encrypted: bool) -> Failure {
     failure
 }
 
-/// The same where a connection for subscriptions was made and is not served. While commands are answered, nothing is
-/// wrong with the port itself.
+/// The same for a pub/sub connection that was opened but does not work. While commands are
+/// answered, the port and TLS are right.
 pub(crate) fn explain_pubsub(error: &WireError, config: &RedisConfig, commands_answered: bool) -> Failure {
     if commands_answered && error.kind() != ErrorKind::Reply {
         return Failure::new(FailureKind::Link, format!("{} {WITHOUT_PUBSUB}", error.details()));

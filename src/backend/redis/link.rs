@@ -1,4 +1,4 @@
-//! What all connections have in common: how they are told to end, and the pauses between attempts.
+//! What all connections share: how they are told to end, and the pauses between attempts.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,22 +12,22 @@ use tracing::event;
 use crate::base::log::TARGET;
 use crate::base::log::tell;
 
-/// Ends a link when its backend closes or is dropped.
+/// Tells the task of a connection to end, because its backend closes or is dropped.
 #[derive(Clone)]
-pub(crate) struct Stop(watch::Receiver<bool>);
+pub(crate) struct StopSignal(watch::Receiver<bool>);
 
-impl Stop {
+impl StopSignal {
     pub(crate) fn pair() -> (watch::Sender<bool>, Self) {
         let (sender, receiver) = watch::channel(false);
         (sender, Self(receiver))
     }
 
-    /// Returns once the link has to end.
+    /// Returns once the task has to end.
     pub(crate) async fn wait(&mut self) {
         let _ = self.0.wait_for(|stop| *stop).await;
     }
 
-    /// Sleeps, and says whether to go on.
+    /// Sleeps. Returns false if the task has to end.
     pub(crate) async fn sleep(&mut self, pause: Duration) -> bool {
         tokio::select! {
             biased;
@@ -39,45 +39,47 @@ impl Stop {
 
 /// How a connection ended by itself.
 #[derive(Debug)]
-pub(crate) struct Broken {
+pub(crate) struct BrokenConnection {
     pub(crate) cause: String,
-    /// Something was answered since it was greeted.
+    /// True if anything was answered after the handshake.
     pub(crate) served: bool,
 }
 
-/// Tells the log what the engine does not hear of. No span is around it: which caller's would be, if any, is chance.
+/// Logs what is not reported to the engine. The event has no parent span, because the span of
+/// whichever caller happens to run would be wrong.
 pub(crate) fn report(cause: &str, what: &str) {
     tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %cause, "{what}"));
 }
 
-/// Tells the log that the pub/sub connection to this server ended.
+/// Logs that the pub/sub connection to this server has ended.
 pub(crate) fn report_broken(address: &str, cause: &str, what: &str) {
     tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, "{what}"));
 }
 
-/// Tells the log that what was reported about this server is well again.
+/// Logs that what was reported about this server has been restored.
 pub(crate) fn report_well(address: &str, what: &str) {
     tell(|| event!(name: "link", target: TARGET, parent: None, Level::INFO, %address, "{what}"));
 }
 
-/// The pause before the next attempt: short after a connection that served, then doubling up to a second.
-/// There is no last attempt.
+/// The pause before the next attempt to connect: short after a connection that worked, then
+/// doubling up to a second. Attempts never stop.
 #[derive(Debug)]
-pub(crate) struct Pause {
+pub(crate) struct RetryPause {
     next: Duration,
 }
 
-impl Default for Pause {
+impl Default for RetryPause {
     fn default() -> Self {
         Self { next: Self::FIRST }
     }
 }
 
-impl Pause {
+impl RetryPause {
     const FIRST: Duration = Duration::from_millis(20);
     const LONGEST: Duration = Duration::from_secs(1);
 
-    /// Half to all of the current length, so that many clients do not come back at the same instant.
+    /// Half to all of the current length, so that many clients do not reconnect at the same
+    /// instant.
     pub(crate) fn next(&mut self) -> Duration {
         let length = self.next;
         self.next = (length * 2).min(Self::LONGEST);
@@ -90,8 +92,8 @@ fn random_fraction() -> f64 {
     f64::from(u16::from_be_bytes([high, low])) / f64::from(u16::MAX)
 }
 
-/// Runs `first` and gives way to `Stop`.
-pub(crate) async fn unless_stopped<T>(stop: &mut Stop, first: impl Future<Output = T>) -> Option<T> {
+/// Runs a future until it ends or `StopSignal` is set.
+pub(crate) async fn unless_stopped<T>(stop: &mut StopSignal, first: impl Future<Output = T>) -> Option<T> {
     let mut first = pin!(first);
     let mut stopped = pin!(stop.wait());
     poll_fn(|cx| {
@@ -109,10 +111,10 @@ mod tests {
 
     #[test]
     fn pauses_grow_to_a_second_and_no_further() {
-        let mut pause = Pause::default();
+        let mut pause = RetryPause::default();
         let pauses: Vec<_> = (0..50).map(|_| pause.next()).collect();
-        assert!(pauses[0] <= Pause::FIRST && pauses[0] >= Pause::FIRST / 2);
-        assert!(pauses.iter().all(|pause| *pause <= Pause::LONGEST));
-        assert!(pauses[10..].iter().all(|pause| *pause >= Pause::LONGEST / 2));
+        assert!(pauses[0] <= RetryPause::FIRST && pauses[0] >= RetryPause::FIRST / 2);
+        assert!(pauses.iter().all(|pause| *pause <= RetryPause::LONGEST));
+        assert!(pauses[10..].iter().all(|pause| *pause >= RetryPause::LONGEST / 2));
     }
 }

@@ -1,4 +1,4 @@
-//! The login of one connection: asked for when it is made, and again before it runs out.
+//! The login of one connection: requested when the connection is made, and again before it expires.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -10,27 +10,28 @@ use crate::backend::FailureKind;
 use crate::backend::redis::config::Login;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::link;
-use crate::backend::redis::link::Pause;
+use crate::backend::redis::link::RetryPause;
 use crate::base::process::spawn;
 use crate::settings::credentials::CredentialProvider;
 use crate::settings::credentials::Credentials;
 
-/// What is valid for no time at all is not asked for more often.
+/// The least time between two requests, for credentials that are valid for no time.
 const SHORTEST: Duration = Duration::from_millis(100);
 
-/// The same configuration with the login of the moment, and how to renew that.
-pub(crate) async fn log_in(config: RedisConfig) -> Result<(RedisConfig, Renewal), Failure> {
+/// Adds the current login to the configuration, and returns how to renew it.
+pub(crate) async fn log_in(config: RedisConfig) -> Result<(RedisConfig, LoginRenewal), Failure> {
     let Some(provider) = config.provider().cloned() else {
-        return Ok((config, Renewal { provider: None, valid_for: None }));
+        return Ok((config, LoginRenewal { provider: None, valid_for: None }));
     };
-    let provider = Patient { provider, patience: config.budgets().provider() };
+    let provider = TimedProvider { provider, patience: config.budgets().provider() };
     let credentials = provider.ask().await?;
-    let renewal = Renewal { provider: Some(provider), valid_for: credentials.valid_for };
+    let renewal = LoginRenewal { provider: Some(provider), valid_for: credentials.valid_for };
     let login = Login { user: credentials.user, password: Some(credentials.password) };
     Ok((config.with_login(login), renewal))
 }
 
-/// With a provider a refused login is not the last word: the next attempt asks it again.
+/// With a credential provider a refused login is transient, because the provider is asked again at
+/// the next attempt.
 pub(crate) fn judge(failure: Failure, config: &RedisConfig) -> Failure {
     if failure.kind != FailureKind::Auth {
         return failure;
@@ -43,7 +44,8 @@ pub(crate) fn judge(failure: Failure, config: &RedisConfig) -> Failure {
     }
 }
 
-/// A login is sent as it is: only where it was refused white space around it is told of.
+/// Adds a hint if user or password have white space around them. They are sent unchanged, so this
+/// matters only if they were refused.
 fn with_hint(words: &str, user: Option<&str>, password: Option<&str>) -> String {
     let around = |text: Option<&str>| text.is_some_and(|text| text.trim() != text);
     let what = match (around(user), around(password)) {
@@ -57,23 +59,24 @@ fn with_hint(words: &str, user: Option<&str>, password: Option<&str>) -> String 
     )
 }
 
-/// A live connection.
-pub(crate) trait LogsIn: Sync {
-    /// Uses these credentials from now on. The error is what speaks against it.
+/// A live connection that can log in again.
+pub(crate) trait Relogin: Sync {
+    /// Uses these credentials from now on. The error is the server's refusal or the end of the
+    /// connection.
     fn log_in(&self, credentials: &Credentials) -> impl Future<Output = Result<(), String>> + Send;
 }
 
-/// What a connection's login was asked from, and for how long it is valid.
-pub(crate) struct Renewal {
-    provider: Option<Patient>,
+/// The source of a connection's login, and how long the login is valid.
+pub(crate) struct LoginRenewal {
+    provider: Option<TimedProvider>,
     valid_for: Option<Duration>,
 }
 
-impl Renewal {
-    /// Logs in on the live connection again and again; does not return.
-    pub(crate) async fn keep_logged_in(mut self, connection: &impl LogsIn) -> Infallible {
+impl LoginRenewal {
+    /// Renews the login on the live connection again and again; never returns.
+    pub(crate) async fn keep_logged_in(mut self, connection: &impl Relogin) -> Infallible {
         loop {
-            let mut pause = Pause::default();
+            let mut pause = RetryPause::default();
             let mut credentials = self.newer().await;
             while let Err(words) = connection.log_in(&credentials).await {
                 let words = with_hint(&words, credentials.user.as_deref(), Some(&credentials.password));
@@ -85,12 +88,13 @@ impl Renewal {
         }
     }
 
-    /// Returns when there are newer credentials: where a connection cannot log in again it has to be replaced.
+    /// Returns when there are newer credentials. For a connection that cannot log in again and has
+    /// to be replaced.
     pub(crate) async fn ended(self) {
         self.newer().await;
     }
 
-    /// Waits until it is time, and asks.
+    /// Waits until the login has to be renewed, and gets new credentials.
     async fn newer(&self) -> Credentials {
         match self.valid_for {
             Some(time) => tokio::time::sleep(renew_after(time)).await,
@@ -101,7 +105,7 @@ impl Renewal {
 
     async fn ask_until_answered(&self) -> Credentials {
         let Some(provider) = &self.provider else { return std::future::pending().await };
-        let mut pause = Pause::default();
+        let mut pause = RetryPause::default();
         loop {
             match provider.ask().await {
                 Ok(credentials) => return credentials,
@@ -112,19 +116,21 @@ impl Renewal {
     }
 }
 
-/// Three quarters, so that a provider that fails at first can be asked again in time.
+/// Three quarters of the validity, so that there is time to ask again if the provider fails at
+/// first.
 fn renew_after(valid_for: Duration) -> Duration {
     (valid_for / 4 * 3).max(SHORTEST)
 }
 
-/// A provider, and how long it may take before it is taken to hang.
-struct Patient {
+/// A credential provider, and how long it may take to answer.
+struct TimedProvider {
     provider: CredentialProvider,
     patience: Duration,
 }
 
-impl Patient {
-    /// In a task of its own: it may panic, and its first poll belongs to the time that it has.
+impl TimedProvider {
+    /// Asks in a task of its own, because the provider may panic, and because its first poll may
+    /// block and counts as well.
     async fn ask(&self) -> Result<Credentials, Failure> {
         let provider = self.provider.clone();
         let mut task = AbortOnDrop(spawn(async move { provider.ask().await }));
@@ -139,7 +145,7 @@ impl Patient {
     }
 }
 
-/// A task that ends with whoever waits for it.
+/// A task that is aborted when the future that waits for it is dropped.
 struct AbortOnDrop<T>(JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
@@ -152,7 +158,7 @@ fn refused(words: &str) -> String {
     format!("the login from the credential provider was refused: {words}")
 }
 
-/// The connection goes on with the login that it has.
+/// Logs that the connection goes on with its present login.
 fn report(cause: &str) {
     link::report(cause, "not logged in again");
 }
@@ -193,15 +199,15 @@ mod tests {
         }
     }
 
-    /// A connection that logs in, and refuses the passwords that it is told to refuse.
+    /// A connection that accepts every login except for the given passwords.
     struct Connection {
         begun: Instant,
         refuses: &'static str,
-        /// In which of all milliseconds, and with what.
+        /// When, in milliseconds, and with which password.
         logins: Mutex<Vec<(u128, String)>>,
     }
 
-    impl LogsIn for Connection {
+    impl Relogin for Connection {
         async fn log_in(&self, credentials: &Credentials) -> Result<(), String> {
             let login = (self.begun.elapsed().as_millis(), credentials.password.clone());
             self.logins.lock().unwrap().push(login);
@@ -209,33 +215,38 @@ mod tests {
         }
     }
 
-    /// What a provider does when it is asked: gives a password that is valid for so many milliseconds, fails or hangs.
+    /// What a provider does when it is asked: returns a password that is valid for this many
+    /// milliseconds, fails, or hangs.
     #[derive(Clone, Copy)]
-    enum Says {
+    enum ProviderStep {
         Valid(&'static str, Option<u64>),
         Fails,
         Hangs,
     }
 
-    fn provider(says: &'static [Says]) -> CredentialProvider {
+    fn provider(says: &'static [ProviderStep]) -> CredentialProvider {
         let asked = AtomicUsize::new(0);
         CredentialProvider::new(move || {
             let says = says.get(asked.fetch_add(1, Ordering::Relaxed)).copied();
             async move {
                 match says {
-                    Some(Says::Valid(password, None)) => Ok(Credentials::new("", password)),
-                    Some(Says::Valid(password, Some(ms))) => {
+                    Some(ProviderStep::Valid(password, None)) => Ok(Credentials::new("", password)),
+                    Some(ProviderStep::Valid(password, Some(ms))) => {
                         Ok(Credentials::new("", password).valid_for(Duration::from_millis(ms)))
                     }
-                    Some(Says::Fails) => Err(std::io::Error::other("the vault is sealed")),
-                    Some(Says::Hangs) | None => std::future::pending().await,
+                    Some(ProviderStep::Fails) => Err(std::io::Error::other("the vault is sealed")),
+                    Some(ProviderStep::Hangs) | None => std::future::pending().await,
                 }
             }
         })
     }
 
-    /// How a connection is logged in within so much time.
-    async fn logins(says: &'static [Says], refuses: &'static str, time: Duration) -> Vec<(u128, String)> {
+    /// The logins of a connection within this time.
+    async fn logins(
+        says: &'static [ProviderStep],
+        refuses: &'static str,
+        time: Duration,
+    ) -> Vec<(u128, String)> {
         let access = Access { provider: Some(provider(says)), ..Access::default() };
         let config = RedisConfig::with_access("redis://h", &access).unwrap();
         let (config, renewal) = log_in(config).await.unwrap();
@@ -248,7 +259,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_login_is_renewed_by_its_own_lifetime() {
-        use Says::Valid;
+        use ProviderStep::Valid;
         let lifetimes = &[
             Valid("first", Some(100_000)),
             Valid("shorter", Some(8_000)),
@@ -270,11 +281,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_provider_is_asked_until_it_says_what_the_server_takes() {
-        use Says::Fails;
-        use Says::Hangs;
-        use Says::Valid;
-        // What it says after the first login, and the most that it takes until the good one.
-        let table: [(&[Says], u128); 4] = [
+        use ProviderStep::Fails;
+        use ProviderStep::Hangs;
+        use ProviderStep::Valid;
+        // What the provider does, and the longest time until the good login.
+        let table: [(&[ProviderStep], u128); 4] = [
             (&[Valid("first", Some(4_000)), Fails, Fails, Valid("good", None)], 100),
             (&[Valid("first", Some(4_000)), Hangs, Valid("good", None)], 3_100),
             (&[Valid("first", Some(4_000)), Valid("bad", None), Valid("good", None)], 100),
@@ -291,8 +302,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn refused_credentials_are_followed_by_a_pause() {
-        const BAD: Says = Says::Valid("bad", None);
-        let says = &[Says::Valid("first", Some(4_000)), BAD, BAD, BAD, BAD, Says::Valid("good", None)];
+        const BAD: ProviderStep = ProviderStep::Valid("bad", None);
+        let says = &[
+            ProviderStep::Valid("first", Some(4_000)),
+            BAD,
+            BAD,
+            BAD,
+            BAD,
+            ProviderStep::Valid("good", None),
+        ];
         let found = logins(says, "bad", Duration::from_secs(1_000)).await;
         let at: Vec<u128> = found.iter().map(|(at, _)| *at).collect();
         assert_eq!(at.len(), 5, "{found:?}");
@@ -301,14 +319,14 @@ mod tests {
         }
     }
 
-    /// Where a connection cannot log in again, it ends when there are newer credentials, and not before.
+    /// A connection that cannot log in again ends when there are newer credentials, not before.
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_takes_no_login_ends_when_there_is_a_newer_one() {
         let access = Access {
             provider: Some(provider(&[
-                Says::Valid("first", Some(4_000)),
-                Says::Fails,
-                Says::Valid("next", None),
+                ProviderStep::Valid("first", Some(4_000)),
+                ProviderStep::Fails,
+                ProviderStep::Valid("next", None),
             ])),
             ..Access::default()
         };
@@ -322,7 +340,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_provider_has_three_command_timeouts() {
         for (command_timeout, patience) in [(1, 3), (7, 21)] {
-            let access = Access { provider: Some(provider(&[Says::Hangs])), ..Access::default() };
+            let access = Access { provider: Some(provider(&[ProviderStep::Hangs])), ..Access::default() };
             let config = RedisConfig::with_access("redis://h", &access).unwrap();
             let begun = Instant::now();
             let asked = log_in(config.timed(Duration::from_secs(command_timeout))).await;

@@ -1,9 +1,11 @@
-//! Names of servers, and the addresses that each stands for by now: for all connections to a server.
+//! Host names of servers and the addresses that they resolve to, shared by all connections to a
+//! server.
 //!
-//! At a failover, a managed service lets the name of its primary stand for another server, and the old one may stay
-//! reachable. So a name in use is resolved again every five seconds, and for every new connection. The newest answer
-//! counts for all connections: one to an address that is not in it is over, as if another primary had been named. A
-//! resolver that fails, or that gives no address, changes nothing.
+//! At a failover, a managed service lets the name of its primary resolve to another server, while
+//! the old one may stay reachable. So a name in use is resolved again every five seconds, and for
+//! every new connection. The newest answer counts for all connections: one to an address that is
+//! not in it ends, as if another primary had been named. If the resolver fails, or returns no
+//! address, nothing changes.
 
 use std::net::IpAddr;
 use std::net::SocketAddr;
@@ -26,26 +28,26 @@ use crate::backend::redis::config::host_and_port;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::StopSignal;
 use crate::backend::redis::link::report;
 use crate::backend::redis::link::unless_stopped;
 #[cfg(test)]
-use crate::backend::redis::names::tests::Answers;
+use crate::backend::redis::names::tests::FakeResolver;
 use crate::backend::redis::wire::told;
 
 /// How often a name in use is resolved again.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
-/// So many causes of failed resolutions are logged between two that succeed.
+/// The most causes of failed resolutions that are logged between two successful ones.
 const MAX_CAUSES: usize = 8;
 
-/// What turns names into addresses.
+/// Resolves names to addresses.
 #[derive(Clone, Default)]
 pub(crate) enum Resolver {
     #[default]
     System,
-    /// For tests: names, and what they stand for.
+    /// For tests: names and their addresses.
     #[cfg(test)]
-    Fixed(Answers),
+    Fixed(FakeResolver),
 }
 
 impl Resolver {
@@ -71,7 +73,7 @@ impl HostNames {
         Self { resolver: config.resolver().clone(), follows: config.follows_names(), known: Arc::default() }
     }
 
-    /// The name of a server. Others are forgotten when no connection uses them.
+    /// The entry of a server's name. Entries of other names that no connection uses are removed.
     pub(crate) fn name(&self, host: &str, port: u16) -> Arc<HostName> {
         let mut known = locked(&self.known);
         known.retain(|name| name.is(host, port) || Arc::strong_count(name) > 1);
@@ -84,7 +86,7 @@ impl HostNames {
     }
 
     /// Resolves the names in use every five seconds, until told to stop.
-    pub(crate) async fn watch(self, mut stop: Stop) {
+    pub(crate) async fn watch(self, mut stop: StopSignal) {
         while stop.sleep(EVERY).await {
             let used = self.used();
             let resolved = join_all(used.iter().map(|name| name.resolve_again()));
@@ -99,34 +101,34 @@ impl HostNames {
     }
 }
 
-/// One name and port, or an address, which stands for itself.
+/// A host name and port. An IP address resolves to itself.
 pub(crate) struct HostName {
     host: String,
     port: u16,
     resolver: Resolver,
     follows: bool,
     state: Mutex<HostNameState>,
-    /// Tells of every answer that was taken in.
+    /// Notified of every accepted answer.
     answered: watch::Sender<()>,
 }
 
 #[derive(Default)]
 struct HostNameState {
-    /// How many resolutions have begun. Their answers may come in another order.
+    /// How many resolutions have begun. They may end in another order.
     begun: u64,
-    /// Which of them gave these addresses.
+    /// The number of the resolution that gave `addresses`.
     newest: u64,
     addresses: Vec<SocketAddr>,
-    used: Vec<Weak<Used>>,
+    used: Vec<Weak<UsedAddress>>,
     /// The causes of failures that were logged since the last answer.
     reported: Vec<String>,
 }
 
 /// An address that a connection uses.
 #[derive(Debug)]
-struct Used {
+struct UsedAddress {
     address: SocketAddr,
-    /// The name does not stand for it any more.
+    /// Set once the name no longer resolves to it.
     gone: AtomicBool,
 }
 
@@ -152,18 +154,19 @@ impl HostName {
         Some(SocketAddr::new(address, self.port))
     }
 
-    /// Whether a resolver is asked.
+    /// True for a name; false for an IP address, which needs no resolver.
     pub(crate) fn is_resolved(&self) -> bool {
         self.address().is_none()
     }
 
-    /// The addresses for a new connection. If the resolver fails or takes longer than `patience`, those that are known.
+    /// The addresses for a new connection. If the resolver fails or takes longer than `patience`,
+    /// these are the last known ones.
     pub(crate) async fn resolve(&self, patience: Duration) -> Result<Vec<SocketAddr>, WireError> {
         if let Some(address) = self.address() {
             return Ok(vec![address]);
         }
         let known = self.state().addresses.clone();
-        // Where the name is watched, an answer that comes later is not missed.
+        // If the name is resolved periodically, a late answer is not missed.
         let patience = if known.is_empty() || !self.follows { LOOK_UP } else { patience };
         match self.look_up(patience).await {
             Err(error) if !known.is_empty() => {
@@ -174,7 +177,7 @@ impl HostName {
         }
     }
 
-    /// Looks whether the name has moved. If the resolver fails, the addresses are those that are known.
+    /// Resolves the name again. If the resolver fails, returns the last known addresses.
     pub(crate) async fn resolve_again(&self) -> Vec<SocketAddr> {
         match self.look_up(LOOK_UP).await {
             Ok(addresses) => addresses,
@@ -202,7 +205,8 @@ impl HostName {
         state.begun
     }
 
-    /// The addresses that a resolution has given count from now on, unless one that was begun later was quicker.
+    /// Accepts the addresses of a resolution, unless a resolution that began later has already
+    /// ended.
     fn take_in(&self, number: u64, addresses: &[SocketAddr]) {
         let mut state = self.state();
         if number < state.newest {
@@ -222,9 +226,9 @@ impl HostName {
         self.answered.send_replace(());
     }
 
-    /// Once for each cause: a name is resolved again and again.
+    /// Logs each cause once, because a name is resolved again and again.
     fn report(&self, error: &WireError) {
-        // The limits differ.
+        // The text of a timeout contains the time limit, which differs between calls.
         let late = error.kind() == ErrorKind::Timeout;
         let words = if late { "its name was not resolved in time" } else { error.details() };
         let cause = format!("{}: {words}", self.host);
@@ -243,18 +247,18 @@ impl HostName {
         self.state().used.iter().any(|used| used.strong_count() > 0)
     }
 
-    /// For a connection to one of the addresses.
-    pub(crate) fn using(self: &Arc<Self>, target: &Target) -> InUse {
-        let Target::Tcp(address) = *target else { return InUse::default() };
+    /// Registers a connection to one of the addresses.
+    pub(crate) fn using(self: &Arc<Self>, target: &Target) -> AddressWatch {
+        let Target::Tcp(address) = *target else { return AddressWatch::default() };
         if !self.follows || !self.is_resolved() {
-            return InUse::default();
+            return AddressWatch::default();
         }
         let mut state = self.state();
         let gone = AtomicBool::new(!state.addresses.contains(&address));
-        let used = Arc::new(Used { address, gone });
+        let used = Arc::new(UsedAddress { address, gone });
         state.used.push(Arc::downgrade(&used));
         drop(state);
-        InUse(Some((Arc::clone(self), used)))
+        AddressWatch(Some((Arc::clone(self), used)))
     }
 
     fn state(&self) -> MutexGuard<'_, HostNameState> {
@@ -266,20 +270,20 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells a connection when the name of its server does not stand for its address any more. Never, if the server has no
-/// name, or if names are not followed.
+/// Tells a connection when its server's name no longer resolves to its address. It never does if
+/// the server has no name, or if names are not followed.
 #[derive(Clone, Default)]
-pub(crate) struct InUse(Option<(Arc<HostName>, Arc<Used>)>);
+pub(crate) struct AddressWatch(Option<(Arc<HostName>, Arc<UsedAddress>)>);
 
-impl InUse {
+impl AddressWatch {
     pub(crate) fn is_gone(&self) -> bool {
         self.0.as_ref().is_some_and(|(_, used)| used.gone.load(Ordering::Acquire))
     }
 
-    /// Returns when the name does not stand for the address any more, and says so in words.
+    /// Returns a text when the name no longer resolves to the address.
     pub(crate) async fn gone(&self) -> String {
         let Some((name, used)) = &self.0 else { return std::future::pending().await };
-        // The name keeps the sender, so that this ends only when the address is gone.
+        // The name keeps the sender, so this ends only when the address is gone.
         let _ = name.answered.subscribe().wait_for(|()| self.is_gone()).await;
         let now: Vec<String> = name.state().addresses.iter().map(SocketAddr::to_string).collect();
         let host = host_and_port(&name.host, name.port);
@@ -287,7 +291,7 @@ impl InUse {
     }
 }
 
-impl std::fmt::Debug for InUse {
+impl std::fmt::Debug for AddressWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("InUse").field(&self.0.as_ref().map(|(_, used)| used)).finish()
     }
@@ -304,12 +308,12 @@ pub(crate) mod tests {
 
     use crate::backend::redis::config::Access;
     use crate::backend::redis::config::Endpoint;
-    use crate::backend::redis::whereabouts::Mandate;
+    use crate::backend::redis::locator::PrimaryTerm;
     use crate::base::log::tests::broken_log;
 
-    /// What a resolver for tests says about a name.
+    /// What the resolver for tests answers about a name.
     #[derive(Clone)]
-    pub(crate) enum Said {
+    pub(crate) enum FakeAnswer {
         Addresses(Vec<SocketAddr>),
         /// One of them at a time, in turns.
         OneOf(Vec<SocketAddr>),
@@ -318,20 +322,20 @@ pub(crate) mod tests {
         Nothing,
     }
 
-    /// A resolver for tests. A name that it was not told of has no address.
+    /// A resolver for tests. Names without an entry have no address.
     #[derive(Clone, Default)]
-    pub(crate) struct Answers {
-        names: Arc<Mutex<HashMap<String, Said>>>,
+    pub(crate) struct FakeResolver {
+        names: Arc<Mutex<HashMap<String, FakeAnswer>>>,
         asked: Arc<AtomicUsize>,
     }
 
-    impl Answers {
-        pub(crate) fn say(&self, host: &str, said: Said) {
+    impl FakeResolver {
+        pub(crate) fn say(&self, host: &str, said: FakeAnswer) {
             locked(&self.names).insert(host.to_owned(), said);
         }
 
         pub(crate) fn point(&self, host: &str, addresses: &[SocketAddr]) {
-            self.say(host, Said::Addresses(addresses.to_vec()));
+            self.say(host, FakeAnswer::Addresses(addresses.to_vec()));
         }
 
         pub(crate) fn asked(&self) -> usize {
@@ -342,31 +346,31 @@ pub(crate) mod tests {
             let before = self.asked.fetch_add(1, Ordering::AcqRel);
             let said = locked(&self.names).get(host).cloned();
             match said {
-                Some(Said::Addresses(addresses)) => Ok(addresses),
-                Some(Said::OneOf(addresses)) => Ok(vec![addresses[before % addresses.len()]]),
-                Some(Said::Failure(words)) => Err(WireError::new(ErrorKind::Io, words)),
-                Some(Said::Nothing) => std::future::pending().await,
+                Some(FakeAnswer::Addresses(addresses)) => Ok(addresses),
+                Some(FakeAnswer::OneOf(addresses)) => Ok(vec![addresses[before % addresses.len()]]),
+                Some(FakeAnswer::Failure(words)) => Err(WireError::new(ErrorKind::Io, words)),
+                Some(FakeAnswer::Nothing) => std::future::pending().await,
                 None => Ok(Vec::new()),
             }
         }
     }
 
-    /// A server under a name that stands for these addresses.
+    /// A server whose host name resolves to these addresses.
     pub(crate) fn named(url: &str, addresses: &[SocketAddr]) -> RedisConfig {
         let config = RedisConfig::parse(url).expect("an address");
         let Endpoint::Tcp { host, .. } = config.place() else { panic!("{url} has no name") };
-        let answers = Answers::default();
+        let answers = FakeResolver::default();
         answers.point(&host, addresses);
         config.resolved_by(Resolver::Fixed(answers))
     }
 
     /// The resolver of such a server.
-    pub(crate) fn answers(config: &RedisConfig) -> &Answers {
+    pub(crate) fn answers(config: &RedisConfig) -> &FakeResolver {
         let Resolver::Fixed(answers) = config.resolver() else { panic!("the system's resolver") };
         answers
     }
 
-    /// From now on the name stands for these.
+    /// From now on the name resolves to these addresses.
     pub(crate) fn rename(config: &RedisConfig, host: &str, addresses: &[SocketAddr]) {
         answers(config).point(host, addresses);
     }
@@ -378,15 +382,15 @@ pub(crate) mod tests {
     }
 
     /// A name in use at the first of its addresses, and the task that watches it.
-    struct Watched {
+    struct WatchedName {
         config: RedisConfig,
         name: Arc<HostName>,
-        used: InUse,
+        used: AddressWatch,
         stop: watch::Sender<bool>,
         task: tokio::task::JoinHandle<()>,
     }
 
-    impl Watched {
+    impl WatchedName {
         async fn at(addresses: &[SocketAddr]) -> Self {
             Self::of(named("redis://db", addresses), addresses[0]).await
         }
@@ -396,7 +400,7 @@ pub(crate) mod tests {
             let name = names.name("db", 6379);
             name.resolve(SECOND).await.expect("known");
             let used = name.using(&Target::Tcp(address));
-            let (stop, stopped) = Stop::pair();
+            let (stop, stopped) = StopSignal::pair();
             let task = tokio::spawn(names.watch(stopped));
             Self { config, name, used, stop, task }
         }
@@ -408,14 +412,14 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_is_told_within_five_seconds_that_its_name_stands_for_another_address() {
-        let watched = Watched::at(&[address(1)]).await;
+        let watched = WatchedName::at(&[address(1)]).await;
         rename(&watched.config, "db", &[address(2), address(3)]);
         let begun = Instant::now();
-        let mandate = Mandate::default().at(watched.used.clone());
-        assert!(!watched.used.is_gone() && !mandate.is_over());
+        let term = PrimaryTerm::default().at(watched.used.clone());
+        assert!(!watched.used.is_gone() && !term.is_over());
         let words = watched.used.gone().await;
         assert_eq!((begun.elapsed(), watched.used.is_gone()), (EVERY, true));
-        assert!(mandate.is_over(), "what the old server answers does not count");
+        assert!(term.is_over(), "what the old server answers does not count");
         assert_eq!(
             words,
             "db:6379 does not stand for 10.0.0.1:6379 any more, but for 10.0.0.2:6379, 10.0.0.3:6379"
@@ -425,7 +429,7 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_that_is_one_of_several_in_any_order_is_kept() {
-        let watched = Watched::at(&[address(1), address(2)]).await;
+        let watched = WatchedName::at(&[address(1), address(2)]).await;
         for addresses in [&[address(2), address(1)][..], &[address(3), address(1)], &[address(1)]] {
             rename(&watched.config, "db", addresses);
             tokio::time::sleep(2 * EVERY).await;
@@ -435,12 +439,12 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_name_is_resolved_every_five_seconds_as_long_as_a_connection_uses_it() {
-        let watched = Watched::at(&[address(1)]).await;
+        let watched = WatchedName::at(&[address(1)]).await;
         let resolved = watched.asked();
         tokio::time::sleep(10 * EVERY).await;
         let again = watched.asked() - resolved;
         assert!((9..=11).contains(&again), "{again}");
-        let Watched { config, used, stop, task, .. } = watched;
+        let WatchedName { config, used, stop, task, .. } = watched;
         drop(used);
         let resolved = answers(&config).asked();
         tokio::time::sleep(10 * EVERY).await;
@@ -452,13 +456,13 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_resolver_that_fails_changes_nothing_and_each_cause_is_logged_once() {
         let (_log, logged) = broken_log();
-        let watched = Watched::at(&[address(1)]).await;
+        let watched = WatchedName::at(&[address(1)]).await;
         let resolver = answers(&watched.config).clone();
         for (causes, said) in [
-            (1, Said::Failure("name server away")),
-            (2, Said::Addresses(Vec::new())),
-            (3, Said::Nothing),
-            (3, Said::Failure("name server away")),
+            (1, FakeAnswer::Failure("name server away")),
+            (2, FakeAnswer::Addresses(Vec::new())),
+            (3, FakeAnswer::Nothing),
+            (3, FakeAnswer::Failure("name server away")),
         ] {
             resolver.say("db", said);
             tokio::time::sleep(10 * EVERY).await;
@@ -466,10 +470,10 @@ pub(crate) mod tests {
             let addresses = watched.name.resolve(SECOND).await;
             assert_eq!(addresses, Ok(vec![address(1)]), "for a new connection, too");
         }
-        // When it has answered, the next failure is news.
+        // After a successful resolution the failure is logged again.
         resolver.point("db", &[address(1)]);
         tokio::time::sleep(2 * EVERY).await;
-        resolver.say("db", Said::Failure("name server away"));
+        resolver.say("db", FakeAnswer::Failure("name server away"));
         tokio::time::sleep(2 * EVERY).await;
         assert_eq!(logged.load(Ordering::SeqCst), 4);
         resolver.point("db", &[address(2)]);
@@ -478,10 +482,10 @@ pub(crate) mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_resolver_that_hangs_delays_a_new_connection_only_while_no_address_is_known() {
-        let watched = Watched::at(&[address(1)]).await;
+        let watched = WatchedName::at(&[address(1)]).await;
         let resolver = answers(&watched.config).clone();
-        resolver.say("db", Said::Nothing);
-        resolver.say("new", Said::Nothing);
+        resolver.say("db", FakeAnswer::Nothing);
+        resolver.say("new", FakeAnswer::Nothing);
         let begun = Instant::now();
         assert_eq!(watched.name.resolve(SECOND).await, Ok(vec![address(1)]));
         assert_eq!(begun.elapsed(), SECOND);
@@ -505,7 +509,7 @@ pub(crate) mod tests {
         let resolver = config.resolver().clone();
         let config =
             RedisConfig::with_access("redis://db", &access).expect("an address").resolved_by(resolver);
-        let watched = Watched::of(config, address(1)).await;
+        let watched = WatchedName::of(config, address(1)).await;
         rename(&watched.config, "db", &[address(2)]);
         assert_eq!(watched.name.resolve(SECOND).await, Ok(vec![address(2)]), "for a new connection");
         tokio::time::sleep(4 * EVERY).await;

@@ -1,46 +1,48 @@
-//! Commands and replies as bytes.
+//! Encodes commands and decodes replies.
 //!
-//! The crate `redis-protocol` is the reference that the tests compare this reader with, and is not the reader itself:
-//! measured in its place (version 6, in November 2026) it made a lock 1.3 to 3.6 % slower, it overflows its stack on deeply
-//! nested arrays, and it reads a large reply from its start again with each part that comes, which is quadratic.
+//! The tests compare this decoder with the crate `redis-protocol`. That crate is not used itself:
+//! measured in its place (version 6, in November 2026) it made a lock 1.3 to 3.6 % slower, it
+//! overflows its stack on deeply nested arrays, and it parses a large reply from its start again
+//! with each part that arrives, which is quadratic.
 
 use crate::backend::Value;
 use crate::backend::redis::classify::without_arguments;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 
-/// What a server answered: a value, or an error in its own words.
+/// A server's reply: a value, or an error with its text.
 pub(crate) type RespReply = Result<Value, WireError>;
 
-/// Which protocol a connection speaks.
+/// The protocol that a connection uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Resp2,
     Resp3,
 }
 
-/// No reply has this many levels of lists, and the reader takes stack for each.
+/// The most levels of nested lists. No reply has as many, and the decoder recurses for each.
 const DEEPEST: usize = 32;
-/// No reply has a line of this size, apart from texts whose length is said before.
+/// The longest line, except for strings whose length is sent before them. No reply has one of this
+/// size.
 const LONGEST_LINE: usize = 64 * 1024;
-/// A list of so many elements has memory that is worth keeping,
+/// A list of at least this many elements leaves its memory to the next one.
 const LONG: usize = 32;
-/// and one of more is none that comes again and again.
+/// A list of more than this many elements is an exception, and its memory is freed.
 const LONGEST_KEPT: usize = 1024;
 
-/// Where a reply ends. Goes on from where it was when more has come, so that a reply in many parts is walked through
-/// once, and is not read before all of it is there.
+/// Finds the end of a reply. When more bytes have arrived it continues where it stopped, so that a
+/// reply that comes in many parts is scanned once, and is parsed only when it is complete.
 #[derive(Debug, Default)]
-pub(crate) struct Outline {
+pub(crate) struct ReplyScanner {
     at: usize,
-    /// For each list that is open, how many of its elements are still to come.
+    /// For each open list, how many of its elements are still to come.
     open: Vec<u64>,
-    /// The memory of a long list, for the next one: allocators take their time for as much.
+    /// The memory of a long list, kept for the next one, because allocating it takes time.
     spare: Vec<Value>,
 }
 
-impl Outline {
-    /// The length of the reply that these bytes begin with; `None` while it is not complete.
+impl ReplyScanner {
+    /// The length of the reply at the start of these bytes; `None` while it is not complete.
     fn follow(&mut self, bytes: &[u8]) -> Result<Option<usize>, WireError> {
         loop {
             let rest = bytes.get(self.at..).unwrap_or_default();
@@ -66,7 +68,8 @@ impl Outline {
                 }
                 b'*' | b'~' | b'>' => elements = number(&rest[1..line])?.unwrap_or(0),
                 b'%' => elements = number(&rest[1..line])?.unwrap_or(0).saturating_mul(2),
-                // Attributes stand before what they belong to, which is the last of these elements.
+                // Attributes precede the value that they belong to, which is the last of these
+                // elements.
                 b'|' => elements = number(&rest[1..line])?.unwrap_or(0).saturating_mul(2).saturating_add(1),
                 b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
                 _ => return Err(not_understood("its first byte is not one of a reply")),
@@ -83,7 +86,7 @@ impl Outline {
         }
     }
 
-    /// Takes the memory of a long list that was read.
+    /// Keeps the memory of a long list that was read.
     pub(crate) fn reuse(&mut self, mut list: Vec<Value>) {
         if (LONG..=LONGEST_KEPT).contains(&list.capacity()) {
             list.clear();
@@ -91,7 +94,7 @@ impl Outline {
         }
     }
 
-    /// Counts an element, and says whether it was the last of all.
+    /// Counts an element. Returns true if it was the last one of the reply.
     fn complete(&mut self) -> bool {
         while let Some(left) = self.open.last_mut() {
             *left -= 1;
@@ -104,7 +107,7 @@ impl Outline {
     }
 }
 
-/// Where the end of the first line begins.
+/// Where the line break of the first line begins.
 fn end_of_line(bytes: &[u8]) -> Option<usize> {
     let mut looked_at = 0;
     loop {
@@ -116,7 +119,7 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
     }
 }
 
-/// A length; `None` is nothing at all, which RESP2 calls -1.
+/// A length; `None` is a null, which RESP2 writes as -1.
 fn number(digits: &[u8]) -> Result<Option<u64>, WireError> {
     match integer(digits) {
         Some(-1) => Ok(None),
@@ -126,29 +129,30 @@ fn number(digits: &[u8]) -> Result<Option<u64>, WireError> {
 }
 
 fn integer(text: &[u8]) -> Option<i64> {
-    // std checks each digit for an overflow. So many cannot have one.
+    // The parser of std checks each digit for an overflow, which is impossible with so few.
     if !text.is_empty() && text.len() <= 18 && text.iter().all(u8::is_ascii_digit) {
         return Some(text.iter().fold(0, |number, digit| number * 10 + i64::from(digit - b'0')));
     }
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// What was found at the beginning of some bytes.
+/// A reply or a push at the start of some bytes.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Incoming {
     Reply(RespReply),
-    /// Nobody has asked for it.
+    /// A message that is not the reply to a command.
     Push(Value),
 }
 
-/// Adds a command to `out`: an array of bulk strings.
+/// Appends a command to `out`: an array of bulk strings.
 pub(crate) fn encode<'a>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'a str> + Clone) {
     let digit = |digit: usize| b'0' + u8::try_from(digit).unwrap_or_default();
     let mut digits = itoa::Buffer::new();
     out.push(b'*');
     out.extend_from_slice(digits.format(parts.clone().count()).as_bytes());
     for part in parts {
-        // Most are short: their lengths have one digit or two, and all of that goes in one piece.
+        // Most parts are short: their lengths have one or two digits, and are written with the line
+        // breaks in one piece.
         match part.len() {
             length @ ..10 => out.extend_from_slice(&[b'\r', b'\n', b'$', digit(length), b'\r', b'\n']),
             length @ 10..100 => {
@@ -166,27 +170,27 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'a str>
     out.extend_from_slice(b"\r\n");
 }
 
-/// The first reply of these bytes and its length; `None` while it is not complete. `outline` is where it was left when
-/// fewer had come, and is ready for the next one afterwards.
+/// The first reply in these bytes and its length; `None` while it is not complete. `outline` is the
+/// state from when fewer bytes had come. After a complete reply it is ready for the next one.
 pub(crate) fn decode(
     protocol: Protocol,
-    outline: &mut Outline,
+    outline: &mut ReplyScanner,
     bytes: &[u8],
 ) -> Result<Option<(Incoming, usize)>, WireError> {
     let Some(length) = outline.follow(bytes)? else { return Ok(None) };
     outline.at = 0;
-    let mut reader = Reader { protocol, rest: &bytes[..length], spare: &mut outline.spare };
+    let mut reader = ReplyParser { protocol, rest: &bytes[..length], spare: &mut outline.spare };
     Ok(Some((reader.found()?, length)))
 }
 
-/// Reads what an [`Outline`] has found to be complete and not too deep.
-struct Reader<'a> {
+/// Parses a reply that an [`ReplyScanner`] has found to be complete and not nested too deeply.
+struct ReplyParser<'a> {
     protocol: Protocol,
     rest: &'a [u8],
     spare: &'a mut Vec<Value>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ReplyParser<'a> {
     fn found(&mut self) -> Result<Incoming, WireError> {
         let (kind, line) = self.line()?;
         Ok(match kind {
@@ -206,7 +210,7 @@ impl<'a> Reader<'a> {
         self.value(kind, line)
     }
 
-    /// A line's kind, and what it says.
+    /// The type of a line, and its content.
     fn line(&mut self) -> Result<(u8, &'a [u8]), WireError> {
         let line = end_of_line(self.rest).filter(|&line| line > 0);
         let line = self.take(line.ok_or_else(cut_off)?)?;
@@ -234,7 +238,7 @@ impl<'a> Reader<'a> {
         Ok(match kind {
             b':' => Value::Int(integer(line).ok_or_else(|| not_understood("an integer is not a number"))?),
             b'$' | b'!' => self.text(line)?.map_or(Value::Nil, |bytes| Value::Text(text(bytes))),
-            // Three letters and a colon say what kind of text it is.
+            // A prefix of three letters and a colon is the format of the text.
             b'=' => {
                 let said = self.text(line)?.unwrap_or_default();
                 let said = said.get(4..).ok_or_else(|| not_understood("a verbatim text has no type"))?;
@@ -257,7 +261,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A text whose length is said before.
+    /// A string whose length precedes it.
     fn text(&mut self, line: &[u8]) -> Result<Option<&'a [u8]>, WireError> {
         let Some(length) = number(line)? else { return Ok(None) };
         let text = self.take(usize::try_from(length).unwrap_or(usize::MAX))?;
@@ -265,10 +269,10 @@ impl<'a> Reader<'a> {
         Ok(Some(text))
     }
 
-    /// So many elements as the line says, each of so many values.
+    /// A list with as many elements as the line says, each of which consists of `each` values.
     fn list(&mut self, line: &[u8], each: u64) -> Result<Value, WireError> {
         let Some(elements) = number(line)? else { return Ok(Value::Nil) };
-        // No element is shorter than its line's kind and end.
+        // Every element has at least the three bytes of a type and a line break.
         let values = usize::try_from(elements.saturating_mul(each)).unwrap_or(usize::MAX);
         let room = values.min(self.rest.len() / 3);
         let mut list = if room < LONG { Vec::new() } else { std::mem::take(self.spare) };
@@ -279,7 +283,7 @@ impl<'a> Reader<'a> {
         Ok(Value::List(list))
     }
 
-    /// They stand before what they belong to, and say nothing that is asked here.
+    /// Skips attributes, which precede a value and are not used here.
     fn pass_attributes(&mut self, line: &[u8]) -> Result<(), WireError> {
         self.list(line, 2).map(|_| ())
     }
@@ -308,12 +312,12 @@ mod tests {
     use super::*;
 
     fn whole(protocol: Protocol, bytes: &[u8]) -> Result<Option<(Incoming, usize)>, WireError> {
-        decode(protocol, &mut Outline::default(), bytes)
+        decode(protocol, &mut ReplyScanner::default(), bytes)
     }
 
     #[test]
     fn a_password_that_the_server_repeats_is_cut_off() {
-        // Redis cuts what it repeats after 128 bytes, within a character if it so happens.
+        // Redis cuts off what it repeats after 128 bytes, possibly within a character.
         for repeated in [b"'ann' 'hunter2' \r\n".as_slice(), b"'hunter2\xc3 \r\n"] {
             let reply = [b"-ERR unknown command 'AUTH', with args beginning with: ", repeated].concat();
             let Ok(Some((Incoming::Reply(Err(error)), _))) = whole(Protocol::Resp2, &reply) else {
@@ -336,7 +340,7 @@ mod tests {
             b"|1\r\n+a\r\n+b\r\n:7\r\n",
         ];
         for reply in replies {
-            let mut outline = Outline::default();
+            let mut outline = ReplyScanner::default();
             let longer = [reply, b":9\r\n"].concat();
             for length in 0..reply.len() {
                 assert_eq!(outline.follow(&longer[..length]).expect("nothing wrong"), None);
@@ -388,7 +392,7 @@ mod tests {
         for bytes in
             [deep.as_slice(), &long, b"hello\r\n", b"$x\r\n", b"*-2\r\n", b"$9223372036854775807\r\n"]
         {
-            let end = Outline::default().follow(bytes);
+            let end = ReplyScanner::default().follow(bytes);
             let waits = bytes.starts_with(b"$9") && matches!(end, Ok(None));
             assert!(waits || end.is_err(), "{end:?}");
         }
@@ -396,14 +400,14 @@ mod tests {
 
     #[test]
     fn a_long_list_leaves_its_memory_to_the_next_long_one() {
-        let read = |outline: &mut Outline, length: usize| {
+        let read = |outline: &mut ReplyScanner, length: usize| {
             let bytes = format!("*{length}\r\n{}", ":7\r\n".repeat(length));
             match decode(Protocol::Resp2, outline, bytes.as_bytes()) {
                 Ok(Some((Incoming::Reply(Ok(Value::List(list))), _))) => list,
                 other => panic!("{other:?}"),
             }
         };
-        let mut outline = Outline::default();
+        let mut outline = ReplyScanner::default();
         let first = read(&mut outline, LONG + 8);
         let memory = first.as_ptr();
         outline.reuse(first);
@@ -435,7 +439,7 @@ mod tests {
     }
 }
 
-/// The reader of `redis-protocol` reads the same.
+/// Comparison with the decoder of `redis-protocol`.
 #[cfg(test)]
 mod comparison {
     use super::*;
@@ -445,7 +449,7 @@ mod comparison {
 
     use crate::base::random::Random;
 
-    /// A reply with lists of so many levels.
+    /// A random reply with lists of up to this many levels.
     fn reply(random: &mut Random, protocol: Protocol, levels: u64, out: &mut Vec<u8>) {
         let kinds: &[u8] = match (protocol, levels) {
             (Protocol::Resp2, 0) => b"+-:$0",
@@ -456,7 +460,7 @@ mod comparison {
         let kind = kinds[random.index(kinds.len())];
         let (number, length) = (random.below(1 << 40), random.below(20));
         let letters: String = (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
-        // Not more than one element of a set or map: the other reader has them in any order.
+        // At most one element in a set or map, because the other decoder does not keep their order.
         let elements = if kind == b'*' { random.below(5) } else { 1 };
         let values = if matches!(kind, b'%' | b'|') { 2 } else { elements };
         let line = match kind {
@@ -478,12 +482,12 @@ mod comparison {
         };
         out.extend([&[kind], line.as_bytes(), b"\r\n"].concat());
         if matches!(kind, b'*' | b'%' | b'~' | b'|') && line != "-1" {
-            // The other reader has lists neither in sets nor as keys.
+            // The other decoder accepts no lists in sets or as keys.
             let levels = if kind == b'*' { levels - 1 } else { 0 };
             (0..values).for_each(|_| reply(random, protocol, levels, out));
         }
         if kind == b'|' {
-            // The other reader does not know them before a null.
+            // The other decoder accepts no attributes before a null.
             out.extend_from_slice(b":7\r\n");
         }
     }
@@ -557,7 +561,7 @@ mod comparison {
             reply(&mut random, protocol, 3, &mut bytes);
             let length = bytes.len();
             bytes.extend_from_slice(b":1\r\n");
-            let ours = decode(protocol, &mut Outline::default(), &bytes).expect("an answer");
+            let ours = decode(protocol, &mut ReplyScanner::default(), &bytes).expect("an answer");
             let theirs = other(protocol, &bytes);
             assert_eq!(ours.as_ref().map(|(_, length)| *length), Some(length), "{}", text(&bytes));
             assert_eq!(ours, theirs, "{}", text(&bytes));
@@ -573,8 +577,10 @@ mod comparison {
             reply(&mut random, Protocol::Resp2, 2, &mut bytes);
             let place = random.index(bytes.len());
             bytes[place] = b"\r\n+-:$*019x"[random.index(11)];
-            let Ok(Some(ours)) = decode(Protocol::Resp2, &mut Outline::default(), &bytes) else { continue };
-            // It takes some for an answer that are none, but ours take none that it does not.
+            let Ok(Some(ours)) = decode(Protocol::Resp2, &mut ReplyScanner::default(), &bytes) else {
+                continue;
+            };
+            // The other decoder accepts more, but never less than this one.
             assert_eq!(Some(ours), other(Protocol::Resp2, &bytes), "{}", text(&bytes));
             both += 1;
         }

@@ -1,6 +1,7 @@
-//! The sentinels: a small connection to each of them, on which changes of the primary are heard and asked about.
+//! The sentinels: one connection to each of them, which is subscribed to changes of the primary and
+//! on which the sentinel is asked for the primary.
 //!
-//! RESP3, so that a question can be asked on the connection that listens.
+//! It uses RESP3, so that questions are possible on a connection with subscriptions.
 
 pub(crate) mod knowledge;
 
@@ -15,8 +16,8 @@ use tokio::sync::watch;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Value;
+use crate::backend::redis::addresses::AddressTries;
 use crate::backend::redis::addresses::Target;
-use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
@@ -24,62 +25,62 @@ use crate::backend::redis::dial::dial;
 use crate::backend::redis::dial::within;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::handshake;
-use crate::backend::redis::link::Pause;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::RetryPause;
+use crate::backend::redis::link::StopSignal;
 use crate::backend::redis::link::unless_stopped;
 use crate::backend::redis::names::HostNames;
 use crate::backend::redis::resp::RespReply;
-use crate::backend::redis::sentinel::knowledge::Knowledge;
-use crate::backend::redis::subscriber::Heard;
+use crate::backend::redis::sentinel::knowledge::SentinelKnowledge;
 use crate::backend::redis::subscriber::Subscriber;
+use crate::backend::redis::subscriber::SubscriberEvent;
 use crate::backend::redis::subscriber::SubscriptionRequest;
 
 const CHANGES: &str = "+switch-master";
-/// A sentinel is asked again this often, in case that it, or its message, was lost.
+/// How often a sentinel is asked again, in case its connection or its message was lost.
 const HEARTBEAT: Duration = Duration::from_secs(2);
 
-/// What all sentinels have said, and a way to have them asked again.
+/// What all sentinels have said, and a way to ask them again.
 #[derive(Clone)]
 pub(crate) struct Sentinels {
-    pub(crate) knowledge: Arc<watch::Sender<Knowledge>>,
+    pub(crate) knowledge: Arc<watch::Sender<SentinelKnowledge>>,
     again: Arc<Notify>,
 }
 
 impl Sentinels {
     pub(crate) fn new(primary_name: &str, sentinels: &[Address]) -> Self {
-        let (knowledge, _) = watch::channel(Knowledge::new(primary_name, sentinels));
+        let (knowledge, _) = watch::channel(SentinelKnowledge::new(primary_name, sentinels));
         Self { knowledge: Arc::new(knowledge), again: Arc::default() }
     }
 
-    /// Has every sentinel asked that is connected; the others are when they are.
+    /// Asks every connected sentinel again. The others are asked when they connect.
     pub(crate) fn ask_again(&self) {
         self.again.notify_waiters();
     }
 }
 
-/// One sentinel, as it is listened to.
+/// The connection to one sentinel.
 pub(crate) struct SentinelListener {
-    /// Of this one sentinel.
+    /// The settings for this sentinel.
     pub(crate) config: RedisConfig,
     pub(crate) primary_name: String,
     pub(crate) sentinels: Sentinels,
     pub(crate) names: HostNames,
-    /// Which of the sentinels.
+    /// Which of the sentinels it is.
     pub(crate) number: usize,
 }
 
-/// Listens to one sentinel until told to stop. On return its socket is closed.
-pub(crate) async fn listen(listener: SentinelListener, mut stop: Stop) {
-    let mut pause = Pause::default();
+/// Keeps a connection to one sentinel until told to stop. When it returns, the socket is closed.
+pub(crate) async fn listen(listener: SentinelListener, mut stop: StopSignal) {
+    let mut pause = RetryPause::default();
     loop {
         let mut answered = false;
         let end = unless_stopped(&mut stop, live(&listener, &mut answered)).await;
         let Some(failure) = end else { return };
         listener.sentinels.knowledge.send_modify(|known| known.silent(listener.number, failure));
         if answered {
-            // Whatever it would have announced meanwhile, another one may know.
+            // Another sentinel may know what this one would have announced meanwhile.
             listener.sentinels.ask_again();
-            pause = Pause::default();
+            pause = RetryPause::default();
         }
         if !stop.sleep(pause.next()).await {
             return;
@@ -87,10 +88,11 @@ pub(crate) async fn listen(listener: SentinelListener, mut stop: Stop) {
     }
 }
 
-/// From the attempt to connect to the end of the connection; says why it ended, and whether it ever `answered`. Of the
-/// addresses of the sentinel's name the first is used where a sentinel answers.
+/// One connection, from the attempt to connect to its end. Returns why it ended, and sets
+/// `answered` if the sentinel ever answered. If the sentinel's name has several addresses, the
+/// first one is used where a sentinel answers.
 async fn live(listener: &SentinelListener, answered: &mut bool) -> Failure {
-    let mut tries = match Tries::begin(&listener.config, &listener.names, None).await {
+    let mut tries = match AddressTries::begin(&listener.config, &listener.names, None).await {
         Ok(tries) => tries,
         Err(error) => return handshake::explain(&error, &listener.config),
     };
@@ -107,7 +109,7 @@ async fn live(listener: &SentinelListener, answered: &mut bool) -> Failure {
 async fn live_at(
     listener: &SentinelListener,
     target: &Target,
-    tries: &Tries,
+    tries: &AddressTries,
     answered: &mut bool,
 ) -> Failure {
     let config = &listener.config;
@@ -130,14 +132,14 @@ async fn live_at(
 struct SentinelConnection<'a> {
     listener: &'a SentinelListener,
     subscriber: Subscriber,
-    /// The primary has changed since the sentinel was asked, by its own word.
+    /// True if the sentinel has announced a change of the primary since it was last asked.
     announced: bool,
 }
 
 impl SentinelConnection<'_> {
     async fn serve(&mut self, answered: &mut bool) -> Result<Infallible, WireError> {
-        // First of all: what is asked afterwards cannot change unheard. Not being allowed to is no obstacle, since
-        // every sentinel is asked at intervals.
+        // Subscribes first, so that no change after the first answer is missed. If that is not
+        // permitted, the connection is still of use, since every sentinel is asked at intervals.
         self.subscriber.request(SubscriptionRequest {
             channel: CHANGES.into(),
             sharded: false,
@@ -155,7 +157,7 @@ impl SentinelConnection<'_> {
         }
     }
 
-    /// Returns when the primary has changed, as this sentinel announces.
+    /// Returns when this sentinel announces a change of the primary.
     async fn announcement(&mut self) -> Result<(), WireError> {
         while !self.announced {
             self.next().await?;
@@ -163,10 +165,11 @@ impl SentinelConnection<'_> {
         Ok(())
     }
 
-    /// Asks who the primary is and by which epoch.
+    /// Asks for the address of the primary and its epoch.
     async fn ask(&mut self) -> Result<(), WireError> {
         let announced = std::mem::take(&mut self.announced);
-        // In this order: at a failover between the two the address is newer than the epoch, and not the reverse.
+        // In this order: after a failover between the two, the address is newer than the epoch,
+        // never older.
         let words = ["MASTER", "GET-MASTER-ADDR-BY-NAME"];
         words.iter().for_each(|word| self.subscriber.ask(&["SENTINEL", word, &self.listener.primary_name]));
         let budget = self.listener.config.budgets().one_of_several();
@@ -188,16 +191,16 @@ impl SentinelConnection<'_> {
 
     async fn told(&mut self) -> Result<RespReply, WireError> {
         loop {
-            if let Heard::Reply(reply) = self.next().await? {
+            if let SubscriberEvent::Reply(reply) = self.next().await? {
                 return Ok(reply);
             }
         }
     }
 
-    /// Whatever the connection brings next. A new primary is made known.
-    async fn next(&mut self) -> Result<Heard, WireError> {
+    /// The next event of the connection. An announced primary is recorded.
+    async fn next(&mut self) -> Result<SubscriberEvent, WireError> {
         let heard = poll_fn(|cx| self.subscriber.poll(cx)).await?;
-        let Heard::Message { payload, .. } = &heard else { return Ok(heard) };
+        let SubscriberEvent::Message { payload, .. } = &heard else { return Ok(heard) };
         if let Some((old, new)) = change(payload, &self.listener.primary_name) {
             self.listener.sentinels.knowledge.send_modify(|known| known.announced(&old, &new));
             self.announced = true;
@@ -218,7 +221,7 @@ fn address_in(value: &Value) -> Option<Address> {
     }
 }
 
-/// Of what is said about a primary, in pairs of a word and a text.
+/// The epoch in a list of names and values that describes a primary.
 fn epoch(details: &Value) -> Option<u64> {
     texts(details).chunks(2).find(|pair| pair[0] == "config-epoch")?.get(1)?.parse().ok()
 }

@@ -1,8 +1,10 @@
-//! One connection for subscriptions: each is confirmed in the server's own words, and messages come as they come. It is
-//! polled where it is used, and is closed by dropping it.
+//! One connection for subscriptions. Each subscription is confirmed by the server's own reply;
+//! messages may come at any time. The connection is polled where it is used, and dropping it closes
+//! it.
 //!
-//! The server answers commands in order: with an error, with a confirmation that names the channel, or with what a PING
-//! carries. Whatever does not fit the first command that waits is the end of the connection.
+//! The server answers commands in order: with an error, with a confirmation that names the channel,
+//! or with the text of a PING. If a reply does not fit the first command that waits for one, the
+//! connection is ended.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -27,7 +29,7 @@ use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
 use crate::backend::redis::wire::Wire;
 
-/// What to do with a channel.
+/// A request to subscribe to a channel or to end the subscription.
 #[derive(Debug)]
 pub(crate) struct SubscriptionRequest {
     pub(crate) channel: Arc<str>,
@@ -37,7 +39,7 @@ pub(crate) struct SubscriptionRequest {
 }
 
 impl SubscriptionRequest {
-    /// The first word of its confirmation, too.
+    /// The command, which is also the first word of its confirmation.
     fn command(&self) -> &'static str {
         match (self.generation, self.sharded) {
             (Some(_), false) => "SUBSCRIBE",
@@ -48,12 +50,12 @@ impl SubscriptionRequest {
     }
 }
 
-/// Also said by a server that gives a slot away, of every subscription in it.
+/// The server also sends it for every subscription in a slot that it gives away.
 const SHARDED_END: &str = "SUNSUBSCRIBE";
 
-/// What the connection brings.
+/// What the connection receives.
 #[derive(Debug)]
-pub(crate) enum Heard {
+pub(crate) enum SubscriberEvent {
     Message {
         channel: Arc<str>,
         payload: String,
@@ -67,12 +69,13 @@ pub(crate) enum Heard {
         channel: Arc<str>,
     },
     Reply(RespReply),
-    /// A PING was answered. Refused is answered, too: sentinels of Redis 6.2 take no argument of it.
+    /// The reply to a PING. An error is an answer as well: sentinels of Redis 6.2 accept no
+    /// argument of PING.
     Pong(Result<(), WireError>),
 }
 
-/// A command whose answer has not come.
-enum Awaited {
+/// A command whose reply has not come.
+enum AwaitedReply {
     Request(SubscriptionRequest),
     Question,
     Ping(u64),
@@ -80,14 +83,15 @@ enum Awaited {
 
 pub(crate) struct Subscriber {
     wire: Wire,
-    awaited: VecDeque<Awaited>,
-    /// When the last answer came, or what has waited longest was sent.
+    awaited: VecDeque<AwaitedReply>,
+    /// When the last answer came, or when the command that has waited longest was sent.
     waits_since: Instant,
     beat_at: Instant,
     budgets: Budgets,
     pings: u64,
     timer: Timer,
-    /// An answer is late, as far as was read then.
+    /// True if an answer was late at the last look. The connection is ended if it is still missing
+    /// at the next one.
     late: bool,
 }
 
@@ -110,8 +114,8 @@ impl Subscriber {
         }
     }
 
-    /// Makes sure that the server answers what everything later depends on: a PING with what it carries. And takes an
-    /// UNSUBSCRIBE, of which nobody would hear later that it was refused.
+    /// Checks that the server echoes the text of a PING, which everything later depends on, and
+    /// that it accepts UNSUBSCRIBE, since nobody would notice a later refusal.
     pub(crate) async fn check(&mut self) -> Result<Result<(), Failure>, WireError> {
         self.request(SubscriptionRequest {
             channel: "redisson_lock__client".into(),
@@ -121,34 +125,39 @@ impl Subscriber {
         self.ping();
         loop {
             match poll_fn(|cx| self.poll(cx)).await? {
-                Heard::Answered { result: Err(failure), .. } => return Ok(Err(failure)),
-                Heard::Pong(pong) => return pong.map(Ok),
-                Heard::Answered { .. } | Heard::Message { .. } | Heard::Lost { .. } | Heard::Reply(_) => {}
+                SubscriberEvent::Answered { result: Err(failure), .. } => return Ok(Err(failure)),
+                SubscriberEvent::Pong(pong) => return pong.map(Ok),
+                SubscriberEvent::Answered { .. }
+                | SubscriberEvent::Message { .. }
+                | SubscriberEvent::Lost { .. }
+                | SubscriberEvent::Reply(_) => {}
             }
         }
     }
 
-    /// Whoever calls it polls afterwards: nothing is written before.
+    /// Sends a request. The caller polls afterwards; nothing is written before.
     pub(crate) fn request(&mut self, request: SubscriptionRequest) {
         let (channel, command) = (Arc::clone(&request.channel), request.command());
-        self.send(&[command, &channel], Awaited::Request(request));
+        self.send(&[command, &channel], AwaitedReply::Request(request));
         if command == SHARDED_END {
-            // What else may be said of it has been said when this is answered: see `refused`.
+            // By the time that this PING is answered, the server has sent everything it sends about
+            // the SUNSUBSCRIBE: see `refused`.
             self.ping();
         }
     }
 
-    /// Any other command, which only RESP3 allows beside subscriptions. Its reply comes as [`Heard::Reply`].
+    /// Sends any other command, which is possible only with RESP3. Its reply comes as
+    /// [`SubscriberEvent::Reply`].
     pub(crate) fn ask(&mut self, words: &[&str]) {
-        self.send(words, Awaited::Question);
+        self.send(words, AwaitedReply::Question);
     }
 
     fn ping(&mut self) {
         self.pings += 1;
-        self.send(&["PING", &self.pings.to_string()], Awaited::Ping(self.pings));
+        self.send(&["PING", &self.pings.to_string()], AwaitedReply::Ping(self.pings));
     }
 
-    fn send(&mut self, words: &[&str], awaited: Awaited) {
+    fn send(&mut self, words: &[&str], awaited: AwaitedReply) {
         if self.awaited.is_empty() {
             self.waits_since = Instant::now();
             self.timer.not_after(self.waits_since + self.budgets.answer());
@@ -157,10 +166,10 @@ impl Subscriber {
         self.wire.send(0, None, words.iter().copied());
     }
 
-    /// The error is the end of the connection.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<Heard, WireError>> {
+    /// The next event. An error is the end of the connection.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriberEvent, WireError>> {
         loop {
-            // What has come counts, however late somebody looks.
+            // What has arrived is read first, however late this is polled.
             if let Poll::Ready(found) = self.wire.poll_found(cx) {
                 if let Some(heard) = self.understand(found?)? {
                     return Poll::Ready(Ok(heard));
@@ -195,91 +204,95 @@ impl Subscriber {
 
     fn given_up(&self) -> WireError {
         let what = match self.awaited.front() {
-            Some(Awaited::Request(request)) => request.command(),
-            Some(Awaited::Ping(_)) => "PING",
-            Some(Awaited::Question) | None => "a question",
+            Some(AwaitedReply::Request(request)) => request.command(),
+            Some(AwaitedReply::Ping(_)) => "PING",
+            Some(AwaitedReply::Question) | None => "a question",
         };
         let words = format!("no answer to {what} within {:?}", self.budgets.answer());
         WireError::new(ErrorKind::Timeout, words)
     }
 
-    /// None: somebody else's business.
-    fn understand(&mut self, found: Incoming) -> Result<Option<Heard>, WireError> {
+    /// `None`: nothing that the user of the connection needs.
+    fn understand(&mut self, found: Incoming) -> Result<Option<SubscriberEvent>, WireError> {
         let (value, pushed) = match found {
-            Incoming::Reply(reply) if matches!(self.awaited.front(), Some(Awaited::Question)) => {
+            Incoming::Reply(reply) if matches!(self.awaited.front(), Some(AwaitedReply::Question)) => {
                 self.answered();
-                return Ok(Some(Heard::Reply(reply)));
+                return Ok(Some(SubscriberEvent::Reply(reply)));
             }
             Incoming::Reply(Err(error)) => return self.refused(error),
             Incoming::Reply(Ok(value)) => (value, false),
             Incoming::Push(value) => (value, true),
         };
-        match Notice::of(value) {
-            Notice::Message { channel, payload } => {
-                Ok(Some(Heard::Message { channel: channel.into(), payload }))
+        match PubSubReply::of(value) {
+            PubSubReply::Message { channel, payload } => {
+                Ok(Some(SubscriberEvent::Message { channel: channel.into(), payload }))
             }
-            Notice::Confirmation { word, channel } => self.confirmed(&word, &channel).map(Some),
-            Notice::Echo(text) => self.echoed(&text).map(Some),
-            Notice::Other if pushed => Ok(None),
-            Notice::Other => Err(out_of_step()),
+            PubSubReply::Confirmation { word, channel } => self.confirmed(&word, &channel).map(Some),
+            PubSubReply::Echo(text) => self.echoed(&text).map(Some),
+            PubSubReply::Other if pushed => Ok(None),
+            PubSubReply::Other => Err(out_of_step()),
         }
     }
 
-    fn confirmed(&mut self, word: &str, channel: &str) -> Result<Heard, WireError> {
+    fn confirmed(&mut self, word: &str, channel: &str) -> Result<SubscriberEvent, WireError> {
         let fits = |request: &SubscriptionRequest| {
             request.command().eq_ignore_ascii_case(word) && *request.channel == *channel
         };
         match self.awaited.front() {
-            Some(Awaited::Request(request)) if fits(request) => self.request_answered(Ok(())),
-            _ if word.eq_ignore_ascii_case(SHARDED_END) => Ok(Heard::Lost { channel: channel.into() }),
+            Some(AwaitedReply::Request(request)) if fits(request) => self.request_answered(Ok(())),
+            _ if word.eq_ignore_ascii_case(SHARDED_END) => {
+                Ok(SubscriberEvent::Lost { channel: channel.into() })
+            }
             _ => Err(out_of_step()),
         }
     }
 
-    fn echoed(&mut self, text: &str) -> Result<Heard, WireError> {
+    fn echoed(&mut self, text: &str) -> Result<SubscriberEvent, WireError> {
         match self.awaited.front() {
-            Some(Awaited::Ping(number)) if number.to_string() == text => {
+            Some(AwaitedReply::Ping(number)) if number.to_string() == text => {
                 self.answered();
-                Ok(Heard::Pong(Ok(())))
+                Ok(SubscriberEvent::Pong(Ok(())))
             }
-            Some(Awaited::Ping(_)) => {
+            Some(AwaitedReply::Ping(_)) => {
                 Err(WireError::new(ErrorKind::Protocol, "it does not echo PING's argument"))
             }
             _ => Err(out_of_step()),
         }
     }
 
-    fn refused(&mut self, error: WireError) -> Result<Option<Heard>, WireError> {
+    fn refused(&mut self, error: WireError) -> Result<Option<SubscriberEvent>, WireError> {
         match self.awaited.front() {
-            // Valkey 8.0, once it has looked at the permission: there was nothing to end.
-            Some(Awaited::Request(request))
+            // Valkey 8.0 replies this after it has checked the permission: the channel was not
+            // subscribed.
+            Some(AwaitedReply::Request(request))
                 if request.generation.is_none() && error.details().starts_with("NOSUB") =>
             {
                 self.request_answered(Ok(())).map(Some)
             }
-            Some(Awaited::Request(request)) => {
+            Some(AwaitedReply::Request(request)) => {
                 let failure = name_pubsub(name_channel(&request.channel, failure(&error)));
                 self.request_answered(Err(failure)).map(Some)
             }
-            // The end of a subscription that the server had ended by itself, which was taken for the answer.
-            Some(Awaited::Ping(_)) if is_about_a_slot(&error) => Ok(None),
-            Some(Awaited::Ping(_)) => {
+            // The reply to an SUNSUBSCRIBE of a subscription that the server had ended by itself.
+            // The server's own notice was taken for the answer before.
+            Some(AwaitedReply::Ping(_)) if is_about_a_slot(&error) => Ok(None),
+            Some(AwaitedReply::Ping(_)) => {
                 self.answered();
-                Ok(Some(Heard::Pong(Err(error))))
+                Ok(Some(SubscriberEvent::Pong(Err(error))))
             }
-            // Who is turned away hears why.
-            Some(Awaited::Question) | None => Err(error),
+            // A server that turns a client away says why.
+            Some(AwaitedReply::Question) | None => Err(error),
         }
     }
 
-    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<Heard, WireError> {
+    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<SubscriberEvent, WireError> {
         match self.answered() {
-            Some(Awaited::Request(request)) => Ok(Heard::Answered { request, result }),
+            Some(AwaitedReply::Request(request)) => Ok(SubscriberEvent::Answered { request, result }),
             _ => Err(out_of_step()),
         }
     }
 
-    fn answered(&mut self) -> Option<Awaited> {
+    fn answered(&mut self) -> Option<AwaitedReply> {
         self.late = false;
         self.wire.settle_first();
         self.waits_since = Instant::now();
@@ -287,7 +300,7 @@ impl Subscriber {
     }
 }
 
-/// No PING is answered so.
+/// True for a redirection, which is never the answer to a PING.
 fn is_about_a_slot(error: &WireError) -> bool {
     ["MOVED ", "CLUSTERDOWN "].iter().any(|word| error.details().starts_with(word))
 }
@@ -296,16 +309,17 @@ fn out_of_step() -> WireError {
     WireError::new(ErrorKind::Protocol, "an answer to another command")
 }
 
-/// What a server says on such a connection.
-enum Notice {
+/// What a server sends on such a connection.
+enum PubSubReply {
     Message { channel: String, payload: String },
     Confirmation { word: String, channel: String },
     Echo(String),
     Other,
 }
 
-impl Notice {
-    /// In RESP2 a PING is answered with `["pong", text]` while something is subscribed, and with the text otherwise.
+impl PubSubReply {
+    /// Parses it. With RESP2 the answer to a PING is `["pong", text]` while something is
+    /// subscribed, and the text otherwise.
     fn of(value: Value) -> Self {
         let items = match value {
             Value::Text(text) => return Self::Echo(text),
@@ -353,27 +367,29 @@ mod tests {
         SubscriptionRequest { channel: channel.into(), sharded, generation }
     }
 
-    fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<Heard, WireError>> {
+    fn try_hear(subscriber: &mut Subscriber) -> Poll<Result<SubscriberEvent, WireError>> {
         subscriber.poll(&mut Context::from_waker(Waker::noop()))
     }
 
-    async fn hear(subscriber: &mut Subscriber) -> Result<Heard, WireError> {
+    async fn hear(subscriber: &mut Subscriber) -> Result<SubscriberEvent, WireError> {
         poll_fn(|cx| subscriber.poll(cx)).await
     }
 
-    /// In short.
-    fn shown(heard: Heard) -> String {
+    /// A short form for comparisons.
+    fn shown(heard: SubscriberEvent) -> String {
         match heard {
-            Heard::Message { channel, payload } => format!("{channel}={payload}"),
-            Heard::Answered { request, result: Ok(()) } => {
+            SubscriberEvent::Message { channel, payload } => format!("{channel}={payload}"),
+            SubscriberEvent::Answered { request, result: Ok(()) } => {
                 format!("{} {}", request.command(), request.channel)
             }
-            Heard::Answered { request, result: Err(failure) } => {
+            SubscriberEvent::Answered { request, result: Err(failure) } => {
                 format!("{} {}: {:?}", request.command(), request.channel, failure.kind)
             }
-            Heard::Lost { channel } => format!("lost {channel}"),
-            Heard::Reply(reply) => format!("told {:?}", reply.map_err(|error| error.details().to_owned())),
-            Heard::Pong(pong) => if pong.is_ok() { "echo" } else { "no echo" }.to_owned(),
+            SubscriberEvent::Lost { channel } => format!("lost {channel}"),
+            SubscriberEvent::Reply(reply) => {
+                format!("told {:?}", reply.map_err(|error| error.details().to_owned()))
+            }
+            SubscriberEvent::Pong(pong) => if pong.is_ok() { "echo" } else { "no echo" }.to_owned(),
         }
     }
 
@@ -390,7 +406,8 @@ mod tests {
         format!("{mark}3\r\n{}", bulk(&[kind, channel, payload]))
     }
 
-    /// What came while nobody looked is read first. Only then is silence believed.
+    /// Replies that arrived while the connection was not polled are read before silence is acted
+    /// on.
     #[tokio::test(start_paused = true)]
     async fn an_answer_that_is_late_is_looked_for_once_more() {
         let (mut subscriber, _server) = connected(Protocol::Resp2);
@@ -432,7 +449,7 @@ mod tests {
                 subscriber.request(request("s", true, None));
                 let mut heard = Vec::new();
                 for part in bytes.as_bytes().chunks(cut) {
-                    // Without it Tokio has both ends wait for the test to pause.
+                    // Otherwise Tokio makes both ends wait for the test to yield.
                     tokio::task::yield_now().await;
                     server.write_all(part).await.expect("room");
                     while let Poll::Ready(one) = try_hear(&mut subscriber) {
@@ -447,7 +464,8 @@ mod tests {
         }
     }
 
-    /// The server gives the slot away while we end the subscription: it says both, the second time as a redirection.
+    /// The server gives the slot away while the client ends the subscription. It sends its notice,
+    /// and then a redirection as the reply to the SUNSUBSCRIBE.
     #[tokio::test]
     async fn the_end_of_a_subscription_that_has_ended_shifts_nothing() {
         let (mut subscriber, mut server) = connected(Protocol::Resp3);
@@ -553,7 +571,7 @@ mod tests {
                 while !read.ends_with(format!("${}\r\n{beat}\r\n", beat.to_string().len()).as_bytes()) {
                     server.read_buf(&mut read).await.expect("a part");
                 }
-                // The third is not answered; messages alone prove nothing.
+                // The third is not answered; messages are not answers.
                 if beat < 3 {
                     server.write_all(bulk(&[&beat.to_string()]).as_bytes()).await.expect("room");
                 }
@@ -570,7 +588,7 @@ mod tests {
             let mut echoes = 0;
             let end = loop {
                 match hear(&mut subscriber).await {
-                    Ok(heard) => echoes += u32::from(matches!(heard, Heard::Pong(Ok(())))),
+                    Ok(heard) => echoes += u32::from(matches!(heard, SubscriberEvent::Pong(Ok(())))),
                     Err(end) => break end,
                 }
             };
@@ -579,7 +597,7 @@ mod tests {
         };
         let ((), (echoes, end, spent)) = tokio::join!(serve, listen);
         assert_eq!((echoes, end.kind()), (2, ErrorKind::Timeout));
-        // Three beats and the time for an answer.
+        // Three heartbeats, and the time limit of an answer.
         assert_eq!(spent.as_millis() / 100, 65);
     }
 
@@ -614,7 +632,7 @@ mod tests {
         assert!(try_hear(&mut subscriber).is_pending());
         server.write_all(said('*', &["subscribe", "a"]).as_bytes()).await.expect("room");
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(matches!(try_hear(&mut subscriber), Poll::Ready(Ok(Heard::Answered { .. }))));
+        assert!(matches!(try_hear(&mut subscriber), Poll::Ready(Ok(SubscriberEvent::Answered { .. }))));
         assert!(try_hear(&mut subscriber).is_pending(), "it is asked whether it is there");
     }
 
@@ -625,13 +643,13 @@ mod tests {
             subscriber.request(request("a", false, Some(1)));
         }
         for _ in 0..5 {
-            // What is late is given up at the second look.
+            // A late reply ends the connection at the second look only.
             for _ in 0..3 {
                 assert!(try_hear(&mut subscriber).is_pending());
                 tokio::time::advance(Duration::from_millis(600)).await;
             }
             server.write_all(said('*', &["subscribe", "a"]).as_bytes()).await.expect("room");
-            assert!(matches!(hear(&mut subscriber).await, Ok(Heard::Answered { .. })));
+            assert!(matches!(hear(&mut subscriber).await, Ok(SubscriberEvent::Answered { .. })));
         }
     }
 
@@ -643,7 +661,7 @@ mod tests {
             .write_all(b"-NOPERM this user has no permissions to run the 'ping' command\r\n")
             .await
             .expect("room");
-        assert!(matches!(hear(&mut subscriber).await, Ok(Heard::Pong(Err(_)))));
+        assert!(matches!(hear(&mut subscriber).await, Ok(SubscriberEvent::Pong(Err(_)))));
         assert!(try_hear(&mut subscriber).is_pending());
     }
 }

@@ -1,5 +1,5 @@
-//! The backend against real servers. The rules are those of `link`, `client`, `calls` and `pubsub`; each of their
-//! tests fails when the rule is dropped.
+//! The backend against real servers. The rules are those of `link`, `calls`, `commands` and
+//! `pubsub`; each test fails if its rule is dropped.
 
 pub(crate) mod driver;
 mod names;
@@ -9,7 +9,7 @@ mod rules;
 mod sentinels;
 mod servers;
 
-// The integration tests have these two, too.
+// The integration tests include these two as well, and use more of them.
 #[allow(dead_code)]
 pub(crate) mod proxy;
 #[allow(dead_code)]

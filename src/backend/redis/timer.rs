@@ -1,4 +1,4 @@
-//! When a connection has to be looked at although nothing came.
+//! The timer of a connection.
 
 use std::pin::Pin;
 use std::task::Context;
@@ -8,13 +8,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio::time::Sleep;
 
-/// Before silence is believed: a process that was stopped hears of its timers before it hears of its sockets.
+/// The time between noticing silence and acting on it. A process that was stopped gets its timers
+/// before its sockets, so replies may be waiting.
 pub(crate) const SECOND_LOOK: Duration = Duration::from_millis(10);
-/// Until it is set.
+/// The initial setting, which means that the timer is not set.
 const NEVER: Duration = Duration::from_secs(86_400);
 
-/// Rings at the earliest deadline, or before it: most calls are answered in time, and a needless ring costs less than
-/// setting the timer anew for each.
+/// Expires at the earliest deadline or earlier. Most calls are answered in time, and expiring
+/// without need costs less than resetting the timer for each call.
 pub(crate) struct Timer {
     sleep: Pin<Box<Sleep>>,
     set_to: Option<Instant>,

@@ -1,6 +1,6 @@
-//! Connectors for TLS, and what its errors mean.
+//! TLS connectors, and explanations of TLS errors.
 //!
-//! What goes wrong is reported by the debug texts of the libraries, which `explain` turns into words.
+//! The libraries report what went wrong only in their debug texts, which `explain` recognizes.
 
 use tokio::net::TcpStream;
 #[cfg(feature = "rustls")]
@@ -29,17 +29,17 @@ use self::native::build;
 #[cfg(feature = "rustls")]
 use self::rustls::build;
 
-/// What secures a socket, of one of the TLS libraries. There is none without such a library.
+/// Adds TLS to a socket, with one of the TLS libraries. Without such a library there is no variant.
 #[derive(Clone)]
 pub(crate) enum Connector {
     #[cfg(feature = "rustls")]
     Rustls(tokio_rustls::TlsConnector),
-    /// With both libraries, a configuration of fred may bring one of these.
+    /// If both libraries are enabled, a configuration of fred may still bring one of these.
     #[cfg(all(feature = "native-tls", any(feature = "fred", not(feature = "rustls"))))]
     Native(tokio_native_tls::TlsConnector),
 }
 
-/// Checks the settings and makes a connector of them.
+/// Checks the settings and makes a connector from them.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
 pub(crate) fn connector(tls: &Tls) -> Result<Connector, Error> {
     build(tls)
@@ -51,7 +51,7 @@ pub(crate) fn connector(_: &Tls) -> Result<Connector, Error> {
     Err(Error::InvalidUrl { reason: reason.to_owned() })
 }
 
-/// The same socket with TLS on it, once the server's certificate was found to be good for this host.
+/// Runs the TLS handshake on a socket and verifies the server's certificate for this host.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
 pub(crate) async fn secure(
     connector: &Connector,
@@ -80,7 +80,7 @@ pub(crate) async fn secure(
     match *connector {}
 }
 
-/// The debug text says more than the one for people, and is what `explain` reads.
+/// Keeps the debug text, because it says more than the display text, and `explain` reads it.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
 fn told_by_library(error: impl fmt::Debug) -> WireError {
     WireError::new(ErrorKind::Tls, format!("{error:?}"))
@@ -100,8 +100,9 @@ const CERTIFICATES: &str = "PEM text with at least one valid \"BEGIN CERTIFICATE
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
 const KEY: &str = "PEM text with one private key in PKCS#8, not encrypted (\"BEGIN PRIVATE KEY\")";
 
-/// Trouble with certificates is a matter of configuration: trying again does not mend it. Silence and a connection
-/// that is closed may have other reasons than a side without TLS, which is only mentioned then.
+/// A problem with certificates is one of configuration, which retrying does not mend. A timeout or
+/// a closed connection may have other causes than one side without TLS, so that is only mentioned
+/// as a possibility.
 pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     let details = error.details();
     if let Some(words) = words(details) {
@@ -121,10 +122,10 @@ pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
     Some(Failure::new(FailureKind::Link, format!("{details} ({hint})")))
 }
 
-/// The beginning of the words about a handshake that did not come about in time.
+/// The first words of the error for a TLS handshake that took too long.
 pub(crate) const NO_HANDSHAKE: &str = "no TLS handshake";
 
-/// The server has hung up in the middle of the greeting.
+/// Texts of a connection that the server closed during the handshake.
 const CLOSED: &[&str] = &[
     "Connection reset",
     "ConnectionReset",
@@ -134,7 +135,7 @@ const CLOSED: &[&str] = &[
     "Connection closed.",
 ];
 
-/// What each library calls it, and what it means. The first that fits.
+/// The texts of each library, and what they mean. The first match counts.
 const TEXTS: &[(&[&str], &str)] = &[
     // Before "UnknownIssuer", because an alert says what *the server* thinks.
     (
@@ -200,7 +201,7 @@ fn words(details: &str) -> Option<String> {
     Some(format!("TLS: {words} ({})", core_of(details)))
 }
 
-/// The libraries' own words without what wraps them: `Custom { kind: InvalidData, error: … }`.
+/// The library's own text, without the wrapping `Custom { kind: InvalidData, error: … }`.
 fn core_of(details: &str) -> &str {
     let details = details.strip_prefix("Custom { kind: ").unwrap_or(details);
     details.split_once("error: ").map_or(details, |(_, rest)| rest.strip_suffix(" }").unwrap_or(rest))

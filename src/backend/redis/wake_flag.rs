@@ -1,4 +1,5 @@
-//! A waker that remembers that it was woken, so that sources that did not wake it need not be polled.
+//! A waker that remembers that it was woken, so that sources that did not wake it need not be
+//! polled.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -22,13 +23,14 @@ impl Default for WakeFlag {
 }
 
 impl WakeFlag {
-    /// Clears the flag, and says whether it was set. From here on this owner is woken.
+    /// Clears the flag and returns whether it was set. From now on this owner is woken.
     pub(crate) fn take(&self, owner: &Waker) -> bool {
         self.owner.register(owner);
         self.is_set.swap(false, Ordering::AcqRel)
     }
 
-    /// Sets the flag without waking the owner: a source that has just given an event may have more.
+    /// Sets the flag without waking the owner, because a source that has just returned an event may
+    /// have more.
     pub(crate) fn set(&self) {
         self.is_set.store(true, Ordering::Release);
     }

@@ -1,8 +1,8 @@
-//! One connection: what is to be sent goes out in as few writes as possible, replies come in the order of their commands.
-//! It is polled where it is used, and is closed by dropping it.
+//! One connection: commands are sent in as few writes as possible, and replies come in the order of
+//! the commands. It is polled where it is used, and dropping it closes it.
 //!
-//! Neither fred's nor redis-rs's, since both hand a command from task to task, and fred writes each EVALSHA by itself:
-//! see docs/performance.md.
+//! The connections of fred and redis-rs are not used, because both pass each command between tasks,
+//! and fred writes each EVALSHA by itself: see docs/performance.md.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -26,30 +26,34 @@ use crate::backend::Value;
 use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::Incoming;
-use crate::backend::redis::resp::Outline;
 use crate::backend::redis::resp::Protocol;
+use crate::backend::redis::resp::ReplyScanner;
 use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::decode;
 use crate::backend::redis::resp::encode;
 use crate::backend::redis::resp::not_understood;
 
-/// Not more than this is handed over for writing beyond what the socket takes: what waits behind it can be withdrawn.
+/// The most bytes that are prepared for writing beyond what the socket takes. Commands behind them
+/// can still be withdrawn.
 const AHEAD: usize = 64 * 1024;
-/// Commands that may wait to be written; more are to be refused at once instead of filling the memory.
+/// The most commands that may wait to be written. More are refused at once instead of filling the
+/// memory.
 pub(crate) const WAITING: usize = 10_000;
-/// So much is written before the next reply is looked at, so that the server has something to do meanwhile.
+/// With this many bytes prepared, they are written before the next reply is decoded, so that the
+/// server has work meanwhile.
 const EAGER: usize = 4 * 1024;
-/// Room for reading.
+/// The buffer for reading.
 const READ: usize = 16 * 1024;
-/// The same where a single reply is expected.
+/// The buffer for reading where one reply is expected.
 const AT_A_GLANCE: usize = 4 * 1024;
-/// Nothing that is asked here has an answer of this size: the slots of the largest cluster, one by one, are some 10 MiB.
+/// The longest reply. No reply to our commands is as long: the slots of the largest cluster, one by
+/// one, take some 10 MiB.
 const LONGEST: usize = 16 * 1024 * 1024;
-/// Room that is kept; a single large reply does not hold its memory forever.
+/// The most memory that a buffer keeps, so that one large reply does not hold its memory forever.
 const KEPT: usize = 1024 * 1024;
 
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
-    /// The bare socket, if nothing lies between: it may be read without the runtime.
+    /// The bare socket, if there is no TLS: it can be read without the runtime.
     fn socket(&self) -> Option<SockRef<'_>>;
 }
 
@@ -66,42 +70,44 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {
 pub(crate) struct Wire {
     stream: Box<dyn Stream>,
     protocol: Protocol,
-    /// Commands that were begun, which is put into `out`, in order, without a reply so far. `None` where nobody wants it.
+    /// The commands that were put into `out` and have no reply yet, in order. `None` if the reply
+    /// is ignored.
     expected: VecDeque<Option<u64>>,
-    /// Being written, the first `written` bytes of which are.
+    /// The bytes being written; the first `written` of them are written.
     out: Vec<u8>,
     written: usize,
     unflushed: bool,
-    /// What was not begun, by ascending numbers.
-    waiting: VecDeque<Waiting>,
-    /// Read, the first `decoded` bytes of which are understood.
+    /// The commands that are not in `out` yet, by ascending numbers.
+    waiting: VecDeque<QueuedCommand>,
+    /// The bytes that were read; the first `decoded` of them are decoded.
     read: Vec<u8>,
     decoded: usize,
-    /// Of what follows.
-    outline: Outline,
-    /// Nothing more can be written. What was answered before is still read.
+    /// The state of the incomplete reply at the end of `read`.
+    outline: ReplyScanner,
+    /// The error after which nothing more is written. Replies that came before are still read.
     broken: Option<WireError>,
     ended: bool,
 }
 
-/// A command, with another before it if it needs one: nothing may come between the two, and none goes without the other.
-struct Waiting {
+/// A command that is not in `out` yet, and the command that must go right before it, if any.
+struct QueuedCommand {
     number: u64,
-    first: Option<First>,
+    first: Option<PrefixCommand>,
     bytes: Vec<u8>,
 }
 
-/// What goes right before a command. Nobody wants its reply.
+/// A command that is sent right before another one. Its reply is ignored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum First {
-    /// The node is taking over the slot of what follows.
+pub(crate) enum PrefixCommand {
+    /// The node is only about to take over the slot of the next command.
     Asking,
-    /// Those to whom what follows publishes something are written to before this client: Redis writes first to whom it
-    /// has had something for last.
+    /// Redis writes first to the client that it most recently had output for. The PING queues this
+    /// client for output, so that the subscribers of what the next command publishes are queued
+    /// after it and are written to first.
     Ping,
 }
 
-impl First {
+impl PrefixCommand {
     fn word(self) -> &'static str {
         match self {
             Self::Asking => "ASKING",
@@ -131,18 +137,18 @@ impl Wire {
             waiting: VecDeque::new(),
             read: Vec::new(),
             decoded: 0,
-            outline: Outline::default(),
+            outline: ReplyScanner::default(),
             broken: None,
             ended: false,
         }
     }
 
-    /// Puts a command, if need be with another before it, behind those before it. Whoever calls it polls afterwards:
+    /// Queues a command, with another one before it if need be. The caller polls afterwards;
     /// nothing is written before.
     pub(crate) fn send<'a>(
         &mut self,
         number: u64,
-        first: Option<First>,
+        first: Option<PrefixCommand>,
         parts: impl Iterator<Item = &'a str> + Clone,
     ) {
         if self.waiting.is_empty() && self.out.len() < AHEAD {
@@ -151,32 +157,32 @@ impl Wire {
         } else {
             let mut bytes = Vec::new();
             write_down(&mut bytes, first, parts);
-            self.waiting.push_back(Waiting { number, first, bytes });
+            self.waiting.push_back(QueuedCommand { number, first, bytes });
         }
     }
 
-    fn expect(&mut self, number: u64, first: Option<First>) {
+    fn expect(&mut self, number: u64, first: Option<PrefixCommand>) {
         self.expected.extend(first.map(|_| None));
         self.expected.push_back(Some(number));
     }
 
-    /// Whether so much waits for the socket that no more should.
+    /// True if so many commands wait that no more should be added.
     pub(crate) fn is_full(&self) -> bool {
         self.waiting.len() >= WAITING
     }
 
-    /// Whether nothing more can be written: its end is about to be told.
+    /// True if nothing more can be written. The end of the connection is about to be reported.
     pub(crate) fn is_broken(&self) -> bool {
         self.broken.is_some()
     }
 
-    /// Takes back a command that was not begun, and says whether that is so.
+    /// Removes a command that is not in `out` yet. Returns false if it was not found.
     pub(crate) fn withdraw(&mut self, number: u64) -> bool {
         let place = self.waiting.binary_search_by_key(&number, |waiting| waiting.number).ok();
         place.and_then(|place| self.waiting.remove(place)).is_some()
     }
 
-    /// Writes nothing more; gives the numbers of the commands that were not begun.
+    /// Stops writing, and returns the numbers of the commands that were not put into `out`.
     pub(crate) fn stop_writing(&mut self) -> Vec<u64> {
         self.broken.get_or_insert_with(closed);
         self.out = Vec::new();
@@ -184,8 +190,8 @@ impl Wire {
         std::mem::take(&mut self.waiting).into_iter().map(|waiting| waiting.number).collect()
     }
 
-    /// Writes what is to be written; the next reply, with the number of its command. The error is the end of the
-    /// connection.
+    /// Writes what is waiting, and returns the next reply with the number of its command. An error
+    /// is the end of the connection.
     pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, RespReply), WireError>> {
         loop {
             let found = ready!(self.poll_found(cx))?;
@@ -195,7 +201,7 @@ impl Wire {
         }
     }
 
-    /// The same of what has been read before.
+    /// The same for replies that have been read from the socket already; reads nothing.
     pub(crate) fn poll_read_reply(
         &mut self,
         cx: &mut Context<'_>,
@@ -220,7 +226,8 @@ impl Wire {
         }
     }
 
-    /// Finds out whose reply it is, if it is one that somebody wants.
+    /// Finds the command that a reply belongs to. `None` for a push and for a reply that is
+    /// ignored.
     fn assign(&mut self, found: Incoming) -> Option<Result<(u64, RespReply), WireError>> {
         let Incoming::Reply(reply) = found else { return None };
         match self.expected.pop_front() {
@@ -232,7 +239,7 @@ impl Wire {
         }
     }
 
-    /// The same for who knows better what belongs to which command: whatever comes next.
+    /// The next reply or push, for a user that assigns replies to commands itself.
     pub(crate) fn poll_found(&mut self, cx: &mut Context<'_>) -> Poll<Result<Incoming, WireError>> {
         if self.ended {
             return Poll::Ready(Err(closed()));
@@ -242,25 +249,25 @@ impl Wire {
         Poll::Ready(result)
     }
 
-    /// Takes the memory of a list that was read.
+    /// Keeps the memory of a list that was read.
     pub(crate) fn reuse(&mut self, list: Vec<Value>) {
         self.outline.reuse(list);
     }
 
-    /// The first command that was begun has its reply.
+    /// Notes that the first command in `out` has its reply.
     pub(crate) fn settle_first(&mut self) {
         self.expected.pop_front();
     }
 
-    /// Reads what the socket has without asking the runtime, which may not have looked yet, and says whether there was
-    /// anything. The runtime tells of it once it looks, too.
+    /// Reads what the socket has, without asking the runtime, which may not have looked yet.
+    /// Returns true if there was anything. The runtime reports the same data later as well.
     pub(crate) fn read_ahead(&mut self) -> bool {
         let mut room = [0; AT_A_GLANCE];
         let Some(socket) = (*self.stream).socket().filter(|_| !self.ended) else { return false };
         match (&*socket).read(&mut room) {
             Ok(count) => self.read.extend_from_slice(&room[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            // The socket does not say it again.
+            // A socket reports its error only once.
             Err(error) => self.broken = self.broken.take().or_else(|| Some(told_by_system(error))),
         }
         true
@@ -283,7 +290,8 @@ impl Wire {
             }
             self.write(cx);
             if self.poll_read(cx)?.is_pending() {
-                // Nothing of what was asked is answered any more.
+                // A pending write error is reported once all replies are read, since nothing more
+                // is answered then.
                 return self.broken.take().map_or(Poll::Pending, |broken| Poll::Ready(Err(broken)));
             }
         }
@@ -296,7 +304,7 @@ impl Wire {
         Ok(Some(found))
     }
 
-    /// Takes as much as the socket does.
+    /// Writes as much as the socket takes.
     fn write(&mut self, cx: &mut Context<'_>) {
         if self.broken.is_none() {
             if let Poll::Ready(Err(error)) = self.poll_write(cx) {
@@ -308,7 +316,7 @@ impl Wire {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
-                let Some(Waiting { number, first, bytes }) = self.waiting.pop_front() else { break };
+                let Some(QueuedCommand { number, first, bytes }) = self.waiting.pop_front() else { break };
                 self.expect(number, first);
                 self.out.extend_from_slice(&bytes);
             }
@@ -357,7 +365,8 @@ impl Wire {
         Poll::Ready(Err(self.broken.take().unwrap_or(end)))
     }
 
-    /// Sends these at once and waits for all replies, on a connection that nobody else uses.
+    /// Sends these commands at once and waits for all replies, on a connection that nobody else
+    /// uses.
     pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<RespReply>, WireError> {
         for question in questions {
             self.send(0, None, question.iter().copied());
@@ -366,7 +375,7 @@ impl Wire {
         while replies.len() < questions.len() {
             match poll_fn(|cx| self.poll_reply(cx)).await {
                 Ok((_, reply)) => replies.push(reply),
-                // A server that hangs up may have said why.
+                // A server that closes the connection may have said why in an earlier reply.
                 Err(end) => return Err(replies.into_iter().find_map(Result::err).unwrap_or(end)),
             }
         }
@@ -374,19 +383,24 @@ impl Wire {
     }
 }
 
-fn write_down<'a>(out: &mut Vec<u8>, first: Option<First>, parts: impl Iterator<Item = &'a str> + Clone) {
+fn write_down<'a>(
+    out: &mut Vec<u8>,
+    first: Option<PrefixCommand>,
+    parts: impl Iterator<Item = &'a str> + Clone,
+) {
     if let Some(first) = first {
         encode(out, [first.word()].into_iter());
     }
     encode(out, parts);
 }
 
-/// In the words that are meant for people.
+/// An error with its display text.
 pub(crate) fn told(error: io::Error) -> WireError {
     WireError::new(ErrorKind::Io, error.to_string())
 }
 
-/// The same of a socket that may have TLS on it: `tls` knows what goes wrong there by the words for programmers.
+/// The same for a socket that may have TLS on it: an error of the TLS library keeps its debug text,
+/// which `tls` recognizes.
 pub(crate) fn told_by_system(error: io::Error) -> WireError {
     if error.raw_os_error().is_some() { told(error) } else { error.into() }
 }
@@ -407,7 +421,7 @@ mod tests {
     use tokio::io::AsyncWriteExt;
     use tokio::io::DuplexStream;
 
-    /// A connection with so much room in each direction, and the server's end.
+    /// A connection with this many bytes of room in each direction, and the server's end.
     fn wire(room: usize, protocol: Protocol) -> (Wire, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(room);
         (Wire::new(Box::new(ours), protocol), theirs)
@@ -421,7 +435,7 @@ mod tests {
         poll_fn(|cx| wire.poll_reply(cx)).await
     }
 
-    /// A number as the only argument of a command, and the replies to those that have been written.
+    /// Sends a command with a number as its only argument.
     fn echo(wire: &mut Wire, number: u64, padding: &str) {
         let text = number.to_string();
         wire.send(number, None, ["ECHO", &text, padding].into_iter());
@@ -494,7 +508,7 @@ mod tests {
         assert!(wire.withdraw(2) && !wire.withdraw(2));
         let mut read = Vec::new();
         while !read.ends_with(b"$1\r\n3\r\n$0\r\n\r\n") {
-            // Without it Tokio has both ends wait for the test to pause.
+            // Otherwise Tokio makes both ends wait for the test to yield.
             tokio::task::yield_now().await;
             assert!(try_reply(&mut wire).is_pending());
             let mut part = [0; 1_000];
@@ -509,11 +523,11 @@ mod tests {
 
     #[tokio::test]
     async fn what_goes_first_goes_with_its_command_or_not_at_all() {
-        what_goes_first(First::Asking, "*1\r\n$6\r\nASKING\r\n").await;
-        what_goes_first(First::Ping, "*1\r\n$4\r\nPING\r\n").await;
+        what_goes_first(PrefixCommand::Asking, "*1\r\n$6\r\nASKING\r\n").await;
+        what_goes_first(PrefixCommand::Ping, "*1\r\n$4\r\nPING\r\n").await;
     }
 
-    async fn what_goes_first(first: First, written: &str) {
+    async fn what_goes_first(first: PrefixCommand, written: &str) {
         let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
         let padding = "x".repeat(2 * AHEAD);
         echo(&mut wire, 1, &padding);
@@ -607,7 +621,8 @@ mod tests {
         }
     }
 
-    /// A connection whose runtime has told of nothing that comes from now on, and the server's end.
+    /// A connection whose runtime has not reported anything that arrives from now on, and the
+    /// server's end.
     async fn bare() -> (Wire, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let socket =
@@ -636,7 +651,7 @@ mod tests {
     #[tokio::test]
     async fn an_end_that_is_read_before_the_runtime_tells_of_it_is_told_once() {
         let (mut wire, server) = bare().await;
-        // Closed with something unread: the client hears of a reset.
+        // Closed with unread bytes, so the client gets a reset.
         drop(server);
         assert!(wire.read_ahead());
         let Poll::Ready(Err(end)) = try_reply(&mut wire) else { panic!("it goes on") };
@@ -655,7 +670,7 @@ mod tests {
         assert_eq!(reply(&mut wire).await.expect_err("the end").details(), "Connection closed.");
     }
 
-    /// The words for people come from the system. The others name what the library of TLS has met.
+    /// Errors of the system have their display text; errors of a TLS library have their debug text.
     #[test]
     fn what_the_system_says_is_told_in_its_words() {
         let reset = || io::Error::from_raw_os_error(104);

@@ -1,11 +1,11 @@
-//! Random commands, given to the store and to a real server: every reply and every key is to be the
+//! Random commands, given to the store and to a real server: all replies and all keys must be the
 //! same.
 //!
-//! The store is given this machine's clock, which is the server's as well, so times may differ by
-//! what a call takes. No time to live is so short that it ends meanwhile: `pass` takes time away
-//! from all of them instead.
+//! The store is given this machine's clock, which the server uses as well, so times may differ by
+//! the duration of a call. No time to live is short enough to end meanwhile; `pass` shortens all of
+//! them instead.
 //!
-//! `SEED` and `CALLS` ask for other sequences than today's.
+//! `SEED` and `CALLS` select other sequences than the default.
 
 use std::collections::BTreeSet;
 use std::time::SystemTime;
@@ -28,19 +28,19 @@ use crate::backend::words::Words;
 use crate::base::random::Random;
 
 const CALLS: u64 = 30_000;
-/// After so many calls all keys are deleted.
+/// All keys are deleted after this many calls.
 const SEQUENCE: u64 = 100;
-/// How far times may be apart that were read one after the other.
+/// The tolerated difference of times that were read one after the other.
 const TOLERANCE_MS: i64 = 5_000;
-/// Surely ends what has one unit of time left, and nothing that has more.
+/// Surely expires what has one unit of time left, and nothing that has more.
 const PASS_MS: i64 = UNIT_S * 1_000 + 500_000;
 const UNIT_S: i64 = 1_000_000;
 
-/// All keys. What a key is usually used for is in its name, so that commands mostly find a value of
-/// their type. `lex` is only used where all scores are to be equal.
+/// All keys. The name of a key says what it mostly contains, so that commands mostly find a value
+/// of their type. `lex` is only used where all scores must be equal.
 const KEYS: [&str; 12] = ["s1", "s2", "h1", "h2", "l1", "l2", "t1", "t2", "z1", "z2", "z3", "lex"];
 
-/// Words in braces are chosen from [`POOLS`], and may be several or none.
+/// Words in braces are chosen from [`POOLS`], and may become several words or none.
 const CALLS_TO: &[&str] = &[
     // Keys.
     "PTTL {key}",
@@ -125,8 +125,8 @@ const CALLS_TO: &[&str] = &[
     "ZRANGE lex {text-end} {text-end} BYLEX REV {range}",
 ];
 
-/// What may stand for a word in braces: `~` is the empty word, `_` a space in a word, `-` no word
-/// at all.
+/// The choices for a word in braces: `~` is the empty word, `_` a space in a word, `-` no word at
+/// all.
 const POOLS: &[(&str, &str)] = &[
     ("key", "s1 s2 h1 h2 l1 l2 t1 t2 z1 z2 z3"),
     ("s", "s1 s1 s1 s2 s2 s2 h1 z1"),
@@ -191,7 +191,7 @@ fn random_words(random: &mut Random, word: &str) -> Vec<String> {
     let pools = POOLS.iter().filter(|(known, _)| *known == name);
     let choices: Vec<&str> = pools.flat_map(|(_, choices)| choices.split(' ')).collect();
     let chosen = pick(random, &choices);
-    // To an end of texts it is a word.
+    // As a limit of a range by text, `-` is a word of its own.
     if chosen == "-" && name != "text-end" {
         return Vec::new();
     }
@@ -200,7 +200,7 @@ fn random_words(random: &mut Random, word: &str) -> Vec<String> {
     chosen.split(':').map(meant).collect()
 }
 
-/// What a command answered: a reply, or an error's text.
+/// A command's reply, or the text of its error.
 type ServerReply = Result<CommandReply, String>;
 
 /// The store as a server.
@@ -256,7 +256,7 @@ pub(crate) const DUMP: &str = r#"
     return all
 "#;
 
-/// Lets as many milliseconds pass for each key as ARGV[1] says.
+/// Shortens every time to live by ARGV[1] milliseconds.
 pub(crate) const PASS: &str = r#"
     for _, key in ipairs(redis.call("KEYS", "*")) do
       local left = redis.call("PTTL", key)
@@ -386,7 +386,7 @@ fn setting(name: &str) -> Option<u64> {
 fn is_same_reply(words: &[String], ours: &ServerReply, theirs: &ServerReply) -> bool {
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => is_same_answer(&words[0], ours, theirs),
-        // Later versions have changed some of their words.
+        // Later versions have other error texts.
         (Err(ours), Err(theirs)) if version() > (7, 0) => ours.split(' ').next() == theirs.split(' ').next(),
         (Err(ours), Err(theirs)) => ours == theirs,
         _ => false,
@@ -407,7 +407,7 @@ fn is_same_answer(command: &str, ours: &CommandReply, theirs: &CommandReply) -> 
             are_close(Some(*ours), Some(*theirs), TOLERANCE_MS / 1_000)
         }
         ("SCAN" | "SMEMBERS", ..) => in_order(ours) == in_order(theirs),
-        // By chance.
+        // The members are random, so only their number is compared.
         ("HRANDFIELD", ..) => shown(ours).len() == shown(theirs).len(),
         _ => ours == theirs || version() > (7, 0) && are_same_numbers(ours, theirs),
     }
@@ -419,7 +419,7 @@ fn are_same_numbers(ours: &CommandReply, theirs: &CommandReply) -> bool {
     shown(ours).iter().map(number).eq(shown(theirs).iter().map(number))
 }
 
-/// All words of an answer, however they are nested.
+/// All words of a reply, however they are nested.
 fn shown(answer: &CommandReply) -> Vec<String> {
     match answer {
         CommandReply::List(list) => list.iter().flat_map(shown).collect(),
@@ -437,7 +437,7 @@ fn are_same_keys(ours: &[Dumped], theirs: &[Dumped]) -> bool {
     ours.len() == theirs.len() && ours.iter().zip(theirs).all(is_same)
 }
 
-/// The negative ones say that there is no time.
+/// Negative values mean that there is no time to live.
 fn are_close(ours: Option<i64>, theirs: Option<i64>, tolerance: i64) -> bool {
     match (ours, theirs) {
         (Some(ours @ 0..), Some(theirs @ 0..)) => ours.abs_diff(theirs) <= tolerance.unsigned_abs(),
@@ -447,7 +447,8 @@ fn are_close(ours: Option<i64>, theirs: Option<i64>, tolerance: i64) -> bool {
 
 #[test]
 fn every_command_is_compared() {
-    // Those that scripts alone can be compared with: time passes, and somebody has to listen.
+    // Commands that only scripts can be compared with, because time passes or because a subscriber
+    // is needed.
     let elsewhere = ["TIME", "PUBLISH", "SPUBLISH", "PUBSUB"];
     let is_compared = |name: &str| names_called().any(|called| called == name) || elsewhere.contains(&name);
     let names = COMMANDS.into_iter().flatten().map(|command| command.name);

@@ -1,7 +1,7 @@
 //! Patterns, as in SCAN's MATCH.
 
-/// Whether a text matches a pattern of `*`, `?`, `[abc]`, `[^a-z]` and `\` before a character that
-/// is meant literally.
+/// True if a text matches a pattern of `*`, `?`, `[abc]`, `[^a-z]` and `\` before a literal
+/// character.
 pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     let Some((first, rest)) = pattern.split_first() else { return text.is_empty() };
     if *first == b'*' {
@@ -19,8 +19,8 @@ pub(super) fn matches(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether a character is in the class that begins after `[`, and what comes behind the class. One
-/// without an end ends with the pattern.
+/// Whether a character is in the class that begins after `[`, and the pattern after the class. A
+/// class that is not closed extends to the end of the pattern.
 fn class(pattern: &[u8], character: u8) -> (bool, &[u8]) {
     let (negated, mut pattern) = match pattern {
         [b'^', rest @ ..] => (true, rest),

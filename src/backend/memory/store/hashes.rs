@@ -27,7 +27,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     command("HRANDFIELD", (2, ANY), 1, CommandEffect::Reads, Store::hrandfield),
 ];
 
-/// Redis's words for the one count of HRANDFIELD that has no opposite.
+/// Redis's error for the one count of HRANDFIELD that cannot be negated.
 const OUT_OF_RANGE: Refusal = Refusal::new(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
@@ -113,8 +113,8 @@ impl Store {
         Ok(CommandReply::Int(sum))
     }
 
-    /// `HRANDFIELD key [count [WITHVALUES]]`. Here chance always chooses the fields that were added
-    /// first; with a negative count, one after the other, and then from the beginning.
+    /// `HRANDFIELD key [count [WITHVALUES]]`. Not random here: it always chooses the fields that
+    /// were added first; with a negative count it goes through all fields in turn and starts again.
     fn hrandfield(&mut self, words: &[String]) -> CommandResult {
         let Some(number) = words.get(2) else {
             let first = self.hash(&words[1])?.first();
@@ -144,7 +144,7 @@ impl Store {
         }
     }
 
-    /// The fields of a hash to read; an absent key reads as an empty one.
+    /// The fields of a hash for reading; an absent key reads as an empty hash.
     fn hash(&mut self, key: &str) -> Result<&[(String, String)], Refusal> {
         Ok(self.content::<Hash>(key)?.map_or(&[], Vec::as_slice))
     }

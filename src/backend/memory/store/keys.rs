@@ -27,16 +27,16 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
         Ok(CommandReply::Int(store.end_ms(&words[1]).map_or_else(|none| none, rounded_seconds)))
     }),
     command("PEXPIRE", (3, ANY), 1, CommandEffect::Writes, |store, words| {
-        store.expire(words, store.now_ms(), Unit::Milliseconds)
+        store.expire(words, store.now_ms(), TimeUnit::Milliseconds)
     }),
     command("EXPIRE", (3, ANY), 1, CommandEffect::Writes, |store, words| {
-        store.expire(words, store.now_ms(), Unit::Seconds)
+        store.expire(words, store.now_ms(), TimeUnit::Seconds)
     }),
     command("PEXPIREAT", (3, ANY), 1, CommandEffect::Writes, |store, words| {
-        store.expire(words, 0, Unit::Milliseconds)
+        store.expire(words, 0, TimeUnit::Milliseconds)
     }),
     command("EXPIREAT", (3, ANY), 1, CommandEffect::Writes, |store, words| {
-        store.expire(words, 0, Unit::Seconds)
+        store.expire(words, 0, TimeUnit::Seconds)
     }),
     command("PERSIST", (2, 2), 1, CommandEffect::Writes, Store::persist),
     command("EXISTS", (2, ANY), ANY, CommandEffect::Reads, Store::exists),
@@ -46,19 +46,19 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     command("SCAN", (2, ANY), 0, CommandEffect::Reads, Store::scan),
 ];
 
-/// What PTTL and its relatives answer where there is no time.
+/// What PTTL and similar commands reply if there is no key, or no time to live.
 const NO_KEY: i64 = -2;
 const NO_END: i64 = -1;
 
-/// What a time is given in.
+/// The unit in which a command gives a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(super) enum TimeUnit {
     Seconds,
     Milliseconds,
 }
 
-impl Unit {
-    /// None: there are not so many.
+impl TimeUnit {
+    /// `None` on overflow.
     pub(super) fn in_ms(self, number: i64) -> Option<i64> {
         match self {
             Self::Seconds => number.checked_mul(1_000),
@@ -67,16 +67,16 @@ impl Unit {
     }
 }
 
-/// The condition of an EXPIRE on the end that the key has already.
+/// The condition of an EXPIRE on the present expiry of the key.
 #[derive(Default)]
-struct Condition {
-    /// NX: it has none.
+struct ExpireCondition {
+    /// NX: the key has none.
     none: bool,
-    /// XX: it has one.
+    /// XX: the key has one.
     some: bool,
-    /// GT: the new one is later. No end is the latest.
+    /// GT: the new expiry is later. No expiry counts as the latest.
     later: bool,
-    /// LT: the new one is earlier.
+    /// LT: the new expiry is earlier.
     earlier: bool,
 }
 
@@ -86,7 +86,7 @@ impl Store {
         Ok(CommandReply::texts([seconds.to_string(), micros.to_string()]))
     }
 
-    /// When a key ends; the error is the answer where there is no such time.
+    /// When a key expires; the error is the reply if there is no such time.
     fn end_ms(&mut self, key: &str) -> Result<i64, i64> {
         self.live(key).ok_or(NO_KEY)?.expires_ms.ok_or(NO_END)
     }
@@ -96,8 +96,8 @@ impl Store {
         self.end_ms(key).map(|end| end.saturating_sub(now_ms))
     }
 
-    fn expire(&mut self, words: &[String], from_ms: i64, unit: Unit) -> CommandResult {
-        let condition = Condition::read(&words[3..])?;
+    fn expire(&mut self, words: &[String], from_ms: i64, unit: TimeUnit) -> CommandResult {
+        let condition = ExpireCondition::read(&words[3..])?;
         let number = integer(&words[2])?;
         let end = unit.in_ms(number).and_then(|ms| ms.checked_add(from_ms)).ok_or_else(|| {
             let name = words[0].to_ascii_lowercase();
@@ -132,7 +132,7 @@ impl Store {
     }
 
     /// `SCAN cursor [MATCH pattern] [COUNT count] [TYPE type]`. COUNT is a hint, and every call
-    /// gives all there is.
+    /// returns all keys.
     fn scan(&mut self, words: &[String]) -> CommandResult {
         words[1].parse::<u64>().map_err(|_| Refusal::new("ERR invalid cursor"))?;
         let (mut pattern, mut kind) = ("*", None);
@@ -156,7 +156,7 @@ impl Store {
     }
 }
 
-impl Condition {
+impl ExpireCondition {
     fn read(words: &[String]) -> Result<Self, Refusal> {
         let mut condition = Self::default();
         for word in words {

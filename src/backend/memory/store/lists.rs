@@ -51,7 +51,7 @@ impl Content for List {
 }
 
 impl Store {
-    /// One item after the other, so that the last of several is the first at the head.
+    /// Adds one item after the other, so that the last of several ends up first at the head.
     fn push(&mut self, words: &[String], end: ListEnd) -> CommandResult {
         self.change_or_create(&words[1], |list: &mut List| {
             let items = words[2..].iter().cloned();
@@ -63,7 +63,7 @@ impl Store {
         })
     }
 
-    /// `LPOP key [count]`: with a count a list is the answer.
+    /// `LPOP key [count]`: with a count the reply is a list.
     fn pop(&mut self, words: &[String], end: ListEnd) -> CommandResult {
         if words.len() > 3 {
             return Err(Refusal::wrong_number_of_arguments(words));
@@ -99,8 +99,8 @@ impl Store {
         Ok(CommandReply::count(list.map_or(0, Vec::len)))
     }
 
-    /// `LREM key count item`: the first `count` from the head, from the tail if it is negative, all
-    /// if it is 0.
+    /// `LREM key count item`: removes the first `count` from the head, from the tail if negative,
+    /// all if 0.
     fn lrem(&mut self, words: &[String]) -> CommandResult {
         let number = integer(&words[2])?;
         let most = match usize::try_from(number.unsigned_abs()) {
@@ -109,7 +109,7 @@ impl Store {
         };
         let removed = self.change(&words[1], |list: &mut List| {
             let found = list.iter().filter(|item| **item == words[3]).count();
-            // Which of those that were found go: the first ones, or the last ones.
+            // Which of the found items are removed: the first ones or the last ones.
             let (gone, first) = (found.min(most), if number < 0 { found.saturating_sub(most) } else { 0 });
             let mut seen = 0;
             list.retain(|item| {

@@ -4,16 +4,16 @@ use std::ops::Range;
 
 use super::Refusal;
 
-/// Redis's words for an argument or a value that [`integer`] does not read.
+/// Redis's error for an argument or a value that [`integer`] does not accept.
 pub(super) const NOT_AN_INTEGER: Refusal = Refusal::new("ERR value is not an integer or out of range");
 
-/// A whole number of 64 bits in its only spelling: without a plus sign, zeros in front, or spaces.
+/// A 64-bit integer in its canonical spelling: without plus sign, leading zeros or spaces.
 pub(super) fn integer(text: &str) -> Result<i64, Refusal> {
     let number = text.parse::<i64>().ok().filter(|number| number.to_string() == text);
     number.ok_or(NOT_AN_INTEGER)
 }
 
-/// How many: a whole number, not less than zero.
+/// A count: an integer that is not negative.
 pub(super) fn number_of(text: &str) -> Result<usize, Refusal> {
     let number = integer(text).ok().and_then(|number| usize::try_from(number).ok());
     number.ok_or(Refusal::new("ERR value is out of range, must be positive"))
@@ -26,7 +26,7 @@ pub(super) fn score(text: &str) -> Result<f64, Refusal> {
     number.ok_or(Refusal::new("ERR value is not a valid float"))
 }
 
-/// Whether a number was read as infinite or as zero only because it is too large or too small for
+/// True if a number was parsed as infinite or zero only because it is too large or too small for
 /// its type.
 fn is_out_of_range(number: f64, text: &str) -> bool {
     let mantissa = text.split(['e', 'E']).next().unwrap_or(text);
@@ -35,7 +35,7 @@ fn is_out_of_range(number: f64, text: &str) -> bool {
     (number.is_infinite() || number == 0.0) && has_digits(&digits)
 }
 
-/// One end of a range of scores. C's `strtod` reads it, to which the empty text is zero.
+/// One limit of a range of scores. C's `strtod` parses it, to which the empty text is zero.
 pub(super) fn end_of_scores(text: &str) -> Option<f64> {
     if text.is_empty() {
         return Some(0.0);

@@ -24,8 +24,8 @@ impl Store {
         Ok(CommandReply::Int(receivers))
     }
 
-    /// `PUBSUB NUMSUB channel…` and `PUBSUB SHARDNUMSUB channel…`: each channel, and how many have
-    /// subscribed to it.
+    /// `PUBSUB NUMSUB channel…` and `PUBSUB SHARDNUMSUB channel…`: each channel and its number of
+    /// subscribers.
     fn pubsub(&mut self, words: &[String]) -> CommandResult {
         let sharded = match words[1].to_ascii_uppercase().as_str() {
             "NUMSUB" => false,

@@ -20,7 +20,7 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     command("SCARD", (2, 2), 1, CommandEffect::Reads, Store::scard),
 ];
 
-/// Redis promises no order of the members; here it is that of their bytes.
+/// Redis promises no order of the members; here they are in byte order.
 type Set = BTreeSet<String>;
 
 impl Content for Set {

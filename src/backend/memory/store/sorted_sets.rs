@@ -32,25 +32,25 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     command("ZREVRANK", (3, 3), 1, CommandEffect::Reads, |store, words| store.zrank(words, true)),
     command("ZRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| store.zrange(words, None, None)),
     command("ZREVRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
-        store.zrange(words, Some(By::Rank), Some(true))
+        store.zrange(words, Some(RangeBy::Rank), Some(true))
     }),
     command("ZRANGEBYSCORE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
-        store.zrange(words, Some(By::Score), Some(false))
+        store.zrange(words, Some(RangeBy::Score), Some(false))
     }),
     command("ZREVRANGEBYSCORE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
-        store.zrange(words, Some(By::Score), Some(true))
+        store.zrange(words, Some(RangeBy::Score), Some(true))
     }),
     command("ZREMRANGEBYRANK", (4, 4), 1, CommandEffect::Writes, |store, words| {
-        store.zremrange(words, By::Rank)
+        store.zremrange(words, RangeBy::Rank)
     }),
     command("ZREMRANGEBYSCORE", (4, 4), 1, CommandEffect::Writes, |store, words| {
-        store.zremrange(words, By::Score)
+        store.zremrange(words, RangeBy::Score)
     }),
     command("ZPOPMIN", (2, ANY), 1, CommandEffect::Writes, |store, words| store.zpop(words, false)),
     command("ZPOPMAX", (2, ANY), 1, CommandEffect::Writes, |store, words| store.zpop(words, true)),
 ];
 
-/// Members with their scores, by score, and by the bytes of the member where scores are equal.
+/// Members with their scores, ordered by score, and by the bytes of the member for equal scores.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct SortedSet(Vec<(f64, String)>);
 
@@ -67,8 +67,8 @@ impl SortedSet {
         self.rank(member).map(|rank| self.0[rank].0)
     }
 
-    /// Adds a member, or moves it. The score is a number; -0 becomes 0, as in a small sorted set of
-    /// Redis.
+    /// Adds a member or moves it. The score must be a number; -0 becomes 0, as in a small sorted
+    /// set of Redis.
     fn put(&mut self, member: &str, score: f64) {
         self.remove(member);
         let score = score + 0.0;
@@ -119,65 +119,65 @@ impl Content for SortedSet {
     }
 }
 
-/// What may stand between the key and the scores of ZADD.
+/// The options of ZADD between the key and the scores.
 #[derive(Default)]
 struct AddOptions {
-    /// NX: only members that are not there.
+    /// NX: add only members that do not exist.
     absent: bool,
-    /// XX: only members that are.
+    /// XX: change only members that exist.
     present: bool,
-    /// GT: a member that is there only gets a greater score.
+    /// GT: give an existing member only a greater score.
     greater: bool,
-    /// LT: only a smaller one.
+    /// LT: give an existing member only a smaller score.
     less: bool,
-    /// CH: members that were moved count, too.
+    /// CH: count moved members as well.
     count_changes: bool,
-    /// INCR: the score is added to the one that is there.
+    /// INCR: add the score to the present one.
     increment: bool,
 }
 
 /// What ZADD did with one member.
 #[derive(Clone, Copy)]
-enum Added {
-    /// It was not there.
+enum ZaddOutcome {
+    /// The member did not exist.
     New(f64),
     Moved(f64),
-    /// It has had this score before.
+    /// The member already had this score.
     Same(f64),
-    /// An option forbade it.
+    /// An option prevented the change.
     Nothing,
 }
 
-/// What a range is given by.
+/// What the limits of a range are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum By {
+enum RangeBy {
     Rank,
     Score,
     Lex,
 }
 
-/// The members between two ends.
-enum Between<'a> {
+/// The members between two limits.
+enum MemberRange<'a> {
     Ranks(i64, i64),
     Scores(RangeEnd<f64>, RangeEnd<f64>),
-    /// Where all scores are equal.
+    /// By text, where all scores are equal.
     Texts(RangeEnd<&'a [u8]>, RangeEnd<&'a [u8]>),
 }
 
-/// One end of a range.
+/// One limit of a range.
 #[derive(Clone, Copy)]
 enum RangeEnd<T> {
     Including(T),
     Excluding(T),
-    /// Before everything, as `-` says.
+    /// Before every member: `-`.
     First,
-    /// Behind everything, as `+` says.
+    /// After every member: `+`.
     Last,
 }
 
-/// What may follow the two ends of a ZRANGE.
+/// The options of ZRANGE after the two limits.
 struct RangeOptions {
-    by: By,
+    by: RangeBy,
     reverse: bool,
     with_scores: bool,
     offset: i64,
@@ -188,15 +188,15 @@ impl Store {
     /// ZADD; with `increment` ZINCRBY.
     fn zadd(&mut self, words: &[String], increment: bool) -> CommandResult {
         let (options, pairs) = AddOptions::read(&words[2..], increment)?;
-        // All of them, before anything is added.
+        // All scores are parsed before anything is added.
         let scores = pairs.chunks_exact(2).map(|pair| numbers::score(&pair[0]));
         let scores = scores.collect::<Result<Vec<f64>, Refusal>>()?;
         let members = pairs.chunks_exact(2).map(|pair| pair[1].as_str()).zip(scores);
         let add = |set: &mut SortedSet| {
             let added = members.map(|(member, score)| options.add(set, member, score));
-            added.collect::<Result<Vec<Added>, Refusal>>()
+            added.collect::<Result<Vec<ZaddOutcome>, Refusal>>()
         };
-        // Without its key there is no member that is there.
+        // If the key does not exist, no member does.
         let added = match options.present {
             true => self.change(&words[1], add)?.unwrap_or(Ok(Vec::new()))?,
             false => self.change_or_create(&words[1], add)??,
@@ -228,7 +228,7 @@ impl Store {
     }
 
     fn zcount(&mut self, words: &[String]) -> CommandResult {
-        let between = Between::read(By::Score, &words[2], &words[3])?;
+        let between = MemberRange::read(RangeBy::Score, &words[2], &words[3])?;
         let set = self.content::<SortedSet>(&words[1])?;
         Ok(CommandReply::count(set.map_or(0, |set| between.ranks(set).len())))
     }
@@ -239,19 +239,19 @@ impl Store {
         Ok(CommandReply::count(if reverse { set.members().len() - 1 - rank } else { rank }))
     }
 
-    /// ZRANGE; its older relatives say in their names what the options of ZRANGE say.
-    fn zrange(&mut self, words: &[String], by: Option<By>, reverse: Option<bool>) -> CommandResult {
+    /// ZRANGE. Its older variants have some of its options in their names.
+    fn zrange(&mut self, words: &[String], by: Option<RangeBy>, reverse: Option<bool>) -> CommandResult {
         let options = RangeOptions::read(&words[4..], by, reverse)?;
         let (first, second) = (&words[2], &words[3]);
-        let swapped = options.reverse && options.by != By::Rank;
+        let swapped = options.reverse && options.by != RangeBy::Rank;
         let (from, to) = if swapped { (second, first) } else { (first, second) };
-        let between = Between::read(options.by, from, to)?;
+        let between = MemberRange::read(options.by, from, to)?;
         let set = self.content::<SortedSet>(&words[1])?;
         Ok(set.map_or(CommandReply::List(Vec::new()), |set| options.answer(set, &between)))
     }
 
-    fn zremrange(&mut self, words: &[String], by: By) -> CommandResult {
-        let between = Between::read(by, &words[2], &words[3])?;
+    fn zremrange(&mut self, words: &[String], by: RangeBy) -> CommandResult {
+        let between = MemberRange::read(by, &words[2], &words[3])?;
         let removed = self.change(&words[1], |set: &mut SortedSet| {
             let ranks = between.ranks(set);
             set.0.drain(ranks).count()
@@ -277,7 +277,7 @@ impl Store {
 }
 
 impl AddOptions {
-    /// The options, and the pairs of score and member behind them.
+    /// Parses the options; returns them and the pairs of score and member that follow.
     fn read(words: &[String], increment: bool) -> Result<(Self, &[String]), Refusal> {
         let mut options = Self { increment, ..Self::default() };
         let mut pairs = words;
@@ -315,49 +315,51 @@ impl AddOptions {
         Ok(())
     }
 
-    fn add(&self, set: &mut SortedSet, member: &str, score: f64) -> Result<Added, Refusal> {
+    fn add(&self, set: &mut SortedSet, member: &str, score: f64) -> Result<ZaddOutcome, Refusal> {
         let Some(before) = set.score(member) else {
             if self.present {
-                return Ok(Added::Nothing);
+                return Ok(ZaddOutcome::Nothing);
             }
             set.put(member, score);
-            return Ok(Added::New(score));
+            return Ok(ZaddOutcome::New(score));
         };
         if self.absent {
-            return Ok(Added::Nothing);
+            return Ok(ZaddOutcome::Nothing);
         }
         let score = if self.increment { before + score } else { score };
         if score.is_nan() {
             return Err(Refusal::new("ERR resulting score is not a number (NaN)"));
         }
         if self.less && score >= before || self.greater && score <= before {
-            return Ok(Added::Nothing);
+            return Ok(ZaddOutcome::Nothing);
         }
         if score == before {
-            return Ok(Added::Same(score));
+            return Ok(ZaddOutcome::Same(score));
         }
         set.put(member, score);
-        Ok(Added::Moved(score))
+        Ok(ZaddOutcome::Moved(score))
     }
 
-    fn answer(&self, added: &[Added]) -> CommandReply {
+    fn answer(&self, added: &[ZaddOutcome]) -> CommandReply {
         if self.increment {
             return match added {
-                [Added::New(score) | Added::Moved(score) | Added::Same(score)] => score_or_nil(Some(*score)),
+                [ZaddOutcome::New(score) | ZaddOutcome::Moved(score) | ZaddOutcome::Same(score)] => {
+                    score_or_nil(Some(*score))
+                }
                 _ => CommandReply::Nil,
             };
         }
-        let counts = |added: &&Added| match added {
-            Added::New(_) => true,
-            Added::Moved(_) => self.count_changes,
-            Added::Same(_) | Added::Nothing => false,
+        let counts = |added: &&ZaddOutcome| match added {
+            ZaddOutcome::New(_) => true,
+            ZaddOutcome::Moved(_) => self.count_changes,
+            ZaddOutcome::Same(_) | ZaddOutcome::Nothing => false,
         };
         CommandReply::count(added.iter().filter(counts).count())
     }
 }
 
 impl RangeOptions {
-    fn read(mut words: &[String], by: Option<By>, reverse: Option<bool>) -> Result<Self, Refusal> {
+    fn read(mut words: &[String], by: Option<RangeBy>, reverse: Option<bool>) -> Result<Self, Refusal> {
         let (mut by, mut reverse, mut with_scores, mut offset, mut limit) = (by, reverse, false, 0, -1);
         while let [word, rest @ ..] = words {
             words = rest;
@@ -368,28 +370,28 @@ impl RangeOptions {
                     words = rest;
                 }
                 ("REV", _) if reverse.is_none() => reverse = Some(true),
-                ("BYLEX", _) if by.is_none() => by = Some(By::Lex),
-                ("BYSCORE", _) if by.is_none() => by = Some(By::Score),
+                ("BYLEX", _) if by.is_none() => by = Some(RangeBy::Lex),
+                ("BYSCORE", _) if by.is_none() => by = Some(RangeBy::Score),
                 _ => return Err(SYNTAX),
             }
         }
-        let (by, reverse) = (by.unwrap_or(By::Rank), reverse.unwrap_or(false));
-        if limit != -1 && by == By::Rank {
+        let (by, reverse) = (by.unwrap_or(RangeBy::Rank), reverse.unwrap_or(false));
+        if limit != -1 && by == RangeBy::Rank {
             let text =
                 "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(Refusal::new(text));
         }
-        if with_scores && by == By::Lex {
+        if with_scores && by == RangeBy::Lex {
             let text = "ERR syntax error, WITHSCORES not supported in combination with BYLEX";
             return Err(Refusal::new(text));
         }
         Ok(Self { by, reverse, with_scores, offset, limit })
     }
 
-    fn answer(&self, set: &SortedSet, between: &Between<'_>) -> CommandReply {
+    fn answer(&self, set: &SortedSet, between: &MemberRange<'_>) -> CommandReply {
         let ranks = match (between, self.reverse) {
-            // Counted from the end.
-            (Between::Ranks(start, stop), true) => {
+            // Positions that are counted from the end.
+            (MemberRange::Ranks(start, stop), true) => {
                 let length = set.members().len();
                 let ranks = positions(*start, *stop, length);
                 length - ranks.end..length - ranks.start
@@ -397,7 +399,7 @@ impl RangeOptions {
             _ => between.ranks(set),
         };
         let members = &set.members()[ranks];
-        // A negative offset skips all, a negative limit is none.
+        // A negative offset skips everything; a negative limit means no limit.
         let skipped = usize::try_from(self.offset).unwrap_or(usize::MAX);
         let most = usize::try_from(self.limit).unwrap_or(usize::MAX);
         match self.reverse {
@@ -407,16 +409,16 @@ impl RangeOptions {
     }
 }
 
-impl<'a> Between<'a> {
-    fn read(by: By, from: &'a str, to: &'a str) -> Result<Self, Refusal> {
+impl<'a> MemberRange<'a> {
+    fn read(by: RangeBy, from: &'a str, to: &'a str) -> Result<Self, Refusal> {
         match by {
-            By::Rank => Ok(Self::Ranks(integer(from)?, integer(to)?)),
-            By::Score => {
+            RangeBy::Rank => Ok(Self::Ranks(integer(from)?, integer(to)?)),
+            RangeBy::Score => {
                 let ends = RangeEnd::of_scores(from).zip(RangeEnd::of_scores(to));
                 let (from, to) = ends.ok_or(Refusal::new("ERR min or max is not a float"))?;
                 Ok(Self::Scores(from, to))
             }
-            By::Lex => {
+            RangeBy::Lex => {
                 let ends = RangeEnd::of_texts(from).zip(RangeEnd::of_texts(to));
                 let (from, to) = ends.ok_or(Refusal::new("ERR min or max not valid string range item"))?;
                 Ok(Self::Texts(from, to))
@@ -424,7 +426,7 @@ impl<'a> Between<'a> {
         }
     }
 
-    /// Which of the members, from the first on.
+    /// The positions of the members in this range.
     fn ranks(&self, set: &SortedSet) -> Range<usize> {
         let members = set.members();
         let between = |before: &dyn Fn(&(f64, String)) -> bool, up_to: &dyn Fn(&(f64, String)) -> bool| {
@@ -467,7 +469,7 @@ impl<'a> RangeEnd<&'a [u8]> {
 }
 
 impl<T: PartialOrd> RangeEnd<T> {
-    /// As the lower end: whether what it is compared with comes too early.
+    /// As the lower limit: true if `other` is below it.
     fn is_behind(&self, other: &T) -> bool {
         match self {
             Self::Including(end) => other < end,
@@ -477,7 +479,7 @@ impl<T: PartialOrd> RangeEnd<T> {
         }
     }
 
-    /// As the upper end: whether what it is compared with comes too late.
+    /// As the upper limit: true if `other` is above it.
     fn is_before(&self, other: &T) -> bool {
         match self {
             Self::Including(end) => other > end,

@@ -12,7 +12,7 @@ use super::SYNTAX;
 use super::Store;
 use super::Stored;
 use super::command;
-use super::keys::Unit;
+use super::keys::TimeUnit;
 use super::numbers::integer;
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
@@ -36,30 +36,30 @@ impl Content for String {
         Stored::Text(self)
     }
 
-    /// An empty string is a value like any other.
+    /// An empty string is a value like any other, so the key stays.
     fn is_empty(&self) -> bool {
         false
     }
 }
 
-/// What may follow `SET key value`.
+/// The options of `SET key value`.
 #[derive(Default)]
 struct SetOptions<'a> {
-    /// NX: only if the key is not there.
+    /// NX: set only if the key does not exist.
     absent: bool,
-    /// XX: only if it is.
+    /// XX: set only if the key exists.
     present: bool,
-    /// GET: answer what was there.
+    /// GET: reply with the old value.
     get: bool,
     keep_ttl: bool,
-    /// A time to live, or an end on the server's clock.
+    /// A time to live, or an expiry by the server's clock.
     expiry: Option<(Expiry, &'a str)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expiry {
-    In(Unit),
-    At(Unit),
+    In(TimeUnit),
+    At(TimeUnit),
 }
 
 impl Store {
@@ -82,7 +82,7 @@ impl Store {
         Ok(before.unwrap_or(CommandReply::Status("OK")))
     }
 
-    /// When a key of SET ends, in milliseconds on the server's clock.
+    /// When a key of SET expires, in milliseconds by the server's clock.
     fn end_of_set(&self, kind: Expiry, number: &str) -> Result<i64, Refusal> {
         const INVALID: Refusal = Refusal::new("ERR invalid expire time in 'set' command");
         let number = integer(number)?;
@@ -134,7 +134,7 @@ impl<'a> SetOptions<'a> {
         Ok(options)
     }
 
-    /// The same kind of end may be given twice: the last one counts.
+    /// The same kind of expiry may be given twice; the last one counts.
     fn takes(&self, kind: Expiry) -> bool {
         !self.keep_ttl && self.expiry.is_none_or(|(given, _)| given == kind)
     }
@@ -143,10 +143,10 @@ impl<'a> SetOptions<'a> {
 impl Expiry {
     fn of(word: &str) -> Option<Self> {
         Some(match word {
-            "EX" => Self::In(Unit::Seconds),
-            "PX" => Self::In(Unit::Milliseconds),
-            "EXAT" => Self::At(Unit::Seconds),
-            "PXAT" => Self::At(Unit::Milliseconds),
+            "EX" => Self::In(TimeUnit::Seconds),
+            "PX" => Self::In(TimeUnit::Milliseconds),
+            "EXAT" => Self::At(TimeUnit::Seconds),
+            "PXAT" => Self::At(TimeUnit::Milliseconds),
             _ => return None,
         })
     }

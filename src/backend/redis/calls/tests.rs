@@ -1,6 +1,6 @@
-//! What becomes of a call, with the server's end of the connection in the test's hands.
+//! How calls end, with the server's end of the connection controlled by the test.
 
-mod several;
+mod batch;
 
 use super::*;
 
@@ -21,7 +21,8 @@ use crate::backend::woken::Woken;
 const SECOND: Duration = Duration::from_secs(1);
 const BUDGETS: Budgets = Budgets::of(SECOND);
 
-/// With a connection of so much room in each direction to a server that has the script, and the server's end of it.
+/// Calls on a connection with this many bytes of room in each direction, to a server that has the
+/// script; and the server's end.
 fn connected(room: usize) -> (Calls, DuplexStream) {
     let (connection, server) = connection(room);
     let mut calls = Calls::new(None, BUDGETS);
@@ -33,11 +34,11 @@ fn echo(text: &str) -> CallRequest {
     CallRequest::Call(script(&ECHO, &[], &[text]))
 }
 
-/// As long as the counter stays as it is.
+/// Calls on a connection to a primary, whose term is over once the counter changes.
 fn connected_to_a_primary() -> (Calls, DuplexStream, Arc<AtomicU64>) {
     let (mut calls, server) = connected(1_000);
     let changes = Arc::new(AtomicU64::new(1));
-    calls.mandate = Mandate::now(&changes);
+    calls.term = PrimaryTerm::now(&changes);
     (calls, server, changes)
 }
 
@@ -46,7 +47,7 @@ async fn answer(calls: &mut Calls) -> (u64, Outcome<Value>) {
     (op.0, outcome)
 }
 
-/// What stands between may know EVALSHA only.
+/// A proxy may support EVALSHA only.
 #[tokio::test]
 async fn a_script_that_is_not_known_though_its_text_was_sent_is_refused() {
     let (mut calls, mut server) = connected(1_000);
@@ -76,7 +77,7 @@ async fn what_is_no_script_is_not_asked_again_for_want_of_one() {
     assert!(op == 1 && busy, "{outcome:?}");
 }
 
-/// The last of those in flight is not begun when it times out.
+/// The last call in flight is not written yet when it times out.
 #[tokio::test(start_paused = true)]
 async fn calls_held_back_for_lost_scripts_are_sent_whatever_becomes_of_those_before() {
     let (mut calls, mut server) = connected(1_000);
@@ -120,7 +121,7 @@ async fn nothing_is_sent_again_behind_a_script_that_was_given_up() {
     assert!(op == 1 && busy, "{outcome:?}");
 }
 
-/// Much is answered at once, all the time.
+/// Replies arrive all the time.
 #[tokio::test(start_paused = true)]
 async fn a_call_has_its_time_however_busy_the_connection_is() {
     let (mut calls, mut server) = connected(100_000);
@@ -147,12 +148,12 @@ async fn nothing_is_written_to_a_server_once_it_is_deposed() {
     assert!(read.is_empty(), "{read:?}");
 }
 
-/// Whether the connection was told to end, so that a new one is made.
+/// True if the connection was told to end, so that a new one is made.
 fn is_replaced(end: &Notify) -> bool {
     end.notified().now_or_never().is_some()
 }
 
-/// With what `is_replaced` asks.
+/// The same together with the notification for `is_replaced`.
 fn connected_until_replaced() -> (Calls, DuplexStream, Arc<Notify>) {
     let (calls, server) = connected(1_000);
     let end = Arc::clone(&calls.connection.as_ref().expect("a connection").end);
@@ -165,7 +166,7 @@ async fn in_vain(calls: &mut Calls, op: u64) {
     assert!(matches!(answer(calls).await, (other, Outcome::Unknown(_)) if other == op));
 }
 
-/// Until silence would be believed.
+/// Waits until silence would be acted on.
 async fn second_look(calls: &mut Calls) {
     let more = tokio::time::timeout(2 * SECOND_LOOK, answer(calls)).await;
     assert!(more.is_err(), "{more:?}");
@@ -187,7 +188,7 @@ async fn the_silence_of_one_connection_is_not_held_against_the_next() {
     assert!(is_replaced(&end));
 }
 
-/// The process was stopped, or its runtime blocked: the timer rings first.
+/// The process was stopped, or its runtime was blocked, so the timer fires before replies are read.
 #[tokio::test(start_paused = true)]
 async fn what_came_while_nobody_looked_is_no_silence() {
     let (mut calls, mut server, end) = connected_until_replaced();
@@ -216,7 +217,7 @@ async fn a_server_whose_replies_are_late_is_not_silent() {
     }
 }
 
-/// Submits a call that times out, and gives the words for it.
+/// Submits a call that times out, and returns the text of its error.
 async fn words_in_vain(calls: &mut Calls, op: u64, timeout: Duration) -> String {
     calls.submit(OpId(op), echo("x"), timeout);
     match answer(calls).await {
@@ -239,7 +240,7 @@ async fn a_link_that_is_too_slow_is_told_from_one_that_is_dead_with_both_figures
     calls.submit(OpId(4), echo("x"), SECOND);
     assert!(matches!(answer(&mut calls).await, (4, Outcome::Done(_))));
     assert_eq!(words_in_vain(&mut calls, 5, SECOND).await, "no answer within 1s", "the last came in time");
-    // Another connection knows nothing of that.
+    // A new connection starts without that history.
     calls.disconnected("cut");
     while calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_ready() {}
     for (round_trip, words) in [(3 * SECOND / 2, slow), (SECOND, "no answer within 1s")] {
@@ -249,7 +250,8 @@ async fn a_link_that_is_too_slow_is_told_from_one_that_is_dead_with_both_figures
     }
 }
 
-/// Or a link on which an answer takes more than half of the time would never see a script run.
+/// Otherwise a script would never run over a link on which a reply takes more than half of the
+/// timeout.
 #[tokio::test(start_paused = true)]
 async fn a_script_that_was_said_to_be_unknown_too_late_is_sent_in_full_next_time() {
     let (mut calls, mut server) = connected(1_000);
@@ -265,7 +267,7 @@ async fn a_script_that_was_said_to_be_unknown_too_late_is_sent_in_full_next_time
     assert_eq!(commands, ["EVALSHA", "EVALSHA", "EVAL"]);
 }
 
-/// Where another login may be had, a refused one is no reason to give up.
+/// With a credential provider a refused login is transient.
 #[tokio::test]
 async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
     for (asks_again, kind) in [(true, FailureKind::Busy), (false, FailureKind::Auth)] {
@@ -278,7 +280,7 @@ async fn a_refused_login_is_final_unless_a_provider_can_be_asked_again() {
         let (_, outcome) = answer(&mut calls).await;
         let Outcome::NotExecuted(failure) = outcome else { panic!("{outcome:?}") };
         assert_eq!(failure.kind, kind);
-        // What the login may not do is another matter.
+        // A missing permission is not transient.
         calls.submit(OpId(2), CallRequest::Call(Call::Ping), SECOND);
         server.write_all(b"-NOPERM no\r\n").await.expect("room");
         let (_, outcome) = answer(&mut calls).await;
@@ -312,7 +314,7 @@ async fn a_new_login_and_the_calls_around_it_get_their_own_answers() {
     assert!(login.await.expect("told").is_err_and(|words| words.contains("WRONGPASS")));
 }
 
-/// The memory has an end, too.
+/// Queued commands are limited, so that they do not fill the memory.
 #[tokio::test]
 async fn what_is_too_much_to_be_written_is_refused_at_once() {
     let (mut calls, _server) = connected(10);
@@ -348,7 +350,7 @@ async fn a_login_without_an_answer_ends_in_time() {
     calls.submit(OpId(1), echo("x"), BUDGETS.silence());
     let (told, login) = oneshot::channel();
     calls.log_in(&Credentials::new("", "secret"), told);
-    // The timer rings for the call first.
+    // The timer expires for the call first.
     assert!(matches!(answer(&mut calls).await, (1, Outcome::Unknown(_))));
     let ended = tokio::time::timeout(2 * BUDGETS.answer(), async {
         tokio::select! {

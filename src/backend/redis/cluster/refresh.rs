@@ -1,4 +1,4 @@
-//! Keeping the map of slots up to date.
+//! Keeps the map of slots up to date.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::ClusterBackend;
 use super::scout;
-use super::scout::Known;
+use super::scout::KnownNode;
 use super::scout::NodeAnswers;
 use super::slots::SlotMap;
 use crate::backend::BackendEvent;
@@ -24,47 +24,48 @@ use crate::backend::Value;
 use crate::backend::redis::calls::CallRequest;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::Endpoint;
-use crate::backend::redis::link::Pause;
+use crate::backend::redis::link::RetryPause;
 use crate::base::process::spawn;
 use crate::settings::config::Sharding;
 
-/// How often the map is asked for while all is well: a slot that moves without traffic takes its subscriptions along.
+/// How often nodes are asked for the map while all primaries are connected: a slot can move while
+/// no call is sent to it, and its subscriptions have to follow.
 const CALM: Duration = Duration::from_secs(1);
-/// The same while a primary cannot be reached.
+/// How often while a primary cannot be reached.
 const TROUBLED: Duration = Duration::from_millis(250);
-/// Hints come in bursts; the map is not asked for more often than this.
+/// The least time between two refreshes, because signs of a change come in bursts.
 const LEAST_PAUSE: Duration = Duration::from_millis(50);
-/// So many primaries are asked.
+/// The most primaries that are asked at once.
 const ASKED: usize = 5;
 /// How long nodes may take to hear that a slot has moved.
 const GOSSIP: Duration = Duration::from_secs(5);
-/// Marks our own calls; the engine counts from one.
+/// Set in the ids of this backend's own calls; the engine's ids count up from one.
 pub(super) const OURS: u64 = 1 << 63;
 
-/// The search for a newer map.
+/// The state of the refresh of the map.
 #[derive(Default)]
-pub(super) struct Refresh {
-    /// When to begin the next one.
+pub(super) struct MapRefresh {
+    /// When the next refresh begins.
     pub(super) at: Option<Instant>,
     last: Option<Instant>,
-    /// Primaries that have been asked, with our call.
+    /// The primaries that have been asked and have not answered, by the id of the call.
     pub(super) asked: BTreeMap<OpId, Address>,
     answers: Vec<SlotMap>,
     pub(super) expected: usize,
-    pub(super) scout: Option<Scout>,
-    /// Between scouts while nothing is connected: each dials every node there is.
-    pause: Pause,
+    pub(super) scout: Option<ScoutTask>,
+    /// Between two scouts while nothing is connected: each scout dials every known node.
+    pause: RetryPause,
     scout_again: Option<Instant>,
 }
 
-pub(super) struct Scout(pub(super) JoinHandle<Result<NodeAnswers, Failure>>);
+pub(super) struct ScoutTask(pub(super) JoinHandle<Result<NodeAnswers, Failure>>);
 
-impl Refresh {
+impl MapRefresh {
     pub(super) fn due(at: Instant) -> Self {
         Self { at: Some(at), ..Self::default() }
     }
 
-    /// Whoever was asked is of another cluster.
+    /// Forgets all questions, because the nodes that were asked belong to another cluster.
     pub(super) fn forget(&mut self) {
         self.asked.clear();
         self.answers.clear();
@@ -72,7 +73,7 @@ impl Refresh {
     }
 }
 
-impl Drop for Scout {
+impl Drop for ScoutTask {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -98,7 +99,7 @@ impl ClusterBackend {
         let troubled = self.routes.is_empty() || self.routed().iter().any(|id| !self.is_up(*id));
         self.refresh.at = Some(now + if troubled { TROUBLED } else { CALM });
         if self.refresh.scout.is_some() || !self.refresh.asked.is_empty() {
-            // What hinted at a change may be newer than the answers on their way.
+            // The sign of a change may be newer than the answers on their way.
             self.refresh.at = Some(now + LEAST_PAUSE);
             return;
         }
@@ -131,16 +132,16 @@ impl ClusterBackend {
         self.refresh.at = self.refresh.at.map(|at| at.max(again));
         let probe = self.sharding == Sharding::Auto && self.sharded.is_none();
         let task = spawn(scout::explore(self.config.clone(), known, probe));
-        self.refresh.scout = Some(Scout(task));
+        self.refresh.scout = Some(ScoutTask(task));
     }
 
-    /// Every node that was announced or given, each once. What is given is not mapped, so that the same address may lead
-    /// elsewhere.
-    pub(super) fn known_nodes(&self) -> Vec<Known> {
+    /// Every node that was announced or given by the user, each once. Addresses from the user are
+    /// not mapped, so the same address may lead elsewhere when a node announces it.
+    pub(super) fn known_nodes(&self) -> Vec<KnownNode> {
         let announced = self.map.primaries().into_iter().chain(&self.map.replicas);
-        let announced = announced.map(|address| Known { address: address.clone(), given: false });
-        let given = self.seeds.iter().map(|address| Known { address: address.clone(), given: true });
-        let mut known: Vec<(Endpoint, Known)> = Vec::new();
+        let announced = announced.map(|address| KnownNode { address: address.clone(), given: false });
+        let given = self.seeds.iter().map(|address| KnownNode { address: address.clone(), given: true });
+        let mut known: Vec<(Endpoint, KnownNode)> = Vec::new();
         for node in announced.chain(given) {
             let place = node.config(&self.config).place();
             if known.iter().all(|(other, _)| *other != place) {
@@ -150,17 +151,18 @@ impl ClusterBackend {
         known.into_iter().map(|(_, node)| node).collect()
     }
 
-    /// There is a node to ask. Scouts stay as rare as they are: it may break before it has answered anything.
+    /// A node has connected and can be asked. The pause between scouts is kept, because the node
+    /// may fail before it has answered anything.
     pub(super) fn ask_node(&mut self) {
         if self.refresh.scout_again.is_some() {
-            // It was put off.
+            // The refresh was postponed.
             self.refresh_by(self.earliest());
         }
     }
 
-    /// A node has answered.
+    /// A node has answered, so scouts are no longer needed.
     pub(super) fn end_scouting(&mut self) {
-        self.refresh.pause = Pause::default();
+        self.refresh.pause = RetryPause::default();
         self.refresh.scout_again = None;
     }
 
@@ -169,7 +171,7 @@ impl ClusterBackend {
             self.refresh.answers.extend(SlotMap::read(&value, asked).filter(|map| !map.is_empty()));
         }
         let answered = self.refresh.answers.len();
-        // A frozen node must not delay what the others know.
+        // A frozen node must not delay the answers of the others, so a majority is enough.
         if answered * 2 > self.refresh.expected || self.refresh.asked.is_empty() && answered > 0 {
             let answers = std::mem::take(&mut self.refresh.answers);
             self.refresh.asked.clear();
@@ -221,7 +223,7 @@ impl ClusterBackend {
     pub(super) fn reroute(&mut self, routes: Arc<[ServerId]>) {
         let changed = routes != self.routes;
         self.routes = routes;
-        // First of all: a spare node that has slots now may carry subscriptions.
+        // First, because a spare node that has slots now may have subscriptions again.
         self.leave_unused();
         if changed {
             let sharded = self.sharded == Some(true);

@@ -1,5 +1,5 @@
-//! Finds the nodes of a cluster when no primary of it is connected: each known node is asked over a connection of its
-//! own, replicas too.
+//! Discovers the nodes of a cluster while no primary is connected: asks each known node over a
+//! connection of its own, replicas as well.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use super::slots::SlotMap;
 use crate::backend::Failure;
 use crate::backend::FailureKind;
 use crate::backend::Value;
+use crate::backend::redis::addresses::AddressTries;
 use crate::backend::redis::addresses::Target;
-use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::classify::failure;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
@@ -22,18 +22,19 @@ use crate::backend::redis::handshake;
 use crate::backend::redis::login::log_in;
 use crate::backend::redis::names::HostNames;
 
-/// Nodes asked at the same time.
+/// The most nodes that are asked at the same time.
 const AT_ONCE: usize = 8;
 
 /// A node that can be asked.
 #[derive(Debug, Clone)]
-pub(super) struct Known {
+pub(super) struct KnownNode {
     pub(super) address: Address,
-    /// By the user, as an address that can be reached. Otherwise nodes have announced it.
+    /// True if the user gave the address, so that it is used as it is. Otherwise nodes have
+    /// announced it, and the user's address map applies.
     pub(super) given: bool,
 }
 
-impl Known {
+impl KnownNode {
     /// How to connect to it.
     pub(super) fn config(&self, config: &RedisConfig) -> RedisConfig {
         let (host, port) = &self.address;
@@ -44,14 +45,14 @@ impl Known {
 /// What nodes answered.
 pub(super) struct NodeAnswers {
     pub(super) maps: Vec<SlotMap>,
-    /// Whether sharded pub/sub is known there; `None` if nobody was asked.
+    /// Whether the nodes support sharded pub/sub; `None` if none was asked.
     pub(super) sharded: Option<bool>,
 }
 
-/// Asks all of these nodes; gives what the quickest say, or why none of them said anything.
+/// Asks all of these nodes. Returns what the quickest of them answer, or why none of them answered.
 pub(super) async fn explore(
     config: RedisConfig,
-    nodes: Vec<Known>,
+    nodes: Vec<KnownNode>,
     probe: bool,
 ) -> Result<NodeAnswers, Failure> {
     let mut found = NodeAnswers { maps: Vec::new(), sharded: None };
@@ -63,7 +64,7 @@ pub(super) async fn explore(
             match answer {
                 Ok((map, sharded)) => {
                     found.maps.push(map);
-                    // One node that lacks it is enough.
+                    // Sharded pub/sub is used only if every node supports it.
                     found.sharded = match (found.sharded, sharded) {
                         (Some(known), Some(new)) => Some(known && new),
                         (known, new) => known.or(new),
@@ -89,7 +90,8 @@ async fn next<T>(
     }
 }
 
-/// The failure of all. One that trying again does not mend counts only if every node says so.
+/// The failure of all nodes. One that retrying does not mend counts only if every node has such a
+/// failure.
 fn sum_up(failures: &[Failure]) -> Failure {
     let words: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
     let kinds = || failures.iter().map(|failure| failure.kind);
@@ -98,10 +100,14 @@ fn sum_up(failures: &[Failure]) -> Failure {
     Failure::new(kind, format!("no node of the cluster could be asked for its slots: {}", words.join("; ")))
 }
 
-async fn ask(config: &RedisConfig, node: &Known, probe: bool) -> Result<(SlotMap, Option<bool>), Failure> {
+async fn ask(
+    config: &RedisConfig,
+    node: &KnownNode,
+    probe: bool,
+) -> Result<(SlotMap, Option<bool>), Failure> {
     let config = node.config(config);
     let answer = async {
-        // A credential provider and a resolver have their own time, as has the connection.
+        // A credential provider and a resolver have their own time limits, as has the connection.
         let (config, _) = log_in(config.clone()).await?;
         ask_any(&config, &node.address, probe).await
     };
@@ -110,13 +116,13 @@ async fn ask(config: &RedisConfig, node: &Known, probe: bool) -> Result<(SlotMap
     })
 }
 
-/// At the first address of the node's name where it answers.
+/// Asks the node at the first of its name's addresses where it answers.
 async fn ask_any(
     config: &RedisConfig,
     node: &Address,
     probe: bool,
 ) -> Result<(SlotMap, Option<bool>), Failure> {
-    let tries = Tries::begin(config, &HostNames::of(config), None).await;
+    let tries = AddressTries::begin(config, &HostNames::of(config), None).await;
     let mut tries = tries.map_err(|error| handshake::explain(&error, config))?;
     while let Some(target) = tries.next() {
         match ask_at(config, &target, tries.count(), node, probe).await {
@@ -138,7 +144,8 @@ async fn ask_at(
     let mut wire = dial(config, target, addresses).await.map_err(broken)?;
     let mut questions = vec![vec!["CLUSTER", "SLOTS"]];
     if probe {
-        // Redisson's probe: both must decide alike to wake each other.
+        // Redisson's test for sharded pub/sub: both must come to the same result to wake each
+        // other.
         questions.push(vec!["PUBSUB", "SHARDNUMSUB"]);
     }
     let budget = config.budgets().one_of_several();
@@ -189,7 +196,7 @@ mod tests {
 
     use crate::backend::redis::names::tests::named;
 
-    /// Where a connection neither comes about nor fails: the queue of those that nobody accepts is full.
+    /// A listener to which a connection neither succeeds nor fails, because its queue is full.
     async fn hole() -> (Socket, TcpStream) {
         let hole = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
         hole.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port");
@@ -204,7 +211,7 @@ mod tests {
         serve_and_say(listener, "").await;
     }
 
-    /// The same, with an answer to what is asked besides.
+    /// The same, with these replies to further questions.
     async fn serve_and_say(listener: TcpListener, besides: &str) {
         let port = listener.local_addr().expect("an address").port();
         let (mut client, _) = listener.accept().await.expect("a connection");
@@ -224,7 +231,7 @@ mod tests {
         for (reply, expected) in cases {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
             let address = ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
-            let node = Known { address, given: true };
+            let node = KnownNode { address, given: true };
             let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").expect("an address");
             tokio::spawn(serve_and_say(listener, reply));
             let asked = ask(&config, &node, true).await;
@@ -258,7 +265,8 @@ mod tests {
         assert_eq!(explained("ERR other"), Failure::new(FailureKind::Refused, "ERR other"));
     }
 
-    /// A name of several addresses: one, as of an IPv6, that leads nowhere, and one where nobody speaks.
+    /// A name with several addresses: one, such as an IPv6 address, that cannot be reached, and one
+    /// that accepts connections and never replies.
     #[tokio::test]
     async fn an_address_that_is_of_no_use_leaves_the_next_its_time() {
         let (hole, _first) = hole().await;

@@ -1,4 +1,5 @@
-//! The host names that the user gave for nodes: when they stand for the nodes of another cluster, the client goes there.
+//! Watches the host names that the user gave for nodes. When they resolve to the nodes of another
+//! cluster, the client moves there.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use super::ClusterBackend;
 use super::scout;
-use super::scout::Known;
+use super::scout::KnownNode;
 use super::scout::NodeAnswers;
 use super::slots::SlotMap;
 use crate::backend::Backend;
@@ -25,20 +26,21 @@ use crate::backend::redis::names::HostName;
 use crate::backend::redis::names::HostNames;
 use crate::base::process::spawn;
 
-/// Looks every five seconds what the names stand for.
-pub(super) struct Seeds {
+/// Resolves the names every five seconds.
+pub(super) struct SeedWatch {
     task: JoinHandle<()>,
     found: mpsc::UnboundedReceiver<NodeAnswers>,
 }
 
-impl Drop for Seeds {
+impl Drop for SeedWatch {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-impl Seeds {
-    /// `None`: there is an address among them, which always stands for itself.
+impl SeedWatch {
+    /// Starts the watch. `None` if one of the seeds is an IP address, which always means the same
+    /// node.
     pub(super) fn watch(config: &RedisConfig, seeds: &[Address]) -> Option<Self> {
         let all_named = seeds.iter().all(|(host, _)| host.parse::<IpAddr>().is_err());
         if !config.follows_names() || !all_named || seeds.is_empty() {
@@ -58,7 +60,8 @@ impl Seeds {
     }
 }
 
-/// What nodes say of their cluster when the names stand for none of the addresses any more that they stood for.
+/// Resolves the names again and again. When none of the former addresses is left, asks the nodes at
+/// the new ones for their cluster.
 async fn look_again_and_again(
     config: RedisConfig,
     seeds: Vec<Address>,
@@ -66,8 +69,8 @@ async fn look_again_and_again(
 ) {
     let names = HostNames::of(&config);
     let watched: Vec<Arc<HostName>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
-    let given = |address| Known { address, given: true };
-    let nodes: Vec<Known> = seeds.into_iter().map(given).collect();
+    let given = |address| KnownNode { address, given: true };
+    let nodes: Vec<KnownNode> = seeds.into_iter().map(given).collect();
     let mut known = resolved(&watched).await;
     loop {
         tokio::time::sleep(EVERY).await;
@@ -81,7 +84,7 @@ async fn look_again_and_again(
     }
 }
 
-/// All addresses. Of a name that cannot be resolved they are the ones that are known.
+/// All addresses of the names. For a name that cannot be resolved these are the last known ones.
 async fn resolved(names: &[Arc<HostName>]) -> BTreeSet<SocketAddr> {
     let resolved = join_all(names.iter().map(|name| name.resolve_again())).await;
     resolved.into_iter().flatten().collect()
@@ -95,8 +98,9 @@ impl ClusterBackend {
         true
     }
 
-    /// Nodes of the cluster that is known say nothing new here. Those of another one do: it takes the place of the known
-    /// one, whose nodes are left at once, since they would go on to say that they have the slots.
+    /// Handles an answer from the nodes that the names now resolve to. If they belong to the known
+    /// cluster, nothing changes. If they belong to another cluster, that one replaces the known
+    /// one, whose nodes are closed at once, because they would go on to claim the slots.
     pub(super) fn on_seeds_moved(&mut self, maps: &[SlotMap]) {
         let map = SlotMap::agree(maps, &self.map);
         if self.map.is_empty() || map.is_empty() || !map.nodes().is_disjoint(&self.map.nodes()) {

@@ -1,4 +1,5 @@
-//! Which node has which slot: what nodes say of it, and what follows when they disagree.
+//! The map of slots to nodes: parses the answers of nodes, and merges answers that contradict each
+//! other.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -10,15 +11,16 @@ use crate::base::name::SLOTS;
 /// One node's answer to CLUSTER SLOTS.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SlotMap {
-    /// First and last slot, and their primary. In order, without overlaps.
+    /// First slot, last slot, and their primary. Sorted, without overlaps.
     ranges: Vec<(u16, u16, Address)>,
-    /// Who else can be asked.
+    /// Further nodes that can be asked.
     pub(super) replicas: BTreeSet<Address>,
 }
 
 impl SlotMap {
-    /// Reads `[[first, last, [host, port, …], replica…]…]`. A node that does not know its own host leaves it empty:
-    /// it is the one it was reached at. `None` if it is no such answer.
+    /// Parses `[[first, last, [host, port, …], replica…]…]`. A node that does not know its own host
+    /// leaves it empty; it then has the host at which it was asked. `None` if the reply has another
+    /// form.
     pub(super) fn read(value: &Value, asked: &Address) -> Option<Self> {
         let Value::List(entries) = value else { return None };
         let mut map = Self::default();
@@ -39,7 +41,8 @@ impl SlotMap {
         (!overlap).then_some(map)
     }
 
-    /// From a node that knows of no other: one that was reset, or lost its configuration.
+    /// True for a node that knows of no other node, because it was reset or has lost its
+    /// configuration.
     pub(super) fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
@@ -61,8 +64,9 @@ impl SlotMap {
         slots
     }
 
-    /// What most of the answers say, slot by slot; where no claim has more voices than another, one that names a node,
-    /// and of those the one that is not `current`: a node hears of a change late, never early.
+    /// Merges answers slot by slot. The claim of most answers wins. In a tie, a claim that names a
+    /// node wins over none, and one that differs from `current` over one that does not, because a
+    /// node hears of a change late but never early.
     pub(super) fn agree(answers: &[Self], current: &Self) -> Self {
         let replicas = answers.iter().flat_map(|answer| answer.replicas.iter().cloned()).collect();
         let [first, rest @ ..] = answers else { return current.clone() };
@@ -106,12 +110,12 @@ fn node(value: &Value, asked: &Address) -> Option<Address> {
     Some((host, u16::try_from(*port).ok()?))
 }
 
-/// A MOVED or ASK.
+/// A parsed MOVED or ASK.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Redirection {
     pub(super) slot: u16,
     pub(super) to: Address,
-    /// For this one call only, behind an ASKING.
+    /// True for ASK: for this one call only, with ASKING.
     pub(super) ask: bool,
 }
 

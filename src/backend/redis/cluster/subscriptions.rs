@@ -1,4 +1,4 @@
-//! Where each channel is subscribed, and its move with its slot.
+//! At which node each channel is subscribed, and how subscriptions follow their slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,21 +14,24 @@ use crate::backend::FailureKind;
 use crate::backend::ServerId;
 use crate::base::name::slot_of;
 
-/// A sharded subscription ends when its slot leaves. Should the word of that be lost, each is made again this often.
+/// How often each sharded subscription is repeated. The server ends such a subscription when its
+/// slot moves away, and the message about that could be lost.
 pub(super) const RENEW_SUBSCRIPTIONS: Duration = Duration::from_secs(10);
 
-/// A channel that the engine wants.
+/// A channel that the engine has subscribed to.
 pub(super) struct ClusterSubscription {
     pub(super) sharded: bool,
     pub(super) generation: u64,
-    /// Where it was asked for; `None` until there is a connection for it.
+    /// The node where it was subscribed; `None` until a suitable node is connected.
     pub(super) at: Option<ServerId>,
-    /// Made again to be sure: the engine need not hear of it.
+    /// True while it is only repeated to be sure, so that the confirmation is not reported to the
+    /// engine.
     pub(super) renewing: bool,
 }
 
 impl ClusterBackend {
-    /// Where a channel belongs: a sharded one to the primary of its slot, any other to whichever is connected.
+    /// The node where a channel is subscribed: for a sharded channel the primary of its slot, for
+    /// others any connected node with slots.
     pub(super) fn place_of(&self, channel: &str, sharded: bool) -> Option<ServerId> {
         let connected = |id: &ServerId| {
             self.nodes.get(id).is_some_and(|node| node.pubsub_up && node.unused_since.is_none())
@@ -39,7 +42,8 @@ impl ClusterBackend {
         self.nodes.keys().copied().find(connected)
     }
 
-    /// Asks for what has no connection yet.
+    /// Subscribes to the channels that are not subscribed anywhere, if a suitable node is connected
+    /// now.
     pub(super) fn place_subscriptions(&mut self) {
         let waiting: Vec<Arc<str>> = self
             .subscriptions
@@ -65,7 +69,8 @@ impl ClusterBackend {
         node.backend.subscribe(Arc::clone(channel), sharded, subscription.generation);
     }
 
-    /// What is asked for again may be placed elsewhere: two nodes would tell of each message.
+    /// Unsubscribes at the former node if a repeated request went to another one: otherwise each
+    /// message would come from both.
     pub(super) fn leave_place(&mut self, channel: &Arc<str>, before: Option<ClusterSubscription>) {
         let now_at = self.subscriptions.get(channel).and_then(|subscription| subscription.at);
         let Some(ClusterSubscription { at: Some(old), sharded, .. }) = before else { return };
@@ -74,7 +79,8 @@ impl ClusterBackend {
         }
     }
 
-    /// Sharded subscriptions follow their slots: the engine is told, and asks for them again.
+    /// Moves sharded subscriptions along with their slots: reports them as lost, so that the engine
+    /// subscribes again.
     pub(super) fn move_subscriptions(&mut self) {
         let routes = Arc::clone(&self.routes);
         self.give_up(|channel, subscription, at, _| {
@@ -83,7 +89,8 @@ impl ClusterBackend {
         self.place_subscriptions();
     }
 
-    /// A node without slots may have left the cluster: what is published there does not reach it then.
+    /// Moves subscriptions away from nodes without slots. Such a node may have left the cluster,
+    /// and then no longer receives what is published there.
     pub(super) fn leave_unused_subscriptions(&mut self) {
         if self.place_of("", false).is_some() {
             self.give_up(|_, subscription, _, node| {
@@ -92,7 +99,7 @@ impl ClusterBackend {
         }
     }
 
-    /// The engine hears of those that are where they should not be, and asks for them again.
+    /// Ends misplaced subscriptions and reports them as lost, so that the engine subscribes again.
     fn give_up(&mut self, misplaced: impl Fn(&str, &ClusterSubscription, ServerId, Option<&Node>) -> bool) {
         for (channel, subscription) in &mut self.subscriptions {
             let Some(at) = subscription.at else { continue };
@@ -130,7 +137,7 @@ impl ClusterBackend {
         self.refresh_soon();
     }
 
-    /// The node has given its slot away.
+    /// The node has given the channel's slot away.
     pub(super) fn on_subscription_lost(&mut self, id: ServerId, channel: Arc<str>) {
         let Some(subscription) = self.subscriptions.get_mut(&channel) else { return };
         if subscription.at == Some(id) {
@@ -156,7 +163,7 @@ impl ClusterBackend {
         match result {
             Ok(()) if renewed => {}
             Err(failure) if failure.kind.is_transient() || failure.kind == FailureKind::Redirected => {
-                // Its slot is elsewhere by now.
+                // The slot belongs to another node now.
                 subscription.at = None;
                 self.refresh_soon();
                 let result = Err(Failure::new(FailureKind::SlotMoving, failure.message));

@@ -1,4 +1,5 @@
-//! What cannot be brought about from outside: which connection comes first. The rest is tested on real clusters.
+//! Cases that cannot be brought about with real servers, such as which connection comes up first.
+//! The rest is tested on real clusters.
 
 mod rules;
 
@@ -26,7 +27,7 @@ use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::tests::redis_server::RedisServer;
 use crate::settings::config::Sharding;
 
-/// Lets the backend work until the condition holds, and gives what it said meanwhile.
+/// Polls the backend until the condition holds, and returns its events.
 async fn until(
     what: &str,
     cluster: &mut ClusterBackend,
@@ -53,7 +54,7 @@ fn is_subscribed(server: &RedisServer) -> bool {
     subscribers > 0
 }
 
-/// Connected to both, which have no map to ask for.
+/// A backend that is connected to both servers, which have no map of slots.
 async fn two_nodes(servers: &[RedisServer; 2], sharding: Sharding) -> (ClusterBackend, [ServerId; 2]) {
     let config = RedisConfig::parse(&servers[0].url()).unwrap();
     let mut cluster = ClusterBackend::new(config, Vec::new(), sharding);
@@ -78,7 +79,7 @@ async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
     }
 }
 
-/// It hears nothing any more of what is published in the cluster, and lives on.
+/// It receives nothing that is published in the cluster any more, but stays alive.
 #[tokio::test]
 async fn channels_leave_a_node_that_has_no_slots() {
     let servers = [RedisServer::start(), RedisServer::start()];
@@ -97,12 +98,12 @@ async fn channels_leave_a_node_that_has_no_slots() {
     until("moved", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == [false, true]).await;
 }
 
-/// Nobody is there.
+/// A backend without any server.
 fn nowhere(port: u16) -> Address {
     ("127.0.0.1".to_owned(), port)
 }
 
-/// What CLUSTER SLOTS answers, with all slots at one node, or none at all.
+/// The reply to CLUSTER SLOTS in which one node has all slots, or there are none.
 fn slots_at(node: Option<u16>) -> Value {
     let entry = |port: u16| {
         let node = Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int(port.into())]);
@@ -126,7 +127,7 @@ impl ClusterBackend {
     }
 }
 
-/// It was reset, or came back without its configuration.
+/// The node was reset, or came back without its configuration.
 #[tokio::test]
 async fn a_primary_that_knows_of_no_slots_has_no_voice() {
     let mut cluster = without_servers();
@@ -154,14 +155,15 @@ async fn nodes_that_cannot_be_reached_are_dialled_less_and_less() {
         cluster.begin_refresh();
         cluster.refresh.scout = None;
     }
-    // The loss of a connection is a hint that something has changed.
+    // The loss of a connection is a sign that the map may have changed.
     cluster.refresh_soon();
     assert!(cluster.refresh.at.unwrap() > Instant::now() + Duration::from_millis(400));
     cluster.on_up(node, ServerInfo::default());
     assert!(cluster.refresh.at.unwrap() < Instant::now() + Duration::from_millis(100));
 }
 
-/// Scouts that are sent in ten seconds, in each of which a connection is greeted and breaks. `answered`: by it.
+/// The number of scouts in ten seconds, while connections come up and break. `answered`: each
+/// connection has answered something.
 async fn scouts_in_ten_seconds(answered: bool) -> u32 {
     let mut cluster = without_servers();
     let op = cluster.asks(1);
@@ -209,7 +211,7 @@ async fn a_map_that_comes_during_the_close_brings_no_node_up() {
     until("closed", &mut cluster, |_, events| matches!(events, [.., BackendEvent::Closed])).await;
 }
 
-/// The addresses that the user has given are asked while nothing else is known.
+/// The addresses from the user are asked while no other node is known.
 #[tokio::test]
 async fn the_map_is_had_from_any_address_that_was_given() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,4 +1,4 @@
-//! What is taken from a client of the crate `redis`, for connections of our own.
+//! What is taken over from a client of the crate `redis`, for connections of our own.
 
 use ::redis::Client;
 use ::redis::ConnectionAddr;
@@ -17,8 +17,8 @@ use super::report_not_taken;
 use super::without_brackets;
 
 impl RedisConfig {
-    /// Takes address, login, database and protocol, and whether TLS is used. A client of `redis` does
-    /// not show its certificates.
+    /// Takes address, login, database and protocol, and whether TLS is used. The certificates in a
+    /// client of `redis` cannot be read.
     pub(crate) fn of_redis(client: &Client, access: &Access) -> Result<Self, Error> {
         let info = client.get_connection_info();
         let (place, encrypted) = place(info.addr(), access)?;
@@ -39,7 +39,7 @@ impl RedisConfig {
     }
 }
 
-/// Where the server is, and whether it is spoken to through TLS.
+/// The address of the server, and whether TLS is used.
 fn place(address: &ConnectionAddr, access: &Access) -> Result<(Endpoint, bool), Error> {
     let tcp =
         |host: &str, port: &u16| Endpoint::Tcp { host: without_brackets(host), port: *port, certified: None };

@@ -1,4 +1,4 @@
-//! Addresses, parsed strictly. No error repeats a part that could hold a password.
+//! Parses addresses strictly. No error repeats a part that could hold a password.
 
 use std::net::Ipv6Addr;
 use std::path::PathBuf;
@@ -24,7 +24,8 @@ const FORMS: &str = "redis://[user:password@]host[:port][/database][?protocol=re
 type Parsed = (RedisConfig, Encrypted);
 
 pub(super) fn parse(url: &str) -> Result<Parsed, Error> {
-    // An address from a file ends with a line break. White space around it never means anything.
+    // An address that was read from a file ends with a line break. White space around an address
+    // never has a meaning.
     let url = url.trim();
     let Some((scheme, rest)) = url.split_once("://") else {
         return Err(invalid(format!("it has no \"scheme://\"; allowed are {FORMS}")));
@@ -119,7 +120,7 @@ fn build(topology: Deployment, login: Login, database: Option<u8>, protocol: Pro
     RedisConfig { login, database, protocol, ..RedisConfig::new(topology) }
 }
 
-/// What stands where in `[login@]places[/path][?query]`.
+/// The parts of `[login@]places[/path][?query]`.
 struct Parts<'a> {
     login: Login,
     places: &'a str,
@@ -130,7 +131,8 @@ struct Parts<'a> {
 impl<'a> Parts<'a> {
     fn split(rest: &'a str) -> Result<Self, Error> {
         let (rest, query) = split_query(rest)?;
-        // An unescaped "/" or "@" in a password would otherwise end up in the host or in the database.
+        // Otherwise an unescaped "/" or "@" in a password would end up in the host or in the
+        // database.
         if rest.rfind('@') > rest.find('/') && rest.contains('/') {
             return Err(invalid("\"@\" and \"/\" in a user or password must be written as %40 and %2F"));
         }
@@ -177,7 +179,7 @@ fn hosts_and_ports(places: &str, default_port: u16) -> Result<Vec<Address>, Erro
     Ok(all)
 }
 
-/// An IPv6 address loses its brackets.
+/// Removes the brackets of an IPv6 address.
 fn host_and_port(place: &str, default_port: u16) -> Result<Address, Error> {
     let (host, port) = if let Some(rest) = place.strip_prefix('[') {
         let Some((inside, after)) = rest.split_once(']') else {
@@ -214,7 +216,7 @@ fn host_and_port(place: &str, default_port: u16) -> Result<Address, Error> {
     Ok((host.to_owned(), port))
 }
 
-/// From the path or from the parameter.
+/// The database from the path or from the parameter.
 fn one_database(path: Option<&str>, parameter: Option<u8>) -> Result<Option<u8>, Error> {
     let in_path = path.filter(|path| !path.is_empty()).map(database).transpose()?;
     if in_path.is_some() && parameter.is_some() && in_path != parameter {
@@ -229,7 +231,7 @@ fn database(text: &str) -> Result<u8, Error> {
         .ok_or_else(|| invalid("its database must be a number from 0 to 255"))
 }
 
-/// Digits only: `parse` alone would take "+1".
+/// Digits only: `parse` alone would accept "+1".
 fn number(text: &str) -> Option<u64> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }

@@ -1,8 +1,10 @@
-//! What the sentinels have said about the primary, and whom to believe when they contradict each other.
+//! What the sentinels have said about the primary, and which of them to believe when they
+//! contradict each other.
 //!
-//! Each failover has an epoch, a number that grows; a sentinel that has not heard of the latest one still names the
-//! old primary. So the greater epoch wins. A sentinel's announcement that the primary has changed tells no epoch, and
-//! a user may not be allowed to ask for it: then what came later wins, but never for a primary known to be deposed.
+//! Each failover has an epoch, a number that grows. A sentinel that has not heard of the latest
+//! failover still names the old primary, so the greater epoch wins. An announcement of a sentinel
+//! that the primary has changed contains no epoch, and a user may not be allowed to ask for it.
+//! Then the later statement wins, unless it names a primary that is known to be deposed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -13,17 +15,17 @@ use crate::backend::FailureKind;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::host_and_port;
 
-/// Former primaries that are remembered.
+/// How many former primaries are remembered.
 const DEPOSED: usize = 16;
 
 #[derive(Debug)]
-pub(crate) struct Knowledge {
+pub(crate) struct SentinelKnowledge {
     primary_name: String,
     primary: Option<Primary>,
-    /// The latest last.
+    /// The latest one is last.
     deposed: Vec<Address>,
     sentinels: Vec<Sentinel>,
-    /// Counts the changes of the primary; also read by whoever holds a connection to it.
+    /// Counts the changes of the primary. Connections to it read the counter as well.
     changes: Arc<AtomicU64>,
 }
 
@@ -31,11 +33,11 @@ pub(crate) struct Knowledge {
 struct Primary {
     address: Address,
     epoch: Option<u64>,
-    /// While its own is not known: the greatest epoch before. Its own is greater.
+    /// While its epoch is not known: the greatest epoch before it. Its own is greater.
     after: Option<u64>,
-    /// It says of itself that it is none.
+    /// True if the server itself says that it is not the primary.
     refused: bool,
-    /// It could not be reached.
+    /// True if it could not be reached.
     unreachable: bool,
 }
 
@@ -47,7 +49,7 @@ struct Sentinel {
     last: Option<Result<Address, Failure>>,
 }
 
-impl Knowledge {
+impl SentinelKnowledge {
     pub(crate) fn new(primary_name: &str, sentinels: &[Address]) -> Self {
         let sentinel = |address: &Address| Sentinel { address: address.clone(), turns: 0, last: None };
         Self {
@@ -61,7 +63,7 @@ impl Knowledge {
 
     // ---- what is known
 
-    /// The primary, unless it says that it is none.
+    /// The primary, unless the server itself says that it is not one.
     pub(crate) fn primary(&self) -> Option<&Address> {
         self.primary.as_ref().filter(|primary| !primary.refused).map(|primary| &primary.address)
     }
@@ -70,17 +72,17 @@ impl Knowledge {
         &self.changes
     }
 
-    /// How often each sentinel has spoken so far.
+    /// How often each sentinel has answered or failed so far.
     pub(crate) fn turns(&self) -> Vec<u64> {
         self.sentinels.iter().map(|sentinel| sentinel.turns).collect()
     }
 
-    /// Whether a sentinel has named a primary after that.
+    /// True if a sentinel has named a primary since `turns`.
     pub(crate) fn is_named_since(&self, turns: &[u64]) -> bool {
         self.since(turns).any(|sentinel| matches!(sentinel.last, Some(Ok(_))))
     }
 
-    /// Whether every sentinel has spoken after that.
+    /// True if every sentinel has answered or failed since `turns`.
     pub(crate) fn has_everyone_spoken_since(&self, turns: &[u64]) -> bool {
         self.since(turns).count() == self.sentinels.len()
     }
@@ -93,7 +95,8 @@ impl Knowledge {
         self.sentinels.iter().enumerate().filter_map(spoken)
     }
 
-    /// Why there is no primary to connect to: what each sentinel has said, and the worst kind of it.
+    /// Why there is no primary to connect to: what each sentinel has said, with the worst kind of
+    /// failure.
     pub(crate) fn failure(&self) -> Failure {
         let words = |sentinel: &Sentinel| {
             let said = match &sentinel.last {
@@ -109,7 +112,8 @@ impl Knowledge {
         } else {
             let failures =
                 self.sentinels.iter().filter_map(|sentinel| sentinel.last.as_ref()?.as_ref().err());
-            // Whose name was known before will be told to them again: they were set up anew.
+            // Sentinels that no longer know a primary that was known before were set up anew, and
+            // will be configured again.
             let passing = |kind: FailureKind| {
                 kind.is_transient() || kind == FailureKind::Unsupported && self.primary.is_some()
             };
@@ -124,7 +128,7 @@ impl Knowledge {
 
     // ---- what is heard
 
-    /// A sentinel names a primary. `announced`: it has just said that this is a change.
+    /// A sentinel names a primary. `announced`: it has just announced this as a change.
     pub(crate) fn answered(&mut self, number: usize, address: &Address, epoch: Option<u64>, announced: bool) {
         self.spoke(number, Ok(address.clone()));
         let Some(primary) = &mut self.primary else { return self.take(address, epoch) };
@@ -140,15 +144,17 @@ impl Knowledge {
             (None, Some(new)) if primary.after.is_some_and(|after| new <= after) => false,
             _ => known || announced,
         };
-        // Sentinels that were set up anew count from 0 again.
+        // The epochs of sentinels that were set up anew start again from 0, so a majority of
+        // sentinels wins over the epoch if the known primary is of no use.
         let no_use = primary.refused || primary.unreachable;
         if newer || no_use && self.is_named_by_most(address) {
             self.take(address, epoch);
         }
     }
 
-    /// A sentinel has announced a change. Believed at once if it continues what is known: other sentinels, asked now,
-    /// may not know of it yet. Otherwise the sentinel's answer decides, which is to follow.
+    /// A sentinel has announced a change. It is believed at once if it starts from the known
+    /// primary: other sentinels that are asked now may not know of the change yet. Otherwise the
+    /// sentinel's next answer decides.
     pub(crate) fn announced(&mut self, old: &Address, new: &Address) {
         match &mut self.primary {
             Some(primary) if primary.address == *new => primary.refused = false,
@@ -158,19 +164,20 @@ impl Knowledge {
         }
     }
 
-    /// A sentinel could not be asked, or did not say.
+    /// A sentinel could not be asked, or did not name a primary.
     pub(crate) fn silent(&mut self, number: usize, failure: Failure) {
         self.spoke(number, Err(failure));
     }
 
-    /// The primary says that it is none: not used again before a sentinel names it once more.
+    /// The server itself says that it is not the primary. It is not used again before a sentinel
+    /// names it once more.
     pub(crate) fn refused(&mut self, address: &Address) {
         if let Some(primary) = self.primary.as_mut().filter(|primary| primary.address == *address) {
             primary.refused = true;
         }
     }
 
-    /// Whether the primary can be connected to.
+    /// Records whether the primary can be connected to.
     pub(crate) fn reached(&mut self, address: &Address, reached: bool) {
         if let Some(primary) = self.primary.as_mut().filter(|primary| primary.address == *address) {
             primary.unreachable = !reached;
@@ -216,11 +223,11 @@ mod tests {
         (host.to_owned(), 6379)
     }
 
-    fn three() -> Knowledge {
-        Knowledge::new("main", &[at("s0"), at("s1"), at("s2")])
+    fn three() -> SentinelKnowledge {
+        SentinelKnowledge::new("main", &[at("s0"), at("s1"), at("s2")])
     }
 
-    fn names(knowledge: &Knowledge) -> &str {
+    fn names(knowledge: &SentinelKnowledge) -> &str {
         knowledge.primary().map_or("nobody", |(host, _)| host)
     }
 
@@ -238,7 +245,8 @@ mod tests {
         assert_eq!(known.changes().load(Ordering::Acquire), 3);
     }
 
-    /// A sentinel that lags behind names the right primary by the epoch of an earlier failover, or by none at all.
+    /// A sentinel that lags behind may name the right primary with the epoch of an earlier
+    /// failover, or without any.
     #[test]
     fn an_epoch_that_falls_is_not_the_epoch_of_the_primary() {
         for late in [Some(3), None] {
@@ -297,7 +305,7 @@ mod tests {
     #[test]
     fn half_of_the_sentinels_are_not_most_of_them() {
         let sentinels = ["s0", "s1", "s2", "s3"].map(at);
-        let mut known = Knowledge::new("main", &sentinels);
+        let mut known = SentinelKnowledge::new("main", &sentinels);
         known.answered(0, &at("a"), Some(9), false);
         known.reached(&at("a"), false);
         known.answered(1, &at("b"), Some(0), false);
@@ -306,7 +314,7 @@ mod tests {
         known.reached(&at("other"), true);
         known.answered(3, &at("b"), Some(0), false);
         assert_eq!(names(&known), "b");
-        let mut known = Knowledge::new("main", &sentinels);
+        let mut known = SentinelKnowledge::new("main", &sentinels);
         known.answered(0, &at("a"), Some(9), false);
         known.refused(&at("a"));
         (1..4).for_each(|number| known.answered(number, &at("b"), Some(0), false));

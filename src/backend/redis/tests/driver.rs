@@ -26,17 +26,17 @@ use crate::backend::Value;
 use crate::backend::redis::RedisBackend;
 use crate::backend::redis::RedisConfig;
 use crate::backend::redis::calls::Connection;
+use crate::backend::redis::locator::PrimaryTerm;
 use crate::backend::redis::resp::Protocol;
-use crate::backend::redis::whereabouts::Mandate;
 use crate::backend::redis::wire::Wire;
 
 pub(crate) const SECOND: Duration = Duration::from_secs(1);
-/// Nothing here takes so long, unless it never happens.
+/// Nothing takes as long, unless it never happens.
 const NEVER: Duration = Duration::from_secs(10);
 
-/// Adds one to a key: repeating it shows.
+/// Increments a key, so that a repeated execution shows.
 pub(crate) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
-/// Appends to a list: order shows.
+/// Appends to a list, so that the order of execution shows.
 pub(crate) static APPEND: Script =
     Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };
 /// Gives its argument back.
@@ -69,7 +69,7 @@ pub(crate) fn lua_files() -> Vec<(PathBuf, String)> {
     files
 }
 
-/// A connection with so much room in each direction, and the server's end.
+/// A connection with this many bytes of room in each direction, and the server's end.
 pub(crate) fn connection(room: usize) -> (Connection, DuplexStream) {
     let (ours, theirs) = tokio::io::duplex(room);
     let connection = Connection {
@@ -77,7 +77,7 @@ pub(crate) fn connection(room: usize) -> (Connection, DuplexStream) {
         ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
         round_trip: Duration::ZERO,
-        mandate: Mandate::default(),
+        term: PrimaryTerm::default(),
         asks_again: false,
     };
     (connection, theirs)
@@ -89,7 +89,7 @@ fn parsed(url: &str) -> RedisConfig {
 
 pub(crate) struct Driver {
     pub(crate) backend: Box<dyn Backend>,
-    /// Events that nobody has asked for yet.
+    /// Events that were not asked for yet.
     pub(crate) events: VecDeque<BackendEvent>,
     answers: HashMap<OpId, Outcome<Value>>,
     last: u64,
@@ -108,7 +108,7 @@ impl Driver {
         Self { backend, events: VecDeque::new(), answers: HashMap::new(), last: 0 }
     }
 
-    /// With both connections up.
+    /// A driver whose two connections are up.
     pub(crate) async fn connected(url: &str) -> Self {
         let mut driver = Self::new(url);
         driver.both_up().await;
@@ -247,7 +247,7 @@ impl Driver {
         }
     }
 
-    /// Takes in what comes within this time.
+    /// Collects the events of this period.
     pub(crate) async fn listen(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
         while let Ok(event) = tokio::time::timeout_at(end, poll_fn(|cx| self.backend.poll_event(cx))).await {

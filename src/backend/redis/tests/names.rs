@@ -1,4 +1,4 @@
-//! Names that stand for several addresses, of which the first are of no use.
+//! Names that resolve to several addresses, the first of which cannot be used.
 
 use std::net::SocketAddr;
 use std::net::TcpListener;
@@ -13,19 +13,19 @@ use crate::backend::BackendEvent;
 use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::backend::Value;
-use crate::backend::redis::names::tests::Said;
+use crate::backend::redis::names::tests::FakeAnswer;
 use crate::backend::redis::names::tests::answers;
 use crate::backend::redis::names::tests::named;
 use crate::backend::redis::names::tests::rename;
 
-/// Connections are made, and nothing is ever said.
+/// A listener that accepts connections and never replies.
 fn mute() -> (TcpListener, SocketAddr) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     (listener, address)
 }
 
-/// How many connections were made since this was asked last.
+/// How many connections were made since the last call.
 fn connections(mute: &TcpListener) -> usize {
     mute.set_nonblocking(true).expect("an option");
     std::iter::from_fn(|| mute.accept().ok()).count()
@@ -39,7 +39,8 @@ fn replica() -> RedisServer {
     RedisServer::with(&["--replicaof", "127.0.0.1", "1"])
 }
 
-/// A connection for subscriptions that was made before the one for commands is replaced, whatever it leads to.
+/// A pub/sub connection that was made before the command connection is replaced, whichever server
+/// it leads to.
 async fn subscribe(driver: &mut Driver) {
     for generation in 1.. {
         driver.events.clear();
@@ -98,7 +99,7 @@ async fn the_address_that_was_good_is_tried_first_when_the_connection_is_lost() 
     driver.pubsub_down().await;
     driver.both_up().await;
     let again = connections(&listener);
-    // While the server was away the others were tried again, one after the other.
+    // While the server was away, the other addresses were tried again one after the other.
     let () = redis::cmd("CLIENT")
         .arg(&["KILL", "TYPE", "normal"])
         .query(&mut server.connection())
@@ -124,13 +125,13 @@ async fn when_no_address_will_do_the_error_names_them_all() {
     ] {
         assert!(failure.message.contains(&words), "{words} in {failure}");
     }
-    // Alone, a mute address is no reason to give up.
+    // A silent address beside one that refuses connections makes the failure a `Link`.
     let mut driver = Driver::with(named("redis://db", &[mute, closed]));
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::Link, "{failure}");
 }
 
-/// As after a failover behind a managed service's name.
+/// As after a failover behind the host name of a managed service.
 #[tokio::test]
 async fn a_name_is_resolved_anew_for_every_connection() {
     let (mut old, new) = (RedisServer::start(), RedisServer::start());
@@ -167,7 +168,7 @@ async fn a_sentinel_is_found_behind_an_address_that_is_mute() {
 #[tokio::test]
 async fn a_connection_that_is_lost_takes_the_other_one_along_to_the_new_address() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    // As the host name of a node of a cluster, too.
+    // Also as the host name of a node of a cluster.
     for config in [named("redis://db", &[]), named("redis-cluster://db", &[]).at("db", 6379)] {
         rename(&config, "db", &[address_of(&old)]);
         let mut driver = Driver::with(config.clone());
@@ -204,7 +205,8 @@ async fn a_sentinel_is_left_when_its_name_stands_for_another_one() {
     driver.close().await;
 }
 
-/// As behind a proxy that another one replaces. That it is the same server must not keep the messages on the old way.
+/// As behind a proxy that is replaced by another one. Messages must move as well, although the
+/// server is the same.
 #[tokio::test]
 async fn both_connections_leave_an_address_that_led_to_the_same_server() {
     let server = RedisServer::start();
@@ -213,7 +215,7 @@ async fn both_connections_leave_an_address_that_led_to_the_same_server() {
     let mut driver = Driver::with(config.clone());
     let before = driver.both_up().await;
     assert_eq!(proxy.connections(), 2);
-    // Without a subscription it would be killed like the other one.
+    // Without a subscription it would be killed like the other connection.
     subscribe(&mut driver).await;
     rename(&config, "db", &[address_of(&server)]);
     let () = redis::cmd("CLIENT")
@@ -234,7 +236,8 @@ async fn both_connections_leave_an_address_that_led_to_the_same_server() {
     driver.close().await;
 }
 
-/// As with weighted records: two ways to one server, and the resolver names one of them at a time.
+/// As with weighted records: there are two ways to one server, and the resolver returns one of them
+/// at a time.
 #[tokio::test]
 async fn a_name_whose_answers_take_turns_makes_no_storm_of_connections() {
     let server = RedisServer::start();
@@ -243,7 +246,7 @@ async fn a_name_whose_answers_take_turns_makes_no_storm_of_connections() {
     let config = named("redis://db", &ways[..1]);
     let mut driver = Driver::with(config.clone());
     driver.both_up().await;
-    answers(&config).say("db", Said::OneOf(ways));
+    answers(&config).say("db", FakeAnswer::OneOf(ways));
     let asked = answers(&config).asked();
     driver.listen(16 * SECOND).await;
     let again = answers(&config).asked() - asked;

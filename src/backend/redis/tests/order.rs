@@ -1,4 +1,5 @@
-//! What is delivered first, and how ends are told, on channels filled by hand.
+//! The order of events, and how the ends of connections are reported, with channels that the test
+//! fills.
 
 use crate::backend::ServerId;
 use std::future::poll_fn;
@@ -23,20 +24,20 @@ use crate::backend::redis::budget::Budgets;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::commands::CommandEvent;
-use crate::backend::redis::link::Broken;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::BrokenConnection;
+use crate::backend::redis::link::StopSignal;
 use crate::backend::redis::pubsub::PubSubEvent;
 use crate::backend::redis::pubsub::PubSubLink;
 use crate::backend::redis::subscriber::Subscriber;
 use crate::backend::redis::tests::driver::connection;
 
-/// A backend that hears of its connections from the senders.
+/// A backend whose connections are reported through these senders.
 fn backend(
     turn: u8,
 ) -> (RedisBackend, mpsc::UnboundedSender<CommandEvent>, mpsc::UnboundedSender<PubSubEvent>) {
     let (events, command_events) = mpsc::unbounded_channel();
     let (pubsub, pubsub_events) = mpsc::unbounded_channel();
-    let (stop, _) = Stop::pair();
+    let (stop, _) = StopSignal::pair();
     let phase = BackendPhase::Open { stop, links: Vec::new() };
     let backend = RedisBackend {
         calls: Calls::new(None, Budgets::of(super::driver::SECOND)),
@@ -53,7 +54,7 @@ fn backend(
     (backend, events, pubsub)
 }
 
-/// A TIME from before the outage would otherwise set the clock of the server that is there now.
+/// Otherwise a TIME from before the outage would be used for the clock of another server.
 #[tokio::test]
 async fn replies_of_the_old_connection_come_before_the_new_one() {
     for turn in 0..4 {
@@ -78,22 +79,28 @@ async fn replies_of_the_old_connection_come_before_the_new_one() {
     }
 }
 
-fn subscriptions(connection: Connection, ended: oneshot::Sender<Broken>, end: &Arc<Notify>) -> PubSubLink {
+fn subscriptions(
+    connection: Connection,
+    ended: oneshot::Sender<BrokenConnection>,
+    end: &Arc<Notify>,
+) -> PubSubLink {
     let subscriber = Subscriber::new(connection.wire, Budgets::of(super::driver::SECOND));
     PubSubLink { subscriber, ended, end: Arc::clone(end), served: false, dialled: Instant::now() }
 }
 
-/// Ends the connection for commands.
+/// Ends the command connection.
 async fn cut(backend: &mut RedisBackend, commands: &mpsc::UnboundedSender<CommandEvent>) {
     let _ = commands.send(CommandEvent::Down { cause: "cut".to_owned() });
     while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Down { .. }) {}
 }
 
-/// A name or an address in front of servers may lead to another one while connections to the old one live on, or are
-/// just being made.
+/// A name or an address may lead to another server while connections to the old one stay open or
+/// are being made.
 #[tokio::test]
 async fn pub_sub_follows_to_another_server() {
-    // After how many of: the end of the old connection, a new one, it is dialled, and up.
+    // The new `run_id`; the step at which the pub/sub connection is dialled, and the one at which
+    // it is up (0: with the first command connection, 1: after its end, 2: with the new one);
+    // whether it is replaced.
     for (run_id, dialled, up, follows) in
         [("b", 0, 0, true), ("a", 0, 0, false), ("b", 1, 1, true), ("b", 1, 2, true), ("b", 2, 2, false)]
     {
@@ -138,13 +145,13 @@ async fn pub_sub_follows_to_another_server() {
     }
 }
 
-/// What the server says, if anything, before it hangs up; and how that is told.
+/// What the server sends before it closes the connection, if anything, and how that is reported.
 async fn end(
     backend: &mut RedisBackend,
     mut server: DuplexStream,
     answer: Option<&str>,
-    mut ended: oneshot::Receiver<Broken>,
-) -> Broken {
+    mut ended: oneshot::Receiver<BrokenConnection>,
+) -> BrokenConnection {
     server.write_all(answer.unwrap_or_default().as_bytes()).await.expect("room");
     drop(server);
     loop {
@@ -155,7 +162,7 @@ async fn end(
     }
 }
 
-/// That decides on when the next attempt is made.
+/// The next attempt depends on it.
 #[tokio::test]
 async fn the_end_of_a_connection_tells_whether_it_served() {
     let (mut backend, commands, pubsub) = backend(0);

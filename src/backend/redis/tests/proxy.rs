@@ -1,4 +1,4 @@
-//! A TCP proxy in front of a server that understands RESP frames and breaks things on request.
+//! A TCP proxy in front of a server. It parses RESP frames and causes faults on request.
 
 use std::collections::HashMap;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ use std::sync::MutexGuard;
 use std::thread;
 use std::time::Duration;
 
-/// Which way bytes go.
+/// The direction in which bytes are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// To the server.
@@ -25,39 +25,41 @@ pub(crate) enum Direction {
     Down,
 }
 
-/// Whose connections.
+/// The connections that a fault applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// Those that have never subscribed to anything.
+    /// Connections that have never subscribed.
     Commands,
     PubSub,
     All,
 }
 
-/// What happens to the exchange that a matching request begins.
+/// What happens to a matching request and its reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// The reply is swallowed and the connection cut: the server did it, the client cannot know.
+    /// The reply is dropped and the connection cut, so the client cannot know that the server
+    /// executed the request.
     CutBeforeReply,
-    /// The reply is swallowed; later ones come through, so this client's replies are shifted from here on.
+    /// The reply is dropped. Later replies are forwarded, so the client gets each of them one
+    /// request too early.
     DropReply,
-    /// From this reply on nothing comes back on the connection.
+    /// From this reply on the connection carries no replies.
     Mute,
-    /// The request is sent twice, back to back; the second reply is swallowed.
+    /// The request is sent twice in a row, and the second reply is dropped.
     Duplicate,
-    /// These bytes go back in place of the reply; the server did what was asked.
+    /// These bytes replace the reply; the server has executed the request.
     Forge(Vec<u8>),
-    /// These bytes go back as the reply; the server never sees the request.
+    /// These bytes are the reply; the server does not get the request.
     Answer(Vec<u8>),
-    /// The connection is cut in place of sending the request.
+    /// The connection is cut before the request is sent.
     CutBeforeRequest,
-    /// So many bytes of the request are sent, then the connection is cut.
+    /// The connection is cut after this many bytes of the request.
     CutRequestAt(usize),
-    /// So many bytes of the reply come back, then the connection is cut.
+    /// The connection is cut after this many bytes of the reply.
     CutReplyAt(usize),
 }
 
-/// A proxy on its own port. Ends with its connections when dropped.
+/// A proxy on its own port. Dropping it ends its connections.
 #[derive(Debug)]
 pub(crate) struct FaultProxy {
     shared: Arc<Shared>,
@@ -82,22 +84,22 @@ struct State {
     seen: HashMap<String, u64>,
     last_id: u64,
     links: HashMap<u64, Link>,
-    /// How long the frame was that was cut last.
+    /// The length of the frame that was cut last.
     cut_frame: usize,
 }
 
 #[derive(Debug, Default)]
 struct Way {
     delay: Duration,
-    /// Frames are read and thrown away.
+    /// Frames are read and dropped.
     swallowing: bool,
     /// Nothing is read, so that buffers fill up.
     stalled: bool,
     /// The connection that carries this byte is cut after it.
     bytes_left: Option<usize>,
-    /// What all connections together may carry in a second.
+    /// The bandwidth of all connections together.
     bytes_per_second: Option<u32>,
-    /// When the last byte that was given to the link has gone over it.
+    /// When the link has transferred the last byte that it was given.
     free_at: Option<tokio::time::Instant>,
 }
 
@@ -109,7 +111,7 @@ struct Rule {
     fault: Fault,
 }
 
-/// One client's connection and ours to the server.
+/// One client's connection, and the proxy's connection to the server for it.
 #[derive(Debug)]
 struct Link {
     client: TcpStream,
@@ -118,10 +120,10 @@ struct Link {
     awaited: VecDeque<Reply>,
     muted: bool,
     subscribes: bool,
-    /// What comes this way vanishes, and nobody closes anything.
+    /// Bytes in this direction are dropped, and neither connection is closed.
     lost_up: bool,
     lost_down: bool,
-    /// What goes out now is the last.
+    /// The connection ends after what is being sent now.
     ends: bool,
 }
 
@@ -141,7 +143,7 @@ impl FaultProxy {
         Self::at("127.0.0.1:0", target).expect("a port for the proxy")
     }
 
-    /// The same at an address of one's choice.
+    /// The same at a given address.
     pub(crate) fn at(address: &str, target: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().expect("its address");
@@ -177,17 +179,17 @@ impl FaultProxy {
         self.state().rules.push(rule);
     }
 
-    /// Forgets the faults that have not happened yet; says how many there were.
+    /// Removes the faults that have not happened yet. Returns how many there were.
     pub(crate) fn clear(&self) -> usize {
         std::mem::take(&mut self.state().rules).len()
     }
 
-    /// Every chunk of bytes waits so long.
+    /// Delays every chunk of bytes.
     pub(crate) fn delay(&self, direction: Direction, delay: Duration) {
         self.change(|state| state.way(direction).delay = delay);
     }
 
-    /// From now on all connections together carry so many bytes a second this way.
+    /// Limits the bandwidth of all connections together in this direction.
     pub(crate) fn limit(&self, direction: Direction, bytes_per_second: Option<u32>) {
         self.change(|state| {
             let way = state.way(direction);
@@ -195,13 +197,13 @@ impl FaultProxy {
         });
     }
 
-    /// Throws away whole frames in this direction, and keeps the connections open.
+    /// Drops whole frames in this direction, and keeps the connections open.
     pub(crate) fn swallow(&self, direction: Direction, on: bool) {
         self.change(|state| state.way(direction).swallowing = on);
     }
 
-    /// From now on whatever goes these ways on the connections that there are vanishes, as behind a router that has
-    /// forgotten them. New ones are well.
+    /// Drops everything in these directions on the existing connections, as a router does that has
+    /// lost its state. New connections work.
     pub(crate) fn forget(&self, which: Which, ways: &[Direction]) {
         self.change(|state| {
             let links = state.links.values_mut();
@@ -214,7 +216,7 @@ impl FaultProxy {
         });
     }
 
-    /// Stops reading in this direction, and goes on where it stopped.
+    /// Stops reading in this direction, and later continues where it stopped.
     pub(crate) fn stall(&self, direction: Direction, on: bool) {
         self.change(|state| state.way(direction).stalled = on);
     }
@@ -224,7 +226,7 @@ impl FaultProxy {
         self.change(|state| state.way(direction).bytes_left = Some(bytes));
     }
 
-    /// How long the frame was that was cut last.
+    /// The length of the frame that was cut last.
     pub(crate) fn cut_frame(&self) -> usize {
         self.state().cut_frame
     }
@@ -239,7 +241,7 @@ impl FaultProxy {
         self.change(|state| state.refusing = on);
     }
 
-    /// Cuts every connection again and again.
+    /// Cuts every connection again after each interval.
     pub(crate) fn kill_every(&self, interval: Option<Duration>) {
         self.change(|state| state.kill_every = interval);
     }
@@ -270,7 +272,7 @@ impl Drop for FaultProxy {
             state.ended = true;
             state.cut();
         });
-        // Wakes the thread that accepts.
+        // Wakes the thread that accepts connections.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -302,7 +304,7 @@ impl State {
         if rule.times == 0 { Some(self.rules.remove(index).fault) } else { Some(rule.fault.clone()) }
     }
 
-    /// What goes to the server in place of a request; `None` cuts the connection.
+    /// What is sent to the server instead of a request; `None` cuts the connection.
     fn request(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
         let words = words(frame);
         let command =
@@ -335,7 +337,7 @@ impl State {
         awaited.push_back(first);
         awaited.extend((1..replies).map(|_| Reply::Pass));
         if matches!(fault, Some(Fault::Answer(_))) {
-            // In its place something harmless, so that the answer comes in its turn.
+            // A harmless request instead, so that the reply comes in order.
             return Some(b"*1\r\n$4\r\nPING\r\n".to_vec());
         }
         if fault != Some(Fault::Duplicate) {
@@ -345,7 +347,7 @@ impl State {
         Some([frame, frame].concat())
     }
 
-    /// What goes to the client in place of a reply; `None` cuts the connection.
+    /// What is sent to the client instead of a reply; `None` cuts the connection.
     fn reply(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
         let swallowing = self.down.swallowing;
         let link = self.links.get_mut(&id)?;
@@ -467,7 +469,7 @@ impl Shared {
             pending.extend_from_slice(&chunk[..count]);
             let Some((out, last)) = self.pass(id, direction, &mut pending) else { break };
             self.travel(direction, out.len());
-            // Within a stall whatever was read before it waits too.
+            // During a stall, bytes that were read before wait as well.
             if !self.may_read(direction) || to.write_all(&out).is_err() || last {
                 break;
             }
@@ -477,7 +479,7 @@ impl Shared {
         let _ = to.shutdown(Shutdown::Both);
     }
 
-    /// Waits while stalled; false at the end.
+    /// Waits while stalled. Returns false at the end of the proxy.
     fn may_read(&self, direction: Direction) -> bool {
         let stalled = |state: &mut State| !state.ended && state.way(direction).stalled;
         let state =
@@ -485,7 +487,8 @@ impl Shared {
         !state.ended
     }
 
-    /// Waits for as long as a link of limited bandwidth takes, behind what was given to it before.
+    /// Waits as long as a link of limited bandwidth takes, after everything that it was given
+    /// before.
     fn travel(&self, direction: Direction, bytes: usize) {
         let mut state = self.lock();
         let way = state.way(direction);
@@ -502,8 +505,8 @@ impl Shared {
         );
     }
 
-    /// Takes the complete frames out of `pending`; gives what to forward and whether that is the last, or `None` to cut
-    /// the connection at once.
+    /// Takes the complete frames out of `pending`. Returns what to forward and whether that is the
+    /// last; `None` cuts the connection at once.
     fn pass(&self, id: u64, direction: Direction, pending: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
         let mut state = self.lock();
         let delay = state.way(direction).delay;
@@ -586,7 +589,7 @@ fn words(frame: &[u8]) -> Vec<&[u8]> {
     words
 }
 
-/// Whether nobody asked for this frame.
+/// True if the frame is not the reply to a request.
 fn is_message(frame: &[u8]) -> bool {
     let kinds: [&[u8]; 3] = [b"message", b"pmessage", b"smessage"];
     matches!(frame.first(), Some(b'*' | b'>'))

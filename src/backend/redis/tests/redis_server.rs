@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Polls `condition` until it holds; gives up loudly after ten seconds.
+/// Polls `condition` until it holds; panics after ten seconds.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     for _ in 0..1_000 {
         if condition() {
@@ -53,7 +53,7 @@ impl RedisServer {
 
     /// With more options, as on redis-server's command line: `["--requirepass", "secret"]`.
     pub(crate) fn with(options: &[&str]) -> Self {
-        // Somebody else may take the free port before the server does.
+        // Another process may take the free port before the server does.
         for _ in 0..5 {
             let mut server = Self::not_started(options);
             if server.try_start() {
@@ -63,7 +63,7 @@ impl RedisServer {
         panic!("redis-server does not start: {options:?}")
     }
 
-    /// Its port is reserved for it; `restart` starts it.
+    /// Reserves a port; `restart` starts the server.
     pub(crate) fn not_started(options: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -89,7 +89,7 @@ impl RedisServer {
         self.directory.join("s")
     }
 
-    /// Stops it without mercy, as kill -9 does.
+    /// Kills it, as `kill -9` does.
     pub(crate) fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -97,13 +97,13 @@ impl RedisServer {
         }
     }
 
-    /// Stops it if it runs and starts a new process on the same port, with nothing in it.
+    /// Stops it if it runs, and starts a new process on the same port without data.
     pub(crate) fn restart(&mut self) {
         self.stop();
         assert!(self.try_start(), "redis-server on port {} does not start: {:?}", self.port, self.options);
     }
 
-    /// False if it ended at once, which it does where the port is taken.
+    /// False if it ended at once, for example because the port is taken.
     fn try_start(&mut self) -> bool {
         let child = self.child.insert(self.spawn());
         for _ in 0..1_000 {
@@ -119,11 +119,11 @@ impl RedisServer {
         panic!("redis-server on port {} did not answer within 10 s: {:?}", self.port, self.options);
     }
 
-    /// The same without what was kept in append-only files.
+    /// The same, without the data in append-only files.
     pub(crate) fn restart_empty(&mut self) {
         self.stop();
         let _ = fs::remove_dir_all(self.directory.join("appendonlydir"));
-        // Of Redis 6.2.
+        // The file of Redis 6.2.
         let _ = fs::remove_file(self.directory.join("appendonly.aof"));
         self.restart();
     }
@@ -137,7 +137,7 @@ impl RedisServer {
         self.signal("-CONT");
     }
 
-    /// A connection of another client than ours, to plant and to look.
+    /// A connection that does not belong to this crate, to set up and inspect data.
     pub(crate) fn connection(&self) -> redis::Connection {
         redis::Client::open(self.url())
             .and_then(|client| client.get_connection())
@@ -174,7 +174,7 @@ impl Drop for RedisServer {
     }
 }
 
-/// `REDIS_SERVER`, or what is found in `PATH`.
+/// `REDIS_SERVER`, or the program in `PATH`.
 pub(crate) fn binary() -> PathBuf {
     if let Some(path) = std::env::var_os("REDIS_SERVER") {
         let path = PathBuf::from(path);
@@ -188,8 +188,9 @@ pub(crate) fn binary() -> PathBuf {
         .expect("no redis-server in PATH: install Redis 6.2 or later, or set REDIS_SERVER to its binary")
 }
 
-/// Whether the servers are Redis 7.0 or later, or Valkey. If not, tells that the test that asks is not run, and why:
-/// past what captures its output, for `cargo xtask test` to count.
+/// True if the servers are Redis 7.0 or later, or Valkey. Otherwise reports that the test is not
+/// run, and why. The report bypasses the capture of the test's output, so that `cargo xtask test`
+/// can count it.
 #[allow(dead_code, reason = "chaos is not run with less")]
 pub(crate) fn has_redis_7(what: &str) -> bool {
     let has = version() >= (7, 0);
@@ -200,14 +201,14 @@ pub(crate) fn has_redis_7(what: &str) -> bool {
     has
 }
 
-/// Tells that the test that asks is not run, and why.
+/// Reports that the test is not run, and why.
 pub(crate) fn not_run(why: &str) {
     let test = std::thread::current().name().unwrap_or("a test").to_owned();
     let line = format!("NOT RUN: {test}: {why}\n");
     io::stderr().write_all(line.as_bytes()).expect("standard error");
 }
 
-/// Of Redis or Valkey, whichever it is, as the program says it.
+/// The version that the program reports, of Redis or Valkey.
 #[allow(dead_code, reason = "chaos does not ask")]
 pub(crate) fn version() -> (u32, u32) {
     static VERSION: OnceLock<(u32, u32)> = OnceLock::new();
@@ -220,8 +221,8 @@ pub(crate) fn version() -> (u32, u32) {
     })
 }
 
-/// Asked over its unix socket: at the port another test's server might answer. An error reply, such as NOAUTH, is an
-/// answer too.
+/// Uses the unix socket, because the port may be that of another test's server. An error reply,
+/// such as NOAUTH, is an answer as well.
 fn answers(socket: &Path) -> bool {
     let ask = || -> io::Result<bool> {
         let mut stream = UnixStream::connect(socket)?;
@@ -232,13 +233,13 @@ fn answers(socket: &Path) -> bool {
     ask().unwrap_or(false)
 }
 
-/// A port that nobody listens on, given once: below the range from which the system takes ports for outgoing
-/// connections, where it could be taken while its server is away.
+/// A port on which no process listens; each is returned once. It is below the range from which the
+/// system chooses ports for outgoing connections, which could take it while its server is stopped.
 pub(crate) fn free_port() -> u16 {
     static TURN: AtomicU32 = AtomicU32::new(0);
     for _ in 0..3_000 {
         let turn = TURN.fetch_add(1, Ordering::Relaxed);
-        // Processes that run at the same time begin at different places.
+        // Processes that run at the same time begin at different ports.
         let place = (std::process::id().wrapping_mul(397).wrapping_add(turn)) % 3_000;
         let port = 7_000 + u16::try_from(place).expect("below 3,000");
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {

@@ -1,4 +1,4 @@
-//! What the server answers, and what becomes of it.
+//! What the server replies, and the outcomes of the calls.
 
 use crate::backend::ServerId;
 use std::time::Duration;
@@ -231,7 +231,7 @@ async fn too_many_calls_at_once_are_refused_and_never_sent() {
     let server = RedisServer::start();
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
-    // Submitted without letting anything be written in between.
+    // Submits without letting anything be written in between.
     let ops: Vec<OpId> = (0..12_000).map(|_| driver.submit_within(count("n"), 9 * SECOND)).collect();
     let mut done = 0;
     for op in ops {
@@ -312,7 +312,7 @@ async fn a_dropped_backend_leaves_no_connection() {
     for _ in 0..1_000 {
         if proxy.connections() == 0 {
             let greeted = proxy.seen("PING");
-            // Longer than the pause before another attempt.
+            // Longer than the pause before the next attempt.
             tokio::time::sleep(Duration::from_millis(300)).await;
             assert_eq!(proxy.seen("PING"), greeted, "another connection was made");
             return;

@@ -1,4 +1,5 @@
-//! One test for each rule that a client's connections have to keep, on a real server. Each fails when its rule is dropped.
+//! One test on a real server for each rule that a client's connections have to keep. Each test
+//! fails if its rule is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +46,7 @@ fn server_with_forbidden_channels() -> (RedisServer, String) {
 async fn rule_01_a_call_whose_reply_was_lost_is_not_sent_again() {
     let (server, proxy) = behind_a_proxy();
     let mut driver = Driver::connected(&proxy.url()).await;
-    // The server has the script from here on.
+    // From here on the server has the script.
     assert_eq!(driver.call(count("other")).await, Outcome::Done(Value::Int(1)));
     for turn in 1..=5 {
         proxy.once("counter", Fault::CutBeforeReply);
@@ -61,7 +62,7 @@ async fn rule_01_a_call_whose_reply_was_lost_is_not_sent_again() {
 #[tokio::test]
 async fn rule_02_no_wait_is_without_an_end() {
     let (_server, proxy) = behind_a_proxy();
-    // The first connection's handshake is never answered; nothing but a timeout tells.
+    // The first connection's handshake is never answered; only a timeout can notice that.
     proxy.once("replication", Fault::Mute);
     let mut driver = Driver::new(&proxy.url());
     let failure = driver.connect_failed().await;
@@ -76,7 +77,7 @@ async fn rule_03_a_call_that_timed_out_before_it_was_written_never_is() {
     let mut driver = Driver::connected(&proxy.url()).await;
     assert_eq!(driver.call(count("counter")).await, Outcome::Done(Value::Int(1)));
     proxy.stall(Direction::Up, true);
-    // Fills every buffer on the way, so that what comes next is not begun.
+    // Fills every buffer, so that the next call is not written.
     let filler = "x".repeat(32 * 1024 * 1024);
     let big = driver.submit_within(script(&COUNT, &["filler"], &[&filler]), 9 * SECOND);
     let late = driver.submit_within(count("counter"), Duration::from_millis(200));
@@ -145,7 +146,7 @@ async fn rule_06_subscribed_is_what_the_server_says() {
     }
 }
 
-/// Not only when the server is asked whether it is still there: for this many that would take half a minute.
+/// Not only when a PING is due: for this many requests that would take half a minute.
 #[tokio::test]
 async fn rule_06_a_subscription_is_asked_for_at_once() {
     let server = RedisServer::start();
@@ -189,7 +190,7 @@ async fn rule_06_a_refused_subscription_fails_alone() {
     }
 }
 
-/// Valkey 8.0 refuses an UNSUBSCRIBE where nothing is subscribed; others confirm it.
+/// Valkey 8.0 refuses an UNSUBSCRIBE if nothing is subscribed; other servers confirm it.
 #[tokio::test]
 async fn rule_06_there_may_be_nothing_to_end() {
     let (server, proxy) = behind_a_proxy();
@@ -246,7 +247,7 @@ async fn rule_07_who_reads_too_slowly_is_turned_out_and_told_so() {
     assert_eq!(driver.subscribed("news", 1).await, Ok(()));
     let limit = ["SET", "client-output-buffer-limit", "pubsub 1mb 0 0"];
     let () = redis::cmd("CONFIG").arg(&limit).query(&mut server.connection()).expect("a limit");
-    // More than the sockets take, too.
+    // Also more messages than the sockets take.
     publish(&server, 30_000, &"x".repeat(1_000)).await;
     driver.pubsub_down().await;
     driver.pubsub_up().await;
@@ -278,7 +279,7 @@ async fn rule_08_a_burst_of_messages_is_not_lost() {
     let mut driver = Driver::connected(&server.url()).await;
     driver.subscribe("news", 1);
     assert_eq!(driver.subscribed("news", 1).await, Ok(()));
-    // Nobody polls the backend meanwhile.
+    // The backend is not polled meanwhile.
     publish(&server, 20_000, "").await;
     for number in 0..20_000 {
         assert_eq!(driver.message().await.1, number.to_string());
@@ -286,7 +287,7 @@ async fn rule_08_a_burst_of_messages_is_not_lost() {
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
 }
 
-/// Numbers, each with this text behind it.
+/// Publishes numbers, each followed by this text.
 async fn publish(server: &RedisServer, messages: usize, padding: &str) {
     let (mut connection, padding) = (server.connection(), padding.to_owned());
     tokio::task::spawn_blocking(move || {
@@ -343,9 +344,10 @@ async fn rule_09_a_silent_pubsub_connection_is_replaced_without_any_traffic() {
 #[test]
 fn rule_11_no_reply_of_a_script_looks_like_a_message() {
     for (path, text) in lua_files() {
-        // A reply of three or four words that begins with "message", "subscribe" and the like never arrives.
+        // A reply of three or four words that begins with "message", "subscribe" and the like never
+        // arrives.
         let tables = text.split("return {").skip(1);
-        // `{err = …}` is an error reply, and no table.
+        // `{err = …}` becomes an error reply, not a table.
         for table in tables.filter(|table| !table.starts_with("err = ")) {
             let first = table.trim_start_matches('-').chars().next();
             assert!(
@@ -363,7 +365,8 @@ async fn rule_12_calls_reach_the_server_in_the_order_of_their_submission() {
     let mut driver = Driver::connected(&server.url()).await;
     let ops: Vec<_> = (0..3_000)
         .map(|number: u32| {
-            // Long and short ones, so that any second way would overtake.
+            // Long and short ones, so that a second path to the server would let some overtake
+            // others.
             let text = format!("{number}:{}", "x".repeat(if number % 7 == 0 { 20_000 } else { 1 }));
             driver.submit_within(script(&APPEND, &["list"], &[&text]), 9 * SECOND)
         })
@@ -394,7 +397,7 @@ async fn rule_12_the_order_holds_when_the_server_loses_its_scripts() {
             if number == 25 {
                 let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut flusher).expect("flushed");
             }
-            // Lets replies come in between, and new calls meet a reload.
+            // Lets replies arrive in between, so that new calls come during a reload.
             tokio::task::yield_now().await;
             driver.listen(Duration::ZERO).await;
         }
@@ -439,7 +442,7 @@ async fn rule_12_a_reload_ends_under_steady_traffic() {
     proxy.delay(Direction::Down, Duration::from_millis(20));
     proxy.once("lost", Fault::Answer(b"-NOSCRIPT No matching script.\r\n".to_vec()));
     let op = driver.submit_within(count("lost"), 60 * SECOND);
-    // At every moment some call is in flight.
+    // Some call is in flight at every moment.
     for _ in 0..1_000 {
         driver.submit_within(Call::Ping, 60 * SECOND);
         driver.listen(Duration::from_millis(1)).await;
@@ -508,7 +511,8 @@ async fn many_subscriptions_at_once_are_all_confirmed() {
     assert!(reached.await.into_iter().all(|reached| reached == Ok(1)));
 }
 
-/// While commands are answered, a connection for subscriptions that fails is not the server's end.
+/// While commands are answered, a pub/sub connection that fails does not mean that the server is
+/// down.
 #[tokio::test]
 async fn a_failure_says_whether_it_is_about_subscriptions_alone() {
     let (server, proxy) = behind_a_proxy();

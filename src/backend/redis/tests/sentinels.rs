@@ -1,4 +1,5 @@
-//! Sentinels that say what a test wants: how a primary is found, left and not gone back to.
+//! Sentinels that answer what a test wants: how a primary is found and left, and that a deposed one
+//! is not used again.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -32,12 +33,12 @@ use crate::backend::redis::calls::CallRequest;
 use crate::backend::redis::calls::Calls;
 use crate::backend::redis::calls::Connection;
 use crate::backend::redis::dial::dial;
-use crate::backend::redis::whereabouts::Mandate;
+use crate::backend::redis::locator::PrimaryTerm;
 
-/// A sentinel with this epoch takes no argument of PING.
+/// A sentinel with this epoch accepts no argument of PING.
 const OF_REDIS_6: u64 = 62;
 
-/// Names what it is told to name; ends with the test's runtime.
+/// Answers with the primary that it is given. It ends with the test's runtime.
 pub(super) struct Sentinel {
     pub(super) port: u16,
     names: Arc<Mutex<(u16, u64)>>,
@@ -69,9 +70,9 @@ impl Sentinel {
         self.announcements.send(format!("main 127.0.0.1 {old} 127.0.0.1 {new}")).unwrap();
     }
 
-    /// Waits until it has been asked once more from the beginning.
+    /// Waits until it has been asked once more from now on.
     async fn is_asked_again(&self) {
-        // One question may be on its way already.
+        // One question may be in flight already.
         let before = self.asked.load(Ordering::Acquire);
         for _ in 0..2_000 {
             if self.asked.load(Ordering::Acquire) >= before + 2 {
@@ -168,14 +169,15 @@ async fn an_announced_primary_is_used_while_others_still_name_the_old_one() {
     driver.pubsub_down().await;
     assert_eq!(driver.both_up().await.address, new.address());
     late.is_asked_again().await;
-    // A connection that was left for the old one would be noticed by now: it is replaced at its first end.
+    // A connection that was meant for the old primary would show now, because it is replaced when
+    // it ends.
     driver.backend.reconnect(ServerId::ONLY);
     driver.down().await;
     assert_eq!(driver.up().await.address, new.address());
     driver.close().await;
 }
 
-/// The message is lost, or was sent while nobody was connected.
+/// The message is lost, or was sent while no client was connected.
 #[tokio::test]
 async fn a_change_that_nobody_announces_is_found_out_by_asking() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
@@ -245,7 +247,7 @@ async fn a_sentinel_of_redis_6_takes_no_argument_of_ping() {
     let mut driver = Driver::new(&url(&[&sentinel]));
     let up = tokio::time::timeout(10 * SECOND, driver.both_up()).await;
     assert_eq!(up.expect("named").address, server.address());
-    // Whoever ended the connection for it would find no other.
+    // From here on no new connection is accepted, so the question comes over the present one.
     sentinel.task.abort();
     sentinel.is_asked_again().await;
     driver.close().await;
@@ -261,7 +263,7 @@ async fn an_unknown_primary_is_named() {
     driver.close().await;
 }
 
-/// The moment between hearing of a new primary and the end of the old connection.
+/// The moment between the news of a new primary and the end of the old connection.
 #[tokio::test]
 async fn what_a_deposed_primary_answers_is_no_answer() {
     let server = RedisServer::start();
@@ -273,7 +275,7 @@ async fn what_a_deposed_primary_answers_is_no_answer() {
         ended: oneshot::channel().0,
         end: Arc::new(Notify::new()),
         round_trip: Duration::ZERO,
-        mandate: Mandate::now(&changes),
+        term: PrimaryTerm::now(&changes),
         asks_again: false,
     });
     calls.submit(OpId(1), CallRequest::Call(Call::Time), SECOND);

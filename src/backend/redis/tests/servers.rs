@@ -31,7 +31,8 @@ async fn one_server_over_tcp_and_unix_socket_in_both_protocols() {
         assert!(info.version.split('.').count() == 3, "{info:?}");
         assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(turn)));
 
-        // Another each time: the server may notice late that the connection before has ended.
+        // Another channel each time, because the server may notice late that the former connection
+        // has ended.
         let news = format!("news{turn}");
         driver.subscribe(&news, 1);
         assert_eq!(driver.subscribed(&news, 1).await, Ok(()));
@@ -78,7 +79,7 @@ async fn a_restarted_server_has_another_run_id() {
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::Up(..))));
 }
 
-/// A server with users, and what the first attempt to connect with `login` and `path` says.
+/// A server with users, and the failure of the first attempt to connect with `login` and `path`.
 async fn first_failure(server: &RedisServer, login: &str, path: &str) -> Failure {
     let mut driver = Driver::new(&format!("redis://{login}{}{path}", server.address()));
     let failure = driver.connect_failed().await;

@@ -27,7 +27,7 @@ pub(super) fn build(tls: &Tls) -> Result<Connector, Error> {
     if let Some(certificate) = &tls.client {
         builder.identity(identity(certificate)?);
     }
-    // That a key does not belong to its certificate is noticed here.
+    // Fails if the key does not belong to the certificate.
     let connector = builder.build().map_err(|error| match tls.client {
         Some(_) => mismatch(&error),
         None => refused("TLS", error.to_string(), "usable"),

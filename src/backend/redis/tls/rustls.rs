@@ -24,7 +24,8 @@ use super::refused;
 
 pub(super) fn build(tls: &Tls) -> Result<Connector, Error> {
     let roots = if tls.authorities.is_empty() { of_the_system()? } else { own(&tls.authorities)? };
-    // By name: a process that has two providers of cryptography has no default one, and rustls panics.
+    // The provider is given, because a process with two cryptography providers has no default one,
+    // and rustls would panic.
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| refused("TLS", error.to_string(), "usable"))?
@@ -48,7 +49,8 @@ fn own(texts: &[Vec<u8>]) -> Result<RootCertStore, Error> {
     Ok(roots)
 }
 
-/// One that cannot be read does not matter: it vouches for nothing.
+/// The system's certificate authorities. One that cannot be read is skipped, which only makes fewer
+/// servers trusted.
 fn of_the_system() -> Result<RootCertStore, Error> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

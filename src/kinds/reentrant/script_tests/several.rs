@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::backend::ScriptCall;
 use crate::backend::Value;
+use crate::backend::batch_args::BatchArgs;
 use crate::backend::memory::store::Dumped;
 use crate::backend::memory::store::Published;
 use crate::backend::memory::store::Stored;
-use crate::backend::together::Together;
 use crate::base::random::Random;
 use crate::kinds::reentrant::ACQUIRE;
 use crate::kinds::reentrant::RELEASE;
@@ -43,7 +43,7 @@ fn any(random: &mut Random) -> ScriptCall {
 /// In one call, as the backend does it.
 fn together(calls: &[ScriptCall]) -> ScriptCall {
     let several = several();
-    let together = Together::new(several, calls.iter());
+    let together = BatchArgs::new(several, calls.iter());
     let keys = calls.iter().flat_map(|call| call.keys.iter()).collect();
     ScriptCall::new(several.script, keys, together.args(calls.iter()).collect())
 }

@@ -1,4 +1,5 @@
-//! The rules of the map, of redirections and of subscriptions, each at its limits. Time is paused, and no server is there.
+//! The rules of the map, of redirections and of subscriptions, each at its limits. Time is paused,
+//! and there is no server.
 
 use super::*;
 
@@ -6,9 +7,9 @@ use crate::backend::Call;
 use crate::backend::Routes;
 use crate::backend::ScriptCall;
 use crate::backend::redis::cluster::REDIRECTIONS;
+use crate::backend::redis::cluster::RoutedCall;
 use crate::backend::redis::cluster::SPARE;
-use crate::backend::redis::cluster::Travelling;
-use crate::backend::redis::cluster::scout::Known;
+use crate::backend::redis::cluster::scout::KnownNode;
 use crate::backend::redis::cluster::slots::SlotMap;
 use crate::backend::redis::config::Access;
 use crate::backend::redis::tests::driver::ECHO;
@@ -19,7 +20,7 @@ use crate::settings::address_map::AddressMap;
 const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What CLUSTER SLOTS answers: first and last slot, and the node that has them.
+/// A reply to CLUSTER SLOTS: first slot, last slot, and the port of the node that has them.
 fn map(ranges: &[(u16, u16, u16)]) -> SlotMap {
     let entry = |(first, last, port): &(u16, u16, u16)| {
         let node = Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int((*port).into())]);
@@ -28,7 +29,7 @@ fn map(ranges: &[(u16, u16, u16)]) -> SlotMap {
     SlotMap::read(&Value::List(ranges.iter().map(entry).collect()), &nowhere(1)).expect("a map")
 }
 
-/// All slots are at the first of two nodes, which are both connected.
+/// Two connected nodes, the first of which has all slots.
 fn two_nodes_up() -> (ClusterBackend, [ServerId; 2]) {
     let mut cluster = without_servers();
     cluster.adopt(&[map(&[(0, 16_383, 1)])]);
@@ -57,14 +58,15 @@ async fn a_redirection_counts_until_other_nodes_have_heard_of_it_and_no_longer()
         assert_eq!(cluster.routes[7], expected, "after another {time:?}");
     }
     assert!(cluster.moved.is_empty(), "nothing is remembered for ever");
-    // A node that is gone has nothing, whatever was said of it.
+    // A node that is not connected gets no slots, whatever a redirection said.
     cluster.move_slot(7, second);
     cluster.on_down(second, "cut".to_owned());
     cluster.adopt(&[before]);
     assert_eq!(cluster.routes[7], first);
 }
 
-/// As after all nodes of a cluster were replaced one by one, or where a name stands for some of its nodes.
+/// This happens when all nodes of a cluster are replaced one by one, or when a name resolves to
+/// some of its nodes.
 #[tokio::test(start_paused = true)]
 async fn only_names_that_lead_to_another_cluster_lead_there() {
     let (mut cluster, [first, second]) = two_nodes_up();
@@ -104,11 +106,11 @@ async fn only_host_names_of_nodes_are_watched() {
     }
 }
 
-/// The same address may be the announced one of a node, and the one at which the user reaches another.
+/// The same address may be announced by one node and given by the user for another.
 #[tokio::test(start_paused = true)]
 async fn every_known_node_is_asked_once_where_it_can_be_reached() {
     let asked = |cluster: &ClusterBackend| {
-        let address = |node: &Known| node.config(&cluster.config).address_in_use();
+        let address = |node: &KnownNode| node.config(&cluster.config).address_in_use();
         cluster.known_nodes().iter().map(address).collect::<Vec<_>>()
     };
     let mut cluster = without_servers();
@@ -176,7 +178,7 @@ async fn a_map_is_believed_when_more_than_half_of_those_asked_have_answered() {
         }
         None
     };
-    // Of so many that are asked, so many answer: after how many it is believed.
+    // How many are asked, how many answer, and after how many answers the map is adopted.
     for (asked, answers, believed) in [
         (1, 1, Some(1)),
         (2, 2, Some(2)),
@@ -218,15 +220,15 @@ async fn only_what_hints_at_another_map_has_it_asked_for_early() {
 }
 
 impl ClusterBackend {
-    /// A script on its way, for a key in this slot.
+    /// Registers a script call for a key in this slot.
     fn travels(&mut self, op: u64, slot: u16, redirections: u32, left: Duration, asking: bool) -> OpId {
         let call = Call::Script(ScriptCall::new(&ECHO, ["key"].into(), ["x"].into()).into());
         let deadline = Instant::now() + left;
-        self.calls.insert(OpId(op), Travelling { call, deadline, redirections, slot, asking });
+        self.calls.insert(OpId(op), RoutedCall { call, deadline, redirections, slot, asking });
         OpId(op)
     }
 
-    /// How a call has ended, if it has.
+    /// The outcome of a call, if there is one.
     fn end_of(&self, op: OpId) -> Option<(ServerId, Outcome<Value>)> {
         self.ready.iter().find_map(|event| match event {
             BackendEvent::Replied { op: of, server, outcome } if *of == op => {
@@ -240,7 +242,8 @@ impl ClusterBackend {
 #[tokio::test(start_paused = true)]
 async fn a_redirected_call_goes_on_within_its_own_limits() {
     let (own_time, none) = (SECOND, Duration::ZERO);
-    // Words, redirections before, time left, the other node is connected; whether it goes on.
+    // The reply, redirections before it, time left, whether the other node is connected; and
+    // whether the call is sent on.
     let table = [
         ("MOVED 7 127.0.0.1:2", 0, own_time, true, true),
         ("ASK 7 127.0.0.1:2", 0, own_time, true, true),
@@ -270,7 +273,7 @@ async fn a_redirected_call_goes_on_within_its_own_limits() {
                 if words.contains("nonsense") { FailureKind::Redirected } else { FailureKind::SlotMoving };
             assert_eq!((failure.kind, failure.message.contains(words)), (kind, true), "{row}: {failure}");
         }
-        // ASK is about this one call.
+        // ASK concerns only this one call.
         let moved = words.starts_with("MOVED 7");
         assert_eq!(cluster.routes[7], if moved { second } else { first }, "{row}");
         let told =
@@ -290,10 +293,10 @@ async fn during_the_close_a_redirection_is_not_followed() {
     assert_eq!(cluster.end_of(op), Some((first, Outcome::NotExecuted(moved))));
 }
 
-/// A primary that was frozen, and followed by another, says what it did before it heard of that.
+/// A primary that was frozen and replaced may reply to calls.
 #[tokio::test(start_paused = true)]
 async fn an_answer_from_a_node_that_has_lost_the_slot_proves_nothing() {
-    // At which of the nodes, behind an ASKING, known as a script: what is left of it.
+    // Which node replies, with ASKING or not, a script or not; and whether the reply is believed.
     for (node, asking, script, believed) in
         [(0, false, true, true), (1, false, true, false), (1, true, true, true), (1, false, false, true)]
     {
@@ -332,7 +335,7 @@ fn has_lost(cluster: &ClusterBackend) -> bool {
     cluster.ready.iter().any(|event| matches!(event, BackendEvent::SubscriptionLost { .. }))
 }
 
-/// In case that the word of a moved slot was lost.
+/// In case the notice about a moved slot was lost.
 #[tokio::test(start_paused = true)]
 async fn sharded_subscriptions_are_made_again_every_ten_seconds() {
     let (mut cluster, [first, _]) = two_nodes_up();
@@ -362,7 +365,8 @@ async fn what_becomes_of_a_subscription_that_is_answered() {
     let (ok, moved) = (Ok(()), || Err(failed(FailureKind::Redirected, "MOVED 7 127.0.0.1:2")));
     let (passing, denied) =
         (|| Err(failed(FailureKind::Link, "cut")), || Err(failed(FailureKind::Denied, "NOPERM")));
-    // The answer, made again to be sure; the kind that the engine hears of, it hears of a loss, it stays in place.
+    // The result, whether it was a repeated request; the failure reported to the engine, whether a
+    // loss is reported, whether the subscription stays.
     let table = [
         (ok.clone(), false, Some(None), false, true),
         (ok, true, None, false, true),
@@ -378,7 +382,7 @@ async fn what_becomes_of_a_subscription_that_is_answered() {
         let channel: Arc<str> = "channel".into();
         cluster.subscribe(Arc::clone(&channel), true, 7);
         cluster.subscriptions.get_mut(&channel).unwrap().renewing = renewing;
-        // Answers to what was asked for before, or elsewhere, mean nothing.
+        // Answers to earlier requests, or from another node, are ignored.
         cluster.on_subscribed(first, Arc::clone(&channel), 6, denied());
         cluster.on_subscribed(second, Arc::clone(&channel), 7, denied());
         assert!(cluster.ready.is_empty());
@@ -412,7 +416,7 @@ async fn a_sharded_subscription_follows_its_slot_and_a_plain_one_does_not() {
     assert_eq!(cluster.subscriptions[&channel].at, Some(second));
 }
 
-/// The connection that carried them has ended: others do not.
+/// The subscriptions end with their own connection only.
 #[tokio::test(start_paused = true)]
 async fn a_lost_connection_takes_its_own_subscriptions_along() {
     let (mut cluster, [first, second]) = two_nodes_up();
@@ -430,7 +434,7 @@ async fn a_lost_connection_takes_its_own_subscriptions_along() {
     assert!(has_lost(&cluster));
 }
 
-/// What failed at a node without slots is nobody's business.
+/// Failures of a node without slots are not reported.
 #[tokio::test(start_paused = true)]
 async fn a_failed_connection_is_told_if_the_node_has_slots() {
     let (mut cluster, [first, second]) = two_nodes_up();
@@ -503,7 +507,7 @@ async fn what_is_due_now_is_done_and_the_alarm_is_set_for_what_is_next() {
     assert_eq!(cluster.alarm.deadline(), now + 10 * SECOND);
 }
 
-/// Whoever polls it next finds what is to be done.
+/// The backend has to wake whoever polls it.
 #[tokio::test(start_paused = true)]
 async fn whatever_is_wanted_wakes_the_one_who_waits() {
     type Wish = fn(&mut ClusterBackend, ServerId);
@@ -524,7 +528,8 @@ async fn whatever_is_wanted_wakes_the_one_who_waits() {
     }
 }
 
-/// While no node has slots, or one that has some is away, the map is asked for more often.
+/// While no slot is assigned, or a node with slots is not connected, the map is requested more
+/// often.
 #[tokio::test(start_paused = true)]
 async fn a_cluster_without_a_map_is_in_trouble() {
     let mut cluster = without_servers();
@@ -541,7 +546,7 @@ async fn scouts_are_sent_again_while_nobody_answers() {
     until("told twice", &mut cluster, |_, events| events.iter().filter(failed).count() >= 2).await;
 }
 
-/// If none of those asked has answered, others may know.
+/// If none of the nodes that were asked has answered, others may know.
 #[tokio::test(start_paused = true)]
 async fn a_scout_is_sent_when_nobody_who_was_asked_has_answered() {
     let (mut cluster, [first, _]) = two_nodes_up();
@@ -550,7 +555,7 @@ async fn a_scout_is_sent_when_nobody_who_was_asked_has_answered() {
     let mute = || Outcome::Unknown(failed(FailureKind::Link, "mute"));
     cluster.on_replied(first, op, mute());
     assert!(cluster.refresh.scout.is_some());
-    // As long as others may answer, they are waited for.
+    // While others may still answer, they are waited for.
     let (mut cluster, [first, _]) = two_nodes_up();
     let [op, _] = [cluster.asks(1), cluster.asks(2)];
     cluster.refresh.expected = 2;
@@ -579,7 +584,7 @@ async fn nothing_is_subscribed_at_a_node_without_its_connection() {
     assert_eq!(cluster.subscriptions["one"].at, None);
     cluster.on_pubsub_up(first);
     assert_eq!(cluster.subscriptions["one"].at, Some(first));
-    // The engine asks for a lost one again, and is to hear of the answer.
+    // The engine repeats a lost subscription, and must get the answer.
     cluster.subscriptions.get_mut("one").unwrap().renewing = true;
     cluster.on_subscription_lost(first, "one".into());
     assert!(!cluster.subscriptions["one"].renewing);
@@ -609,7 +614,7 @@ async fn a_node_without_slots_is_left_at_the_next_look_at_the_map() {
     assert!(cluster.nodes[&second].leaving && !cluster.nodes[&first].leaving);
 }
 
-/// It is the other node's to answer, here that there is no connection.
+/// The call goes to the other node, so this node must not answer that there is no connection.
 #[tokio::test]
 async fn a_redirected_call_is_answered_by_the_node_that_it_is_sent_on_to() {
     let (mut cluster, [first, second]) = two_nodes_up();

@@ -1,4 +1,5 @@
-//! Where a connection goes: to a server whose address is known, or to the one that the sentinels name.
+//! Finds the server that a connection goes to: one with a known address, or the one that the
+//! sentinels name.
 
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -13,58 +14,58 @@ use tokio::time::Instant;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
+use crate::backend::redis::addresses::AddressTries;
 use crate::backend::redis::addresses::Target;
-use crate::backend::redis::addresses::Tries;
 use crate::backend::redis::config::Address;
 use crate::backend::redis::config::RedisConfig;
 use crate::backend::redis::error::WireError;
-use crate::backend::redis::link::Pause;
-use crate::backend::redis::link::Stop;
+use crate::backend::redis::link::RetryPause;
+use crate::backend::redis::link::StopSignal;
 use crate::backend::redis::link::unless_stopped;
-use crate::backend::redis::login::Renewal;
+use crate::backend::redis::login::LoginRenewal;
 use crate::backend::redis::login::log_in;
+use crate::backend::redis::names::AddressWatch;
 use crate::backend::redis::names::EVERY;
 use crate::backend::redis::names::HostNames;
-use crate::backend::redis::names::InUse;
 use crate::backend::redis::sentinel::Sentinels;
-use crate::backend::redis::sentinel::knowledge::Knowledge;
+use crate::backend::redis::sentinel::knowledge::SentinelKnowledge;
 use crate::backend::redis::sentinel::knowledge::shown;
 
 #[derive(Clone)]
-pub(crate) struct Whereabouts {
+pub(crate) struct ServerLocator {
     config: RedisConfig,
-    search: Option<Search>,
-    pub(crate) reached: Reached,
+    search: Option<PrimarySearch>,
+    pub(crate) working_address: WorkingAddress,
 }
 
-/// Which of the server's addresses answers commands: for all connections to it.
+/// Which of the server's addresses answers commands. Shared by all connections to the server.
 #[derive(Clone)]
-pub(crate) struct Reached {
-    at: Arc<Mutex<At>>,
+pub(crate) struct WorkingAddress {
+    at: Arc<Mutex<WorkingAddressState>>,
     names: HostNames,
 }
 
 #[derive(Default)]
-struct At {
-    /// The last one that did.
+struct WorkingAddressState {
+    /// The last address that answered commands.
     target: Option<Target>,
-    /// It does now.
+    /// True while a command connection to it is up.
     connected: bool,
 }
 
-impl Reached {
+impl WorkingAddress {
     pub(crate) fn new(names: HostNames) -> Self {
         Self { at: Arc::default(), names }
     }
 
     /// The server's addresses, beginning with the one that answered commands last.
-    pub(crate) async fn tries(&self, config: &RedisConfig) -> Result<Tries, WireError> {
+    pub(crate) async fn tries(&self, config: &RedisConfig) -> Result<AddressTries, WireError> {
         let last = self.at().target.clone();
-        Tries::begin(config, &self.names, last.as_ref()).await
+        AddressTries::begin(config, &self.names, last.as_ref()).await
     }
 
     pub(crate) fn connected(&self, target: Target) {
-        *self.at() = At { target: Some(target), connected: true };
+        *self.at() = WorkingAddressState { target: Some(target), connected: true };
     }
 
     pub(crate) fn disconnected(&self) {
@@ -75,68 +76,70 @@ impl Reached {
         self.at().connected
     }
 
-    fn at(&self) -> MutexGuard<'_, At> {
+    fn at(&self) -> MutexGuard<'_, WorkingAddressState> {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Clone)]
-struct Search {
+struct PrimarySearch {
     sentinels: Sentinels,
-    knowledge: watch::Receiver<Knowledge>,
-    /// What was found last.
+    knowledge: watch::Receiver<SentinelKnowledge>,
+    /// The primary that was found last.
     found: Option<Address>,
-    /// The count of changes by then.
+    /// The number of changes of the primary at that time.
     seen: u64,
-    /// What all sentinels together have to say something.
+    /// How long all sentinels together may take to name a primary.
     time: Duration,
 }
 
-/// Where the server is, with the login of the moment.
+/// The server's configuration with the current login.
 pub(crate) struct Destination {
     pub(crate) config: RedisConfig,
-    pub(crate) renewal: Renewal,
-    pub(crate) mandate: Mandate,
+    pub(crate) renewal: LoginRenewal,
+    pub(crate) term: PrimaryTerm,
 }
 
-/// Whether the server is still the one to talk to, as far as was heard.
+/// Whether the server is still the one to talk to, as far as this client has heard.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Mandate {
-    /// How often another primary was named: altogether, and by the time of this one.
+pub(crate) struct PrimaryTerm {
+    /// The counter of changes of the primary, and its value when this server was the primary.
+    /// `None` without sentinels.
     named: Option<(Arc<AtomicU64>, u64)>,
-    /// The address that its name stood for.
-    address: InUse,
+    /// The address that the host name resolved to.
+    address: AddressWatch,
 }
 
-impl Mandate {
-    /// Of the primary that there is now.
+impl PrimaryTerm {
+    /// For the present primary.
     pub(crate) fn now(changes: &Arc<AtomicU64>) -> Self {
         let named = Some((Arc::clone(changes), changes.load(Ordering::Acquire)));
         Self { named, ..Self::default() }
     }
 
-    /// The same for a connection to this address.
-    pub(crate) fn at(self, address: InUse) -> Self {
+    /// Adds the address of a connection.
+    pub(crate) fn at(self, address: AddressWatch) -> Self {
         Self { address, ..self }
     }
 
-    /// Whether another primary was named since, or the name stands for other addresses.
+    /// True once another primary was named, or the host name no longer resolves to the address.
+    /// Replies of the server are then not believed.
     pub(crate) fn is_over(&self) -> bool {
         let renamed = |(changes, seen): &(Arc<AtomicU64>, u64)| changes.load(Ordering::Acquire) != *seen;
         !seeded!(DeposedIsNotBelieved) && (self.named.as_ref().is_some_and(renamed) || self.address.is_gone())
     }
 }
 
-impl Whereabouts {
-    /// The address is known.
+impl ServerLocator {
+    /// For a server whose address is known.
     pub(crate) fn known(config: RedisConfig, names: HostNames) -> Self {
-        Self { config, search: None, reached: Reached::new(names) }
+        Self { config, search: None, working_address: WorkingAddress::new(names) }
     }
 
     pub(crate) fn told_by(sentinels: &Sentinels, config: RedisConfig, names: HostNames) -> Self {
         let knowledge = sentinels.knowledge.subscribe();
         Self {
-            search: Some(Search {
+            search: Some(PrimarySearch {
                 sentinels: sentinels.clone(),
                 knowledge,
                 found: None,
@@ -144,17 +147,17 @@ impl Whereabouts {
                 time: config.budgets().search(),
             }),
             config,
-            reached: Reached::new(names),
+            working_address: WorkingAddress::new(names),
         }
     }
 
-    /// The server to connect to. `confirmed`: only if a sentinel says so now.
+    /// The server to connect to. `confirmed`: only if a sentinel names it now.
     pub(crate) async fn find(&mut self, confirmed: bool) -> Result<Destination, Failure> {
-        let (config, mandate) = match &mut self.search {
-            None => (self.config.clone(), Mandate::default()),
+        let (config, term) = match &mut self.search {
+            None => (self.config.clone(), PrimaryTerm::default()),
             Some(search) => {
-                let ((host, port), mandate) = search.find(confirmed).await?;
-                (self.config.at_announced(&host, port), mandate)
+                let ((host, port), term) = search.find(confirmed).await?;
+                (self.config.at_announced(&host, port), term)
             }
         };
         let address = config.address_in_use();
@@ -162,10 +165,10 @@ impl Whereabouts {
             let message = format!("{address}: {}", failure.message);
             Failure { message, ..failure }
         })?;
-        Ok(Destination { config, renewal, mandate })
+        Ok(Destination { config, renewal, term })
     }
 
-    /// Returns when another server than the one found last is the primary, and says which.
+    /// Returns a text when another server than the one found last is the primary.
     pub(crate) async fn moved(&mut self) -> String {
         match &mut self.search {
             Some(search) => search.moved().await,
@@ -173,17 +176,17 @@ impl Whereabouts {
         }
     }
 
-    /// The same, or when the name of the server does not stand for this address any more.
-    pub(crate) async fn moved_from(&mut self, address: &InUse) -> String {
+    /// The same, and also when the server's name no longer resolves to this address.
+    pub(crate) async fn moved_from(&mut self, address: &AddressWatch) -> String {
         tokio::select! {
             moved = self.moved() => moved,
             gone = address.gone() => gone,
         }
     }
 
-    /// How the attempt to connect to what was found last has ended.
+    /// Records how the attempt to connect to the server that was found last has ended.
     pub(crate) fn tried(&self, result: Result<(), &Failure>) {
-        let Some(Search { sentinels, found: Some(address), .. }) = &self.search else { return };
+        let Some(PrimarySearch { sentinels, found: Some(address), .. }) = &self.search else { return };
         let refused = result.is_err_and(|failure| failure.kind == FailureKind::ReadOnly);
         sentinels.knowledge.send_modify(|known| {
             known.reached(address, result.is_ok());
@@ -196,8 +199,8 @@ impl Whereabouts {
         }
     }
 
-    /// Sleeps, shorter if the primary changes, and says whether to go on.
-    pub(crate) async fn pause(&mut self, stop: &mut Stop, pause: Duration) -> bool {
+    /// Sleeps, but wakes up early if the primary changes. Returns false if the task has to end.
+    pub(crate) async fn pause(&mut self, stop: &mut StopSignal, pause: Duration) -> bool {
         tokio::select! {
             go_on = stop.sleep(pause) => go_on,
             _ = self.moved() => true,
@@ -205,76 +208,85 @@ impl Whereabouts {
     }
 }
 
-/// What became of a connection.
+/// How a connection went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lived {
-    /// It was never usable.
-    Never,
-    /// It was greeted, and broke before anything else was answered, or was left at once. The next one may do the same.
-    Mute,
-    /// It served, or was ended by ourselves.
-    Well,
+pub(crate) enum ConnectionOutcome {
+    /// It could not be used.
+    NeverUsable,
+    /// It passed the handshake, and then ended before anything else was answered, or was left soon
+    /// because the server had moved. The next one may end in the same way.
+    ServedNothing,
+    /// It was of use, or was ended by the client itself.
+    Served,
 }
 
-impl Lived {
-    /// One that broke.
+impl ConnectionOutcome {
+    /// For a connection that broke.
     pub(crate) fn broken(served: bool) -> Self {
-        if served { Self::Well } else { Self::Mute }
+        if served { Self::Served } else { Self::ServedNothing }
     }
 
-    /// One that was left because the server is elsewhere. Where this is said of each new connection, as of a name that stands
-    /// for another address each time, the next ones come at longer and longer intervals.
+    /// For a connection that was left because the server has moved. If this happens to one
+    /// connection after the other soon, for example because a name resolves to another address each
+    /// time, the pauses between attempts grow.
     pub(crate) fn left(opened: Instant) -> Self {
-        if opened.elapsed() < EVERY { Self::Mute } else { Self::Well }
+        if opened.elapsed() < EVERY { Self::ServedNothing } else { Self::Served }
     }
 }
 
-/// What is done with one kind of connection.
-pub(crate) trait Connects: Send {
-    /// As in [`Whereabouts::find`].
+/// One kind of connection, to which `keep_connected` applies.
+pub(crate) trait ConnectionKind: Send {
+    /// The argument `confirmed` of [`ServerLocator::find`].
     const CONFIRMED: bool;
 
-    /// From an attempt to connect to the end of the connection.
+    /// Runs one connection, from the attempt to connect to its end.
     fn one_connection(
         &self,
         found: Destination,
-        whereabouts: &mut Whereabouts,
-        stop: &mut Stop,
-    ) -> impl Future<Output = Lived> + Send;
+        locator: &mut ServerLocator,
+        stop: &mut StopSignal,
+    ) -> impl Future<Output = ConnectionOutcome> + Send;
 
-    /// There is nothing to connect to.
+    /// Reports that there is no server to connect to.
     fn failed(&self, failure: Failure);
 }
 
-/// Keeps a connection until told to stop. On return nothing is done for it any more.
-pub(crate) async fn keep_connected<C: Connects>(mut whereabouts: Whereabouts, kind: C, mut stop: Stop) {
-    let mut pause = Pause::default();
+/// Keeps a connection until told to stop. When it returns, nothing runs for the connection any
+/// more.
+pub(crate) async fn keep_connected<C: ConnectionKind>(
+    mut locator: ServerLocator,
+    kind: C,
+    mut stop: StopSignal,
+) {
+    let mut pause = RetryPause::default();
     let mut go_on = true;
     while go_on {
-        let lived = match unless_stopped(&mut stop, whereabouts.find(C::CONFIRMED)).await {
-            Some(Ok(found)) => kind.one_connection(found, &mut whereabouts, &mut stop).await,
+        let outcome = match unless_stopped(&mut stop, locator.find(C::CONFIRMED)).await {
+            Some(Ok(found)) => kind.one_connection(found, &mut locator, &mut stop).await,
             Some(Err(failure)) => {
                 kind.failed(failure);
-                Lived::Never
+                ConnectionOutcome::NeverUsable
             }
-            None => Lived::Never,
+            None => ConnectionOutcome::NeverUsable,
         };
-        if lived != Lived::Never {
-            whereabouts.config.note_primary();
+        if outcome != ConnectionOutcome::NeverUsable {
+            locator.config.note_primary();
         }
-        if lived == Lived::Well {
-            pause = Pause::default();
+        if outcome == ConnectionOutcome::Served {
+            pause = RetryPause::default();
         }
-        go_on = whereabouts.pause(&mut stop, pause.next()).await;
+        go_on = locator.pause(&mut stop, pause.next()).await;
     }
 }
 
-impl Search {
-    async fn find(&mut self, confirmed: bool) -> Result<(Address, Mandate), Failure> {
+impl PrimarySearch {
+    async fn find(&mut self, confirmed: bool) -> Result<(Address, PrimaryTerm), Failure> {
         let before = self.knowledge.borrow().turns();
-        let is_found =
-            |known: &Knowledge| known.primary().is_some() && (!confirmed || known.is_named_since(&before));
-        let is_decided = |known: &Knowledge| is_found(known) || known.has_everyone_spoken_since(&before);
+        let is_found = |known: &SentinelKnowledge| {
+            known.primary().is_some() && (!confirmed || known.is_named_since(&before))
+        };
+        let is_decided =
+            |known: &SentinelKnowledge| is_found(known) || known.has_everyone_spoken_since(&before);
         let decided_already = is_found(&self.knowledge.borrow());
         if !decided_already {
             self.sentinels.ask_again();
@@ -285,7 +297,7 @@ impl Search {
         self.seen = known.changes().load(Ordering::Acquire);
         self.found = known.primary().filter(|_| is_found(&known)).cloned();
         match &self.found {
-            Some(address) => Ok((address.clone(), Mandate::now(known.changes()))),
+            Some(address) => Ok((address.clone(), PrimaryTerm::now(known.changes()))),
             None => Err(known.failure()),
         }
     }
@@ -313,17 +325,22 @@ mod tests {
     use super::*;
 
     /// Connections that all end at once in the same way.
-    struct Ending {
-        lived: Lived,
+    struct ShortConnections {
+        outcome: ConnectionOutcome,
         begun: Arc<Mutex<Vec<Instant>>>,
     }
 
-    impl Connects for Ending {
+    impl ConnectionKind for ShortConnections {
         const CONFIRMED: bool = false;
 
-        async fn one_connection(&self, _: Destination, _: &mut Whereabouts, _: &mut Stop) -> Lived {
+        async fn one_connection(
+            &self,
+            _: Destination,
+            _: &mut ServerLocator,
+            _: &mut StopSignal,
+        ) -> ConnectionOutcome {
             self.begun.lock().unwrap().push(Instant::now());
-            self.lived
+            self.outcome
         }
 
         fn failed(&self, failure: Failure) {
@@ -333,24 +350,24 @@ mod tests {
 
     #[test]
     fn only_a_connection_that_was_answered_has_lived_well() {
-        assert!(matches!(Lived::broken(true), Lived::Well));
-        assert!(matches!(Lived::broken(false), Lived::Mute));
+        assert!(matches!(ConnectionOutcome::broken(true), ConnectionOutcome::Served));
+        assert!(matches!(ConnectionOutcome::broken(false), ConnectionOutcome::ServedNothing));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_that_was_left_at_once_has_not_lived_well() {
         let opened = Instant::now();
-        assert_eq!(Lived::left(opened), Lived::Mute);
+        assert_eq!(ConnectionOutcome::left(opened), ConnectionOutcome::ServedNothing);
         tokio::time::sleep(EVERY).await;
-        assert_eq!(Lived::left(opened), Lived::Well);
+        assert_eq!(ConnectionOutcome::left(opened), ConnectionOutcome::Served);
     }
 
-    fn told_by_one() -> (Sentinels, Whereabouts) {
+    fn told_by_one() -> (Sentinels, ServerLocator) {
         let sentinels = Sentinels::new("main", &[("s".to_owned(), 1)]);
         let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
         let names = HostNames::of(&config);
-        let whereabouts = Whereabouts::told_by(&sentinels, config, names);
-        (sentinels, whereabouts)
+        let locator = ServerLocator::told_by(&sentinels, config, names);
+        (sentinels, locator)
     }
 
     fn address(host: &str) -> Address {
@@ -368,9 +385,9 @@ mod tests {
             let config = RedisConfig::parse("redis-sentinel://s:1/main").unwrap();
             let config = config.timed(Duration::from_secs(command_timeout));
             let names = HostNames::of(&config);
-            let mut whereabouts = Whereabouts::told_by(&sentinels, config, names);
+            let mut locator = ServerLocator::told_by(&sentinels, config, names);
             let begun = Instant::now();
-            let Err(failure) = whereabouts.find(true).await else { panic!("nobody has said anything") };
+            let Err(failure) = locator.find(true).await else { panic!("nobody has said anything") };
             assert_eq!((failure.kind, begun.elapsed().as_secs()), (FailureKind::Link, search));
             assert!(failure.message.contains("no answer yet"), "{failure}");
         }
@@ -378,61 +395,61 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_was_named_before_will_do_for_subscriptions_and_not_for_commands() {
-        let (sentinels, mut whereabouts) = told_by_one();
+        let (sentinels, mut locator) = told_by_one();
         names(&sentinels, "a");
         let begun = Instant::now();
-        let found = whereabouts.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
+        let found = locator.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
         assert_eq!((found.config.address().as_str(), begun.elapsed().as_secs()), ("a:1", 0));
-        assert!(whereabouts.find(true).await.is_err(), "no sentinel says so now");
+        assert!(locator.find(true).await.is_err(), "no sentinel says so now");
         let answers = async {
             tokio::time::sleep(Duration::from_secs(2)).await;
             names(&sentinels, "a");
         };
-        let (found, ()) = tokio::join!(whereabouts.find(true), answers);
+        let (found, ()) = tokio::join!(locator.find(true), answers);
         assert_eq!(found.unwrap_or_else(|failure| panic!("{failure}")).config.address(), "a:1");
     }
 
     #[tokio::test(start_paused = true)]
     async fn another_primary_ends_the_mandate_and_is_told() {
-        let (sentinels, mut whereabouts) = told_by_one();
+        let (sentinels, mut locator) = told_by_one();
         names(&sentinels, "a");
-        let found = whereabouts.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
-        assert!(!found.mandate.is_over() && !Mandate::default().is_over());
-        let moved = tokio::time::timeout(Duration::from_secs(1), whereabouts.moved()).await;
+        let found = locator.find(false).await.unwrap_or_else(|failure| panic!("{failure}"));
+        assert!(!found.term.is_over() && !PrimaryTerm::default().is_over());
+        let moved = tokio::time::timeout(Duration::from_secs(1), locator.moved()).await;
         assert!(moved.is_err(), "it is still the primary");
         sentinels.knowledge.send_modify(|known| known.announced(&address("a"), &address("b")));
-        assert!(found.mandate.is_over());
-        assert_eq!(whereabouts.moved().await, "a:1 is no longer the primary; it is b:1 now");
+        assert!(found.term.is_over());
+        assert_eq!(locator.moved().await, "a:1 is no longer the primary; it is b:1 now");
     }
 
-    /// What an attempt has found out about the primary.
+    /// An attempt to connect reports what it found out about the primary.
     #[tokio::test(start_paused = true)]
     async fn only_a_primary_that_says_that_it_is_none_is_not_tried_again() {
         for (kind, left) in
             [(FailureKind::ReadOnly, true), (FailureKind::Link, false), (FailureKind::Busy, false)]
         {
-            let (sentinels, mut whereabouts) = told_by_one();
-            whereabouts.tried(Err(&Failure::new(kind, "before anything was found")));
+            let (sentinels, mut locator) = told_by_one();
+            locator.tried(Err(&Failure::new(kind, "before anything was found")));
             names(&sentinels, "a");
-            let found = whereabouts.find(false).await;
+            let found = locator.find(false).await;
             assert!(found.is_ok());
-            whereabouts.tried(Ok(()));
+            locator.tried(Ok(()));
             assert!(sentinels.knowledge.borrow().primary().is_some());
-            whereabouts.tried(Err(&Failure::new(kind, "words")));
+            locator.tried(Err(&Failure::new(kind, "words")));
             assert_eq!(sentinels.knowledge.borrow().primary().is_none(), left, "{kind:?}");
             names(&sentinels, "a");
             assert!(sentinels.knowledge.borrow().primary().is_some(), "named once more");
         }
     }
 
-    async fn attempts_in_ten_seconds(lived: Lived) -> usize {
-        let (stop, stopped) = Stop::pair();
+    async fn attempts_in_ten_seconds(outcome: ConnectionOutcome) -> usize {
+        let (stop, stopped) = StopSignal::pair();
         let begun = Arc::<Mutex<_>>::default();
-        let kind = Ending { lived, begun: Arc::clone(&begun) };
+        let kind = ShortConnections { outcome, begun: Arc::clone(&begun) };
         let config = RedisConfig::parse("redis://localhost").unwrap();
         let names = HostNames::of(&config);
-        let whereabouts = Whereabouts::known(config, names);
-        let link = tokio::spawn(keep_connected(whereabouts, kind, stopped));
+        let locator = ServerLocator::known(config, names);
+        let link = tokio::spawn(keep_connected(locator, kind, stopped));
         tokio::time::sleep(Duration::from_secs(10)).await;
         stop.send(true).unwrap();
         link.await.unwrap();
@@ -442,11 +459,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_after_a_connection_that_served_the_next_attempt_is_soon() {
-        for lived in [Lived::Never, Lived::Mute] {
-            let attempts = attempts_in_ten_seconds(lived).await;
-            assert!((10..=30).contains(&attempts), "{lived:?}: {attempts}");
+        for outcome in [ConnectionOutcome::NeverUsable, ConnectionOutcome::ServedNothing] {
+            let attempts = attempts_in_ten_seconds(outcome).await;
+            assert!((10..=30).contains(&attempts), "{outcome:?}: {attempts}");
         }
-        let attempts = attempts_in_ten_seconds(Lived::Well).await;
+        let attempts = attempts_in_ten_seconds(ConnectionOutcome::Served).await;
         assert!(attempts >= 500, "{attempts}");
     }
 }

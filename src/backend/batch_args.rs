@@ -1,22 +1,23 @@
-//! How several calls are put into one.
+//! Builds the arguments of the script that runs a batch of calls.
 
 use smallvec::SmallVec;
 
+use crate::backend::BatchScript;
 use crate::backend::ScriptCall;
-use crate::backend::Several;
 
-/// What the script for several is told besides its keys and what each call says by itself. Redis takes longer to read a word
-/// than Lua to look one up.
-pub(crate) struct Together<'a> {
+/// The arguments of the batch script. What most calls have in common is given once, because Redis
+/// takes longer to parse an argument than Lua to look one up.
+pub(crate) struct BatchArgs<'a> {
     marks: String,
-    /// What most calls of a script say: what its first one does.
+    /// For each script, the common arguments: those of its first call.
     usual: SmallVec<[&'a str; 4]>,
-    /// Of each call, which of its arguments are usual ones.
+    /// For each call, the positions of the arguments that are left out because they are the common
+    /// ones.
     left_out: SmallVec<[&'static [usize]; 16]>,
 }
 
-impl<'a> Together<'a> {
-    pub(crate) fn new(several: Several, calls: impl Iterator<Item = &'a ScriptCall> + Clone) -> Self {
+impl<'a> BatchArgs<'a> {
+    pub(crate) fn new(several: BatchScript, calls: impl Iterator<Item = &'a ScriptCall> + Clone) -> Self {
         let mut together = Self { marks: String::new(), usual: SmallVec::new(), left_out: SmallVec::new() };
         for one in several.of {
             let first = calls.clone().find(|call| call.script.name == one.script.name);
@@ -28,7 +29,7 @@ impl<'a> Together<'a> {
         together
     }
 
-    fn add(&mut self, several: Several, call: &ScriptCall) {
+    fn add(&mut self, several: BatchScript, call: &ScriptCall) {
         let mut begin = 0;
         for one in several.of {
             if one.script.name == call.script.name {
@@ -41,7 +42,7 @@ impl<'a> Together<'a> {
         }
     }
 
-    /// The arguments, given the same calls.
+    /// The arguments. `calls` must be those that were given to `new`.
     pub(crate) fn args<'b>(
         &'b self,
         calls: impl Iterator<Item = &'b ScriptCall> + Clone,
@@ -65,21 +66,23 @@ fn word(call: &ScriptCall, at: usize) -> &str {
 mod tests {
     use super::*;
 
-    use crate::backend::OneOf;
+    use crate::backend::BatchableScript;
     use crate::backend::Script;
 
     static ONE: Script = Script { name: "one", source: "" };
     static OTHER: Script = Script { name: "other", source: "" };
     static ALL: Script = Script { name: "all", source: "" };
-    static OF: [OneOf; 2] =
-        [OneOf { script: &ONE, mark: 'x', usual: &[1, 2] }, OneOf { script: &OTHER, mark: 'y', usual: &[0] }];
+    static OF: [BatchableScript; 2] = [
+        BatchableScript { script: &ONE, mark: 'x', usual: &[1, 2] },
+        BatchableScript { script: &OTHER, mark: 'y', usual: &[0] },
+    ];
 
     fn call(script: &'static Script, args: &[&str]) -> ScriptCall {
         ScriptCall::new(script, ["key"].into(), args.iter().collect())
     }
 
     fn head(calls: &[ScriptCall]) -> (Vec<String>, Vec<usize>) {
-        let together = Together::new(Several { script: &ALL, of: &OF }, calls.iter());
+        let together = BatchArgs::new(BatchScript { script: &ALL, of: &OF }, calls.iter());
         let left_out = together.left_out.iter().map(|left_out| left_out.len());
         (together.head().map(str::to_owned).collect(), left_out.collect())
     }

@@ -1,14 +1,14 @@
-//! Calls that go in one script, with the server's end of the connection in the test's hands.
+//! Batches of calls, with the server's end of the connection controlled by the test.
 
 use super::*;
 
-use crate::backend::OneOf;
+use crate::backend::BatchableScript;
 use crate::backend::redis::tests::driver::COUNT;
 
 static TOGETHER: Script = Script { name: "test/together", source: "return {}" };
-static OF: [OneOf; 1] = [OneOf { script: &COUNT, mark: 'c', usual: &[] }];
+static OF: [BatchableScript; 1] = [BatchableScript { script: &COUNT, mark: 'c', usual: &[] }];
 const MANY: u64 = 8;
-/// One fewer than there must be for one script.
+/// One call fewer than a batch needs.
 const FEW: u64 = 3;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -16,10 +16,10 @@ fn count(key: u64) -> CallRequest {
     CallRequest::Call(script(&COUNT, &[&format!("key{key}")], &[]))
 }
 
-/// With so many calls of another kind on their way, the numbers 1 to 16; the server knows all scripts.
+/// Calls with this many other calls in flight, numbered from 1; the server has all scripts.
 async fn busy(calls_on_their_way: usize) -> (Calls, DuplexStream) {
     let (connection, mut server) = connection(100_000);
-    let mut calls = Calls::new(Some(Several { script: &TOGETHER, of: &OF }), BUDGETS);
+    let mut calls = Calls::new(Some(BatchScript { script: &TOGETHER, of: &OF }), BUDGETS);
     calls.connected(connection);
     (1..=calls_on_their_way as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
     let sent = sent(&mut calls, &mut server).await;
@@ -27,9 +27,9 @@ async fn busy(calls_on_their_way: usize) -> (Calls, DuplexStream) {
     (calls, server)
 }
 
-/// What has been written by the time the connection has nothing to say.
+/// What was written by the time that the connection has nothing more to do.
 async fn sent(calls: &mut Calls, server: &mut DuplexStream) -> String {
-    // Tokio has both ends wait for the test to pause when they have said much.
+    // Tokio makes both ends wait when they have transferred much.
     tokio::task::yield_now().await;
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
     let mut bytes = Vec::new();
@@ -42,7 +42,7 @@ async fn reply(server: &mut DuplexStream, words: &str) {
     server.write_all(b"\r\n").await.expect("room");
 }
 
-/// The calls that were on their way before.
+/// Answers the calls that were in flight before.
 async fn others(calls: &mut Calls, server: &mut DuplexStream) {
     for op in 1..=BUSY as u64 {
         reply(server, ":0").await;
@@ -50,14 +50,14 @@ async fn others(calls: &mut Calls, server: &mut DuplexStream) {
     }
 }
 
-/// As many as go together, numbered from 100, are on their way, and nothing else.
+/// One batch of calls, numbered from 100, is in flight, and nothing else.
 async fn many_alone(calls: &mut Calls, server: &mut DuplexStream) {
     (100..100 + MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
     sent(calls, server).await;
     others(calls, server).await;
 }
 
-/// The answer to one whose code is its number, at 9 o'clock, with that number again.
+/// The outcome of one call: its number, the time 9, and its number again.
 fn said(number: i64) -> (u64, Outcome<Value>) {
     let parts = [number, 9, number].map(Value::Int).into();
     (100 + number as u64, Outcome::Done(Value::List(parts)))
@@ -72,7 +72,7 @@ async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
     all
 }
 
-/// Its replies are those of commands that somebody waits for, and no others.
+/// The replies to the PINGs are ignored, and only those.
 #[tokio::test]
 async fn a_ping_goes_before_a_script_that_wants_one_unless_that_goes_with_others() {
     let pinged = |key: u64| match count(key) {
@@ -113,7 +113,7 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     assert!(calls.is_idle());
 }
 
-/// Whoever is alone, or among few, waits for nobody.
+/// A call that is alone, or one of few, does not wait for others.
 #[tokio::test]
 async fn few_calls_go_by_themselves() {
     for (before, many, scripts) in [(BUSY, FEW, FEW), (BUSY, FEW + 1, 1), (BUSY - 1, MANY, MANY), (0, 1, 1)] {
@@ -154,7 +154,8 @@ async fn what_is_refused_among_others_is_sent_again_alone() {
     assert!(op == 101 && refused, "{outcome:?}");
 }
 
-/// One of the keys is not allowed, and Redis looks at all of them first.
+/// The user has no permission for one of the keys, and Redis checks all keys before it runs the
+/// script.
 #[tokio::test]
 async fn calls_that_are_refused_together_go_apart_from_then_on() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -198,7 +199,7 @@ async fn each_of_several_has_its_own_time() {
     assert!(calls.is_idle());
 }
 
-/// It has no part in the reply.
+/// An answered call has no part in the reply.
 #[tokio::test(start_paused = true)]
 async fn what_is_late_before_it_is_sent_is_left_out() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -206,7 +207,7 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
         calls.submit(OpId(op), count(op), if op == 103 { Duration::from_millis(10) } else { LONG });
     }
     tokio::time::advance(Duration::from_millis(20)).await;
-    // Has those before it sent, without a look at the timer.
+    // Sends what was submitted before, without polling the timer.
     calls.submit(OpId(200), echo("x"), LONG);
     let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) else {
         panic!("an answer that nobody hears of");
@@ -220,7 +221,7 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
     assert_eq!(answers(&mut calls, 7).await, expected);
 }
 
-/// One submitted later for the same lock must not be overtaken by it.
+/// A call that was submitted later for the same lock must not be overtaken.
 #[tokio::test]
 async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -245,7 +246,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_one_of_them() {
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
 
-/// It may be executed all the same, and before it.
+/// The late batch may be executed all the same, before the call.
 #[tokio::test(start_paused = true)]
 async fn what_is_refused_among_others_is_not_sent_behind_what_was_given_up() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -259,7 +260,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_what_was_given_up() {
     assert!(answered.iter().all(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_))), "{answered:?}");
 }
 
-/// Redis's words are about all of them, and which one they mean nobody knows.
+/// The error of Redis is about the whole script, and does not tell which call it means.
 #[tokio::test]
 async fn what_all_were_refused_for_is_not_the_last_word_to_one_with_a_successor() {
     for (words, expected) in [("-NOPERM", FailureKind::Busy), ("-READONLY", FailureKind::ReadOnly)] {
@@ -291,7 +292,7 @@ async fn what_nobody_understands_is_not_asked_for_again() {
     }
 }
 
-/// The timer has rung, and nobody polls it again before the call is written.
+/// The timer has expired, and is not polled again before the call is written.
 #[tokio::test(start_paused = true)]
 async fn what_may_go_together_has_its_time_from_the_first_poll_on() {
     let (mut calls, _server) = busy(0).await;
@@ -334,20 +335,20 @@ async fn the_end_of_the_connection_answers_each() {
     assert!(calls.is_idle());
 }
 
-/// The timer has rung for it, and rings again at once until it is given up.
+/// The timer has expired for the call, and expires again at once until the call is answered.
 #[tokio::test(start_paused = true)]
 async fn what_is_late_before_it_is_sent_is_given_up_by_the_first_ring() {
     let (mut calls, _server) = busy(0).await;
     calls.submit(OpId(1), count(1), Duration::from_millis(10));
     tokio::time::advance(Duration::from_millis(40)).await;
-    // Tokio's budget would end it.
+    // Tokio's cooperative budget would end it.
     let once =
         poll_fn(|cx| Poll::Ready(calls.poll_timer(cx).is_ready() && calls.poll_timer(cx).is_pending()));
     assert!(tokio::task::unconstrained(once).await);
     assert!(matches!(answer(&mut calls).await, (1, Outcome::NotExecuted(_))));
 }
 
-/// The timer has rung for another, which was answered first.
+/// The timer has expired for another call, which was answered first.
 #[tokio::test(start_paused = true)]
 async fn a_ring_for_another_leaves_what_may_go_together_its_time() {
     let (mut calls, _server) = busy(0).await;
@@ -374,7 +375,7 @@ async fn what_was_held_and_given_up_takes_nobody_s_place() {
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-/// Of how many calls each script is.
+/// The number of calls in each script.
 fn sizes(sent: &str) -> Vec<usize> {
     sent.split("EVALSHA").skip(1).map(|script| script.matches("key").count()).collect()
 }
@@ -409,7 +410,7 @@ async fn calls_wait_for_others_while_much_is_on_its_way() {
     assert!(sent.find("key200") < sent.find("x") && sent.contains("key200"), "{sent}");
 }
 
-/// They go together although the server has less to do than would have them go so without having waited.
+/// The calls go in a batch because they have waited, although the server is not busy any more.
 #[tokio::test]
 async fn the_next_reply_ends_the_wait_for_others() {
     for (many, scripts) in [(MANY, vec![MANY as usize]), (FEW, vec![1; FEW as usize])] {
@@ -438,7 +439,7 @@ async fn with_less_on_its_way_nobody_waits_for_others() {
     assert_eq!(sizes(&sent(&mut calls, &mut server).await), vec![1; MANY as usize]);
 }
 
-/// A server that stands still answers nothing: what waits has its own time all the same.
+/// A frozen server replies to nothing. Calls that wait for it time out all the same.
 #[tokio::test(start_paused = true)]
 async fn what_waits_for_others_is_given_up_in_time() {
     let (mut calls, mut server) = busy(BUSY).await;
@@ -463,7 +464,7 @@ async fn calls_that_go_apart_wait_for_nobody() {
     assert!(sent(&mut calls, &mut server).await.contains("key300"));
 }
 
-/// Only scripts that the server's one script knows go in it.
+/// Only calls of scripts that the batch script includes are part of a batch.
 #[tokio::test]
 async fn scripts_of_another_kind_go_by_themselves() {
     let (mut calls, mut server) = busy(BUSY).await;

@@ -1,63 +1,64 @@
-//! Calls that go in one script. Each is answered by itself, within its own time, as if it had gone by itself.
+//! Batches: calls that are sent in one script. Each call is answered with its own reply and within
+//! its own timeout, as if it had been sent alone.
 
 use smallvec::SmallVec;
 use smallvec::smallvec;
 use tokio::time::Instant;
 
+use crate::backend::BatchScript;
 use crate::backend::Call;
 use crate::backend::Outcome;
 use crate::backend::ScriptCall;
-use crate::backend::Several;
 use crate::backend::Value;
+use crate::backend::batch_args::BatchArgs;
 use crate::backend::redis::calls::CallRequest;
 use crate::backend::redis::calls::PendingCall;
 use crate::backend::redis::classify::classify;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::resp::refusal;
-use crate::backend::together::Together;
 
 /// The fewest calls that make a batch: with fewer, little is gained.
 const FEWEST: usize = 4;
-/// The most calls in a batch while the server has little else to do: with more, server and client would wait for each
-/// other.
+/// The most calls in a batch while the server has little other work: with more, server and client
+/// would wait for each other.
 const ENOUGH: usize = 32;
-/// With so many other batches on their way the server has enough to do.
+/// With this many other batches in flight the server has enough work.
 const PLENTY: usize = 4;
-/// The most calls in a batch: with more, nothing is gained any more.
+/// The most calls in a batch: more of them gain nothing.
 const MOST: usize = 64;
 /// With this many gathered calls no more are waited for.
 const MANY: usize = 16;
 
 pub(super) type Replies = SmallVec<[(PendingCall, Outcome<Value>); ENOUGH]>;
 
-/// The outcome for each call when the reply to a batch cannot be split into theirs. No command understands Nil as its
-/// reply.
+/// The outcome of each call if the reply to a batch cannot be split into their replies. No command
+/// accepts Nil as its reply, so the engine treats it as unknown.
 const STRANGE: Outcome<Value> = Outcome::Done(Value::Nil);
 
 /// Calls that wait to be sent in a batch, in the order in which they were submitted.
-pub(super) struct Gathering {
-    pub(super) several: Option<Several>,
+pub(super) struct GatheredCalls {
+    pub(super) several: Option<BatchScript>,
     pending_calls: Vec<PendingCall>,
-    /// The server has refused a batch: calls are sent one by one.
+    /// True after the server has refused a batch: calls are sent one by one.
     apart: bool,
     /// Calls are gathered while this many commands are in flight.
     pub(super) from: Option<usize>,
-    /// The calls gathered so far have waited for others already.
+    /// True if the calls gathered so far have already waited for others.
     waited: bool,
 }
 
-impl Gathering {
-    pub(super) fn new(several: Option<Several>) -> Self {
+impl GatheredCalls {
+    pub(super) fn new(several: Option<BatchScript>) -> Self {
         Self { several, pending_calls: Vec::new(), apart: false, from: None, waited: false }
     }
 
-    /// On a new connection batches are tried again, because another server may allow them.
+    /// Tries batches again on a new connection, because another server may allow them.
     pub(super) fn connected(&mut self) {
         self.apart = false;
     }
 
-    /// Gives a call back that cannot be sent in a batch.
+    /// Adds a call. Returns it if it cannot be part of a batch.
     pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
         let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
         match &pending_call.request {
@@ -77,19 +78,19 @@ impl Gathering {
         self.pending_calls.iter()
     }
 
-    /// Whether there are enough calls for a batch, with so many other batches on their way.
+    /// True if there are enough calls for a batch, given the number of other batches in flight.
     pub(super) fn is_full(&self, others: usize) -> bool {
         self.pending_calls.len() >= if others < PLENTY { ENOUGH } else { MOST }
     }
 
-    /// Whether the calls wait for more. `busy`: the server has other work meanwhile.
+    /// True if the calls wait for more. `busy`: the server has other work.
     pub(super) fn stays(&mut self, busy: bool) -> bool {
         let stays = busy && !self.apart && self.pending_calls.len() < MANY;
         self.waited |= stays;
         stays
     }
 
-    /// Whether the calls are sent as a batch. `busy`: the server has other work meanwhile.
+    /// True if the calls are sent as a batch. `busy`: the server has other work.
     pub(super) fn goes_together(&self, busy: bool) -> bool {
         self.pending_calls.len() >= FEWEST && !self.apart && (busy || self.waited)
     }
@@ -114,7 +115,8 @@ impl Gathering {
         late
     }
 
-    /// After a lasting refusal of a batch, or an error that says nothing clear, calls are sent one by one.
+    /// Sends calls one by one from now on, if the error is a lasting refusal or says nothing
+    /// definite.
     pub(super) fn note_refusal(&mut self, error: &WireError) {
         self.apart |= match classify::<()>(error) {
             Outcome::NotExecuted(failure) => !failure.kind.is_transient(),
@@ -128,11 +130,11 @@ impl Gathering {
     }
 }
 
-/// One script on the wire: a single call, or several together. An answered call is `None`.
+/// One script on the wire: a single call, or a batch of several. An answered call is `None`.
 pub(super) struct Batch {
     pending_calls: SmallVec<[Option<PendingCall>; 1]>,
     pub(super) together: bool,
-    /// Sent with the script's text.
+    /// True if the script's text is sent.
     pub(super) whole: bool,
     pub(super) sent: Instant,
 }
@@ -159,7 +161,7 @@ impl Batch {
         self.pending_calls().next()
     }
 
-    /// Whether its order among the others matters.
+    /// True for a script: scripts must be executed in the order of submission.
     pub(super) fn is_script(&self) -> bool {
         self.together || self.first().is_some_and(|pending_call| pending_call.request.is_script())
     }
@@ -175,7 +177,8 @@ impl Batch {
         self.pending_calls.iter_mut().filter_map(late).collect()
     }
 
-    /// Called before it is sent, because the reply has a part for each call that is sent.
+    /// Removes answered calls. Called before the batch is sent, because the reply has a part for
+    /// each call that is sent.
     pub(super) fn forget_answered(&mut self) {
         self.pending_calls.retain(|pending_call| pending_call.is_some());
     }
@@ -191,17 +194,18 @@ impl Batch {
         self.scripts().flat_map(|call| call.keys.iter())
     }
 
-    /// The arguments of the script for several, or of a single call.
+    /// The arguments of the batch script, or of the single call.
     pub(super) fn args<'a>(
         &'a self,
-        together: Option<&'a Together<'_>>,
+        together: Option<&'a BatchArgs<'_>>,
     ) -> impl Iterator<Item = &'a str> + Clone {
         let alone = together.is_none().then(|| self.scripts().flat_map(|call| call.args.iter()));
         let all = together.map(|together| together.args(self.scripts()));
         all.into_iter().flatten().chain(alone.into_iter().flatten())
     }
 
-    /// The part of the reply for each call that still waits, and the emptied list, to reuse its memory.
+    /// The outcomes of the calls that are not answered yet, and the emptied list, whose memory can
+    /// be reused.
     pub(super) fn replies(self, reply: RespReply) -> (Replies, Vec<Value>) {
         let mut list = match reply {
             Ok(Value::List(list)) => list,
@@ -227,8 +231,8 @@ impl Batch {
     }
 }
 
-/// The reply to one call of a batch, in the form that its own script would have given. The time is sent once for the
-/// batch.
+/// The reply to one call of a batch, in the form that its own script would have given. The batch
+/// has the server's time only once.
 fn next_of(time: &Value, parts: &mut std::vec::Drain<'_, Value>) -> Option<Outcome<Value>> {
     match parts.next()? {
         Value::Text(words) => Some(classify(&refusal(words))),
