@@ -334,12 +334,15 @@ impl Engine {
 
     /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear of it.
     fn let_others_know(&mut self, key: u64, id: u64, request: RequestId, waiter: &Waiter) {
+        let has_room = self.has_room(key);
         let Some(name) = self.queues.names.get_mut(&key) else { return };
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
-        // What the server said before is over. The hold is an answer for as long as it is there.
-        (contest.refused_at, contest.presumed_at) = (Moment::ZERO, self.cx.now);
+        // What the server said before is over. If the kind admits no further hold, this one is an answer to the others for
+        // as long as it is there.
+        contest.refused_at = Moment::ZERO;
+        contest.presumed_at = if has_room { Moment::ZERO } else { self.cx.now };
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
@@ -353,13 +356,14 @@ impl Engine {
                 }
             }
         }
-        let Some(name) = self.queues.names.get(&key) else { return };
-        if name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none() {
-            // There is room for one more.
-            self.queues.wake(key);
-        } else {
-            self.deny_try_locks(key);
-        }
+        if has_room { self.queues.wake(key) } else { self.deny_try_locks(key) }
+    }
+
+    /// Whether the kind of a name admits another hold beside those of this client.
+    fn has_room(&self, key: u64) -> bool {
+        let Some(name) = self.queues.names.get(&key) else { return false };
+        // Most kinds admit one, and then the holds need not be looked at.
+        name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none()
     }
 
     fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {

@@ -242,3 +242,17 @@ fn a_try_is_not_told_that_both_are_taken_while_the_release_of_one_has_no_answer(
         world.hold(0, 5);
     }
 }
+
+#[test]
+fn a_grant_that_leaves_room_is_no_answer_to_those_behind_it() {
+    let mut world = World::new(1);
+    let first = world.ask(0, 1, pair("n"), Wait::Forever);
+    let behind = world.ask(0, 2, pair("n"), Wait::For(SECOND));
+    // The first is granted, the attempt of the second has no answer.
+    assert!(world.step());
+    world.hands[0].granted(first);
+    world.hands[0].sent.clear();
+    world.pass(2 * SECOND);
+    let answer = world.hands[0].answer(behind);
+    assert!(matches!(answer, Answer::Failed(_)), "no server has said that both places are taken: {answer:?}");
+}
