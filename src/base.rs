@@ -1,4 +1,4 @@
-//! What everything else stands on: values without behaviour of their own towards servers.
+//! Values that all other modules use. They know no servers.
 
 #[macro_use]
 pub(crate) mod seeded;

@@ -1,4 +1,4 @@
-//! The client: what connects, and makes locks.
+//! The client: connects to servers, and makes locks.
 
 pub(crate) mod acl;
 mod builder;
@@ -57,7 +57,7 @@ pub struct LockClient {
     shared: Arc<Shared>,
     topology: Topology,
     other_database: bool,
-    /// Stands before every name.
+    /// Put before every lock name.
     prefix: Prefix,
 }
 
@@ -101,10 +101,10 @@ impl LockClient {
 
     /// The reentrant lock of that name. Nothing is sent; call this wherever you need the lock.
     ///
-    /// The name, after the client's [`prefix`](LockClientBuilder::prefix) if it has one, is the Redis
-    /// key. Keep it apart from the keys of data (`lock:orders:42` beside `orders:42`). Data that
-    /// another program writes under that key while the lock is held is kept, but until it is removed
-    /// nobody can lock: [`Error::KeyStillInUse`] and [`Error::KeyConflict`] say so.
+    /// The name, after the client's [`prefix`](LockClientBuilder::prefix) if it has one, is the
+    /// Redis key. Keep it apart from the keys of data (`lock:orders:42` beside `orders:42`). Data
+    /// that another program writes under that key while the lock is held is kept, but until it is
+    /// removed nobody can lock: [`Error::KeyStillInUse`] and [`Error::KeyConflict`] say so.
     ///
     /// # Errors
     ///
@@ -135,8 +135,8 @@ impl LockClient {
     ///
     /// [`Error::Unavailable`] if no answer comes within the command timeout, and as soon as the
     /// connection is known to be down; [`Error::Auth`], [`Error::Denied`], [`Error::Tls`],
-    /// [`Error::Unsupported`] and [`Error::Refused`] if the server refuses; [`Error::Closed`] after a
-    /// shutdown or in a forked child.
+    /// [`Error::Unsupported`] and [`Error::Refused`] if the server refuses; [`Error::Closed`] after
+    /// a shutdown or in a forked child.
     ///
     /// # Cancel safety
     ///
@@ -175,7 +175,7 @@ impl LockClient {
     /// the first event of a connection, after the end of the client, and in a forked child.
     pub fn links(&self) -> Vec<Link> {
         if self.shared.is_in_child() {
-            // The driver may have had them locked at the fork.
+            // The driver may have held the mutex of the links at the fork.
             return Vec::new();
         }
         self.shared.counters().links(self.shared.now())
@@ -258,10 +258,10 @@ impl LockClient {
     /// Waiting callers, and every later call that needs the server, get [`Error::Closed`].
     ///
     /// The report says which locks were released, and which are left to their leases, because the
-    /// server did not answer in time or refused the release. With a time of zero, releases are sent,
-    /// but their answers are not waited for. A second call waits for the same end, which the time of
-    /// the first call sets, or returns the same report afterwards. If the client has ended by itself,
-    /// because its runtime has ended, all locks that it held are left to their leases.
+    /// server did not answer in time or refused the release. With a time of zero, releases are
+    /// sent, but their answers are not waited for. A second call waits for the same end, which the
+    /// time of the first call sets, or returns the same report afterwards. If the client has ended
+    /// by itself, because its runtime has ended, all locks that it held are left to their leases.
     ///
     /// # Errors
     ///
@@ -334,7 +334,7 @@ mod tests {
         shareable::<InMemoryServer>();
     }
 
-    /// Whoever asks and does not look at the answer is warned: each line expects the warning.
+    /// The compiler warns callers that ignore an answer: each line expects that warning.
     #[expect(dead_code, reason = "only has to compile")]
     fn answers_that_are_not_used_are_warned_of(guard: &Guard, signal: &LossSignal) {
         #[expect(unused_must_use)]
@@ -355,7 +355,7 @@ mod tests {
         Owner::new();
     }
 
-    /// Whatever a user has a text in.
+    /// Texts are accepted in whatever type a user has them.
     #[expect(dead_code, reason = "only has to compile")]
     fn texts_are_taken_as_they_are(client: &LockClient, text: String) -> Result<()> {
         let (owned, shared, boxed) = (text.clone(), Arc::<str>::from(&*text), text.clone().into_boxed_str());

@@ -27,7 +27,7 @@ pub(crate) mod wakes;
 mod watch;
 
 pub(crate) use shared::Shared;
-pub(crate) use start::Home;
+pub(crate) use start::DriverPlace;
 pub(crate) use start::MakeBackend;
 pub(crate) use start::Setup;
 pub(crate) use start::start;

@@ -46,8 +46,8 @@ mod holds;
 mod kept;
 mod listening;
 mod names;
+mod outage_deadlines;
 mod outages;
-mod patience;
 mod pending;
 mod queries;
 mod queue;
@@ -84,20 +84,20 @@ use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::base::stats::set;
 use crate::engine::cleanup::Cleanup;
-use crate::engine::drops::Drops;
+use crate::engine::drops::BackgroundReleases;
 use crate::engine::event::Effect;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::hold::HoldState;
-use crate::engine::kept::Kept;
-use crate::engine::patience::Patience;
+use crate::engine::kept::KeptHolds;
+use crate::engine::outage_deadlines::OutageDeadlines;
 use crate::engine::queries::Asking;
 use crate::engine::queries::ForceTarget;
 use crate::engine::queries::Queries;
 use crate::engine::queue::Contest;
 use crate::engine::queue::NameRecord;
 use crate::engine::servers::Servers;
-use crate::engine::shutdown::Stopping;
+use crate::engine::shutdown::ShutdownState;
 use crate::engine::subscriptions::Subscriptions;
 use crate::engine::timers::TimerKey;
 use crate::engine::watchdog::Watchdog;
@@ -117,12 +117,12 @@ pub(crate) struct Engine {
     subscriptions: Subscriptions,
     watchdog: Watchdog,
     cleanup: Cleanup,
-    kept: Kept,
-    drops: Drops,
-    patience: Patience,
+    kept: KeptHolds,
+    drops: BackgroundReleases,
+    outage_deadlines: OutageDeadlines,
     /// Not confirmed in time, noticed during this `handle`.
     overdue: Option<(LockName, u64, usize)>,
-    stopping: Option<Stopping>,
+    stopping: Option<ShutdownState>,
 }
 
 impl Engine {
@@ -136,9 +136,9 @@ impl Engine {
             subscriptions: Subscriptions::default(),
             watchdog: Watchdog::default(),
             cleanup: Cleanup::default(),
-            kept: Kept::default(),
-            drops: Drops::default(),
-            patience: Patience::default(),
+            kept: KeptHolds::default(),
+            drops: BackgroundReleases::default(),
+            outage_deadlines: OutageDeadlines::default(),
             overdue: None,
             stopping: None,
         };

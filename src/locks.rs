@@ -1,4 +1,4 @@
-//! What users hold in their hands: one file for each type of lock, and the guard.
+//! What users hold: a file for each type of lock, and the guard.
 
 pub(crate) mod guard;
 pub(crate) mod lock;

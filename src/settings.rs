@@ -1,4 +1,4 @@
-//! What users set, checked.
+//! The settings of users, after they were checked.
 
 pub(crate) mod address_map;
 pub(crate) mod config;

@@ -1,4 +1,5 @@
-//! What callers and the engine share about a hold: written by the engine, read without a message.
+//! What callers and the engine share about a hold. The engine writes it; callers read it without a
+//! message.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -20,25 +21,25 @@ use crate::base::error::LossReason;
 use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 
-/// In place of a reason: the hold was released.
+/// In place of the code of a reason: the hold was released.
 const RELEASED: u8 = u8::MAX;
 
-/// One hold as callers see it.
+/// A hold as callers see it.
 pub(crate) struct HoldCell {
     pub(crate) name: LockName,
-    /// The hold id: the number in the field on the wire.
+    /// The hold id: the number in the field in Redis.
     pub(crate) id: u64,
-    /// Up to when the hold may be believed in, in nanoseconds; 0 once it has ended. In one word with the end,
-    /// so that a late renewal can never revive what a caller already saw end.
+    /// Until when the hold is valid, in nanoseconds; 0 once it has ended. One word for both, so
+    /// that a late renewal can never revive a hold whose end a caller has seen.
     valid_until: AtomicU64,
-    /// Why it ended: 0 not at all, `RELEASED`, or a `LossReason`.
+    /// Why it ended: 0 (it has not), `RELEASED`, or the code of a `LossReason`.
     reason: AtomicU8,
-    /// What running out of `valid_until` means: `Expired`, or `MaxHold` when that limit is the nearer one.
+    /// The reason if `valid_until` passes: `Expired`, or `MaxHold` if that limit is nearer.
     expiry_means: AtomicU8,
     suspect: AtomicU8,
     count: AtomicU32,
     token: AtomicU64,
-    /// Made for the first who waits for the end: most holds end without one.
+    /// Made for the first caller that waits for the end, since most holds end without one.
     ended: Mutex<Option<Arc<Notify>>>,
 }
 
@@ -57,12 +58,13 @@ impl HoldCell {
         }
     }
 
-    /// Valid and not ended. A clock comparison, nothing else.
+    /// True if the hold is valid and has not ended. Only compares clocks.
     pub(crate) fn is_held(&self, now: Moment) -> bool {
         now.0 < self.valid_until.load(Ordering::Acquire)
     }
 
-    /// The same for callers, to whom a "no" is final: the driver may be about to handle a reply with an older clock.
+    /// The same for callers. It also records an expiry, because a "no" must be final, and the
+    /// driver may be about to handle a reply with an earlier reading of the clock.
     pub(crate) fn is_still_held(&self, now: Moment) -> bool {
         self.lose_if_past(now);
         self.is_held(now)
@@ -73,7 +75,8 @@ impl HoldCell {
         Moment(self.valid_until.load(Ordering::Acquire))
     }
 
-    /// Moves `valid_until` forward, never back. False: the hold has ended or has run out, nothing was changed.
+    /// Moves `valid_until` forward, never back. Returns false, without a change, if the hold has
+    /// ended or expired.
     pub(crate) fn extend(&self, now: Moment, until: Moment) -> bool {
         self.valid_until
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
@@ -82,14 +85,14 @@ impl HoldCell {
             .is_ok()
     }
 
-    /// Moves `valid_until` back to at most `until`: a `max_hold` begins to count.
+    /// Moves `valid_until` back to at most `until`, because a `max_hold` begins to count.
     pub(crate) fn cap(&self, until: Moment) {
         let _ = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             (old > until.0).then_some(until.0.max(1))
         });
     }
 
-    /// What its end by time means.
+    /// The reason if `valid_until` passes.
     pub(crate) fn expiry(&self) -> LossReason {
         reason_of(self.expiry_means.load(Ordering::Acquire)).unwrap_or(LossReason::Expired)
     }
@@ -98,7 +101,7 @@ impl HoldCell {
         self.expiry_means.store(code(reason), Ordering::Release);
     }
 
-    /// Ends the hold as lost. The first reason stays; true if this call was the first.
+    /// Ends the hold as lost. The first reason stays. Returns true if this call was the first.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let first =
             self.reason.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -107,10 +110,11 @@ impl HoldCell {
         first
     }
 
-    /// Ends the hold if its time is over: what a caller does who looks before the engine does.
+    /// Ends the hold if its validity has ended. Callers do this when they look before the engine
+    /// does.
     pub(crate) fn lose_if_past(&self, now: Moment) {
         let until = self.valid_until.load(Ordering::Acquire);
-        // Compare and swap: an extension that came first keeps the hold.
+        // Compare and swap, so that an extension that came first keeps the hold.
         if until != 0
             && now.0 >= until
             && self.valid_until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
@@ -120,7 +124,7 @@ impl HoldCell {
         }
     }
 
-    /// The first half of that.
+    /// The first half of `lose_if_past`.
     #[cfg(test)]
     pub(crate) fn begin_to_lose(&self) {
         self.valid_until.store(0, Ordering::Release);
@@ -134,7 +138,8 @@ impl HoldCell {
         self.tell_waiters();
     }
 
-    /// Wakers are code of others: one that panics must not end the driver, who may be the one who calls.
+    /// Wakers run foreign code: a panic in one must not end the driver, if the driver is the
+    /// caller.
     fn tell_waiters(&self) {
         let ended = self.lock_ended().clone();
         let _ = catch_unwind(AssertUnwindSafe(|| ended.inspect(|ended| ended.notify_waiters())));
@@ -145,7 +150,7 @@ impl HoldCell {
         reason_of(self.reason.load(Ordering::Acquire))
     }
 
-    /// Whether its owner gave it up before it was lost.
+    /// True if its owner released it before it was lost.
     pub(crate) fn is_released(&self) -> bool {
         self.reason.load(Ordering::Acquire) == RELEASED
     }
@@ -170,12 +175,14 @@ impl HoldCell {
         self.suspect.store(u8::from(suspect), Ordering::Release);
     }
 
-    /// Wakes when the hold ends. Create and enable the future, then look at `loss`, then wait.
+    /// Notified when the hold ends. Create and enable the future first, then look at `loss`, then
+    /// wait.
     pub(crate) fn ended(&self) -> Arc<Notify> {
         Arc::clone(self.lock_ended().get_or_insert_with(|| Arc::new(Notify::new())))
     }
 
-    /// Whoever ends the hold writes first and then looks here; whoever waits comes here first and then looks at `loss`.
+    /// Whoever ends the hold writes the reason before it locks this; whoever waits locks this
+    /// before it looks at `loss`. So no end is missed.
     fn lock_ended(&self) -> MutexGuard<'_, Option<Arc<Notify>>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -219,7 +226,8 @@ fn reason_of(code: u8) -> Option<LossReason> {
     })
 }
 
-/// Which hold an owner that comes back has under a name. Kept by the engine, read by callers.
+/// The current hold of each owner under each name, for owners that may re-enter. Written by the
+/// engine, read by callers.
 pub(crate) type Directory = DashMap<(LockName, OwnerKey), Arc<HoldCell>>;
 
 #[cfg(test)]
@@ -231,7 +239,7 @@ pub(crate) mod tests {
     use std::task::Wake;
     use std::task::Waker;
 
-    /// A task of an executor that is no more.
+    /// A waker of an executor that has ended.
     #[derive(Debug)]
     pub(crate) struct Broken;
 
@@ -291,7 +299,7 @@ pub(crate) mod tests {
     fn a_caller_who_saw_it_run_out_does_not_see_it_again() {
         let cell = cell();
         assert!(!cell.is_still_held(END));
-        // The driver read its clock before, and handles a reply only now.
+        // The driver has read its clock earlier, and handles a reply only now.
         assert!(!cell.extend(Moment(99), Moment(500)));
         assert!(!cell.is_still_held(END));
     }

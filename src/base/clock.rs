@@ -1,4 +1,4 @@
-//! The local clock: one that runs through suspend.
+//! The local clock, which counts the time of a suspend.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ impl Moment {
         Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// Time from `earlier` to `self`, zero when it is the other way round.
+    /// The time from `earlier` to `self`; zero if `earlier` is later.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -29,7 +29,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Where "now" comes from.
+/// The source of the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Clock {
     /// The system's clock that counts the time of a suspend, as the server does for a lease. Std's
@@ -81,7 +81,7 @@ fn boot_now() -> Moment {
     use std::time::Instant;
 
     static START: OnceLock<Instant> = OnceLock::new();
-    // Not zero, which is the moment of holds that have ended.
+    // Not zero, which stands for holds that have ended.
     Moment(1 + nanos(START.get_or_init(Instant::now).elapsed()))
 }
 
@@ -127,7 +127,7 @@ impl Deadline {
 mod tests {
     use super::*;
 
-    /// What says to a process that it is the one whose clock of time since boot is ahead.
+    /// Set in a child process whose clock of the time since boot is ahead.
     const CHILD: &str = "CLOCK_OF_A_SUSPENDED_MACHINE";
     const AHEAD: Duration = Duration::from_secs(100_000);
 
@@ -136,7 +136,7 @@ mod tests {
         Moment(u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap())
     }
 
-    /// A time namespace sets the two clocks apart, as a suspend would.
+    /// A time namespace moves the two clocks apart, as a suspend does.
     #[test]
     fn suspend_counts() {
         if std::env::var_os(CHILD).is_some() {

@@ -1,9 +1,9 @@
-//! What can go wrong, in words.
+//! The errors of this crate.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Each text begins with this, so that a line of a log says by itself what it is about.
+/// Each text begins with this, so that a line of a log says by itself which crate it is about.
 const CRATE: &str = env!("CARGO_PKG_NAME");
 
 /// Result of the operations of this crate.
@@ -192,12 +192,12 @@ pub enum Error {
     },
 }
 
-/// The lock that an error is about, as its text says it.
+/// The lock that an error is about, as in its text.
 fn about(name: &Option<String>) -> String {
     name.as_ref().map(|name| format!("lock \"{name}\": ")).unwrap_or_default()
 }
 
-/// A duration for people, without digits that say nothing.
+/// A duration for people, without meaningless digits.
 fn shown(duration: &Duration) -> String {
     let unit = if *duration < Duration::from_millis(1) { 1_000 } else { 1_000_000 };
     let rest = duration.subsec_nanos() % unit;
@@ -205,7 +205,7 @@ fn shown(duration: &Duration) -> String {
 }
 
 impl Error {
-    /// What every call on a client gets once its driver has ended.
+    /// The error of every call on a client whose driver has ended.
     pub(crate) fn closed() -> Self {
         Self::Closed { name: None, cause: "it was shut down, or its runtime has ended".to_owned() }
     }
@@ -225,7 +225,7 @@ impl Error {
         self
     }
 
-    /// Its text without the name of this crate, where that is clear.
+    /// The text without the name of this crate, for places where that is clear.
     pub(crate) fn words(&self) -> String {
         let text = self.to_string();
         let words = text.strip_prefix(CRATE).and_then(|rest| rest.strip_prefix(": "));
@@ -349,7 +349,7 @@ impl fmt::Display for LossReason {
 mod tests {
     use super::*;
 
-    /// The variants of a public enum, as its source has them.
+    /// The variants of a public enum, read from its source.
     fn variants<'a>(source: &'a str, of: &str) -> Vec<&'a str> {
         let (_, rest) = source.split_once(&format!("enum {of} {{\n")).unwrap();
         let body = rest.split("\n}\n").next().unwrap();
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!((variants(errors, "Error").len(), kinds.len()), (19, 12));
     }
 
-    /// One of each kind.
+    /// An error of each kind.
     fn one_of_each() -> Vec<Error> {
         let text = || "x".to_owned();
         let (name, reason, waited) = (text(), LossReason::Removed, Duration::from_secs(1));
@@ -401,7 +401,7 @@ mod tests {
         ]
     }
 
-    /// A line of a log without its neighbours says what failed, and of which lock.
+    /// A single line of a log says what failed, and for which lock.
     #[test]
     fn each_text_names_the_crate_and_the_lock() {
         let all = one_of_each();

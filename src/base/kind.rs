@@ -1,11 +1,12 @@
-//! Which kinds of locks there are.
+//! The kinds of locks.
 
-/// The kind belongs to the identity of a name: two kinds of one text are two names in one client.
+/// The kind is part of the identity of a name: the same text in two kinds is two names in one
+/// client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
     /// Also serves `Mutex`.
     Reentrant,
-    /// Of tests: two may hold it at once.
+    /// For tests: two may hold it at once.
     #[cfg(all(test, repository))]
     Pair,
 }

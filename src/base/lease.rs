@@ -1,12 +1,12 @@
-//! Leases, and how long the holder may believe in one.
+//! Leases, and for how long a holder may rely on one.
 
 use std::time::Duration;
 
 use crate::base::error::Error;
 
-/// Shortest lease.
+/// The shortest lease.
 pub(crate) const MIN_LEASE: Duration = Duration::from_millis(10);
-/// Longest lease.
+/// The longest lease.
 pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A lease as it is sent: whole milliseconds within the limits.
@@ -14,7 +14,8 @@ pub(crate) const MAX_LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 pub(crate) struct LeaseMs(u32);
 
 impl LeaseMs {
-    /// Checks the limits; `what` names the setting in the error. Parts of a millisecond count as a whole one.
+    /// Checks the limits; `what` names the setting in the error. Parts of a millisecond are rounded
+    /// up.
     pub(crate) fn checked(what: &'static str, lease: Duration) -> Result<Self, Error> {
         if lease < MIN_LEASE || lease > MAX_LEASE {
             return Err(Error::InvalidOption {
@@ -30,17 +31,19 @@ impl LeaseMs {
         Self(u32::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX))
     }
 
-    /// For a lease cut short by `max_hold`: rounded down, and never zero.
+    /// For a lease that `max_hold` cuts short: rounded down, and never zero.
     pub(crate) fn at_most(self, limit: Duration) -> Self {
         Self(self.0.min(u32::try_from(limit.as_millis()).unwrap_or(u32::MAX)).max(1))
     }
 
-    /// The time to live of a key: that of the lease, or longer if its name is to stay taken for longer.
+    /// The time to live of a key: that of the lease, or longer if the name has to stay taken for
+    /// longer.
     pub(crate) fn or_longer(self, at_least: Option<Self>) -> Self {
         at_least.map_or(self, |at_least| self.max(at_least))
     }
 
-    /// The shortest lease there is: renewing with it only asks whether the hold is still there.
+    /// The shortest lease that can be sent. A renewal with it only asks whether the hold still
+    /// exists.
     pub(crate) const PROBE: Self = Self(1);
 
     pub(crate) fn millis(self) -> u64 {
@@ -51,28 +54,28 @@ impl LeaseMs {
         Duration::from_millis(self.millis())
     }
 
-    /// How long after *sending* the request the holder may believe in the lease.
+    /// How long after *sending* the request the holder may rely on the lease.
     pub(crate) fn validity(self) -> Duration {
         self.duration().saturating_sub(self.margin())
     }
 
-    /// How long after the server was *last able to set* it a key may be there.
+    /// How long after the server was *last able to set* it the key may exist.
     pub(crate) fn longest(self) -> Duration {
         self.duration() + self.margin()
     }
 
-    /// For clocks that run at different rates: 1 % and 2 ms.
+    /// The allowance for clocks that run at different rates: 1 % and 2 ms.
     fn margin(self) -> Duration {
         self.duration() / 100 + Duration::from_millis(2)
     }
 }
 
-/// The kind of lease that one level of a hold asked for.
+/// The lease that one level of a hold asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lease {
     /// Renewed by the watchdog until the level is released.
     Watched(LeaseMs),
-    /// Runs out by itself.
+    /// Expires by itself.
     Fixed(LeaseMs),
 }
 

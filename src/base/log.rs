@@ -1,17 +1,18 @@
-//! Telling the log, whatever listens to it.
+//! Writes log events, whatever the subscriber does.
 
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 
 pub(crate) const TARGET: &str = "redis_reentrant_lock";
 
-/// A subscriber that panics, because standard error is gone for instance, ends neither the driver nor a connection.
+/// Runs `line`. A subscriber that panics, for instance because standard error is closed, ends
+/// neither the driver nor a connection.
 pub(crate) fn tell(line: impl FnOnce()) {
-    // The panic hook has told of it, if anything can.
+    // The panic hook has reported the panic.
     let _ = catch_unwind(AssertUnwindSafe(line));
 }
 
-/// The integration tests', too.
+/// The integration tests include it as well.
 #[cfg(test)]
 pub(crate) mod hearing;
 
@@ -31,7 +32,7 @@ pub(crate) mod tests {
     use tracing_subscriber::layer::Layer;
     use tracing_subscriber::layer::SubscriberExt;
 
-    /// Counts what it is told, and panics.
+    /// Counts its events, and panics.
     struct Broken(Arc<AtomicUsize>);
 
     impl<S: Subscriber> Layer<S> for Broken {
@@ -43,7 +44,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// For this thread, while the guard lives. How often somebody tried to tell it something.
+    /// Makes a subscriber that panics the one of this thread, while the guard lives. Returns the
+    /// number of its events.
     pub(crate) fn broken_log() -> (DefaultGuard, Arc<AtomicUsize>) {
         let told = Arc::<AtomicUsize>::default();
         let log = tracing_subscriber::registry().with(Broken(Arc::clone(&told)));
@@ -61,7 +63,8 @@ pub(crate) mod tests {
         tell(|| tracing::warn!(target: TARGET, "told twice"));
     }
 
-    /// Tracing may remember for all what the first thread that comes to an event wants of it.
+    /// Tracing may cache for all threads whether the subscriber of the first thread that reaches an
+    /// event wants it.
     #[test]
     fn what_a_thread_that_nobody_listens_to_says_first_is_heard_on_another_later() {
         let (_log, told) = broken_log();

@@ -1,4 +1,4 @@
-//! Lock names, and the keys and channels that follow from them.
+//! Lock names, and the keys and channels derived from them.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,14 +11,14 @@ use arcstr::ArcStr;
 use crate::base::error::Error;
 use crate::base::kind::Kind;
 
-/// Longest lock name, in bytes.
+/// The longest lock name, in bytes.
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 const FENCE_PREFIX: &str = "redisson_lock_fence:";
-/// In bytes: there are five digits in braces behind it.
+/// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
-/// A validated lock name. It is the Redis key, unchanged.
+/// A validated lock name. It is used as the Redis key, unchanged.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockName {
     text: ArcStr,
@@ -26,7 +26,7 @@ pub(crate) struct LockName {
     kind: Kind,
 }
 
-/// The slot follows from the text.
+/// The slot is left out, because it follows from the text.
 impl Hash for LockName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.as_str().hash(state);
@@ -34,7 +34,7 @@ impl Hash for LockName {
 }
 
 impl LockName {
-    /// Checks `name` once; everything later trusts it.
+    /// Checks `name` once, so that later code can rely on it.
     pub(crate) fn new(name: &str) -> Result<Self, Error> {
         let refuse = |reason: &str| {
             let shown: String = name.chars().take(80).flat_map(char::escape_debug).collect();
@@ -49,7 +49,7 @@ impl LockName {
         if let Some(bad) = name.chars().find(|c| c.is_control()) {
             return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
         }
-        // A channel in another slot than its key cannot be published from a cluster's script.
+        // In a cluster, a script cannot publish to a channel in another slot than its key.
         if hashed_part(name) != hashed_part(&channel_of(WireProfile::Native, name)) {
             return refuse(
                 "its braces put the key and the wake-up channel into different cluster slots; \
@@ -67,7 +67,7 @@ impl LockName {
         &self.text
     }
 
-    /// The same text, for another kind of lock.
+    /// The same name for another kind of lock.
     #[cfg(all(test, any(repository, feature = "in-memory")))]
     pub(crate) fn of_kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
@@ -78,18 +78,19 @@ impl LockName {
         self.kind
     }
 
-    /// The cluster slot of the key, and of everything that goes with it.
+    /// The cluster slot of the key, and of all keys and channels that belong to it.
     pub(crate) fn slot(&self) -> u16 {
         self.slot
     }
 
-    /// The wake-up channel under a wire profile.
+    /// The wake-up channel in this wire profile.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
         channel_of(profile, self.as_str()).into()
     }
 
-    /// Another name that begins with this one, in the same slot and so with the same fence counter, numbered from
-    /// `start` on. `None`: this one is too long already.
+    /// Another name that begins with this one and is in the same slot, so that it has the same
+    /// fence counter. Its number is the first suitable one from `start` on. `None`: this name is
+    /// too long.
     pub(crate) fn beside(&self, start: u32) -> Option<Self> {
         (0..500_000)
             .map(|step: u32| format!("{self}:preflight:{}", start.wrapping_add(step)))
@@ -98,14 +99,14 @@ impl LockName {
             .and_then(|name| Self::new(&name).ok())
     }
 
-    /// The fence counter of the slot this name is in.
+    /// The fence counter of this name's slot.
     pub(crate) fn fence_key(&self) -> String {
         let mut key = String::with_capacity(LONGEST_FENCE_KEY);
         self.add_fence_key(&mut key);
         key
     }
 
-    /// The same, added to a text.
+    /// The same, appended to a text.
     pub(crate) fn add_fence_key(&self, text: &mut String) {
         let tag = slot_tags()[usize::from(self.slot())];
         text.push_str(FENCE_PREFIX);
@@ -115,12 +116,13 @@ impl LockName {
     }
 }
 
-/// What a client puts before each lock name. With Redisson this is its `NameMapper`.
+/// What a client puts before each lock name, like Redisson's `NameMapper`.
 #[derive(Debug, Clone)]
 pub(crate) struct Prefix(Arc<str>);
 
 impl Prefix {
-    /// Refuses what would make every name invalid, and braces that only a name would complete.
+    /// Refuses a prefix that would make every name invalid, and one whose braces only a name could
+    /// complete.
     pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
         let refuse = |reason: String| {
             let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
@@ -141,18 +143,19 @@ impl Prefix {
         }
     }
 
-    /// The name as it is in Redis. No name stays none, so that it is refused.
+    /// The name in Redis. An empty name stays empty, so that it is refused.
     pub(crate) fn before<'a>(&self, name: &'a str) -> Cow<'a, str> {
         if self.0.is_empty() || name.is_empty() { name.into() } else { [&self.0, name].concat().into() }
     }
 
-    /// The same for a pattern of names: what the prefix consists of stands for itself.
+    /// The same for a pattern of names: the prefix is escaped, so that it stands for itself.
     pub(crate) fn before_pattern(&self, pattern: &str) -> String {
         let mut text = String::with_capacity(self.0.len() + pattern.len());
         for letter in self.0.chars() {
             match letter {
                 '*' | '?' | '[' | ']' | '\\' => text.extend(['\\', letter]),
-                // A rule has none.
+                // A rule of Redis cannot contain white space, so each of its bytes becomes a
+                // wildcard.
                 space if space.is_whitespace() => text.extend((0..space.len_utf8()).map(|_| '?')),
                 other => text.push(other),
             }
@@ -179,8 +182,8 @@ impl fmt::Display for LockName {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum WireProfile {
-    /// `redisson_lock__channel__{name}`: for clients of this crate. Redisson before 3.2 had the same
-    /// spelling.
+    /// `redisson_lock__channel__{name}`: for clients of this crate. Redisson before 3.2 had the
+    /// same spelling.
     #[default]
     Native,
     /// `redisson_lock__channel:{name}`: Redisson 3.2 and later.
@@ -195,18 +198,18 @@ impl WireProfile {
         }
     }
 
-    /// The channel of a name, or of a pattern of names, without braces of its own.
+    /// The channel of a name, or of a pattern of names, that has no braces of its own.
     pub(crate) fn channel_around(self, name: &str) -> String {
         ["redisson_lock__channel", self.separator(), "{", name, "}"].concat()
     }
 }
 
-/// The channel on which a client hears that one of its holds was taken away.
+/// The channel on which a client is told that one of its holds was taken away.
 pub(crate) fn client_channel(client: &str) -> String {
     format!("redisson_lock__client:{{{client}}}")
 }
 
-/// Redisson's `prefixName`: a name that brings its own brace is not wrapped.
+/// Redisson's `prefixName`: a name that contains a brace is not put in braces.
 fn channel_of(profile: WireProfile, name: &str) -> String {
     if name.contains('{') { format!("redisson_lock__channel:{name}") } else { profile.channel_around(name) }
 }
@@ -252,13 +255,14 @@ const CRC16_OF_BYTES: [u16; 256] = {
     table
 };
 
-/// For each slot the smallest decimal number that hashes to it: one short, stable tag a slot.
+/// For each slot, the smallest number that hashes to it in decimal digits: one short and stable tag
+/// per slot.
 fn slot_tags() -> &'static [u32] {
     static TAGS: OnceLock<Vec<u32>> = OnceLock::new();
     TAGS.get_or_init(|| {
         let mut tags = vec![None; usize::from(SLOTS)];
         let mut missing = tags.len();
-        // Of each number so far: the next ones are these with one more digit.
+        // The hash of each number so far. The next numbers are these with one more digit.
         let mut hashes: Vec<u16> = Vec::new();
         for candidate in 0u32.. {
             if missing == 0 {
@@ -297,7 +301,7 @@ mod tests {
         let prefix = Prefix::new("o*[1] ä:").unwrap();
         assert_eq!(prefix.before("42"), "o*[1] ä:42");
         assert_eq!(prefix.before_pattern("4?"), "o\\*\\[1\\]?ä:4?");
-        // They are refused with the reason that they are empty.
+        // An empty name is refused because it is empty.
         assert_eq!((prefix.before("").as_ref(), prefix.before_pattern("").as_str()), ("", ""));
     }
 

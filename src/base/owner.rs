@@ -1,4 +1,4 @@
-//! Who may re-enter a lock.
+//! The owners of holds: only the same owner may re-enter a lock.
 
 use std::future::Future;
 use std::hash::Hash;
@@ -11,7 +11,7 @@ use tokio::runtime::Handle;
 
 use crate::base::error::Error;
 
-/// The identity behind a hold, known only in this process.
+/// The owner of a hold. It is known only in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnerKey {
     /// A Tokio task.
@@ -24,7 +24,8 @@ pub(crate) enum OwnerKey {
     Once(u64),
 }
 
-/// Without the kind: a hasher takes as long for it as for the number, and not more than three owners have the same.
+/// Hashes only the number: hashing the kind would take as long again, and at most three owners have
+/// the same number.
 impl Hash for OwnerKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         match self {
@@ -40,7 +41,8 @@ tokio::task_local! {
 }
 
 impl OwnerKey {
-    /// The owner of the code that runs now: the innermost scope, else the task, else the thread.
+    /// The owner of the running code: the innermost scope, otherwise the task, otherwise the
+    /// thread.
     pub(crate) fn current() -> Result<Self, Error> {
         if let Ok(owner) = SCOPE.try_with(|owner| *owner) {
             return Ok(Self::Unique(owner.0));
@@ -63,12 +65,13 @@ impl OwnerKey {
         }
     }
 
-    /// An owner that nobody else is: what a mutex acquisition uses.
+    /// A new owner for one acquisition of a mutex.
     pub(crate) fn once() -> Self {
         Self::Once(next())
     }
 
-    /// Whether the same owner can want another level, or ask what it holds. A mutex acquisition is its only one.
+    /// True if the owner can acquire another level or ask what it holds. The owner of a mutex
+    /// acquisition never does.
     pub(crate) fn comes_back(&self) -> bool {
         !matches!(self, Self::Once(_))
     }
@@ -76,7 +79,7 @@ impl OwnerKey {
 
 #[cfg(test)]
 impl OwnerKey {
-    /// The same number is the same owner.
+    /// The same number means the same owner.
     pub(crate) fn from_test(number: u64) -> Self {
         Self::Unique(number)
     }

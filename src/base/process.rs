@@ -20,13 +20,13 @@ use crate::base::error::Error;
 
 /// The process in which something was made.
 ///
-/// To ask whether it is the current one is a system call, which takes about 100 ns: memory looks the
-/// same in a child as in its parent, so only the kernel knows.
+/// Checking whether it is the current one is a system call, which takes about 100 ns: memory looks
+/// the same in a child as in its parent, so only the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Process(u32);
 
 impl Process {
-    /// The one that runs this.
+    /// The current process.
     pub(crate) fn current() -> Self {
         Self(std::process::id())
     }
@@ -35,7 +35,7 @@ impl Process {
         self == Self::current()
     }
 
-    /// An error in any other process.
+    /// Returns an error in any other process.
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_current() {
             return Ok(());
@@ -46,29 +46,29 @@ impl Process {
     }
 }
 
-/// As `tokio::spawn`. In a forked child the task stands still, and it is leaked if the runtime is
+/// Like `tokio::spawn`. In a forked child the task does nothing, and it is leaked if the runtime is
 /// dropped there.
 pub(crate) fn spawn<F>(future: F) -> JoinHandle<F::Output>
 where
     F: Future<Output: Send> + Send + 'static,
 {
-    tokio::spawn(OnlyHere::new(future))
+    tokio::spawn(OwnProcessOnly::new(future))
 }
 
-/// A future that only the process that made it polls and drops.
-pub(crate) struct OnlyHere<F> {
+/// A future that is only polled and dropped in the process that made it.
+pub(crate) struct OwnProcessOnly<F> {
     process: Process,
-    /// None: it is being dropped.
+    /// `None` while it is being dropped.
     future: Option<Pin<Box<F>>>,
 }
 
-impl<F> OnlyHere<F> {
+impl<F> OwnProcessOnly<F> {
     pub(crate) fn new(future: F) -> Self {
         Self { process: Process::current(), future: Some(Box::pin(future)) }
     }
 }
 
-impl<F: Future> Future for OnlyHere<F> {
+impl<F: Future> Future for OwnProcessOnly<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
@@ -80,7 +80,7 @@ impl<F: Future> Future for OnlyHere<F> {
     }
 }
 
-impl<F> Drop for OnlyHere<F> {
+impl<F> Drop for OwnProcessOnly<F> {
     fn drop(&mut self) {
         if !self.process.is_current() {
             std::mem::forget(self.future.take());
@@ -96,7 +96,7 @@ pub(crate) mod tests {
     use std::task::Waker;
 
     impl Process {
-        /// As a child sees a process that made something.
+        /// How a child sees something that its parent made.
         pub(crate) fn parent() -> Self {
             Self(std::os::unix::process::parent_id())
         }
@@ -119,7 +119,7 @@ pub(crate) mod tests {
             let kept = Arc::new(());
             let inner = Arc::clone(&kept);
             let future = async move { drop(inner) };
-            let mut future = OnlyHere::new(future);
+            let mut future = OwnProcessOnly::new(future);
             future.process = process;
             let done = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready();
             drop(future);

@@ -1,4 +1,4 @@
-//! Chance for tests that can be run again.
+//! Reproducible random numbers for tests.
 
 /// Splitmix64.
 pub(crate) struct Random(pub(crate) u64);

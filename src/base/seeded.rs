@@ -1,4 +1,4 @@
-//! Rules of the protocol that can be broken on purpose, to see that the checks notice it.
+//! Rules of the protocol that can be broken on purpose, to show that the checks notice it.
 //!
 //! Only a debug build with `--cfg seeded` has this. The environment variable `SEEDED_BUG` names the rule that is broken
 //! in the process. `cargo xtask seeded` breaks each in turn.
@@ -8,7 +8,7 @@ compile_error!(
     "`--cfg seeded` is for tests: it breaks the lock on purpose, and a release build must not have it"
 );
 
-/// Whether this rule is broken on purpose. The constant `false` without `--cfg seeded`.
+/// True if this rule is broken on purpose. The constant `false` without `--cfg seeded`.
 #[cfg(seeded)]
 macro_rules! seeded {
     ($rule:ident) => {
@@ -32,7 +32,7 @@ pub(crate) use rules::Rule;
 #[cfg(seeded)]
 use rules::SCRIPTS;
 
-/// What `seeded!` asks.
+/// The function behind `seeded!`.
 #[cfg(seeded)]
 pub(crate) fn is_broken(rule: Rule) -> bool {
     use std::sync::LazyLock;
@@ -46,7 +46,7 @@ pub(crate) fn is_broken(rule: Rule) -> bool {
     *BROKEN == Some(rule)
 }
 
-/// The text of a script, without what keeps the broken rule.
+/// The text of a script, changed so that it does not keep the broken rule.
 #[cfg(seeded)]
 pub(crate) fn script_text(source: &'static str) -> &'static str {
     use std::collections::BTreeMap;

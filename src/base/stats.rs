@@ -38,9 +38,9 @@ stats! {
     reentries,
     /// Acquisitions that had to wait.
     waits,
-    /// Acquisitions that ended in an error. Not counted are `NotAcquired`, which is no error, and the
-    /// errors that are found before the client begins: `NoOwner`, and `InvalidOption` for options
-    /// that are never allowed.
+    /// Acquisitions that ended in an error. Not counted are `NotAcquired`, which is no error, and
+    /// the errors that are found before the client begins: `NoOwner`, and `InvalidOption` for
+    /// options that are never allowed.
     failed_acquisitions,
     /// How long granted acquisitions have waited from call to grant, in microseconds, all together.
     wait_micros,
@@ -71,8 +71,8 @@ stats! {
     waiters,
     /// Gauge: holds whose next renewal, or question whether they are still there, is planned. A
     /// watched hold counts from when the client has seen that its caller took the guard: at the
-    /// latest 5 s, or a third of the lease if that is less, after the grant (with a lease of 30 s, a
-    /// sixth of it). While its renewal is on its way, it does not count.
+    /// latest 5 s, or a third of the lease if that is less, after the grant (with a lease of 30 s,
+    /// a sixth of it). While its renewal is on its way, it does not count.
     registered_renewals,
     /// Gauge: subscribed lock channels.
     subscriptions,
@@ -110,7 +110,7 @@ pub struct Link {
     pub trouble: Option<String>,
 }
 
-/// The same as the engine knows it.
+/// The same as the engine stores it.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkState {
     pub(crate) address: String,

@@ -1,4 +1,4 @@
-//! What a Redis user has to be allowed, exactly: the rules of `ACL SETUSER`.
+//! The exact permissions that a Redis user needs: the rules of `ACL SETUSER`.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,7 +10,7 @@ use crate::base::name::WireProfile;
 use crate::settings::config::Sharding;
 use crate::settings::config::Topology;
 
-/// What the scripts call, and what is sent beside them.
+/// The commands that the scripts call, and those that are sent directly.
 const COMMANDS: &[&str] = &[
     "ping",
     "info",
@@ -35,10 +35,10 @@ const COMMANDS: &[&str] = &[
     "get",
     "set",
 ];
-/// To find the slots, and to follow one that moves.
+/// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
-/// To find out whether all nodes know the above.
+/// To find out whether all nodes support sharded pub/sub.
 const TO_DECIDE: &str = "pubsub|shardnumsub";
 const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
@@ -82,9 +82,9 @@ impl RequiredAcl {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis allows none in a rule: write `?` for each
-    /// of its bytes) or control characters, one longer than 512 bytes, an open `[`, or a `\` at the
-    /// end.
+    /// [`Error::InvalidOption`]: no pattern, an empty one, one with white space (Redis allows none
+    /// in a rule: write `?` for each of its bytes) or control characters, one longer than 512
+    /// bytes, an open `[`, or a `\` at the end.
     /// [`Error::InvalidName`]: a pattern without wildcards that is not allowed as a name.
     pub fn new(patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let parse = |text| Pattern::parse(AsRef::<str>::as_ref(&text));
@@ -181,7 +181,7 @@ impl RequiredAcl {
     }
 
     fn keys(&self) -> BTreeSet<String> {
-        // After `~*` Redis takes no other.
+        // After `~*`, Redis accepts no other key rule.
         if self.patterns.iter().any(Pattern::matches_everything) {
             return BTreeSet::from(["*".to_owned()]);
         }
@@ -235,7 +235,7 @@ enum Token {
     Many,
     /// `?`
     One,
-    /// `[…]`, as it was written, and whether it takes a `{`.
+    /// `[…]` as it was written, and whether it matches a `{`.
     Class(String, bool),
 }
 
@@ -286,12 +286,13 @@ impl Pattern {
         matches!(self.0[..], [Token::Many])
     }
 
-    /// The text of some tokens, if they match nothing else.
+    /// The text of some tokens, if they match only that.
     fn literal(&self, tokens: &[Token]) -> Option<String> {
         tokens.iter().map(|token| if let Token::Literal(c) = token { Some(*c) } else { None }).collect()
     }
 
-    /// The fence counter of the one slot that all names are in, else all of them.
+    /// The fence counter of the one slot that all names are in; otherwise a pattern for all fence
+    /// counters.
     fn fence(&self) -> String {
         let fixed = self.literal(&self.0).or_else(|| self.fixed_tag());
         match fixed.and_then(|name| LockName::new(&name).ok()) {
@@ -300,7 +301,7 @@ impl Pattern {
         }
     }
 
-    /// `{tag}`, if it decides the slot of every name.
+    /// The `{tag}` that determines the slot of every name, if there is one.
     fn fixed_tag(&self) -> Option<String> {
         let is = |token: &Token, wanted: char| matches!(token, Token::Literal(c) if *c == wanted);
         let open = self.0.iter().position(|token| !matches!(token, Token::Literal(_)) || is(token, '{'))?;
@@ -308,8 +309,8 @@ impl Pattern {
         self.literal(&self.0[open..=open + length]).filter(|tag| tag.starts_with('{'))
     }
 
-    /// The wake-up channels of the names. A name with a brace in it has another channel than one
-    /// without.
+    /// The wake-up channels of the names. The channel of a name with a brace is spelled
+    /// differently.
     fn channels(&self, profile: WireProfile) -> Vec<String> {
         if self.0.iter().any(|token| matches!(token, Token::Literal('{'))) {
             return vec![format!("redisson_lock__channel:{self}")];
@@ -343,7 +344,7 @@ impl fmt::Display for Pattern {
     }
 }
 
-/// Bytes up to the bracket that closes a class.
+/// The number of bytes up to the bracket that closes a class.
 fn class_length(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.find(|c| {

@@ -1,4 +1,4 @@
-//! The settings of a client, checked once.
+//! The settings of a client, which are checked once.
 
 use std::env::VarError;
 use std::fmt;
@@ -53,7 +53,7 @@ use ::redis::Client as RedisClient;
 use super::LockClient;
 use super::times::Times;
 
-/// Where `from_env` looks for the address.
+/// The environment variable that `from_env` reads.
 const URL_VARIABLE: &str = "REDIS_URL";
 
 /// Builds a [`LockClient`]. Each method states its default.
@@ -85,7 +85,7 @@ pub struct LockClientBuilder {
     prefix: String,
 }
 
-/// Which server.
+/// The server to connect to.
 #[derive(Clone)]
 enum ServerSource {
     Url(String),
@@ -270,7 +270,7 @@ impl LockClientBuilder {
         self
     }
 
-    /// Resolves names by this instead of the system's resolver.
+    /// Resolves names with this instead of the system's resolver.
     #[cfg(test)]
     pub(crate) fn resolver(mut self, answers: &FakeResolver) -> Self {
         self.access.resolver = Resolver::Fixed(answers.clone());
@@ -550,11 +550,11 @@ impl LockClientBuilder {
         let server = self.server.ok_or_else(|| Error::InvalidUrl {
             reason: "none was given; call `LockClientBuilder::url`".to_owned(),
         })?;
-        let place = server.place(self.driver, &self.access, &config)?;
-        let config = Config { address: place.address.clone(), ..config };
-        let setup = Setup { config, clock: place.clock, address: place.address, backend: place.backend };
-        let shared = driver::start(place.home, setup)?;
-        let DriverParts { topology, other_database, .. } = place;
+        let parts = server.place(self.driver, &self.access, &config)?;
+        let config = Config { address: parts.address.clone(), ..config };
+        let setup = Setup { config, clock: parts.clock, address: parts.address, backend: parts.backend };
+        let shared = driver::start(parts.place, setup)?;
+        let DriverParts { topology, other_database, .. } = parts;
         Ok(LockClient { shared, topology, other_database, prefix })
     }
 
@@ -579,9 +579,9 @@ impl LockClientBuilder {
     }
 }
 
-/// Where a driver runs, by which clock, and with what.
+/// Where a driver runs, its clock, and its backend.
 struct DriverParts {
-    home: driver::Home,
+    place: driver::DriverPlace,
     clock: Clock,
     address: String,
     topology: Topology,
@@ -616,15 +616,15 @@ impl DriverParts {
         let redis = redis.timed(config.command_timeout).run_together(several());
         let sharding = config.sharding;
         let backend = Box::new(move || redis::backend(redis, sharding));
-        Ok(Self { home: driver.into(), clock: Clock::Boot, address, topology, other_database, backend })
+        Ok(Self { place: driver.into(), clock: Clock::Boot, address, topology, other_database, backend })
     }
 
-    /// On the runtime around it, by its clock; without one on a thread, in real time.
+    /// Uses the current runtime and its clock. Without a runtime it uses a thread, in real time.
     #[cfg(feature = "in-memory")]
     fn in_memory(server: InMemoryServer, client_id: &str) -> Self {
         let (client, process) = server.register(client_id);
         Self {
-            home: process.into(),
+            place: process.into(),
             clock: match tokio::runtime::Handle::try_current() {
                 Ok(_) => Clock::Tokio(tokio::time::Instant::now()),
                 Err(_) => Clock::Boot,
@@ -636,7 +636,7 @@ impl DriverParts {
         }
     }
 
-    /// On the runtime around it, with the two clients.
+    /// Uses the current runtime, with the two clients of fred.
     #[cfg(feature = "fred")]
     fn over_fred(client: &FredClient, access: &Access, config: &Config) -> Result<Self> {
         let given = [
@@ -656,7 +656,7 @@ impl DriverParts {
             return Err(Error::InvalidOption { option: "fred", given, allowed });
         }
         Ok(Self {
-            home: Driver::Current.into(),
+            place: Driver::Current.into(),
             clock: Clock::Boot,
             address: settings.address().to_owned(),
             topology: settings.topology(),
@@ -679,7 +679,7 @@ impl fmt::Debug for LockClientBuilder {
             .field("profile", &self.profile)
             .field("sharding", &self.sharding)
             .field("hand_off", &self.hand_off)
-            // Without the server: its URL may hold a password.
+            // The server is left out, because its URL may contain a password.
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! From a client to what a test does to it on the server in memory.
+//! Finds the handle for tests of a client of the in-memory server.
 
 use crate::backend::memory::InMemoryClient;
 use crate::backend::memory::InMemoryServer;

@@ -1,5 +1,5 @@
-//! Names of servers that stand for another server from some moment on, as at the failover of a
-//! managed service.
+//! Host names that resolve to another server from some moment on, as at the failover of a managed
+//! service.
 
 use std::net::SocketAddr;
 
@@ -29,15 +29,15 @@ fn listeners(server: &RedisServer) -> usize {
     ask::<Vec<String>>(server, &["PUBSUB", "CHANNELS"]).len()
 }
 
-/// A client under a name that stands for this server.
+/// A client whose URL has a name that resolves to this server.
 async fn client_of(server: &RedisServer, answers: &FakeResolver) -> LockClient {
     answers.point("locks.test", &[address(server)]);
     let builder = LockClient::builder().url("redis://locks.test").resolver(answers);
     builder.connect().await.expect("the server is there")
 }
 
-/// The old primary stays reachable, and takes writes: only the name says that it is not the one any
-/// more.
+/// The old primary stays reachable and accepts writes: only the name says that it is not the
+/// primary any more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_over_to_the_server_that_their_name_stands_for() {
     let old = RedisServer::start();
@@ -84,7 +84,7 @@ fn cluster() -> RedisServer {
     server
 }
 
-/// The nodes of the old cluster go on to say that they have all slots.
+/// The nodes of the old cluster go on to claim all slots.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locks_go_over_to_the_cluster_that_the_name_of_its_nodes_stands_for() {
     let (old, new) = (cluster(), cluster());

@@ -1,4 +1,4 @@
-//! Whether a server, and what the user may do there, is fit for a lock.
+//! Checks whether a server, and what the user may do there, is fit for a lock.
 
 mod report;
 mod server;
@@ -42,7 +42,7 @@ const ALLOW: &str = "run the line that `LockClient::required_acl` prints on ever
 const RENAMED: &str =
     "undo the `rename-command` of its configuration: scripts call a command by its own name";
 
-/// What is left behind by a preflight that was cut off is gone after this time.
+/// When a preflight was cut off, its keys are gone after this time.
 const LEASE: Duration = Duration::from_secs(5);
 
 const ON_LOCK: [&str; 12] = [
@@ -50,14 +50,14 @@ const ON_LOCK: [&str; 12] = [
     "hgetall",
 ];
 
-/// Looks at everything and tells what it found. The error is the end of the client.
+/// Checks everything and reports it. An error means that the client has ended.
 pub(crate) async fn preflight(
     shared: &Arc<Shared>,
     name: &LockName,
     topology: Topology,
 ) -> Result<PreflightReport> {
     let report = PreflightReport::new(name.as_str());
-    let mut flight = Flight { shared, name, topology, sharded: false, report };
+    let mut flight = PreflightRun { shared, name, topology, sharded: false, report };
     flight.server().await?;
     if flight.report.is_usable() {
         flight.permissions().await?;
@@ -69,7 +69,7 @@ pub(crate) async fn preflight(
     Ok(flight.report)
 }
 
-struct Flight<'a> {
+struct PreflightRun<'a> {
     shared: &'a Arc<Shared>,
     name: &'a LockName,
     topology: Topology,
@@ -77,21 +77,22 @@ struct Flight<'a> {
     report: PreflightReport,
 }
 
-/// One step of a rehearsal: what is sent, which channel is to be heard, and which answer is right.
+/// One step of the rehearsal: the command, the channel on which a message must arrive, and the
+/// right answer.
 struct RehearsalStep {
     command: Command,
     hears: Option<Arc<str>>,
     is_right: fn(&Body) -> bool,
 }
 
-/// Something that a lock needs and does not get.
+/// Something that a lock needs and that is missing.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Lack {
+struct MissingRequirement {
     found: String,
     fix: &'static str,
 }
 
-impl Lack {
+impl MissingRequirement {
     fn of_permission(what: String) -> Self {
         Self { found: format!("the user may not use {what}"), fix: ALLOW }
     }
@@ -101,7 +102,7 @@ impl Lack {
     }
 }
 
-impl Flight<'_> {
+impl PreflightRun<'_> {
     // ---- the server
 
     async fn server(&mut self) -> Result<()> {
@@ -122,7 +123,8 @@ impl Flight<'_> {
         let sent = self.shared.now();
         if let Some(time) = self.time().await? {
             let round_trip = self.shared.now().since(sent);
-            // The server in memory begins at a fixed date, so that tests repeat, and follows the clock of a runtime.
+            // The in-memory server starts at a fixed date, so that tests are reproducible, and
+            // follows the clock of a runtime.
             let wall_clock = Some(time).filter(|_| !in_memory);
             let command_timeout = self.shared.config().command_timeout;
             server::judge_clock(&mut self.report, wall_clock, round_trip, command_timeout);
@@ -136,11 +138,11 @@ impl Flight<'_> {
 
     // ---- what the user may do
 
-    /// By the server's own word where it gives it, and by doing everything on a name beside this
-    /// one.
+    /// Asks the server for the permissions, if it can tell, and then runs everything on another
+    /// name.
     async fn permissions(&mut self) -> Result<()> {
         let denied = self.denied(self.name).await?;
-        for Lack { found, fix } in denied.iter().flatten() {
+        for MissingRequirement { found, fix } in denied.iter().flatten() {
             self.report.error("permissions", found.clone(), Some((*fix).to_owned()));
         }
         match &denied {
@@ -163,8 +165,8 @@ impl Flight<'_> {
         Ok(())
     }
 
-    /// What the user may not do with a name. `None`: the server cannot tell.
-    async fn denied(&self, name: &LockName) -> Result<Option<Vec<Lack>>> {
+    /// What the user may not do with a name. `None` if the server cannot tell.
+    async fn denied(&self, name: &LockName) -> Result<Option<Vec<MissingRequirement>>> {
         let needed = self.needed(name);
         let pairs = needed
             .iter()
@@ -173,16 +175,18 @@ impl Flight<'_> {
         let Ok(Probed { reply, .. }) = answer else { return Ok(None) };
         let Body::Permissions(Some(allowed)) = reply.body else { return Ok(None) };
         let mut allowed = allowed.into_iter();
-        let mut denied: Vec<Lack> = Vec::new();
+        let mut denied: Vec<MissingRequirement> = Vec::new();
         for (kind, target, commands) in needed {
             let here: Vec<(&str, Permission)> = commands.iter().copied().zip(&mut allowed).collect();
             if here.iter().all(|(_, permission)| *permission == Permission::Missing) {
-                denied.push(Lack::of_permission(format!("the {kind} {target}")));
+                denied.push(MissingRequirement::of_permission(format!("the {kind} {target}")));
             } else {
                 denied.extend(here.into_iter().filter_map(|(command, permission)| match permission {
                     Permission::Given => None,
-                    Permission::Missing => Some(Lack::of_permission(format!("the command {command}"))),
-                    Permission::Unknown => Some(Lack::of_command(command)),
+                    Permission::Missing => {
+                        Some(MissingRequirement::of_permission(format!("the command {command}")))
+                    }
+                    Permission::Unknown => Some(MissingRequirement::of_command(command)),
                 }));
             }
         }
@@ -191,7 +195,7 @@ impl Flight<'_> {
         Ok(Some(denied))
     }
 
-    /// Keys and channels, each with the commands that are used on it.
+    /// The keys and channels, each with the commands that are used on it.
     fn needed(&self, name: &LockName) -> [(&'static str, String, &'static [&'static str]); 4] {
         let on_channel: &[_] =
             if self.sharded { &["spublish", "ssubscribe"] } else { &["publish", "subscribe"] };
@@ -205,8 +209,8 @@ impl Flight<'_> {
 
     // ---- a rehearsal
 
-    /// Uses a lock on another name in each way that locks are used. No hold, counter or log of this
-    /// client knows of it.
+    /// Uses another name in each way in which locks are used. No hold, counter or log of this
+    /// client shows it.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
         let not_after = ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));
@@ -248,7 +252,7 @@ impl Flight<'_> {
         Ok(())
     }
 
-    /// Every script, and every branch of them that needs a permission of its own.
+    /// Every script, with every branch that needs a permission of its own.
     fn steps(
         &self,
         name: &LockName,
@@ -320,7 +324,7 @@ impl Flight<'_> {
                 command: Command::ReleaseAt {
                     name: name.clone(),
                     field: a.clone(),
-                    // Over, so that nothing is left.
+                    // A time in the past, so that nothing is left behind.
                     free_at: ServerTime(0),
                     most: lease,
                     announce,
@@ -355,14 +359,14 @@ impl Flight<'_> {
         }
     }
 
-    /// No hold has it: theirs have no suffix.
+    /// No hold has this field, because their fields have no suffix.
     fn field(&self, suffix: &str) -> String {
         format!("{}:{}:preflight-{suffix}", self.shared.config().client_id, random())
     }
 
     // ---- the lock itself, which is only looked at
 
-    /// Subscribing disturbs nobody; publishing would.
+    /// Subscribing to the channel affects no other client; publishing would.
     async fn channel(&mut self) -> Result<()> {
         let command = Command::Inspect { name: self.name.clone() };
         let channel = self.announce(self.name).channel;
@@ -398,7 +402,7 @@ impl Flight<'_> {
         self.probe(command, hears.map(|channel| Listen { channel, awaited: true })).await
     }
 
-    /// The outer error is the end of the client.
+    /// The outer error means that the client has ended.
     async fn probe(&self, command: Command, listen: Option<Listen>) -> Result<Result<Probed>> {
         let probe = Box::new(Probe { name: self.name.clone(), command, listen });
         match self.shared.ask_cancellable(|request| Event::Probe { probe, request }).await {

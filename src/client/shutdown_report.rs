@@ -1,4 +1,4 @@
-//! What became of the locks of a client that was shut down.
+//! The outcomes for the locks of a client that was shut down.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::base::clock::Deadline;
 use crate::engine::event::Fate;
 use crate::engine::event::Fates;
 
-/// So many names of a list are printed.
+/// How many names of a list are printed.
 const PRINTED: usize = 10;
 
 /// What became of the locks that a client held, or was releasing, when it was shut down.

@@ -1,4 +1,4 @@
-//! The times that a client is given: each within its limits, and none that contradicts another.
+//! The time settings of a client: each within its limits, and none in conflict with another.
 
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use crate::settings::config::Config;
 const SHORTEST: Duration = Duration::from_millis(10);
 const LONGEST_COMMAND: Duration = Duration::from_secs(60);
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// From an address to the first answered command: a socket, TLS twice, a login, the first
+/// From an address to the first answered command: the socket, two for TLS, a login, the first
 /// questions, one command.
 const ROUND_TRIPS_TO_CONNECT: u32 = 5;
 
-/// As they were given. `None`: the default, which follows from the others.
+/// The settings as they were given. `None`: the default, which follows from the others.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Times {
     pub(super) lease: Option<Duration>,
@@ -23,9 +23,9 @@ pub(super) struct Times {
     pub(super) connect_timeout: Option<Duration>,
 }
 
-/// As they are used.
+/// The settings as they are used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Checked {
+pub(super) struct CheckedTimes {
     pub(super) lease: LeaseMs,
     pub(super) command_timeout: Duration,
     pub(super) outage_limit: Duration,
@@ -37,8 +37,8 @@ impl Times {
         Self { lease: None, command_timeout: None, outage_limit: None, connect_timeout: None }
     }
 
-    /// Refuses what is outside its limits, and pairs of which one makes the other meaningless.
-    pub(super) fn check(&self) -> Result<Checked> {
+    /// Refuses settings outside their limits, and pairs of which one makes the other meaningless.
+    pub(super) fn check(&self) -> Result<CheckedTimes> {
         self.lease.map(|lease| LeaseMs::checked("lease", lease)).transpose()?;
         within("command_timeout", self.command_timeout, LONGEST_COMMAND, "10 ms to 1 min")?;
         within("outage_limit", self.outage_limit, LONGEST_WAIT, "10 ms to 24 h")?;
@@ -58,11 +58,11 @@ impl Times {
             return Err(refused("outage_limit", outage_limit, allowed));
         }
         let lease = LeaseMs::checked("lease", lease)?;
-        Ok(Checked { lease, command_timeout, outage_limit, connect_timeout })
+        Ok(CheckedTimes { lease, command_timeout, outage_limit, connect_timeout })
     }
 
-    /// A renewal that has no answer is to be repeated within the lease, and one attempt of `lock()`
-    /// is to fit into the outage limit.
+    /// Short enough that a renewal without an answer can be repeated within the lease, and that one
+    /// attempt of `lock()` fits into the outage limit.
     fn default_command_timeout(&self) -> Duration {
         let lease = self.lease.unwrap_or(Config::DEFAULT_LEASE);
         let limit = self.outage_limit.unwrap_or(Config::DEFAULT_OUTAGE_LIMIT);
@@ -70,8 +70,8 @@ impl Times {
     }
 }
 
-impl Checked {
-    /// What is allowed, and does less than one of the two settings seems to say.
+impl CheckedTimes {
+    /// Warnings about settings that are allowed, but have less effect than they suggest.
     pub(super) fn warnings(&self) -> Vec<String> {
         let Self { lease, command_timeout, connect_timeout, .. } = *self;
         let lease = lease.duration();
@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn defaults_contradict_nothing_that_is_given() {
         let table: [([Option<Duration>; 4], [u64; 4]); 10] = [
-            // What is given; lease, command timeout, outage limit, connect timeout.
+            // What is given; and the resulting lease, command timeout, outage limit and connect
+            // timeout.
             ([None, None, None, None], [30_000, 1_000, 30_000, 5_000]),
             ([ms(2_000), None, None, None], [2_000, 1_000, 30_000, 5_000]),
             ([ms(1_998), None, None, None], [1_998, 999, 30_000, 5_000]),
@@ -134,13 +135,14 @@ mod tests {
         ];
         for (given, expected) in table {
             let checked = times(given).check().unwrap_or_else(|error| panic!("{given:?}: {error}"));
-            let Checked { lease, command_timeout, outage_limit, connect_timeout } = checked;
+            let CheckedTimes { lease, command_timeout, outage_limit, connect_timeout } = checked;
             let used = [lease.duration(), command_timeout, outage_limit, connect_timeout];
             assert_eq!(used, expected.map(Duration::from_millis), "{given:?}");
         }
     }
 
-    /// Every pair of times: refused, warned of, or allowed because one merely ends the other early.
+    /// Every pair of settings: refused, warned about, or allowed because one merely ends the other
+    /// early.
     #[test]
     fn pairs_that_contradict_each_other_are_refused_or_warned_of() {
         enum Verdict {
@@ -173,11 +175,11 @@ mod tests {
             ([None, ms(500), None, ms(499)], Warned("connect timeout, 499ms, is shorter")),
             ([None, None, None, ms(999)], Warned("command timeout, 1s: `connect` gives up")),
             ([None, ms(500), None, ms(500)], Fine),
-            // Lease and outage limit: a holder lives on its lease, a waiter on the limit.
+            // Lease and outage limit: a holder depends on its lease, a waiter on the limit.
             ([ms(1_000), None, ms(86_400_000), None], Fine),
             ([ms(86_400_000), None, ms(1_000), None], Fine),
-            // Connect timeout and lease, connect timeout and outage limit: nothing is held or waited
-            // for before there is a connection.
+            // Connect timeout and lease, connect timeout and outage limit: nothing is held or
+            // waited for before there is a connection.
             ([ms(60_000), None, None, ms(1_000)], Fine),
             ([ms(1_000), None, None, ms(60_000)], Fine),
             ([None, None, ms(2_000), ms(1_000)], Fine),

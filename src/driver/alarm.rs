@@ -10,31 +10,33 @@ use tokio::time::Sleep;
 
 use crate::base::clock::Moment;
 
-/// Longest sleep; longer waits take several.
+/// The longest sleep; a longer wait takes several.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
-/// A timer that is only touched when it has to ring earlier than it is set: most timeouts move away before they
-/// come, and a needless ring costs less than moving the timer with each of them.
+/// A timer that is only reset if it has to fire earlier. Most timeouts move to a later time before
+/// they are reached, and firing without need costs less than resetting the timer for each of them.
 #[derive(Debug)]
 pub(crate) struct Alarm {
     sleep: Pin<Box<Sleep>>,
-    /// When it rings; `NEVER` once it has rung.
+    /// When it fires; `NEVER` once it has fired.
     set_to: Moment,
 }
 
 impl Alarm {
-    /// Needs a runtime around it.
+    /// Must be called within a runtime.
     pub(crate) fn new() -> Self {
         Self { sleep: Box::pin(tokio::time::sleep(LONGEST)), set_to: Moment::NEVER }
     }
 
-    /// Sees to it that the task is woken at `at`, or somewhat before. Ready: it rang, look at the clock again.
+    /// Wakes the task at `at` or earlier. `Ready`: it has fired, so the caller has to read the
+    /// clock again.
     pub(crate) fn poll_until(&mut self, cx: &mut Context<'_>, now: Moment, at: Moment) -> Poll<()> {
         if at == Moment::NEVER {
-            // It need not be set, and one that has rung would ring at every look.
+            // It need not be set, and a timer that has fired would report that at every poll.
             return Poll::Pending;
         }
-        // The runtime's clock stood still in a suspend: this timer would ring as much later.
+        // The runtime's clock stood still during a suspend, so this timer would fire too late by
+        // that time.
         let is_late = self.set_to <= now && self.sleep.as_mut().poll(cx).is_pending();
         if at < self.set_to || is_late {
             let length = at.since(now).min(LONGEST);
@@ -74,7 +76,7 @@ mod tests {
         let cx = &mut Context::from_waker(Waker::noop());
         let (mut alarm, start) = (Alarm::new(), Moment::ZERO);
         assert!(alarm.poll_until(cx, start, start.plus(Duration::from_secs(30))).is_pending());
-        // Nothing of this passes on the runtime's clock.
+        // The runtime's clock does not advance.
         let resumed = start.plus(Duration::from_secs(60));
         let soon = resumed.plus(Duration::from_millis(250));
         assert!(alarm.poll_until(cx, resumed, soon).is_pending());

@@ -1,4 +1,4 @@
-//! Bringing a driver to life, on a thread of its own or on the caller's runtime.
+//! Starts a driver, on a thread of its own or on the caller's runtime.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use crate::backend::memory::ClientProcess;
 use crate::base::cell::Directory;
 use crate::base::clock::Clock;
 use crate::base::error::Error;
-use crate::base::process::OnlyHere;
+use crate::base::process::OwnProcessOnly;
 use crate::base::stats::Counters;
 use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
@@ -36,21 +36,22 @@ use super::shared::AtOnce;
 use super::task::Farewell;
 use super::task::Task;
 
-/// What blocks a thread of the driver's runtime cannot be ended; its end is waited for this long.
+/// How long the end of the driver's runtime waits for threads that are blocked and cannot be
+/// stopped.
 const BLOCKED: Duration = Duration::from_millis(100);
 
-/// After so many turns of a driver that goes on and on, its thread looks at sockets and timers, as it does whenever it has
-/// nothing to do.
+/// After this many turns in a row the driver's task lets its runtime check sockets and timers,
+/// which it otherwise does when there is nothing to do.
 const TURNS: u32 = 8;
 
-/// Makes the backend; called where the driver runs, inside its runtime.
+/// Makes the backend. Called where the driver runs, inside its runtime.
 pub(crate) type MakeBackend = Box<dyn FnOnce() -> Box<dyn Backend> + Send>;
 
-/// What a driver is made of.
+/// What a driver is started with.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) clock: Clock,
-    /// The server as the user named it, without credentials; for messages.
+    /// The server as the user named it, without credentials, for messages.
     pub(crate) address: String,
     pub(crate) backend: MakeBackend,
 }
@@ -63,30 +64,31 @@ impl fmt::Debug for Setup {
 
 /// Where a driver runs.
 #[derive(Debug)]
-pub(crate) enum Home {
-    /// As the user chose.
+pub(crate) enum DriverPlace {
+    /// Where the user chose.
     Chosen(Driver),
-    /// In a process that a test can freeze and kill: on the runtime around it, or, where there is
-    /// none, on a thread.
+    /// In a process that a test can freeze and kill: on the current runtime, or on a thread if
+    /// there is none.
     #[cfg(feature = "in-memory")]
     Process(Arc<ClientProcess>),
 }
 
-impl From<Driver> for Home {
+impl From<Driver> for DriverPlace {
     fn from(driver: Driver) -> Self {
         Self::Chosen(driver)
     }
 }
 
 #[cfg(feature = "in-memory")]
-impl From<Arc<ClientProcess>> for Home {
+impl From<Arc<ClientProcess>> for DriverPlace {
     fn from(process: Arc<ClientProcess>) -> Self {
         Self::Process(process)
     }
 }
 
-impl Home {
-    /// What the driver has to know of it: whether callers run on the same threads.
+impl DriverPlace {
+    /// Where the driver assumes that it runs, which tells it whether callers run on the same
+    /// threads.
     fn driver(&self) -> Driver {
         match self {
             Self::Chosen(driver) => *driver,
@@ -99,9 +101,9 @@ impl Home {
 }
 
 /// Starts a driver. It runs until it is shut down or its last handle is dropped.
-pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, Error> {
-    let home = home.into();
-    let driver = home.driver();
+pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<Shared>, Error> {
+    let place = place.into();
+    let driver = place.driver();
     let (mailbox, messages) = mailbox();
     let directory = Arc::new(Directory::default());
     let counters = Arc::new(Counters::default());
@@ -110,17 +112,17 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
     let (holds, numbers, fates) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
     let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
-    let (thread, at_once, drive) = match home {
-        Home::Chosen(Driver::Thread) => {
+    let (thread, at_once, drive) = match place {
+        DriverPlace::Chosen(Driver::Thread) => {
             let (thread, at_once) = on_a_thread(make)?;
             (Some(thread), Some(at_once), None)
         }
-        Home::Chosen(Driver::Current) => {
+        DriverPlace::Chosen(Driver::Current) => {
             let (at_once, drive) = on_this_runtime(make, config.outage_limit)?;
             (None, Some(at_once), drive)
         }
         #[cfg(feature = "in-memory")]
-        Home::Process(process) => (in_process(make, process)?, None, None),
+        DriverPlace::Process(process) => (in_process(make, process)?, None, None),
     };
     let shared = Shared::new(mailbox, clock, config, directory, counters, left, thread);
     let shared = Arc::new(shared.with(at_once, rest, drive));
@@ -128,7 +130,8 @@ pub(crate) fn start(home: impl Into<Home>, setup: Setup) -> Result<Arc<Shared>, 
     Ok(shared)
 }
 
-/// With what notices that nobody drives the runtime, where that can be.
+/// Spawns the driver on the current runtime. Where that is possible, the driver gets a watch that
+/// notices when nobody drives the runtime.
 fn on_this_runtime(
     make: impl FnOnce() -> Task + Send + 'static,
     outage_limit: Duration,
@@ -141,14 +144,14 @@ fn on_this_runtime(
     let seat = Arc::new(Seat::new(false));
     let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
     let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
-    let seated = Seated { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
-    runtime.spawn(OnlyHere::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
+    let seated = PolledTask { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
+    runtime.spawn(OwnProcessOnly::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
     Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))
 }
 
-/// The thread, if it needed one. Callers always use the mailbox: in memory nothing is gained if they
-/// poll the driver themselves, and the order in which tasks run stays the one that tests are used
-/// to.
+/// Spawns the driver in a process for tests, and returns its thread if it needed one. Callers
+/// always use the mailbox: in memory nothing is gained if they poll the driver themselves, and so
+/// tasks run in the order that tests expect.
 #[cfg(feature = "in-memory")]
 fn in_process(
     make: impl FnOnce() -> Task + Send + 'static,
@@ -161,21 +164,21 @@ fn in_process(
     };
     let driver = async move { process.run(driver).await };
     if let Ok(runtime) = Handle::try_current() {
-        runtime.spawn(OnlyHere::new(driver));
+        runtime.spawn(OwnProcessOnly::new(driver));
         return Ok(None);
     }
     let thread = spawn_with_runtime(move |runtime| runtime.block_on(driver))?;
     Ok(Some(thread))
 }
 
-/// The future of a task that callers may poll, too.
-struct Seated {
+/// The driver's task. Callers may poll the task as well.
+struct PolledTask {
     seat: Arc<Seat<Task>>,
     drive: Option<Arc<Drive>>,
 }
 
-impl Seated {
-    /// None: it has panicked.
+impl PolledTask {
+    /// Runs the task. `None`: it panicked.
     async fn run(self, make: impl FnOnce() -> Task) -> Option<Farewell> {
         self.seat.sit(make());
         let task = poll_fn(|cx| {
@@ -187,21 +190,24 @@ impl Seated {
     }
 }
 
-impl Drop for Seated {
+impl Drop for PolledTask {
     fn drop(&mut self) {
         self.seat.close();
     }
 }
 
-/// On the caller's thread. Leaves the message where the mailbox is the way to go.
+/// Polls the driver on the caller's thread with this message. The message stays in `message` if it
+/// has to go through the mailbox.
 fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
     if Handle::try_current().is_err() {
-        // No thread of a runtime: nothing would be gained, and a thread that ends cannot enter one.
+        // Outside a runtime nothing is gained, and a thread that is ending cannot enter a runtime.
         return;
     }
-    // Woken when the seat is free: those who are answered may ask for something at once.
+    // Callers are woken after the seat is free, because those that were answered may send the next
+    // request at once.
     let mut answered = Wakes::default();
-    // A bug of the driver's is the driver's end, as in its own future, and not the caller's.
+    // If the driver panics, the driver ends, as it does when its own task polls it; the caller must
+    // not panic.
     let _ = catch_unwind(AssertUnwindSafe(|| {
         seat.poll_for_it(|task, cx| {
             let runtime = task.runtime();
@@ -213,12 +219,13 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
 
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
     let seat = Arc::new(Seat::new(true));
-    let seated = Seated { seat: Arc::clone(&seat), drive: None };
+    let seated = PolledTask { seat: Arc::clone(&seat), drive: None };
     let thread = spawn_with_runtime(move |runtime| {
-        // As a task: when the runtime's main future goes on after a turn, it writes to a pipe to wake itself.
+        // Spawned as a task, because the main future of a runtime writes to a pipe to wake itself
+        // after each turn.
         let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
-        // Whatever still lives in the runtime goes before anybody is told that nothing is left; but what blocks a thread,
-        // a look-up of a name or a credential provider's, goes when it is done.
+        // Everything in the runtime is dropped before callers are told that nothing is left. A
+        // thread that is blocked by a resolver or a credential provider ends later.
         runtime.shutdown_timeout(BLOCKED);
         farewell.deliver();
     })?;
@@ -226,7 +233,7 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId
     Ok((thread, at_once))
 }
 
-/// A thread that is there for a driver alone, with a runtime.
+/// Starts a thread with a runtime for one driver.
 fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
     let (started, result) = mpsc::sync_channel(1);
     let body = move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {

@@ -1,7 +1,7 @@
-//! What the log is told, under stable names.
+//! The log events, under stable names.
 //!
-//! Names: `acquire`, `wait`, `renew`, `release`, `lost`, `link`. Lock names are escaped, ids of clients cut to their
-//! first eight characters.
+//! The names are `acquire`, `wait`, `renew`, `release`, `lost` and `link`. Lock names are escaped;
+//! ids of clients are cut to their first eight characters.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::engine::event::Report;
 
-/// Around one acquisition.
+/// The span around one acquisition.
 pub(crate) fn acquire_span(name: &LockName, owner: &OwnerKey) -> Span {
     tracing::debug_span!(
         target: TARGET,
@@ -26,15 +26,15 @@ pub(crate) fn acquire_span(name: &LockName, owner: &OwnerKey) -> Span {
     )
 }
 
-/// Around one release that is waited for.
+/// The span around one release that a caller waits for.
 pub(crate) fn release_span(name: &LockName) -> Span {
     tracing::debug_span!(target: TARGET, "release", name = ?name, outcome = tracing::field::Empty)
 }
 
-/// A hold field, its client id shortened.
-pub(crate) struct Short<'a>(pub(crate) &'a str);
+/// A hold field with a shortened client id.
+pub(crate) struct ShortField<'a>(pub(crate) &'a str);
 
-impl fmt::Display for Short<'_> {
+impl fmt::Display for ShortField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (client, hold) = self.0.split_once(':').unwrap_or((self.0, ""));
         let shown: String = client.chars().take(8).collect();
@@ -42,25 +42,26 @@ impl fmt::Display for Short<'_> {
     }
 }
 
-impl fmt::Debug for Short<'_> {
+impl fmt::Debug for ShortField<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-/// No span is around it: which caller's would be, if any, is chance.
+/// Logs a report. The event has no parent span, because the span of whichever caller happens to run
+/// would be wrong.
 pub(crate) fn report(report: Report) {
     tell(|| report_course(report));
 }
 
-/// Reports about the course of a hold.
+/// Logs reports about the course of a hold.
 fn report_course(report: Report) {
     match report {
         Report::Granted { name, hold, token, waited } => {
             event!(name: "acquire", target: TARGET, parent: None, Level::DEBUG, ?name, hold, token, ?waited, "granted");
         }
         Report::Waiting { name, holder, pttl } => {
-            let holder = Short(&holder);
+            let holder = ShortField(&holder);
             event!(name: "wait", target: TARGET, parent: None, Level::DEBUG, ?name, %holder, pttl, "held by another");
         }
         Report::Renewed { holds } => {
@@ -94,7 +95,7 @@ fn report_course(report: Report) {
             event!(name: "renew", target: TARGET, parent: None, Level::WARN, ?name, hold, holds, "no renewal was confirmed for half of the lease");
         }
         Report::Lost { name, hold, reason, client, address, held } => {
-            let client = Short(&client);
+            let client = ShortField(&client);
             event!(
                 name: "lost", target: TARGET, parent: None, Level::WARN, ?name, hold,
                 reason = reason.as_str(), %client, %address, ?held, "lost"
@@ -104,7 +105,7 @@ fn report_course(report: Report) {
     }
 }
 
-/// Reports about something else than the course of a hold.
+/// Logs reports that are not about the course of a hold.
 fn report_surroundings(report: Report) {
     match report {
         Report::WaitingOnSelf { name, hold } => {
@@ -114,7 +115,7 @@ fn report_surroundings(report: Report) {
             );
         }
         Report::WaitingLong { name, holder, waited } => {
-            let holder = Short(&holder);
+            let holder = ShortField(&holder);
             event!(name: "wait", target: TARGET, parent: None, Level::INFO, ?name, %holder, ?waited, "still held by another");
         }
         Report::WakeUpsMissing { name, in_a_row } => {
@@ -133,21 +134,21 @@ fn report_surroundings(report: Report) {
             event!(name: "renew", target: TARGET, parent: None, Level::WARN, "the server's clock jumped");
         }
         Report::LinkUp { client, address, version, away } => {
-            let client = Short(&client);
+            let client = ShortField(&client);
             event!(
                 name: "link", target: TARGET, parent: None, Level::INFO, %client, %address, %version,
                 away = away.map(tracing::field::debug), "connected"
             );
         }
         Report::LinkDown { client, address, cause, holds, lasted } => {
-            let client = Short(&client);
+            let client = ShortField(&client);
             event!(
                 name: "link", target: TARGET, parent: None, Level::WARN, %client, %address, %cause, holds,
                 ?lasted, "disconnected"
             );
         }
         Report::ConnectFailed { client, address, cause } => {
-            let client = Short(&client);
+            let client = ShortField(&client);
             event!(
                 name: "link", target: TARGET, parent: None, Level::WARN, %client, %address, %cause,
                 "connecting failed; it is tried again"
@@ -173,10 +174,10 @@ mod tests {
 
     use crate::base::log::hearing::hear;
 
-    /// Whether an event came that belongs to no span.
-    struct OfNoSpan(Arc<AtomicBool>);
+    /// Set when an event arrives that belongs to no span.
+    struct EventWithoutSpan(Arc<AtomicBool>);
 
-    impl<S: Subscriber> Layer<S> for OfNoSpan {
+    impl<S: Subscriber> Layer<S> for EventWithoutSpan {
         fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
             self.0.store(event.is_root(), Ordering::SeqCst);
         }
@@ -185,7 +186,7 @@ mod tests {
     #[test]
     fn a_report_is_not_told_as_a_part_of_the_call_during_which_it_comes() {
         let seen = Arc::<AtomicBool>::default();
-        let subscriber = tracing_subscriber::registry().with(OfNoSpan(Arc::clone(&seen)));
+        let subscriber = tracing_subscriber::registry().with(EventWithoutSpan(Arc::clone(&seen)));
         let _heard = hear(subscriber);
         release_span(&LockName::new("orders:42").unwrap()).in_scope(|| report(Report::ClockJump));
         assert!(seen.load(Ordering::SeqCst));
@@ -193,8 +194,8 @@ mod tests {
 
     #[test]
     fn client_ids_are_shortened() {
-        assert_eq!(Short("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731").to_string(), "6e3d30b7:731");
-        assert_eq!(Short("6e3d30b7-83b1-433a-9335-5e8b9916d3ac").to_string(), "6e3d30b7");
-        assert_eq!(Short("ä").to_string(), "ä");
+        assert_eq!(ShortField("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731").to_string(), "6e3d30b7:731");
+        assert_eq!(ShortField("6e3d30b7-83b1-433a-9335-5e8b9916d3ac").to_string(), "6e3d30b7");
+        assert_eq!(ShortField("ä").to_string(), "ä");
     }
 }

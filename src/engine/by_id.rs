@@ -1,4 +1,5 @@
-//! Records by ids that this crate chooses, looked up several times for each command.
+//! Tables of records with ids that this crate chooses. Records are looked up several times for each
+//! command.
 
 use std::hash::BuildHasher;
 use std::hash::Hash;
@@ -9,12 +10,12 @@ use hashbrown::hash_table::Entry;
 
 use crate::base::map::Hasher;
 
-/// A table with fewer records than this gives nothing back.
+/// A table with fewer records than this keeps its memory.
 const SMALL: usize = 4096;
-/// Of so many places in a table one is to be used, or it becomes smaller.
+/// A table shrinks if fewer than one in this many places are used.
 const SPARSE: usize = 8;
 
-/// Something that knows its own id.
+/// A record that has an id.
 pub(crate) trait Record {
     type Id: Copy + Ord + Hash;
 
@@ -29,7 +30,7 @@ impl<T: Record> Record for Box<T> {
     }
 }
 
-/// An id of which nothing else is known.
+/// An id without further data.
 impl Record for u64 {
     type Id = Self;
 
@@ -38,8 +39,9 @@ impl Record for u64 {
     }
 }
 
-/// A hash table that is listed in the order of its ids: what the engine does depends on nothing else than what happens. The
-/// ids are in the records only: a third of a table's places is empty, and takes as much memory as the others.
+/// A hash table whose ids are listed in ascending order, so that the engine's behaviour depends
+/// only on its input. The ids are stored only in the records, because a third of the table's places
+/// is empty and takes as much memory as the others.
 #[derive(Debug)]
 pub(crate) struct ById<T> {
     records: HashTable<T>,
@@ -91,14 +93,14 @@ impl<T: Record> ById<T> {
         self.records.is_empty()
     }
 
-    /// In order.
+    /// The ids of the wanted records, in ascending order.
     pub(crate) fn ids(&self, wanted: impl Fn(&T) -> bool) -> Vec<T::Id> {
         let mut ids: Vec<T::Id> = self.unordered().filter(|record| wanted(record)).map(T::id).collect();
         ids.sort_unstable();
         ids
     }
 
-    /// In no order.
+    /// All records, in no particular order.
     pub(crate) fn unordered(&self) -> impl Iterator<Item = &T> {
         self.records.iter()
     }
@@ -112,10 +114,10 @@ impl<T: Record> Index<&T::Id> for ById<T> {
     }
 }
 
-/// After a removal: memory that is hardly used any more.
+/// Called after a removal: frees memory that is hardly used any more.
 pub(crate) fn give_back<T>(table: &mut HashTable<T>, hash: impl Fn(&T) -> u64) {
     if table.capacity() > SMALL && table.len() < table.capacity() / SPARSE {
-        // To half of it: it does not grow again at once.
+        // Shrinks to half of its size, so that it does not have to grow again at once.
         table.shrink_to(table.capacity() / 2, hash);
     }
 }

@@ -1,4 +1,4 @@
-//! What answers say about the servers: their clocks, and whether they are well.
+//! What replies say about the servers: their clocks, and whether they work.
 
 use crate::engine::pending::Answered;
 use std::time::Duration;
@@ -16,8 +16,8 @@ use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Reply;
 
 impl Engine {
-    /// What every reply tells about the server: its clock, the round trip, and whether there is an outage.
-    /// `asked`: when the server was, at the latest.
+    /// Records what every reply says about its server: the clock, the round trip, and whether there
+    /// is an outage. `asked`: the latest time at which the command was sent.
     pub(super) fn note_outcome(&mut self, answered: Answered, asked: Moment, outcome: &Outcome<Reply>) {
         let Answered { by, sent, .. } = answered;
         match outcome {
@@ -39,13 +39,14 @@ impl Engine {
         if failure.kind == FailureKind::ReadOnly {
             self.cx.effects.push(Effect::Reconnect(server));
         }
-        // A slot on its way to another server is no trouble of this one's.
+        // A slot that is moving to another server is not an outage of this one.
         if failure.kind.is_transient() && failure.kind != FailureKind::SlotMoving {
             self.cx.begin_outage(server, asked, &failure.message);
         }
     }
 
-    /// The clock is not known yet; or there was trouble, and nothing else may be sent that would show its end.
+    /// Asks for the clock if it is not known. During an outage also if no other command is in
+    /// flight that would show its end.
     pub(super) fn on_clock_timer(&mut self, id: ServerId) {
         self.cx.ask_clock(id);
         let Some(server) = self.cx.servers.get(id) else { return };
@@ -65,7 +66,7 @@ impl Engine {
             if !failure.kind.is_transient() {
                 self.refuse_clock(id, failure);
                 if !self.holds.at(&self.cx, id).is_empty() {
-                    // It may be allowed again while there is still something to renew.
+                    // TIME may be allowed again while there is still something to renew.
                     self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
                 }
                 return;
@@ -92,15 +93,15 @@ impl Engine {
         }
     }
 
-    /// What needed the server's clock goes on.
+    /// Continues everything that waited for the server's clock.
     fn on_clock_known(&mut self, server: ServerId) {
         self.watchdog.unpark(&self.cx, &mut self.holds, server);
         self.resume_kept(server);
         for id in self.holds.at(&self.cx, server) {
             self.advance(id);
         }
-        for key in self.queues.at(&self.cx, server) {
-            self.queues.touch(key);
+        for name_id in self.queues.at(&self.cx, server) {
+            self.queues.touch(name_id);
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
         self.check_ready();

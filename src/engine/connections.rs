@@ -1,4 +1,4 @@
-//! The connections: up and down, subscriptions, the server's clock, and dead hold ids.
+//! Connections that come and go, and what has to be repeated afterwards.
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -15,7 +15,7 @@ use crate::engine::event::Report;
 use crate::engine::event::RequestId;
 use crate::engine::queries::Query;
 
-/// So many causes of failed attempts to connect are told between two connections.
+/// The most causes of failed attempts to connect that are reported between two connections.
 const MAX_CAUSES: usize = 8;
 
 impl Engine {
@@ -27,7 +27,7 @@ impl Engine {
         }
         self.ready.push(request);
         self.check_ready();
-        // The clock may have been refused before this request came.
+        // TIME may have been refused before this request came.
         for server in self.cx.servers.up() {
             self.cx.ask_clock(server);
         }
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// What `connect` still waits for, for the message of an error.
+    /// What `connect` still waits for, for the text of its error.
     pub(crate) fn missing_to_be_ready(&self) -> &'static str {
         if self.cx.servers.up().is_empty() {
             "no connection and no error so far: no server has answered, perhaps not even the resolver"
@@ -87,8 +87,8 @@ impl Engine {
         self.cx.begin_outage(server, self.cx.now, cause);
         self.show_links();
         self.fail_pings(server);
-        for key in self.queues.at(&self.cx, server) {
-            if let Some(contest) = self.queues.known_contest(key) {
+        for name_id in self.queues.at(&self.cx, server) {
+            if let Some(contest) = self.queues.known_contest(name_id) {
                 contest.known_held = false;
             }
         }
@@ -98,7 +98,8 @@ impl Engine {
         self.cx.servers.forget_unused();
     }
 
-    /// Slots have moved. What is held there may be gone, and who waits there may have missed something.
+    /// Slots have moved. Their locks may be gone from the server, and waiters may have missed
+    /// wake-ups.
     pub(super) fn on_routes(&mut self, routes: Routes) {
         let before = self.cx.servers.reroute(routes.clone());
         let moved = |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
@@ -114,14 +115,15 @@ impl Engine {
         self.check_ready();
     }
 
-    /// Slots without a server: to their names it is as if one were down.
+    /// For the names in slots without a server, it is as if their server were down.
     fn note_unserved(&mut self) {
         if self.cx.servers.has_unserved_slots() {
             self.cx.begin_outage(ServerId::ONLY, self.cx.now, "no node of the cluster serves the slot");
         }
     }
 
-    /// Everything that concerns these locks goes on: nobody knows what happened meanwhile.
+    /// Repeats and verifies everything about these locks, because it is unknown what happened while
+    /// there was no connection.
     fn resume(&mut self, here: &dyn Fn(&Self, &LockName) -> bool) {
         let dead: Vec<u64> =
             self.cleanup.iter().filter(|(_, dead)| here(self, &dead.lock)).map(|(id, _)| id).collect();
@@ -138,20 +140,21 @@ impl Engine {
         for &id in &holds {
             self.advance(id);
         }
-        for key in self.queues.names.ids(|name| here(self, &name.lock)) {
-            let Some(name) = self.queues.names.get_mut(&key) else { continue };
+        for name_id in self.queues.names.ids(|name| here(self, &name.lock)) {
+            let Some(name) = self.queues.names.get_mut(&name_id) else { continue };
             name.forget_turns();
             if let Some(contest) = name.known_contest() {
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;
             }
-            if seeded!(ReconnectWakes) { self.queues.touch(key) } else { self.queues.wake(key) }
+            if seeded!(ReconnectWakes) { self.queues.touch(name_id) } else { self.queues.wake(name_id) }
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
     }
 
     pub(super) fn on_connect_failed(&mut self, server: ServerId, failure: Failure) {
-        // With commands answered it is the pub/sub connection: that concerns only those who have to hear something.
+        // While commands are answered, this is about the pub/sub connection, and concerns only
+        // requests that need messages.
         if !self.cx.servers.is_up_at(server) {
             self.cx.begin_outage(server, self.cx.now, &failure.message);
             let refuses = !failure.kind.is_transient();
@@ -177,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// Trying again will not mend it: whoever wants anything of this server hears of it now.
+    /// Retrying does not help, so every request that needs this server fails now.
     fn refuse_all(&mut self, server: ServerId, failure: &Failure) {
         self.refuse_waiters(server, failure);
         self.refuse_reentries(server, failure);
@@ -186,13 +189,13 @@ impl Engine {
         self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
     }
 
-    /// The same to those who have to hear something.
+    /// The same for requests that need messages.
     fn refuse_listeners(&mut self, server: ServerId, failure: &Failure) {
         self.refuse_waiters(server, failure);
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::listens);
     }
 
-    /// The same to those who need the server's clock.
+    /// The same for requests that need the server's clock.
     pub(super) fn refuse_clock(&mut self, server: ServerId, failure: &Failure) {
         self.refuse_waiters(server, failure);
         if !self.cx.servers.get(server).is_some_and(|server| server.clock.is_known()) {
@@ -207,12 +210,13 @@ impl Engine {
             let error = self.cx.error_of(failure, self.cx.now);
             self.cx.fail(request, error);
         }
-        for key in self.queues.at(&self.cx, server) {
-            self.fail_waiters(key, |engine, since| engine.cx.error_of(failure, since));
+        for name_id in self.queues.at(&self.cx, server) {
+            self.fail_waiters(name_id, |engine, since| engine.cx.error_of(failure, since));
         }
     }
 
-    /// Once for each cause, of which two may take turns: attempts follow each other quickly.
+    /// Reports each cause once, because attempts to connect follow each other quickly and two
+    /// causes may alternate.
     fn report_failure(&mut self, server: ServerId, cause: &str) {
         let reported = &mut self.cx.servers.get_mut(server).reported;
         if reported.len() < MAX_CAUSES && !reported.iter().any(|known| known == cause) {
@@ -222,23 +226,23 @@ impl Engine {
         }
     }
 
-    /// For people: an event of a connection has changed how the servers stand.
+    /// Publishes the state of the connections for `LockClient::links`.
     fn show_links(&self) {
         self.cx.counters.show_links(self.cx.servers.links());
     }
 
-    /// The client has ended: it is connected to nothing.
+    /// The client has ended, so it has no connections.
     pub(crate) fn forget_links(&self) {
         self.cx.counters.show_links(Vec::new());
     }
 
-    /// Whoever asks whether the server answers need not wait for what is known.
+    /// Fails pings at once, because the server is known to be unreachable.
     fn fail_pings(&mut self, server: ServerId) {
         let failure = Failure::new(FailureKind::Link, self.cx.servers.last_trouble(server));
         self.queries.fail(&mut self.cx, &mut self.subscriptions, server, &failure, Query::is_ping);
     }
 
-    /// The same for `try_lock`: a server that is not there will not answer within its time.
+    /// Ends `try_lock` calls at once, because the server will not answer within their time.
     fn end_try_locks(&mut self, server: ServerId) {
         let once = self.queues.waiters.ids(|waiter| waiter.once);
         for request in once {
@@ -250,7 +254,7 @@ impl Engine {
         }
     }
 
-    /// The same, of a server that will not have us.
+    /// Fails the callers that wait for releases on a server that refuses this client.
     fn refuse_unlocks(&mut self, server: ServerId, failure: &Failure) {
         for id in self.holds.at(&self.cx, server) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };

@@ -1,7 +1,7 @@
-//! Releases that nobody waits for: the first ones go at once, and those that come while these are on their way go
-//! together, a hundred at the latest.
+//! Releases that no caller waits for. The first ones are sent at once; those that come while these
+//! are in flight are sent in batches of up to a hundred.
 //!
-//! A hold in the queue counts as one whose release is on the wire: nothing else of it is sent.
+//! A queued hold counts as one whose release is on the wire: no other command of it is sent.
 
 use std::collections::VecDeque;
 
@@ -16,18 +16,19 @@ use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Reply;
 
-/// So many scripts are on their way before one that could take more holds waits for an answer.
+/// The most scripts in flight while a batch is not full.
 const AT_ONCE: usize = 4;
 
 #[derive(Debug, Default)]
-pub(crate) struct Drops {
+pub(crate) struct BackgroundReleases {
     queued: VecDeque<u64>,
     in_flight: usize,
-    /// A script of several was refused: this is a node of a cluster, perhaps, and would refuse every one.
+    /// True after a batch was refused. The server may be a node of a cluster and would refuse every
+    /// batch.
     apart: bool,
 }
 
-impl Drops {
+impl BackgroundReleases {
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.queued.is_empty() && self.in_flight == 0
@@ -35,8 +36,8 @@ impl Drops {
 }
 
 impl Engine {
-    /// Whether the last release of a hold may go with others. In a cluster, keys of one script must be of one slot, and
-    /// few are.
+    /// Whether the last release of a hold may be part of a batch. In a cluster it may not: all keys
+    /// of a script must be in one slot, and few names are in the same one.
     pub(super) fn may_go_together(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id) else { return false };
         let waited_for = !hold.release().unlocks.is_empty()
@@ -51,24 +52,25 @@ impl Engine {
         self.drops.queued.push_back(id);
     }
 
-    /// Sends what has gathered. At the end of the client all of it: there may be no answer to wait for.
+    /// Sends queued releases as far as the limit of scripts in flight allows. When the client ends
+    /// all are sent, because there may be no answer to wait for.
     pub(super) fn release_queued(&mut self) {
-        let goes = |drops: &Drops| drops.in_flight < AT_ONCE || drops.queued.len() >= BATCH;
+        let goes = |drops: &BackgroundReleases| drops.in_flight < AT_ONCE || drops.queued.len() >= BATCH;
         while !self.drops.queued.is_empty() && (goes(&self.drops) || self.stopping.is_some()) {
             self.send_some();
         }
     }
 
-    /// Sends all that has gathered: what is asked next shall find it done.
+    /// Sends all queued releases, so that the next query sees their effect.
     pub(super) fn release_before(&mut self) {
         while !self.drops.queued.is_empty() {
             self.send_some();
         }
     }
 
-    /// Somebody waits for this name now: its release leaves the queue, and may become a hand-off.
-    pub(super) fn release_wanted(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    /// A caller waits for this name now, so its release leaves the queue and may become a hand-off.
+    pub(super) fn release_wanted(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let queued = |id: &u64| self.drops.queued.contains(id);
         let Some(id) = name.holds().find(queued) else { return };
         self.drops.queued.retain(|other| *other != id);
@@ -79,7 +81,7 @@ impl Engine {
     }
 
     fn send_some(&mut self) {
-        // A script is of one kind.
+        // A batch has locks of one kind only.
         let kind = |id: &u64| self.holds.get(id).map(|hold| hold.lock.kind());
         let first = self.drops.queued.front().and_then(kind);
         let alike = self.drops.queued.iter().take(BATCH).take_while(|id| kind(id) == first);
@@ -105,8 +107,8 @@ impl Engine {
             Command::ReleaseMany(items)
         };
         for id in &ids {
-            if let Some(key) = self.holds.get(id).map(|hold| hold.name) {
-                self.count_freed(key);
+            if let Some(name_id) = self.holds.get(id).map(|hold| hold.name) {
+                self.count_freed(name_id);
             }
         }
         self.drops.in_flight += 1;
@@ -134,16 +136,17 @@ impl Engine {
                 self.drops.apart = true;
                 ids.iter().for_each(|id| self.release_alone(*id));
             }
-            // What may have been done is repeated alone, too: it has failed once.
+            // Releases that may have been executed are repeated one by one as well, because the
+            // batch has failed once.
             outcome => ids.iter().for_each(|id| self.on_release_reply(*id, outcome.clone())),
         }
     }
 
-    /// By itself it learns what is wrong with its own key.
+    /// Releases a hold alone, so that the answer is about its own key.
     fn release_alone(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        hold.errands().release.alone = true;
+        hold.pending_work().release.alone = true;
         if self.cx.now >= hold.key_end {
             return self.on_not_ours(id, true);
         }

@@ -1,4 +1,4 @@
-//! One hold: its states, its levels, and what it still has to send.
+//! One hold: its states, its levels, and its pending operations.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
 use crate::engine::queue::Trouble;
 
-/// Where a hold stands.
+/// The state of a hold.
 ///
-/// | state     | on the server                     | leaves by                                              |
+/// | state     | on the server                     | transitions                                            |
 /// |-----------|-----------------------------------|--------------------------------------------------------|
-/// | Acquiring | perhaps a grant nobody knows of   | Granted → Held; Dropped → gone                         |
+/// | Acquiring | perhaps a grant, not yet answered | Granted → Held; Dropped → gone                         |
 /// | Held      | our field                         | Doubted → Suspect; LastLevel → Releasing; Ended → Lost |
 /// | Suspect   | our field, as far as we know      | Confirmed → Held; LastLevel → Releasing; Ended → Lost  |
 /// | Releasing | our field until a release arrived | Dropped → gone                                         |
-/// | Lost      | not ours to touch                 | Dropped → gone, with the last guard                    |
+/// | Lost      | not ours any more                 | Dropped → gone, with the last guard                    |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldState {
     Acquiring,
@@ -35,25 +35,25 @@ pub(crate) enum HoldState {
     Gone,
 }
 
-/// What can happen to a hold.
+/// The inputs of the transition table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Input {
     /// The server granted it.
     Granted,
-    /// No confirmed renewal for half a lease, the link is down, or the server's clock jumped.
+    /// No renewal was confirmed for half a lease, the link is down, or the server's clock jumped.
     Doubted,
     /// The server confirmed it.
     Confirmed,
-    /// The last level was given up, the grant was not taken, or the client shuts down.
+    /// The last level was released, the grant was not taken, or the client shuts down.
     LastLevel,
-    /// It ended without its owner.
+    /// It ended without being released by its owner.
     Ended(LossReason),
-    /// Nothing refers to it any more.
+    /// Its guards are gone and its release is answered, so the record is removed.
     Dropped,
 }
 
 impl HoldState {
-    /// The one transition table. `None`: the input means nothing in this state.
+    /// The only transition table. `None`: the input has no effect in this state.
     pub(crate) fn next(self, input: Input) -> Option<Self> {
         match (self, input) {
             (Self::Acquiring, Input::Granted) | (Self::Held | Self::Suspect, Input::Confirmed) => {
@@ -67,47 +67,49 @@ impl HoldState {
         }
     }
 
-    /// Held as far as we know.
+    /// True while the hold is held, as far as we know.
     pub(crate) fn is_live(self) -> bool {
         matches!(self, Self::Held | Self::Suspect)
     }
 
-    /// Keeps other owners of this client from talking to the server.
+    /// True while the hold keeps other owners of this client from making attempts.
     pub(crate) fn is_in_the_way(self) -> bool {
         matches!(self, Self::Held | Self::Suspect | Self::Releasing)
     }
 }
 
-/// One level: what one guard proves.
+/// One level of a hold, which one guard represents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Level {
-    /// The acquisition that was granted.
+    /// The request that was granted this level.
     pub(crate) request: RequestId,
     pub(crate) watched: bool,
-    /// Its caller has shown that it has the guard. Before, it is no reason to renew.
+    /// True once its caller is known to have the guard. Before that, the level is no reason to
+    /// renew.
     pub(crate) picked_up: bool,
 }
 
-/// The ends that `max_hold` sets to a hold.
+/// The ends that `max_hold` options set for a hold.
 #[derive(Debug)]
 struct MaxHoldEnds {
-    /// What counts.
+    /// The end that counts.
     nearest: Moment,
-    /// Of the levels that have one.
+    /// The ends of the levels that have one.
     of_levels: SmallVec<[(RequestId, Moment); 1]>,
-    /// The nearest of the levels that were given up, or never.
+    /// The nearest end of the levels that were released, or `NEVER`.
     given_up: Moment,
 }
 
 impl MaxHoldEnds {
-    /// The end of a level counts no more: which does then, or never. `None`: it had none.
+    /// Removes the end of a level that was not taken. Returns the end that counts then, or `NEVER`.
+    /// `None`: the level had no end.
     fn forget(&mut self, level: RequestId) -> Option<Moment> {
         self.take(level)?;
         self.nearest = self.of_levels.iter().map(|(_, end)| *end).fold(self.given_up, Moment::min);
         Some(self.nearest)
     }
 
-    /// The end of a level that is given up goes on counting.
+    /// Keeps the end of a level that is released.
     fn give_up(&mut self, level: RequestId) {
         if let Some(end) = self.take(level) {
             self.given_up = self.given_up.min(end);
@@ -120,22 +122,22 @@ impl MaxHoldEnds {
     }
 }
 
-/// Something a hold has to send, one after the other.
+/// A pending operation of a hold. They are sent one at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Todo {
+pub(crate) enum PendingOperation {
     Reenter(RequestId),
-    /// The server's count is to be set to the owner's.
+    /// Set the server's count to the owner's.
     LowerCount(Option<Unlock>),
 }
 
-/// A caller that waits for the end of what it gave up.
+/// A caller that waits for the answer to its release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Unlock {
     pub(crate) request: RequestId,
     pub(crate) since: Moment,
 }
 
-/// The command of a hold that is on the wire, renewals apart.
+/// The command of a hold that is on the wire, renewals aside.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Sending {
     Acquire,
@@ -143,7 +145,7 @@ pub(crate) enum Sending {
         request: RequestId,
         abandoned: bool,
     },
-    /// For those who are among the errands.
+    /// The callers that wait for it are in `PendingWork::lowering`.
     LowerCount,
     Release,
     HandOff,
@@ -152,15 +154,16 @@ pub(crate) enum Sending {
 /// The last release of a hold.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Release {
-    /// Who waits for it.
+    /// The callers that wait for it.
     pub(crate) unlocks: SmallVec<[Unlock; 1]>,
-    /// An earlier try may have been executed: an absent key is then what was wanted.
+    /// True if an earlier attempt may have been executed. An absent key is then the wanted result.
     pub(crate) may_be_done: bool,
-    /// A dropped guard's: nobody hears of a failure but the counters.
+    /// True for the release of a dropped guard: a failure is only counted and logged.
     pub(crate) background: bool,
-    /// A try together with others, or as a hand-off, has failed: the next one does nothing else.
+    /// True after an attempt in a batch, or as a hand-off, has failed: the next one is a release of
+    /// its own.
     pub(crate) alone: bool,
-    /// Why the last try failed, if that says anything about the server or the link.
+    /// Why the last attempt failed, if the failure says something about the server or the link.
     pub(crate) last_failure: Option<String>,
 }
 
@@ -172,21 +175,22 @@ static NO_RELEASE: Release = Release {
     last_failure: None,
 };
 
-/// What a hold still has to do, and the ends that it has: most of its time nothing, and then it takes no memory.
+/// The pending operations of a hold, and the ends that `max_hold` sets. Mostly a hold has none, and
+/// then this takes no memory.
 #[derive(Debug, Default)]
-pub(crate) struct Errands {
-    pub(crate) todo: VecDeque<Todo>,
-    /// Who waits for the smaller count that is on the wire.
+pub(crate) struct PendingWork {
+    pub(crate) todo: VecDeque<PendingOperation>,
+    /// The callers that wait for the smaller count that is on the wire.
     pub(crate) lowering: Vec<Option<Unlock>>,
-    /// Who waits to hear whether it is still there.
+    /// The callers of `verify` that wait for an answer.
     pub(crate) verifying: Vec<RequestId>,
     pub(crate) release: Release,
-    /// What its re-entries have met since one was answered.
+    /// The trouble of its re-entries since the last one that was answered.
     pub(crate) trouble: Option<Box<Trouble>>,
     ends: Option<Box<MaxHoldEnds>>,
 }
 
-impl Errands {
+impl PendingWork {
     fn is_empty(&self) -> bool {
         let Self { todo, lowering, verifying, release, trouble, ends } = self;
         let nobody_waits = todo.is_empty() && lowering.is_empty() && verifying.is_empty();
@@ -194,13 +198,13 @@ impl Errands {
     }
 }
 
-/// Who has a hold.
+/// Who gets the hold, or has it.
 #[derive(Debug)]
-enum Whose {
-    /// Its caller has gone before the grant came.
-    Nobodys,
-    /// The grant of an attempt is for this one.
-    Wanted(RequestId),
+enum HoldTaker {
+    /// The caller was gone before the grant came.
+    Nobody,
+    /// The request that gets the grant of the attempt.
+    Request(RequestId),
     Granted(Arc<HoldCell>),
 }
 
@@ -212,33 +216,35 @@ pub(crate) struct Hold {
     pub(crate) lock: LockName,
     pub(crate) owner: OwnerKey,
     pub(crate) state: HoldState,
-    whose: Whose,
+    taker: HoldTaker,
     pub(crate) levels: SmallVec<[Level; 1]>,
     pub(crate) sending: Option<Sending>,
-    /// A renewal of it is on the wire.
+    /// True while a renewal of it is on the wire.
     pub(crate) renewing: bool,
-    /// The registry's: when it is next looked at, or never.
+    /// When the watchdog looks at it next, or `NEVER`. Set by the schedule only.
     pub(crate) renewal_due: Moment,
-    errands: Option<Box<Errands>>,
-    /// When the command that was granted was sent: `max_hold` counts from here, and how long it has been held.
+    pending_work: Option<Box<PendingWork>>,
+    /// When the command that was granted was sent. `max_hold` and the duration of the hold count
+    /// from here.
     pub(crate) begun: Moment,
-    /// When the last confirmed acquire or renewal was sent, and the TTL it set.
+    /// When the last confirmed acquire or renewal was sent, and the time to live that it set.
     pub(crate) confirmed_at: Moment,
     pub(crate) ttl: LeaseMs,
-    /// When the last confirmed command was sent that a renewal need not repeat, and the last of any kind.
+    /// When the last confirmed command was sent that makes a renewal unnecessary for now, and when
+    /// the last one of any kind was sent.
     pub(crate) renewed_at: Moment,
     pub(crate) heard_at: Moment,
-    /// From here on the key is gone, whatever was lost on the way.
+    /// From here on the key is gone, whichever commands have arrived.
     pub(crate) key_end: Moment,
-    /// The key lives about as long as `max_hold` allows: there is nothing left to renew.
+    /// True if the key lives about as long as `max_hold` allows, so that renewing gains nothing.
     pub(crate) at_its_end: bool,
-    /// Which life of which server granted it.
+    /// The epoch of the server that granted it.
     pub(crate) server_epoch: u32,
-    /// A client-channel message said that it was taken away.
+    /// True after a message on the client channel that said the hold was taken away.
     pub(crate) force_hint: bool,
-    /// Failures in a row, for the back-off.
+    /// The number of failures in a row, for the back-off.
     pub(crate) failures: u8,
-    /// A batch with this hold was refused: renew it alone.
+    /// True after a batch of renewals with this hold was refused: it is renewed alone.
     pub(crate) renew_alone: bool,
     pub(crate) self_wait_reported: bool,
 }
@@ -259,12 +265,12 @@ impl Hold {
             lock,
             owner,
             state: HoldState::Acquiring,
-            whose: Whose::Nobodys,
+            taker: HoldTaker::Nobody,
             levels: SmallVec::new(),
             sending: None,
             renewing: false,
             renewal_due: Moment::NEVER,
-            errands: None,
+            pending_work: None,
             begun: Moment::ZERO,
             confirmed_at: Moment::ZERO,
             ttl: lease,
@@ -280,7 +286,7 @@ impl Hold {
         }
     }
 
-    /// Applies the transition table. False: nothing changed.
+    /// Applies the transition table. Returns false if nothing changed.
     pub(crate) fn enter(&mut self, input: Input) -> bool {
         match self.state.next(input) {
             Some(next) => {
@@ -294,103 +300,109 @@ impl Hold {
         }
     }
 
-    /// What its callers see; `None` before it was granted.
+    /// What callers see of the hold; `None` before the grant.
     pub(crate) fn cell(&self) -> Option<&Arc<HoldCell>> {
-        match &self.whose {
-            Whose::Granted(cell) => Some(cell),
-            Whose::Nobodys | Whose::Wanted(_) => None,
+        match &self.taker {
+            HoldTaker::Granted(cell) => Some(cell),
+            HoldTaker::Nobody | HoldTaker::Request(_) => None,
         }
     }
 
-    /// Who gets the grant of an attempt; `None` once that caller has gone.
+    /// The request that gets the grant; `None` if its caller is gone, or after the grant.
     pub(crate) fn taker(&self) -> Option<RequestId> {
-        match self.whose {
-            Whose::Wanted(request) => Some(request),
-            Whose::Nobodys | Whose::Granted(_) => None,
+        match self.taker {
+            HoldTaker::Request(request) => Some(request),
+            HoldTaker::Nobody | HoldTaker::Granted(_) => None,
         }
     }
 
-    /// Before it is granted.
+    /// Sets the request that gets the grant. Only before the grant.
     pub(crate) fn set_taker(&mut self, taker: Option<RequestId>) {
         debug_assert!(self.cell().is_none());
-        self.whose = taker.map_or(Whose::Nobodys, Whose::Wanted);
+        self.taker = taker.map_or(HoldTaker::Nobody, HoldTaker::Request);
     }
 
-    /// Gives back who is to have it.
+    /// Records the grant. Returns the request that gets it.
     pub(crate) fn grant(&mut self, cell: Arc<HoldCell>) -> Option<RequestId> {
         let taker = self.taker();
-        self.whose = Whose::Granted(cell);
+        self.taker = HoldTaker::Granted(cell);
         taker
     }
 
-    /// What it has to do, to be added to.
-    pub(crate) fn errands(&mut self) -> &mut Errands {
-        self.errands.get_or_insert_default()
+    /// The pending operations, for adding to them.
+    pub(crate) fn pending_work(&mut self) -> &mut PendingWork {
+        self.pending_work.get_or_insert_default()
     }
 
-    /// What it has to do, to be changed where there is something.
-    pub(crate) fn known_errands(&mut self) -> Option<&mut Errands> {
-        self.errands.as_deref_mut()
+    /// The pending operations, if there are any.
+    pub(crate) fn existing_work(&mut self) -> Option<&mut PendingWork> {
+        self.pending_work.as_deref_mut()
     }
 
     #[cfg(test)]
     pub(crate) fn is_calm(&self) -> bool {
-        self.errands.is_none()
+        self.pending_work.is_none()
     }
 
-    /// Keeps no memory for errands when there are none.
+    /// Frees the memory for pending operations if there are none.
     pub(crate) fn tidy(&mut self) {
-        self.errands.take_if(|errands| errands.is_empty());
+        self.pending_work.take_if(|pending_work| pending_work.is_empty());
     }
 
-    /// Nothing of it is on the wire but renewals, nor waits to be.
+    /// True if no command is on the wire and none is pending, renewals aside.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.sending.is_none() && self.todo().next().is_none()
     }
 
-    pub(crate) fn todo(&self) -> impl Iterator<Item = Todo> + '_ {
-        self.errands.iter().flat_map(|errands| errands.todo.iter().copied())
+    pub(crate) fn todo(&self) -> impl Iterator<Item = PendingOperation> + '_ {
+        self.pending_work.iter().flat_map(|pending_work| pending_work.todo.iter().copied())
     }
 
     pub(crate) fn verifying(&self) -> &[RequestId] {
-        self.errands.as_ref().map_or(&[], |errands| &errands.verifying)
+        self.pending_work.as_ref().map_or(&[], |pending_work| &pending_work.verifying)
     }
 
-    pub(crate) fn take_todo(&mut self) -> VecDeque<Todo> {
-        self.known_errands().map(|errands| std::mem::take(&mut errands.todo)).unwrap_or_default()
+    pub(crate) fn take_todo(&mut self) -> VecDeque<PendingOperation> {
+        self.existing_work().map(|pending_work| std::mem::take(&mut pending_work.todo)).unwrap_or_default()
     }
 
     pub(crate) fn take_lowering(&mut self) -> Vec<Option<Unlock>> {
-        self.known_errands().map(|errands| std::mem::take(&mut errands.lowering)).unwrap_or_default()
+        self.existing_work()
+            .map(|pending_work| std::mem::take(&mut pending_work.lowering))
+            .unwrap_or_default()
     }
 
     pub(crate) fn take_verifying(&mut self) -> Vec<RequestId> {
-        self.known_errands().map(|errands| std::mem::take(&mut errands.verifying)).unwrap_or_default()
+        self.existing_work()
+            .map(|pending_work| std::mem::take(&mut pending_work.verifying))
+            .unwrap_or_default()
     }
 
     pub(crate) fn add_verifying(&mut self, requests: impl Iterator<Item = RequestId>) {
         let mut requests = requests.peekable();
         if requests.peek().is_some() {
-            self.errands().verifying.extend(requests);
+            self.pending_work().verifying.extend(requests);
         }
     }
 
-    /// Its last release.
+    /// The last release.
     pub(crate) fn release(&self) -> &Release {
-        self.errands.as_ref().map_or(&NO_RELEASE, |errands| &errands.release)
+        self.pending_work.as_ref().map_or(&NO_RELEASE, |pending_work| &pending_work.release)
     }
 
-    /// Takes those out who wait no longer; what they gave up is released without them.
+    /// Takes out the callers whose wait is over. Their releases go on in the background.
     pub(crate) fn take_unlocks(&mut self, mut over: impl FnMut(&Unlock) -> bool) -> Vec<Unlock> {
         let mut taken = Vec::new();
-        let Some(errands) = &mut self.errands else { return taken };
-        taken.extend(errands.lowering.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))));
-        for todo in &mut errands.todo {
-            if let Todo::LowerCount(unlock) = todo {
+        let Some(pending_work) = &mut self.pending_work else { return taken };
+        taken.extend(
+            pending_work.lowering.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))),
+        );
+        for todo in &mut pending_work.todo {
+            if let PendingOperation::LowerCount(unlock) = todo {
                 taken.extend(unlock.take_if(|unlock| over(unlock)));
             }
         }
-        let release = &mut errands.release;
+        let release = &mut pending_work.release;
         let before = taken.len();
         release.unlocks.retain(|unlock| {
             let over = over(unlock);
@@ -402,46 +414,47 @@ impl Hold {
     }
 
     pub(crate) fn trouble(&self) -> Option<&Trouble> {
-        self.errands.as_ref()?.trouble.as_deref()
+        self.pending_work.as_ref()?.trouble.as_deref()
     }
 
-    /// Somebody has a guard that asked for renewals.
+    /// True if a caller has a guard that asked for renewals.
     pub(crate) fn is_watched(&self) -> bool {
         self.levels.iter().any(|level| level.watched && (level.picked_up || seeded!(UntakenIsNotRenewed)))
     }
 
-    /// The watchdog has to extend it from time to time.
+    /// True if the watchdog has to extend the lease from time to time.
     pub(crate) fn is_renewed(&self) -> bool {
         self.is_watched() && !self.at_its_end
     }
 
     /// The end that `max_hold` sets.
     pub(crate) fn max_end(&self) -> Option<Moment> {
-        Some(self.errands.as_ref()?.ends.as_ref()?.nearest)
+        Some(self.pending_work.as_ref()?.ends.as_ref()?.nearest)
     }
 
-    /// The end that the first level is to have.
+    /// Sets the end that the first level asks for.
     pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
         let new =
             |nearest| Box::new(MaxHoldEnds { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
         match end {
-            Some(end) => self.errands().ends = Some(new(end)),
+            Some(end) => self.pending_work().ends = Some(new(end)),
             None => {
-                self.known_errands().map(|errands| errands.ends.take());
+                self.existing_work().map(|pending_work| pending_work.ends.take());
             }
         }
     }
 
     fn known_ends(&mut self) -> Option<&mut MaxHoldEnds> {
-        self.errands.as_mut()?.ends.as_deref_mut()
+        self.pending_work.as_mut()?.ends.as_deref_mut()
     }
 
-    /// As soon as it is time: nobody asks the server now.
+    /// True if the hold can be renewed when it is due: it is live and watched, and no renewal is on
+    /// the wire.
     pub(crate) fn is_to_be_renewed(&self) -> bool {
         self.state.is_live() && self.is_renewed() && !self.renewing
     }
 
-    /// How far the validity is from the end that `max_hold` sets, apart from the margin of its lease.
+    /// The time between the end of the lease and the end that `max_hold` sets.
     pub(crate) fn gap_to_max_end(&self) -> Option<Duration> {
         let margin = self.ttl.duration().saturating_sub(self.ttl.validity());
         Some(self.max_end()?.since(self.valid_until().plus(margin)))
@@ -456,21 +469,21 @@ impl Hold {
         u32::try_from(self.levels.len()).unwrap_or(u32::MAX)
     }
 
-    /// Re-entries granted or on their way.
+    /// The number of levels that are granted or on the wire.
     pub(crate) fn count_wanted(&self) -> usize {
         let on_the_wire = matches!(self.sending, Some(Sending::Reenter { abandoned: false, .. }));
-        let queued = self.todo().filter(|todo| matches!(todo, Todo::Reenter(_))).count();
+        let queued = self.todo().filter(|todo| matches!(todo, PendingOperation::Reenter(_))).count();
         self.levels.len() + queued + usize::from(on_the_wire)
     }
 
-    /// Adds or removes levels through here, so that callers see the count.
+    /// Shows callers the count. Called after each change of the levels.
     pub(crate) fn show_count(&self) {
         if let Some(cell) = self.cell() {
             cell.set_count(self.count());
         }
     }
 
-    /// Adds a level, with the end that its `max_hold` sets to the hold.
+    /// Adds a level, with the end that its `max_hold` sets for the hold.
     pub(crate) fn add_level(&mut self, request: RequestId, watched: bool, end: Option<Moment>) {
         self.levels.push(Level { request, watched, picked_up: false });
         if let Some(end) = end {
@@ -485,7 +498,8 @@ impl Hold {
         self.show_count();
     }
 
-    /// A level that nobody has taken sets no end. True: the hold may last longer than before.
+    /// Removes the end that a level set which was not taken. Returns true if the hold may last
+    /// longer than before.
     pub(crate) fn forget_end(&mut self, level: RequestId, now: Moment) -> bool {
         let Some(nearest) = self.known_ends().and_then(|ends| ends.forget(level)) else { return false };
         if !self.state.is_live() {
@@ -502,7 +516,8 @@ impl Hold {
         true
     }
 
-    /// Takes a level away, not the end that it set. Searched from the end: nested calls return in that order.
+    /// Removes a level, but not the end that it set. Searches from the back, because nested calls
+    /// mostly return in that order.
     pub(crate) fn remove_level(&mut self, request: RequestId) -> Option<Level> {
         let at = self.levels.iter().rposition(|level| level.request == request)?;
         let level = self.levels.remove(at);
@@ -513,7 +528,7 @@ impl Hold {
         Some(level)
     }
 
-    /// Valid, and somebody has a guard of it. Without guards it only waits for its release to be
+    /// True if the hold is valid and has guards. Without guards only its release is left to be
     /// sent.
     pub(crate) fn is_kept(&self) -> bool {
         self.state.is_live() && !self.levels.is_empty()
@@ -523,9 +538,9 @@ impl Hold {
         self.cell().map_or(Moment::ZERO, |cell| cell.valid_until())
     }
 
-    /// A lease cut to what `max_hold` leaves: (deadline of the attempt, TTL to send).
-    /// The attempt may be executed as late as its deadline, so that much of the end is kept free: a tenth of what is
-    /// left, or what a slow network needs, up to half.
+    /// A lease shortened to what `max_hold` leaves, with the deadline of the attempt. The attempt
+    /// may be executed as late as its deadline, so some time before the end is reserved for it: a
+    /// tenth of what is left, or what a slow network needs, but at most half.
     pub(crate) fn within_max_hold(
         now: Moment,
         deadline: Moment,
@@ -539,13 +554,13 @@ impl Hold {
         (deadline, lease.at_most(end.since(deadline)))
     }
 
-    /// When to renew next: a third of the lease after the last renewal was sent. A longer lease of another level
-    /// does not delay it.
+    /// When to renew next: a third of the lease after the last renewal was sent. A longer lease of
+    /// another level does not delay it.
     pub(crate) fn renew_at(&self, lease: LeaseMs) -> Moment {
         self.renewed_at.plus(self.ttl.min(lease).duration() / 3)
     }
 
-    /// When to begin to doubt: half a lease without any confirmation.
+    /// When the hold becomes suspect: after half a lease without any confirmation.
     pub(crate) fn doubt_at(&self) -> Moment {
         self.heard_at.plus(self.ttl.duration() / 2)
     }

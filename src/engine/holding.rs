@@ -20,12 +20,12 @@ use crate::engine::event::Answer;
 use crate::engine::event::Fate;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
-use crate::engine::hold::Errands;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
+use crate::engine::hold::PendingOperation;
+use crate::engine::hold::PendingWork;
 use crate::engine::hold::Sending;
-use crate::engine::hold::Todo;
 use crate::engine::hold::Unlock;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
@@ -39,7 +39,7 @@ use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
 
-/// A key that outlives its hold by less is left to its time to live.
+/// If the key expires within this time after its hold has ended, it is not deleted.
 const SOON: Duration = Duration::from_secs(1);
 
 impl Engine {
@@ -61,7 +61,7 @@ impl Engine {
             let unlock = request.map(|request| Unlock { request, since: self.cx.now });
             let last = hold.levels.is_empty() && hold.is_at_rest();
             if !last {
-                hold.errands().todo.push_back(Todo::LowerCount(unlock));
+                hold.pending_work().todo.push_back(PendingOperation::LowerCount(unlock));
             }
             let unwatched = removed.watched && !hold.is_watched();
             let in_outage =
@@ -70,8 +70,8 @@ impl Engine {
                 self.cx.set_outage_timer(self.cx.now);
             }
             if last {
-                // As most end: what is given up need not stand in line.
-                return self.start_release_of(id, Some(Todo::LowerCount(unlock)));
+                // The usual end of a hold: the last release starts at once and is not queued.
+                return self.start_release_of(id, Some(PendingOperation::LowerCount(unlock)));
             }
             if unwatched {
                 if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(RenewalsEndFirst)) {
@@ -84,7 +84,7 @@ impl Engine {
         self.advance(id);
     }
 
-    /// A level that nobody has taken leaves no end behind either.
+    /// Undoes a level that no caller took. It leaves no `max_hold` end behind.
     pub(super) fn undo_level(&mut self, id: u64, level: RequestId) {
         add(&self.cx.counters.undone_grants, 1);
         self.kept.undo(id, level);
@@ -97,7 +97,8 @@ impl Engine {
         self.on_release(id, level, None);
     }
 
-    /// A lost hold stays until its last guard is gone, so that its owner gets errors and not a new hold.
+    /// Removes a lost hold once its last guard is gone. Until then its owner gets errors and no new
+    /// hold.
     fn drop_if_lost(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if matches!(hold.state, HoldState::Lost(_)) && hold.levels.is_empty() && hold.sending.is_none() {
@@ -131,8 +132,8 @@ impl Engine {
         }
         let next = hold.todo().next();
         match next {
-            Some(Todo::Reenter(request)) => self.send_reentry(id, request),
-            Some(Todo::LowerCount(_)) => self.send_lower_count(id),
+            Some(PendingOperation::Reenter(request)) => self.send_reentry(id, request),
+            Some(PendingOperation::LowerCount(_)) => self.send_lower_count(id),
             None => hold.tidy(),
         }
     }
@@ -157,7 +158,7 @@ impl Engine {
         if !self.cx.servers.is_usable(&hold.lock) {
             return self.cx.ask_clock(to);
         }
-        hold.errands().todo.pop_front();
+        hold.pending_work().todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
         if own_end.is_some_and(|end| end <= self.cx.now) {
             let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.cx.now.since(hold.begun));
@@ -191,8 +192,8 @@ impl Engine {
         for id in self.holds.at(&self.cx, server) {
             let Some(hold) = self.holds.get(&id) else { continue };
             let waiting = hold.todo().filter_map(|todo| match todo {
-                Todo::Reenter(request) => Some(request),
-                Todo::LowerCount(_) => None,
+                PendingOperation::Reenter(request) => Some(request),
+                PendingOperation::LowerCount(_) => None,
             });
             for request in waiting.collect::<Vec<_>>() {
                 let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
@@ -214,25 +215,25 @@ impl Engine {
         if !hold.state.is_live() {
             return self.drop_if_lost(id);
         }
-        // Back in the line until it is answered: a loss ends everything that is in it.
-        hold.errands().todo.push_front(Todo::Reenter(request));
+        // Pending again until the answer is handled: a loss ends all pending operations.
+        hold.pending_work().todo.push_front(PendingOperation::Reenter(request));
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { .. }), .. }) => {
                 hold.failures = 0;
-                hold.errands().trouble = None;
+                hold.pending_work().trouble = None;
                 self.on_level_granted(id, request, abandoned, lease, answered);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Gone), .. }) => self.lose_gone(id),
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Late), .. }) => {
                 if hold.failures > 0 {
-                    Trouble::note(&mut hold.errands().trouble, sent, TOO_LATE.to_owned());
+                    Trouble::note(&mut hold.pending_work().trouble, sent, TOO_LATE.to_owned());
                     self.cx.set_outage_timer(sent);
                     self.holds.retry_hold(&mut self.cx, id);
                 } else {
                     hold.failures = 1;
                 }
             }
-            // Not absent and not ours.
+            // The key exists and is not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
                 let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
@@ -244,9 +245,10 @@ impl Engine {
                 self.holds.forget_todo(id, request);
                 self.holds.lower_count_later(id);
             }
-            // The same command again: it says which count is wanted, not how much is to be added.
+            // The same command is sent again, which is safe because it contains the wanted count
+            // and no increment.
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
-                Trouble::note(&mut hold.errands().trouble, sent, failure.message);
+                Trouble::note(&mut hold.pending_work().trouble, sent, failure.message);
                 self.cx.set_outage_timer(sent);
                 self.holds.retry_hold(&mut self.cx, id);
             }
@@ -266,13 +268,14 @@ impl Engine {
             return;
         }
         self.add_level(id, request, abandoned, lease, answered);
-        // What its server was to be asked sooner, it still is. Nearer to the end that `max_hold` sets it may not have been
-        // renewed any more.
+        // An earlier renewal that was due stays due. Near the end that `max_hold` sets, renewals
+        // may have stopped; the new level may need them again.
         self.watchdog.arm_first(&self.cx, &mut self.holds, id);
         self.holds.set_hold_clock(&mut self.cx, id);
     }
 
-    /// Hands a confirmed level to its caller, if there still is one and its own time is not over.
+    /// Gives a confirmed level to its caller, unless the caller is gone or the end of the level's
+    /// own `max_hold` has passed.
     fn add_level(
         &mut self,
         id: u64,
@@ -285,7 +288,8 @@ impl Engine {
         let limit = self.queues.waiters.get(&request).and_then(|waiter| waiter.max_hold);
         let own_end = limit.map(|limit| begun.plus(limit));
         if own_end.is_some_and(|end| self.cx.now >= end) {
-            // Its own time was over before it came; it stays in line and is refused.
+            // The end of its own `max_hold` has passed before the answer came. The re-entry stays
+            // pending and is then refused.
             return self.holds.lower_count_later(id);
         }
         self.holds.forget_todo(id, request);
@@ -311,20 +315,20 @@ impl Engine {
 
     // ---- a smaller count on the server
 
-    /// One command for all levels given up so far: it says which count is left.
+    /// Sends one command for all levels that were released so far: it contains the remaining count.
     fn send_lower_count(&mut self, id: u64) {
         let announce = match self.holds.get(&id) {
             Some(hold) => self.announce(Some(hold.name), &hold.lock),
             None => return,
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let Errands { todo, lowering, .. } = hold.errands();
+        let PendingWork { todo, lowering, .. } = hold.pending_work();
         todo.retain(|todo| match todo {
-            Todo::LowerCount(unlock) => {
+            PendingOperation::LowerCount(unlock) => {
                 lowering.push(*unlock);
                 false
             }
-            Todo::Reenter(_) => true,
+            PendingOperation::Reenter(_) => true,
         });
         let (name, count) = (hold.lock.clone(), hold.count());
         let to = self.cx.servers.id_of(&name);
@@ -362,7 +366,8 @@ impl Engine {
                 let error = self.holds.lost_error(id);
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
-            // The server's count is for people to look at; the next command that has memory corrects it.
+            // The server's count is only informative. The next command that gets memory corrects
+            // it.
             Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory => {
                 self.answer_all(waiting, |_| Answer::Done);
             }
@@ -371,7 +376,7 @@ impl Engine {
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
-                hold.errands().todo.extend(unlocks.into_iter().map(Todo::LowerCount));
+                hold.pending_work().todo.extend(unlocks.into_iter().map(PendingOperation::LowerCount));
                 self.holds.retry_hold(&mut self.cx, id);
             }
         }
@@ -381,8 +386,9 @@ impl Engine {
 
     // ---- validity
 
-    /// The server confirmed the hold in answer to a command sent at `sent` that set at least this lease.
-    /// False: its time was over before, and the hold is lost. Else its clock is to be set.
+    /// Records that the server has confirmed the hold, in reply to a command that was sent at
+    /// `sent` and set at least this lease. Returns false if the validity had already ended, in
+    /// which case the hold is lost. After true, the caller sets the hold's clock.
     pub(super) fn note_confirmed(&mut self, id: u64, lease: LeaseMs, sent: Moment) -> bool {
         let Some(hold) = self.holds.get_mut(&id) else { return false };
         let Some(cell) = hold.cell().cloned() else { return false };
@@ -404,7 +410,8 @@ impl Engine {
         true
     }
 
-    /// Loses a hold whose time is over; doubts one that was not confirmed for half a lease.
+    /// Ends a hold whose validity has ended, and marks one as suspect that was not confirmed for
+    /// half a lease.
     pub(super) fn check_validity(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
@@ -412,11 +419,12 @@ impl Engine {
             return;
         }
         if cell.loss() == Some(LossReason::ClientShutdown) {
-            // Ended by us and still to be released: that is not what its end would mean.
+            // This client has ended the hold and still has to release it. The expiry is not its
+            // end.
             return;
         }
         if !cell.is_held(self.cx.now) {
-            // A caller that is about to say so may not have said why.
+            // A caller may have noticed the expiry and not recorded the reason yet.
             return self.lose(id, cell.expiry());
         }
         if hold.is_renewed() && self.cx.now >= hold.doubt_at() && self.doubt(id) {
@@ -426,12 +434,12 @@ impl Engine {
         self.holds.set_hold_clock(&mut self.cx, id);
     }
 
-    /// True: it was not in doubt before.
+    /// Marks a hold as suspect. Returns false if it was suspect already.
     pub(super) fn doubt(&mut self, id: u64) -> bool {
         self.holds.get_mut(&id).is_some_and(|hold| hold.enter(Input::Doubted))
     }
 
-    /// In one line: whoever writes the log keeps this engine waiting meanwhile.
+    /// Reports all suspect holds in one log line, because a slow log subscriber delays the engine.
     pub(super) fn report_overdue(&mut self) {
         if let Some((name, hold, holds)) = self.overdue.take() {
             self.cx.report(Report::Suspect { name, hold, holds });
@@ -440,7 +448,7 @@ impl Engine {
 
     // ---- loss
 
-    /// The key is gone, and we did not do it.
+    /// The key is gone, and this client did not remove it.
     pub(super) fn lose_gone(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
@@ -453,14 +461,15 @@ impl Engine {
         self.lose(id, reason);
     }
 
-    /// Another hold or value has the key.
+    /// The key belongs to another hold, or has another value.
     pub(super) fn lose_foreign(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         let hinted = hold.force_hint;
         self.lose(id, if hinted { LossReason::ForceUnlocked } else { LossReason::TakenOver });
     }
 
-    /// Ends a live hold. The name's contender is woken: for this client the lock may be free.
+    /// Ends a live hold as lost. The name's contender is woken, because the lock may be free for
+    /// this client.
     pub(super) fn lose(&mut self, id: u64, reason: LossReason) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
@@ -468,10 +477,10 @@ impl Engine {
             return;
         }
         cell.lose(reason);
-        // A caller may have seen it run out first; the first cause wins.
+        // A caller may have noticed the expiry first; the first cause wins.
         let reason = cell.loss().unwrap_or(reason);
         hold.enter(Input::Ended(reason));
-        let (key, name, begun) = (hold.name, hold.lock.clone(), hold.begun);
+        let (name_id, name, begun) = (hold.name, hold.lock.clone(), hold.begun);
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         self.watchdog.schedule.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
@@ -488,10 +497,10 @@ impl Engine {
             self.free_key_of(id);
         }
         self.drop_if_lost(id);
-        if seeded!(LossWakes) { self.queues.touch(key) } else { self.queues.wake(key) }
+        if seeded!(LossWakes) { self.queues.touch(name_id) } else { self.queues.wake(name_id) }
     }
 
-    /// A loss, counted and told.
+    /// Counts and reports a loss.
     pub(super) fn note_loss(&mut self, name: LockName, hold: u64, reason: LossReason, begun: Moment) {
         let held = self.cx.now.since(begun);
         add(&self.cx.counters.losses, 1);
@@ -501,29 +510,38 @@ impl Engine {
         self.cx.report(Report::Lost { name, hold, reason, client, address, held });
     }
 
-    /// Its time is over here. On the server it may last longer: a nested level has cut it short, or has prolonged the time to
-    /// live with an `at_least`.
+    /// Frees the key of a hold whose validity has ended here, if the key may live longer on the
+    /// server: a nested level may have shortened the hold, or prolonged the key's time to live with
+    /// an `at_least`.
     fn free_key_of(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
         if self.cx.now.plus(SOON) < hold.key_end {
-            // Nothing of it that is on its way can create the key again, so that one answer is enough.
-            let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
-            self.remember_dead(id, key, lock, ServerTime(0), key_end);
+            // No command of the hold that is still on the wire can create the key again, so one
+            // answer is enough.
+            let (name_id, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+            self.remember_dead(id, name_id, lock, ServerTime(0), key_end);
             self.send_cleanup(id);
         }
     }
 
-    /// Answers what a lost hold had still to do.
-    fn end_pending(&mut self, id: u64, todo: impl IntoIterator<Item = Todo>, verifying: Vec<RequestId>) {
+    /// Fails the callers of a lost hold's pending operations.
+    fn end_pending(
+        &mut self,
+        id: u64,
+        todo: impl IntoIterator<Item = PendingOperation>,
+        verifying: Vec<RequestId>,
+    ) {
         let (error, of_reentry) = (self.holds.lost_error(id), self.holds.reentry_lost_error(id));
         let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.sending.as_ref()) {
-            Some(Sending::Reenter { request, abandoned: false }) => Some(Todo::Reenter(*request)),
+            Some(Sending::Reenter { request, abandoned: false }) => Some(PendingOperation::Reenter(*request)),
             _ => None,
         };
         for todo in todo.into_iter().chain(on_the_wire) {
             match todo {
-                Todo::Reenter(request) => self.end_wait(request, Answer::Failed(of_reentry.clone())),
-                Todo::LowerCount(unlock) => {
+                PendingOperation::Reenter(request) => {
+                    self.end_wait(request, Answer::Failed(of_reentry.clone()))
+                }
+                PendingOperation::LowerCount(unlock) => {
                     self.answer_all(unlock.map(|unlock| unlock.request), |_| Answer::Failed(error.clone()));
                 }
             }
@@ -532,7 +550,8 @@ impl Engine {
     }
 }
 
-/// A level wants the hold to end before now. It is refused; the levels that are there want something else.
+/// The error of a level whose `max_hold` would have ended before now. It is refused, because the
+/// existing levels have other ends.
 fn max_hold_over(limit: Duration, lasted: Duration) -> Error {
     Error::InvalidOption {
         option: "max_hold",

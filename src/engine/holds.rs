@@ -1,4 +1,4 @@
-//! The holds of this client, and what is decided from one of them alone.
+//! The holds of this client, and the decisions that need only one of them.
 
 use crate::Error;
 use crate::LossReason;
@@ -11,8 +11,8 @@ use crate::engine::RequestId;
 use crate::engine::ServerId;
 use crate::engine::TimerKey;
 use crate::engine::context::back_off;
+use crate::engine::hold::PendingOperation;
 use crate::engine::hold::Sending;
-use crate::engine::hold::Todo;
 use std::ops::Index;
 use std::sync::Arc;
 
@@ -24,11 +24,12 @@ use crate::engine::hold::Hold;
 #[derive(Debug)]
 pub(super) struct Holds {
     by_id: ById<Box<Hold>>,
-    /// Those of contenders whose attempt was refused or is still to be sent: nothing of them is on any server.
+    /// Holds of contenders whose attempt was refused or is not sent yet. No server can have them.
     pub(super) unsent: ById<u64>,
-    /// Answered with a grant of this hold, not known to be picked up.
+    /// The requests that were answered with a grant, with the hold, until the grant is known to be
+    /// picked up.
     pub(super) granted: Map<RequestId, u64>,
-    /// What callers ask for who holds a lock here.
+    /// Shared with callers, who look up here what an owner holds.
     pub(super) directory: Arc<Directory>,
 }
 
@@ -61,12 +62,12 @@ impl Holds {
         self.by_id.is_empty()
     }
 
-    /// Their ids, in order.
+    /// The ids of the wanted holds, in ascending order.
     pub(super) fn ids(&self, wanted: impl Fn(&Hold) -> bool) -> Vec<u64> {
         self.by_id.ids(|hold| wanted(hold))
     }
 
-    /// Those whose names a server has.
+    /// The holds whose names are in slots of this server.
     pub(super) fn at(&self, cx: &Context, server: ServerId) -> Vec<u64> {
         self.ids(|hold| cx.servers.id_of(&hold.lock) == server)
     }
@@ -90,8 +91,8 @@ impl Holds {
         }
     }
 
-    /// The same for who wanted a further level of it: as long as there are guards, its owner gets
-    /// no other hold.
+    /// The same error for a re-entry. While guards of the lost hold exist, its owner gets no other
+    /// hold.
     pub(super) fn reentry_lost_error(&self, id: u64) -> Error {
         let guarded = self.by_id.get(&id).is_some_and(|hold| !hold.levels.is_empty());
         match self.lost_error(id) {
@@ -104,25 +105,28 @@ impl Holds {
         self.by_id.get(&hold).map_or(HoldState::Gone, |hold| hold.state)
     }
 
-    /// Whoever asks what this owner holds hears no more of this hold. It may have its next one already.
+    /// Removes the hold from the directory, unless the owner has a newer one there.
     pub(super) fn forget_holder(&self, lock: &LockName, owner: OwnerKey, id: u64) {
         if owner.comes_back() {
             self.directory.remove_if(&(lock.clone(), owner), |_, cell| cell.id == id);
         }
     }
 
-    /// How long a grant waits to be picked up; later ones of the same hold wait no longer than the first.
+    /// Starts the time within which a grant must be picked up. If one is running already, it also
+    /// covers later levels of the hold.
     pub(super) fn set_offer_timer(&mut self, cx: &mut Context, id: u64) {
         let Some(hold) = self.by_id.get(&id) else { return };
         if hold.has_unpicked_level() && !seeded!(OfferEnds) && !cx.timers.is_set(TimerKey::Offer(id)) {
-            // From the sending on, so that the first renewal is not late; but a moment in any case.
+            // Counted from the sending, so that the first renewal is not late, but never shorter
+            // than a third of the offer time.
             let at = hold.heard_at.plus(hold.offer_time()).max(cx.now.plus(hold.offer_time() / 3));
             cx.timers.set(TimerKey::Offer(id), at);
         }
     }
 
-    /// When it is over, or to be doubted. No timer for what is looked at before: when its next renewal is due, or when
-    /// its guard is to be picked up. Most of its time a hold has none.
+    /// Sets the timer for the end of the hold's validity, or for becoming suspect. It is not needed
+    /// if the hold is looked at before, because its renewal is due or its guard has to be picked
+    /// up. Mostly a hold has no such timer.
     pub(super) fn set_hold_clock(&mut self, cx: &mut Context, id: u64) {
         let Some(hold) = self.by_id.get(&id) else { return };
         if !hold.state.is_live() {
@@ -141,16 +145,18 @@ impl Holds {
         }
     }
 
-    /// Tells callers what running out would mean, and caps what they believe.
+    /// Caps the validity that callers see at the end that `max_hold` sets, and decides which reason
+    /// an expiry has.
     pub(super) fn note_max_hold(&mut self, cx: &Context, id: u64) {
         let Some(hold) = self.by_id.get_mut(&id) else { return };
         let slow = 10 * cx.servers.round_trip(&hold.lock);
         let (Some(cell), Some(end)) = (hold.cell().cloned(), hold.max_end()) else { return };
         cell.cap(end);
-        // A renewal stays short of the end by its margin and by what its attempt may take.
+        // A renewal ends before that end by the margin of the lease and by the time reserved for
+        // its attempt.
         let gap = hold.gap_to_max_end().unwrap_or_default();
         let ttl = hold.ttl.duration();
-        // Each further renewal would win less and less.
+        // From here on each further renewal would gain less and less.
         let whole = cx.config.lease.duration().min(end.since(hold.begun));
         let attempt = slow.min(end.since(hold.confirmed_at) / 2);
         hold.at_its_end = gap <= (whole / 20).max(attempt);
@@ -158,7 +164,7 @@ impl Holds {
         cell.set_expiry_means(if near { LossReason::MaxHold } else { LossReason::Expired });
     }
 
-    /// Tries the next command of a hold again a little later.
+    /// Sends the next command of a hold a little later.
     pub(super) fn retry_hold(&mut self, cx: &mut Context, id: u64) {
         let Some(hold) = self.by_id.get_mut(&id) else { return };
         let at = cx.now.plus(back_off(u32::from(hold.failures)));
@@ -167,12 +173,12 @@ impl Holds {
     }
 
     pub(super) fn forget_todo(&mut self, id: u64, request: RequestId) {
-        if let Some(errands) = self.by_id.get_mut(&id).and_then(|hold| hold.known_errands()) {
-            errands.todo.retain(|todo| *todo != Todo::Reenter(request));
+        if let Some(pending_work) = self.by_id.get_mut(&id).and_then(|hold| hold.existing_work()) {
+            pending_work.todo.retain(|todo| *todo != PendingOperation::Reenter(request));
         }
     }
 
-    /// Its caller has gone: not sent, or taken back when it is answered.
+    /// Its caller is gone: the re-entry is not sent, or is undone when it is answered.
     pub(super) fn abandon_reentry(&mut self, id: u64, request: RequestId) {
         self.forget_todo(id, request);
         if let Some(hold) = self.by_id.get_mut(&id) {
@@ -182,14 +188,14 @@ impl Holds {
         }
     }
 
-    /// A count that nobody wants may be at the server.
+    /// The server may have a count that no level accounts for.
     pub(super) fn lower_count_later(&mut self, id: u64) {
         if let Some(hold) = self.by_id.get_mut(&id) {
-            hold.errands().todo.push_back(Todo::LowerCount(None));
+            hold.pending_work().todo.push_back(PendingOperation::LowerCount(None));
         }
     }
 
-    /// How many there were before, since the last renewal that was confirmed.
+    /// Counts a failure. Returns how many there were before it since the last confirmed renewal.
     pub(super) fn count_failure(&mut self, id: u64) -> u32 {
         let Some(hold) = self.by_id.get_mut(&id) else { return 0 };
         let before = hold.failures;
@@ -197,15 +203,16 @@ impl Holds {
         u32::from(before)
     }
 
-    /// A hold of this client that keeps its waiters from asking the server: there are as many as the kind admits. If one of
-    /// them is being released it is that one: the lock is known to be full only if all of them are valid.
+    /// A hold that prevents attempts for this name, because this client has as many holds of it as
+    /// the kind admits. It is one that is being released, if there is one: the lock is known to be
+    /// full only if all of them are valid.
     pub(super) fn in_the_way(&self, name: &NameRecord) -> Option<&Hold> {
         let holds = name.holds().filter_map(|id| self.by_id.get(&id));
         let mut there = holds.filter(|hold| hold.state.is_in_the_way());
         let mut chosen = there.next()?;
         let kind = name.lock.kind();
         if !kind.admits(1) {
-            // As most kinds: the others need not be counted.
+            // Most kinds admit one hold, so the others need not be counted.
             return Some(chosen);
         }
         let mut number = 1;

@@ -1,4 +1,4 @@
-//! Messages and subscriptions: what they wake.
+//! Messages and subscriptions, and what they wake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,8 @@ impl Engine {
         self.subscriptions.connected(&mut self.cx);
     }
 
-    /// One subscription has ended, and with it perhaps a wake-up: its confirmation wakes whom it concerns.
+    /// A subscription has ended, and a wake-up may be missed. It is repeated, and its confirmation
+    /// wakes the waiters.
     pub(super) fn on_subscription_lost(&mut self, channel: &Arc<str>) {
         self.subscriptions.again(&mut self.cx, channel);
     }
@@ -29,21 +30,24 @@ impl Engine {
 
     fn on_listener_answered(&mut self, listener: Listener, result: Result<(), Failure>) {
         match (listener, result) {
-            // Whatever was published before could not be heard: look once more.
-            (Listener::Name(key), Ok(())) if seeded!(AttemptOnceSubscribed) => self.queues.touch(key),
-            (Listener::Name(key), Ok(())) => self.queues.wake(key),
-            (Listener::Name(key), Err(failure)) if failure.kind.is_transient() => {
-                self.cx.timers.set(TimerKey::Resubscribe(key), self.cx.now.plus(Duration::from_millis(200)));
+            // Messages from before the confirmation were not received, so the contender tries once
+            // more.
+            (Listener::Name(name_id), Ok(())) if seeded!(AttemptOnceSubscribed) => self.queues.touch(name_id),
+            (Listener::Name(name_id), Ok(())) => self.queues.wake(name_id),
+            (Listener::Name(name_id), Err(failure)) if failure.kind.is_transient() => {
+                self.cx
+                    .timers
+                    .set(TimerKey::Resubscribe(name_id), self.cx.now.plus(Duration::from_millis(200)));
             }
-            (Listener::Name(key), Err(failure)) => {
-                self.fail_waiters(key, |engine, since| engine.cx.error_of(&failure, since));
-                self.forget_channel(key);
+            (Listener::Name(name_id), Err(failure)) => {
+                self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
+                self.forget_channel(name_id);
             }
             (Listener::Probe(request), result) => {
                 self.queries.subscribed(&mut self.cx, &mut self.subscriptions, request, result);
             }
             (Listener::Client, Ok(())) => {
-                // A hint may have been missed.
+                // A message about a hold that was taken away may have been missed.
                 self.watchdog.verify_all(&self.cx, &mut self.holds);
                 self.check_ready();
             }
@@ -59,8 +63,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn on_resubscribe(&mut self, key: u64) {
-        let Some(channel) = self.queues.names.get(&key).and_then(|name| name.known_channel()) else { return };
+    pub(super) fn on_resubscribe(&mut self, name_id: u64) {
+        let Some(channel) = self.queues.names.get(&name_id).and_then(|name| name.known_channel()) else {
+            return;
+        };
         if !self.subscriptions.is_confirmed(&channel) {
             self.subscriptions.again(&mut self.cx, &channel);
         }
@@ -69,7 +75,7 @@ impl Engine {
     pub(super) fn on_message(&mut self, channel: &Arc<str>, payload: &str) {
         for listener in self.subscriptions.listeners(channel) {
             match listener {
-                Listener::Name(key) => self.on_wake_up(key),
+                Listener::Name(name_id) => self.on_wake_up(name_id),
                 Listener::Client => self.on_force_hint(payload),
                 Listener::Probe(request) => {
                     self.queries.heard(&mut self.cx, &mut self.subscriptions, request);
@@ -78,21 +84,23 @@ impl Engine {
         }
     }
 
-    fn on_wake_up(&mut self, key: u64) {
-        let Some(turn) = self.queues.names.get(&key).map(|name| self.turn(&name.lock)) else { return };
-        let trying = seeded!(WakeUpDuringAttempt) && self.attempt_in_flight(key);
-        let Some(name) = self.queues.names.get_mut(&key) else { return };
+    fn on_wake_up(&mut self, name_id: u64) {
+        let Some(turn) = self.queues.names.get(&name_id).map(|name| self.turn(&name.lock)) else { return };
+        let trying = seeded!(WakeUpDuringAttempt) && self.attempt_in_flight(name_id);
+        let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         name.note_freed(self.cx.now, turn);
         if name.has_waiters() && !trying {
             add(&self.cx.counters.wake_ups, 1);
-            // A message beats a duty that nobody has acted on: it says why the lock may be free.
+            // A wake-up replaces another cause for an attempt that was not made yet, because it
+            // says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
-            self.shorten_turn_for_new(key);
-            self.queues.touch(key);
+            self.shorten_turn_for_new(name_id);
+            self.queues.touch(name_id);
         }
     }
 
-    /// Somebody says that a hold of ours was taken away: ask the server.
+    /// A message says that a hold of this client was taken away. The server is asked whether this
+    /// is true.
     fn on_force_hint(&mut self, lock: &str) {
         for id in self.holds.ids(|hold| hold.lock.as_str() == lock) {
             if let Some(hold) = self.holds.get_mut(&id).filter(|_| !seeded!(HintIsChecked)) {
@@ -102,52 +110,53 @@ impl Engine {
         }
     }
 
-    /// A name without waiters: its subscription stays a little, then all of it goes.
-    pub(super) fn settle(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    /// For a name without waiters: keeps its subscription for a short time, and then removes its
+    /// record.
+    pub(super) fn settle(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let (channel, idle) = (name.known_channel(), name.is_idle());
         let until = name.contest().matters_until();
-        self.cx.timers.clear(TimerKey::Try(key));
-        self.cx.timers.clear(TimerKey::SelfWait(key));
-        if channel.is_some_and(|channel| self.subscriptions.listens(&channel, Listener::Name(key))) {
-            if !self.cx.timers.is_set(TimerKey::Linger(key)) {
-                self.cx.timers.set(TimerKey::Linger(key), self.cx.now.plus(LINGER));
+        self.cx.timers.clear(TimerKey::Try(name_id));
+        self.cx.timers.clear(TimerKey::SelfWait(name_id));
+        if channel.is_some_and(|channel| self.subscriptions.listens(&channel, Listener::Name(name_id))) {
+            if !self.cx.timers.is_set(TimerKey::Linger(name_id)) {
+                self.cx.timers.set(TimerKey::Linger(name_id), self.cx.now.plus(LINGER));
             }
         } else if idle && until > self.cx.now {
-            self.cx.timers.set(TimerKey::Linger(key), until);
+            self.cx.timers.set(TimerKey::Linger(name_id), until);
         } else if idle {
-            self.queues.names.remove(&key);
-        } else if !self.attempt_in_flight(key) {
-            if let Some(name) = self.queues.names.get_mut(&key) {
+            self.queues.names.remove(&name_id);
+        } else if !self.attempt_in_flight(name_id) {
+            if let Some(name) = self.queues.names.get_mut(&name_id) {
                 name.calm_down(self.cx.now);
             }
         }
     }
 
-    pub(super) fn on_linger_over(&mut self, key: u64) {
-        if self.queues.names.get(&key).is_some_and(|name| !name.has_waiters()) {
-            self.forget_channel(key);
-            self.queues.touch(key);
+    pub(super) fn on_linger_over(&mut self, name_id: u64) {
+        if self.queues.names.get(&name_id).is_some_and(|name| !name.has_waiters()) {
+            self.forget_channel(name_id);
+            self.queues.touch(name_id);
         }
     }
 
-    pub(super) fn forget_channel(&mut self, key: u64) {
-        let Some(channel) = self.queues.names.get(&key).map(|name| name.known_channel()) else { return };
-        self.cx.timers.clear(TimerKey::Linger(key));
-        self.cx.timers.clear(TimerKey::Resubscribe(key));
+    pub(super) fn forget_channel(&mut self, name_id: u64) {
+        let Some(channel) = self.queues.names.get(&name_id).map(|name| name.known_channel()) else { return };
+        self.cx.timers.clear(TimerKey::Linger(name_id));
+        self.cx.timers.clear(TimerKey::Resubscribe(name_id));
         if let Some(channel) = channel {
-            self.subscriptions.forget(&mut self.cx, &channel, Listener::Name(key));
+            self.subscriptions.forget(&mut self.cx, &channel, Listener::Name(name_id));
         }
-        self.queues.touch(key);
+        self.queues.touch(name_id);
     }
 
-    /// The contender of a name has to hear wake-ups.
-    pub(super) fn want_lock_channel(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get_mut(&key) else { return };
-        // Remembered there for as long as it is listened to.
+    /// Subscribes to the channel of a name that has a contender.
+    pub(super) fn want_lock_channel(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get_mut(&name_id) else { return };
+        // The channel is remembered in the record of the contest for as long as it is subscribed.
         name.contest_mut();
         let channel = name.channel(self.cx.config.profile);
-        self.cx.timers.clear(TimerKey::Linger(key));
-        self.subscriptions.want(&mut self.cx, &channel, Listener::Name(key));
+        self.cx.timers.clear(TimerKey::Linger(name_id));
+        self.subscriptions.want(&mut self.cx, &channel, Listener::Name(name_id));
     }
 }

@@ -1,4 +1,5 @@
-//! Outages: how long waiters bear them, and in which words they end.
+//! Outages: how long waiters wait for a server that does not answer, and the errors in which they
+//! end.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 
 impl Engine {
-    /// Since when nothing good was heard of what this waiter wants: from the server, or about its name alone.
+    /// Since when there has been no good answer for this waiter, either from the server or about
+    /// its name.
     pub(super) fn trouble_since(&self, waiter: &Waiter) -> Option<Moment> {
         let own = self.trouble_of(waiter).map(|trouble| trouble.since);
         let of_server = self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id)?.outage_since());
@@ -36,15 +38,15 @@ impl Engine {
         }
     }
 
-    /// As long as a release is not confirmed, nothing is sent for those who wait behind it: what it
-    /// has met is what they wait for.
+    /// While a release is not confirmed, nothing is sent for the waiters behind it, so its trouble
+    /// is what they wait for.
     fn release_in_the_way_of(&self, waiter: &Waiter) -> Option<String> {
         let name = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }
 
-    /// The error of a wait that is over, in the words of what it met last.
+    /// The error of a wait that is over, with the last thing that went wrong.
     pub(super) fn wait_failed(&self, waiter: &Waiter) -> Error {
         let own = self.trouble_of(waiter).map(|trouble| trouble.words.clone());
         let own = own.or_else(|| self.release_in_the_way_of(waiter));
@@ -53,18 +55,19 @@ impl Engine {
         Error::Unavailable { name: None, waited: self.cx.now.since(waiter.since), cause }
     }
 
-    /// Ends the waits without a limit of their own that went on for `outage_limit` without a good answer.
+    /// Ends the waits without a limit of their own that have gone on for `outage_limit` without a
+    /// good answer.
     pub(super) fn on_outage_timer(&mut self) {
-        if self.patience.is_empty() {
+        if self.outage_deadlines.is_empty() {
             self.look_at_waits();
         }
         let (mut over, mut trouble) = (Vec::new(), false);
-        while let Some(request) = self.patience.pop(self.cx.now) {
-            match self.patience_of(request) {
+        while let Some(request) = self.outage_deadlines.pop(self.cx.now) {
+            match self.outage_deadline_of(request) {
                 Some((at, true)) if at <= self.cx.now => over.push(request),
                 Some((at, in_trouble)) => {
                     trouble |= in_trouble;
-                    self.patience.add(at, request);
+                    self.outage_deadlines.add(at, request);
                 }
                 None => {}
             }
@@ -76,31 +79,33 @@ impl Engine {
                 self.end_wait(request, Answer::Failed(error));
             }
         }
-        if !trouble && self.cx.now >= self.patience.made.plus(self.now_and_then()) {
+        if !trouble && self.cx.now >= self.outage_deadlines.made.plus(self.now_and_then()) {
             self.look_at_waits();
         }
         let unlocks = self.end_unlocks();
-        if let Some(at) = [self.patience.next(), unlocks].into_iter().flatten().min() {
+        if let Some(at) = [self.outage_deadlines.next(), unlocks].into_iter().flatten().min() {
             self.cx.timers.set(TimerKey::Outage, at);
         }
     }
 
-    /// Looking at everything at every instant at which somebody's limit is over would be too much.
+    /// How often all waits are looked at: doing this whenever the limit of one of them is reached
+    /// would cost too much.
     fn now_and_then(&self) -> Duration {
         (self.cx.config.outage_limit / 32).max(Duration::from_millis(1))
     }
 
-    /// Begins to watch the waits, if there is trouble anywhere.
+    /// Starts to watch all waits if any of them is in trouble.
     fn look_at_waits(&mut self) {
-        let limit = |request| self.patience_of(request).map(|(at, trouble)| (at, request, trouble));
+        let limit = |request| self.outage_deadline_of(request).map(|(at, trouble)| (at, request, trouble));
         let open: Vec<_> = self.queues.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
         let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
-        self.patience.make(self.cx.now, watched);
+        self.outage_deadlines.make(self.cx.now, watched);
     }
 
-    /// The earliest instant at which a wait without a limit of its own may end, and whether there is trouble already.
-    fn patience_of(&self, request: RequestId) -> Option<(Moment, bool)> {
+    /// The earliest instant at which a wait without a limit of its own may end, and whether it is
+    /// in trouble already.
+    fn outage_deadline_of(&self, request: RequestId) -> Option<(Moment, bool)> {
         let limit = self.cx.config.outage_limit;
         let limit = if seeded!(OutageHasALimit) { 100 * limit } else { limit };
         let waiter = self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
@@ -110,20 +115,22 @@ impl Engine {
         })
     }
 
-    /// No wait ends sooner than this from now on for trouble that is not known yet: what has no answer yet was sent at most
-    /// a command timeout ago. Where that is nearly all of the limit or more, some may end a quarter of it late.
+    /// How long no wait can end because of trouble that is not known yet: a command without an
+    /// answer was sent at most a command timeout ago. If that is nearly all of the limit or more,
+    /// some waits may end a quarter of the limit late.
     fn no_trouble_for(&self) -> Duration {
         let limit = self.cx.config.outage_limit;
         limit.saturating_sub(self.cx.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
     }
 
-    /// Nobody waits for a release any longer than for a lock; it goes on without them. Says when to look again.
+    /// Ends the waits for releases by the same limit; the releases go on. Returns when to look
+    /// again.
     fn end_unlocks(&mut self) -> Option<Moment> {
-        let again = self.patience.unlocks.plus(self.now_and_then());
+        let again = self.outage_deadlines.unlocks.plus(self.now_and_then());
         if self.cx.now < again {
             return Some(again);
         }
-        self.patience.unlocks = self.cx.now;
+        self.outage_deadlines.unlocks = self.cx.now;
         let (now, limit) = (self.cx.now, self.cx.config.outage_limit);
         let mut next: Option<Moment> = None;
         for id in self.holds.ids(|_| true) {

@@ -21,8 +21,8 @@ use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::hold::Input;
+use crate::engine::hold::PendingOperation;
 use crate::engine::hold::Sending;
-use crate::engine::hold::Todo;
 use crate::engine::kept::RemainingTime;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
@@ -60,7 +60,7 @@ impl Engine {
     }
 
     /// The same; `last` was given up just now.
-    pub(super) fn start_release_of(&mut self, id: u64, last: Option<Todo>) {
+    pub(super) fn start_release_of(&mut self, id: u64, last: Option<PendingOperation>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if hold.sending.is_some() || !hold.enter(Input::LastLevel) {
             return;
@@ -84,16 +84,16 @@ impl Engine {
         let mut asked = false;
         for todo in todo.into_iter().chain(last) {
             match todo {
-                Todo::LowerCount(unlock) => {
+                PendingOperation::LowerCount(unlock) => {
                     asked = true;
                     unlocks.extend(unlock);
                 }
-                Todo::Reenter(request) => self.requeue(key, request),
+                PendingOperation::Reenter(request) => self.requeue(key, request),
             }
         }
         self.watchdog.answer_lost(&mut self.cx, &self.holds, id, verifying);
         if let Some(hold) = self.holds.get_mut(&id) {
-            let release = &mut hold.errands().release;
+            let release = &mut hold.pending_work().release;
             release.background = asked && unlocks.is_empty();
             release.unlocks = unlocks;
         }
@@ -237,7 +237,7 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => self.on_not_ours(id, true),
             Outcome::Done(_) => self.on_not_ours(id, false),
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
-                hold.errands().release.last_failure = Some(failure.message);
+                hold.pending_work().release.last_failure = Some(failure.message);
                 self.retry_release(id);
             }
             Outcome::NotExecuted(failure) => {
@@ -247,7 +247,7 @@ impl Engine {
             }
             Outcome::Unknown(_) if seeded!(ReleaseIsRepeated) => self.end_release(id, None),
             Outcome::Unknown(failure) => {
-                let release = &mut hold.errands().release;
+                let release = &mut hold.pending_work().release;
                 release.may_be_done = true;
                 release.last_failure = Some(failure.message);
                 self.retry_release(id);
@@ -401,7 +401,7 @@ impl Engine {
     fn give_up_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let server = self.cx.servers.id_of(&hold.lock);
-        let release = &mut hold.errands().release;
+        let release = &mut hold.pending_work().release;
         let (unlocks, failure) = (std::mem::take(&mut release.unlocks), release.last_failure.clone());
         let cause = failure.unwrap_or_else(|| self.cx.servers.last_trouble(server));
         // Each caller has waited since its own `unlock`.
@@ -441,7 +441,7 @@ impl Engine {
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let key = hold.name;
-        let release = hold.known_errands().map(|errands| std::mem::take(&mut errands.release));
+        let release = hold.existing_work().map(|pending_work| std::mem::take(&mut pending_work.release));
         for unlock in release.unwrap_or_default().unlocks {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
             self.cx.answer(unlock.request, answer);
@@ -546,7 +546,7 @@ impl Engine {
             return self.end_release(id, None);
         }
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let release = &mut hold.errands().release;
+        let release = &mut hold.pending_work().release;
         release.alone = true;
         release.last_failure = trouble;
         release.may_be_done |= may_be_done;

@@ -11,11 +11,12 @@ use crate::engine::hold::Hold;
 
 /// The most holds in one script. Renewing them takes the server a third of a millisecond.
 pub(crate) const BATCH: usize = 100;
-/// The most holds whose renewals are in flight to one server. Without a limit, a server or machine that is too slow to
-/// answer all of them within a command timeout would answer all of them too late, again and again.
+/// The most holds whose renewals are in flight to one server. Without a limit, a server or machine
+/// that is too slow to answer all of them within a command timeout would answer all of them too
+/// late, again and again.
 pub(crate) const WINDOW: usize = 8 * BATCH;
 
-/// The time at which a hold is due is in the hold.
+/// When each hold is due for renewal. The time is stored in the hold.
 #[derive(Debug, Default)]
 pub(crate) struct RenewalSchedule {
     due: Agenda,
@@ -26,7 +27,7 @@ pub(crate) struct RenewalSchedule {
     queued: Map<u64, (ServerId, Moment)>,
 }
 
-/// RenewalSchedule of one server.
+/// The renewals of one server.
 #[derive(Debug, Default)]
 struct RenewalQueue {
     /// Due holds. Those whose lease ends first go first.
@@ -42,7 +43,8 @@ impl RenewalSchedule {
         self.due.insert(at, hold.id);
     }
 
-    /// Registers a hold that may be waiting to be asked about earlier: then it stays where it is.
+    /// Registers a hold. If it is already due earlier, for instance for a verification, that time
+    /// stays.
     pub(crate) fn arm(&mut self, hold: &mut Hold, at: Moment) {
         let earlier = hold.renewal_due <= at;
         if !earlier && !self.parked.contains(&hold.id) && !self.queued.contains_key(&hold.id) {
@@ -79,7 +81,8 @@ impl RenewalSchedule {
         self.due.next()
     }
 
-    /// Takes the holds that are due by then. Each has to be queued or set again before anything else is done.
+    /// Takes the holds that are due by then. Each has to be queued or set again before anything
+    /// else is done.
     pub(crate) fn take_due(&mut self, until: Moment) -> Vec<u64> {
         std::iter::from_fn(|| self.due.pop(until)).collect()
     }
@@ -110,7 +113,7 @@ impl RenewalSchedule {
         self.queues.entry(server).or_default().in_flight += holds;
     }
 
-    /// In whatever way.
+    /// Called for every outcome.
     pub(crate) fn answered(&mut self, server: ServerId, holds: usize) {
         let Some(queue) = self.queues.get_mut(&server) else { return };
         queue.in_flight = queue.in_flight.saturating_sub(holds);

@@ -1,4 +1,4 @@
-//! The end of the client: everything is released, and what became of each lock is reported.
+//! The end of the client: releases everything, and reports what became of each lock.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::timers::TimerKey;
 
-/// The client is being shut down.
+/// The state of a client that is being shut down.
 #[derive(Debug)]
-pub(crate) struct Stopping {
+pub(crate) struct ShutdownState {
     request: Option<RequestId>,
     finished: bool,
-    /// What became of the holds that have ended since.
+    /// The outcomes for the holds that have ended since the shutdown began.
     fates: Fates,
 }
 
@@ -34,14 +34,14 @@ impl Engine {
             }
             return;
         }
-        self.stopping = Some(Stopping { request, finished: false, fates: Fates::default() });
+        self.stopping = Some(ShutdownState { request, finished: false, fates: Fates::default() });
         self.cx.timers.set(TimerKey::Shutdown, until);
         self.close_waits();
         for id in self.holds.ids(|_| true) {
             self.close_hold(id);
         }
-        for key in self.queues.names.ids(|_| true) {
-            self.forget_channel(key);
+        for name_id in self.queues.names.ids(|_| true) {
+            self.forget_channel(name_id);
         }
     }
 
@@ -76,15 +76,16 @@ impl Engine {
         self.stopping.as_ref().is_some_and(|stopping| stopping.finished)
     }
 
-    /// A hold has ended. Noted only while the client shuts down.
+    /// Records the outcome for a hold that has ended. Only while the client shuts down.
     pub(super) fn note_fate(&mut self, lock: &LockName, fate: Fate) {
         if let Some(stopping) = &mut self.stopping {
             add_fate(&mut stopping.fates, lock, fate);
         }
     }
 
-    /// What has become of the locks since the shutdown began, and what a server may still have for this client. An attempt
-    /// counts that may have been granted: no answer came, and its lease may not be over.
+    /// The outcomes for the locks since the shutdown began, and the locks that a server may still
+    /// have for this client. These include attempts that may have been granted: no answer came, and
+    /// the lease may not be over.
     pub(crate) fn fates(&self) -> Fates {
         let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
         let ours = |hold: &Hold| {
@@ -99,8 +100,8 @@ impl Engine {
         fates
     }
 
-    /// Holds that nobody has any more, and that the server may still have: their releases, or the
-    /// attempts that were cancelled, have no answer yet.
+    /// The holds without guards that the server may still have: their releases, or the attempts of
+    /// cancelled calls, are not answered yet.
     pub(crate) fn given_up(&self) -> Vec<u64> {
         let ids = self.holds.ids(|_| true).into_iter().chain(self.cleanup.iter().map(|(id, _)| id));
         ids.filter(|id| self.is_given_up(*id)).collect()
@@ -116,7 +117,7 @@ impl Engine {
         self.holds.get(&id).is_some_and(nobodys) || self.cleanup.get(id).is_some()
     }
 
-    /// Ends all holds as lost, because nobody renews them from here on.
+    /// Marks all live holds as lost, because nothing renews them any more.
     pub(crate) fn end_holds(&self) {
         let live = self.holds.unordered().filter(|hold| hold.state.is_live());
         for cell in live.filter_map(|hold| hold.cell()) {
@@ -131,7 +132,7 @@ impl Engine {
         }
     }
 
-    /// Ends the shutdown, and reports what could not be released.
+    /// Ends the shutdown, and reports the locks that could not be released.
     pub(super) fn finish(&mut self) {
         let Some(stopping) = &mut self.stopping else { return };
         if stopping.finished {

@@ -12,7 +12,7 @@ use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
-use crate::engine::hold::Todo;
+use crate::engine::hold::PendingOperation;
 use crate::engine::queue::Contest;
 use crate::engine::queue::NameRecord;
 use crate::engine::queue::Waiter;
@@ -104,7 +104,7 @@ impl Engine {
             return self.cx.fail(request, error);
         }
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        hold.errands().todo.push_back(Todo::Reenter(request));
+        hold.pending_work().todo.push_back(PendingOperation::Reenter(request));
         waiter.place = WaiterPlace::Reentering(id);
         self.start_waiting(request, waiter);
         self.advance(id);
@@ -191,8 +191,8 @@ impl Engine {
             if self.trouble_since(&waiter).is_some() {
                 self.cx.set_outage_timer(waiter.since);
             }
-            if !self.patience.is_empty() {
-                self.patience.add(waiter.since.plus(self.cx.config.outage_limit), request);
+            if !self.outage_deadlines.is_empty() {
+                self.outage_deadlines.add(waiter.since.plus(self.cx.config.outage_limit), request);
             }
         }
         self.queues.waiters.insert(waiter);

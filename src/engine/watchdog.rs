@@ -65,7 +65,7 @@ impl Watchdog {
     fn begin_verification(&mut self, cx: &mut Context, holds: &mut Holds, id: u64, request: RequestId) {
         match holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
-                hold.errands().verifying.push(request);
+                hold.pending_work().verifying.push(request);
                 let verification = Verification { hold: id, since: cx.now, trouble: None };
                 self.verifications.insert(request, verification);
                 cx.timers.set(TimerKey::Request(request), cx.attempt_deadline());
@@ -246,7 +246,7 @@ impl Watchdog {
         if !hold.state.is_live() {
             return cx.fail(request, lost);
         }
-        hold.errands().verifying.retain(|other| *other != request);
+        hold.pending_work().verifying.retain(|other| *other != request);
         let server = cx.servers.id_of(&hold.lock);
         let cause = verification.trouble.unwrap_or_else(|| cx.servers.last_trouble(server));
         cx.fail(request, Error::Unavailable { name: None, waited: cx.now.since(verification.since), cause });

@@ -1,4 +1,4 @@
-//! The proof of one level of a hold.
+//! The guard, which represents one level of a hold.
 
 use std::fmt;
 use std::future::Future;
@@ -193,7 +193,7 @@ impl Guard {
         let mut lost = pin!(self.lost());
         let mut future = pin!(Some(future));
         let done = poll_fn(|cx| {
-            // The first of them sees a fork too.
+            // `lost` notices a fork as well.
             let over = lost.as_mut().poll(cx).is_ready() || !self.cell.is_still_held(self.shared.now());
             if over && !seeded!(RunEndsWithHold) {
                 return Poll::Ready(None);
@@ -204,7 +204,7 @@ impl Guard {
             }
         })
         .await;
-        // What ran under the lock ends before anybody hears that the lock is gone.
+        // The future is dropped before the caller learns that the lock is gone.
         future.set(None);
         done.ok_or_else(|| self.why_lost())
     }
@@ -350,14 +350,16 @@ impl Guard {
         self.shared.leave(self.cell.id, self.level);
     }
 
-    /// In a forked child the client is closed, and the hold is the parent's.
+    /// In a forked child the error says that the client is closed, because the hold belongs to the
+    /// parent.
     fn why_lost(&self) -> Error {
         let reason = self.loss().unwrap_or(LossReason::Expired);
         let lost = Error::Lost { name: self.name().to_owned(), reason };
         self.shared.check_process().err().unwrap_or(lost).of_lock(self.name())
     }
 
-    /// A closed client has lost its holds; the reason for the loss says more than "closed".
+    /// After a shutdown the guard's hold is lost, and the reason of the loss says more than
+    /// "closed".
     fn explain(&self, error: Error) -> Error {
         match error {
             Error::Closed { .. } if self.loss().is_some() => self.why_lost(),
@@ -422,7 +424,7 @@ mod tests {
         assert!(futures::poll!(lost.as_mut()).is_pending());
         assert!(futures::poll!(running.as_mut()).is_pending());
         tokio::time::advance(Duration::from_secs(1)).await;
-        // First of all, as whoever asks `is_held` notes the loss for the others.
+        // Polled first, because `is_held` records the loss for the others.
         assert_eq!(futures::poll!(lost.as_mut()), Poll::Ready(LossReason::Expired));
         assert!(!guard.is_held());
         assert!(futures::poll!(running.as_mut()).is_ready());

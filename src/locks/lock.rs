@@ -1,4 +1,4 @@
-//! What reentrant locks and mutexes have in common: everything but the owner.
+//! What reentrant locks and mutexes share: everything but the owner.
 
 use std::fmt;
 use std::sync::Arc;
@@ -142,8 +142,8 @@ impl LockOptions {
         self
     }
 
-    /// What an acquisition asks for. Refuses what is outside its limits, and a lease that
-    /// `max_hold` would always cut short.
+    /// Checks the options. Refuses values outside their limits, and a lease that `max_hold` would
+    /// always cut short.
     fn check(&self, watched: Lease) -> Result<Terms> {
         let lease = self.lease.map(|lease| LeaseMs::checked("lease", lease)).transpose()?;
         self.max_hold.map(|limit| LeaseMs::checked("max_hold", limit)).transpose()?;
@@ -220,7 +220,7 @@ impl fmt::Display for NotAcquired {
 
 impl std::error::Error for NotAcquired {}
 
-/// For how long a level is held, and its name taken.
+/// For how long a level is held, and for how long its name is taken.
 #[derive(Debug, Clone, Copy)]
 struct Terms {
     lease: Lease,
@@ -277,8 +277,8 @@ impl Lock {
         self.name.as_str()
     }
 
-    /// The owner of the code that runs now. If there is none and the client is closed in this
-    /// process, the error is that it is closed: an owner would not help.
+    /// The owner of the running code. If there is none and the client is closed in this process,
+    /// the error is that it is closed, because an owner would not help.
     pub(crate) fn owner(&self) -> Result<OwnerKey> {
         OwnerKey::current().map_err(|no_owner| self.check_process().err().unwrap_or(no_owner))
     }
@@ -311,7 +311,7 @@ impl Lock {
         }
     }
 
-    /// Runs `work` while the lock is held, and releases it.
+    /// Runs `work` while the lock is held, and then releases it.
     pub(crate) async fn with<T>(&self, owner: OwnerKey, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
         work_under(self.lock(owner).await?, work).await
     }
@@ -339,7 +339,7 @@ impl Lock {
         })
     }
 
-    /// What `lock()` asks for.
+    /// The terms of `lock()`.
     fn watched(&self) -> Terms {
         let lease = Lease::Watched(self.shared.config().lease);
         Terms { lease, max_hold: None, at_least: None }
@@ -386,7 +386,8 @@ impl Lock {
                 }
                 Some(Answer::NotGranted) => return Ok(Err(NotAcquired(self.name.clone()))),
                 Some(answer) => return Err(self.unexpected(answer)),
-                // Granted, but this task did not run for so long that others got it: wait on.
+                // The lock was granted, but this task did not run for so long that the grant was
+                // withdrawn: it waits on.
                 None => left = rest_of(wait, self.shared.now().since(since)),
             }
         }
@@ -412,7 +413,7 @@ impl Lock {
         }
     }
 
-    /// What the key says about its holder, and how long its lease still lasts.
+    /// The holder, according to the key, and how long its lease still lasts.
     async fn inspect(&self) -> Result<Option<(Holder, Duration)>> {
         let name = self.name.clone();
         match self.shared.ask(|request| Event::Inspect { name, request }).await {
@@ -421,7 +422,7 @@ impl Lock {
         }
     }
 
-    /// An error in a child of the client's process.
+    /// Returns an error in a child of the client's process.
     fn check_process(&self) -> Result<()> {
         self.shared.check_process().map_err(|error| error.of_lock(self.name()))
     }
@@ -445,10 +446,12 @@ impl Lock {
         Ok(Some((holder, Duration::from_millis(pttl.unsigned_abs()))))
     }
 
-    /// The hold count of an owner, from what this process knows; 0 when it does not hold the lock.
+    /// The hold count of the current owner, as known in this process; 0 if it does not hold the
+    /// lock.
     pub(crate) fn hold_count(&self) -> Result<u32> {
         let owner = self.owner()?;
-        // A shard of the directory may have been locked by the driver at a fork.
+        // In a forked child a shard of the directory may be locked, because the driver held it at
+        // the fork.
         self.check_process()?;
         let cell = self.shared.directory().get(&(self.name.clone(), owner)).map(|entry| Arc::clone(&entry));
         Ok(cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count()))
@@ -461,8 +464,8 @@ impl fmt::Debug for Lock {
     }
 }
 
-/// The outcome of `work`, unless the lock was lost before the release. A release that fails in
-/// another way goes on in the background, as that of a dropped guard.
+/// Returns the result of `work`, unless the lock was lost before the release. If the release fails
+/// in another way, it goes on in the background, like that of a dropped guard.
 async fn work_under<T>(guard: Guard, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
     let done = guard.run(work(&guard)).await?;
     match guard.unlock().await {
@@ -478,7 +481,7 @@ fn rest_of(wait: Wait, waited: Duration) -> Wait {
     }
 }
 
-/// An answer that does not fit the question is an error, not a panic in a user's service.
+/// The error for an answer of the wrong type, which must not panic in a user's service.
 pub(crate) fn unexpected(answer: Answer) -> Error {
     match answer {
         Answer::Failed(error) => error,
@@ -490,8 +493,8 @@ pub(crate) fn unexpected(answer: Answer) -> Error {
 mod tests {
     use super::*;
 
-    /// Each pair of options: refused where one would always make the other meaningless. A short
-    /// wait, and a lease shorter than the command timeout, only end an attempt earlier.
+    /// Each pair of options: refused if one would always make the other meaningless. A short wait,
+    /// and a lease shorter than the command timeout, only end an attempt earlier.
     #[test]
     fn options_that_contradict_each_other_are_refused() {
         let (short, long) = (Duration::from_millis(10), Duration::from_secs(20));
@@ -511,7 +514,7 @@ mod tests {
             (options().lease(long).wait(Duration::ZERO), None),
             (options().max_hold(long).wait(short), None),
             (options().max_hold(short).wait(long), None),
-            // How long the name is taken limits nothing that the guard may do, and the other way round.
+            // How long the name is taken does not limit the guard, and the other way round.
             (options().at_least(long).lease(short).max_hold(short), None),
             (options().at_least(short).max_hold(long), None),
             (options().at_least(Duration::ZERO), None),

@@ -1,4 +1,4 @@
-//! What tells of a loss without being a guard.
+//! The signal of a loss, for tasks that do not have the guard.
 
 use std::fmt;
 use std::future::Future;
@@ -36,7 +36,7 @@ use crate::base::process::Process;
 pub struct LossSignal {
     cell: Arc<HoldCell>,
     clock: Clock,
-    /// The one that the client is in.
+    /// The process of the client.
     process: Process,
 }
 
@@ -98,15 +98,15 @@ impl LossSignal {
     /// Dropping the future changes nothing.
     pub async fn ended(&self) -> Option<LossReason> {
         if !self.process.is_current() {
-            // What tells of the end may have been locked by the driver at the fork.
+            // The driver may have held the mutex of the notification at the fork.
             return Some(LossReason::Forked);
         }
         loop {
             let ended = self.cell.ended();
             let mut ended = pin!(ended.notified());
             ended.as_mut().enable();
-            // On every poll: timers stand still during suspend, and the first poll afterwards must
-            // see the loss.
+            // Checked on every poll: timers stand still during a suspend, and the first poll
+            // afterwards must notice the loss.
             let seen = poll_fn(|cx| match self.end() {
                 Some(end) => Poll::Ready(Some(end)),
                 None => ended.as_mut().poll(cx).map(|()| None),
@@ -117,7 +117,7 @@ impl LossSignal {
         }
     }
 
-    /// How the hold has ended, if it has: lost, or released.
+    /// How the hold has ended, if it has: lost (`Some`) or released (`None`).
     fn end(&self) -> Option<Option<LossReason>> {
         let loss = self.loss();
         (loss.is_some() || self.cell.is_released()).then_some(loss)

@@ -1,4 +1,4 @@
-//! The mutex: the same key and protocol, every acquisition for itself.
+//! The mutex: the same key and scripts, but every acquisition has an owner of its own.
 
 use std::time::Duration;
 

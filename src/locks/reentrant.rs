@@ -1,4 +1,4 @@
-//! The reentrant lock: as often as its owner likes, by one owner at a time.
+//! The reentrant lock: one owner at a time, which may acquire it any number of times.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Where the servers are that other servers announce, as this client sees them.
+//! Maps the addresses that servers announce to those that this client can reach.
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -51,7 +51,7 @@ impl<H: Into<String>> From<(H, u16)> for MappedAddress {
 
 type MapFn = dyn Fn(&str, u16) -> MappedAddress + Send + Sync;
 
-/// A user's function.
+/// The function that a user has given.
 #[derive(Clone)]
 pub(crate) struct AddressMap(Arc<MapFn>);
 
@@ -60,7 +60,7 @@ impl AddressMap {
         Self(Arc::new(move |host, port| map(host, port).into()))
     }
 
-    /// A function that panics ends no connection: the address is used as it was announced.
+    /// Calls the function. If it panics, the address is used as it was announced.
     pub(crate) fn apply(&self, host: &str, port: u16) -> MappedAddress {
         catch_unwind(AssertUnwindSafe(|| (self.0)(host, port))).unwrap_or_else(|_| {
             tell(|| tracing::warn!(target: TARGET, %host, port, "the function given to address_map has panicked"));

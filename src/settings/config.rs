@@ -13,7 +13,8 @@ use crate::base::name::WireProfile;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Sharding {
-    /// As Redisson decides: sharded in a cluster whose nodes know `PUBSUB SHARDNUMSUB`, plain everywhere else.
+    /// As Redisson decides: sharded in a cluster whose nodes know `PUBSUB SHARDNUMSUB`, plain
+    /// everywhere else.
     #[default]
     Auto,
     /// Always sharded.
@@ -74,10 +75,10 @@ pub enum Driver {
     /// `try_lock` and `shutdown` from other runtimes. A current-thread runtime is driven by
     /// `Runtime::block_on` only. A call from anywhere else, such as `Handle::block_on`, a task of
     /// another runtime or another executor, waits for
-    /// [`outage_limit`](crate::LockClientBuilder::outage_limit), and is
-    /// [`Error::Unavailable`] if nobody has driven the runtime in that time (`connect` after the
-    /// time that was given to it, `shutdown` likewise, but not before 2 s). A task that blocks its thread right after
-    /// it has dropped a guard may delay the release.
+    /// [`outage_limit`](crate::LockClientBuilder::outage_limit), and is [`Error::Unavailable`] if
+    /// nobody has driven the runtime in that time (`connect` after the time that was given to it,
+    /// `shutdown` likewise, but not before 2 s). A task that blocks its thread right after it has
+    /// dropped a guard may delay the release.
     ///
     /// A poll of `lock()` may also do a bounded amount of other callers' I/O. After the other tasks
     /// of its thread have run, the driver waits up to 80 µs without letting the thread sleep, in
@@ -90,7 +91,7 @@ pub enum Driver {
     Current,
 }
 
-/// One word for each, as configuration files have it: read and written.
+/// Implements parsing and printing of a setting as one word, as in configuration files.
 macro_rules! words {
     ($setting:ident, $option:literal: $($word:literal = $variant:ident),+ or $last:literal = $last_variant:ident) => {
         impl fmt::Display for $setting {
@@ -125,30 +126,31 @@ words!(Sharding, "sharding": "auto" = Auto, "on" = On or "off" = Off);
 words!(Driver, "driver": "thread" = Thread or "current" = Current);
 words!(WireProfile, "profile": "native" = Native or "redisson" = Redisson);
 
-/// What the engine needs to know.
+/// The settings that the engine needs.
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     /// This client's id, the first part of its hold fields.
     pub(crate) client_id: String,
-    /// The server as the user named it, without credentials; for messages.
+    /// The server as the user named it, without credentials, for messages.
     pub(crate) address: String,
-    /// Watched lease. 30 s, Redisson's lockWatchdogTimeout.
+    /// The watched lease. 30 s, like Redisson's lockWatchdogTimeout.
     pub(crate) lease: LeaseMs,
-    /// How long one command may take. 1 s: renewing a 30 s lease can then fail 19 times before it is lost.
+    /// The time limit of one command. 1 s: the renewal of a 30 s lease can then fail 19 times
+    /// before the hold is lost.
     pub(crate) command_timeout: Duration,
-    /// How long `lock()` goes on without any answer of the server. 30 s.
+    /// How long `lock()` goes on without an answer of the server. 30 s.
     pub(crate) outage_limit: Duration,
-    /// Longest sleep of a waiter, in case a wake-up is lost. 5 s.
+    /// The longest sleep of a waiter, in case a wake-up is lost. 5 s.
     pub(crate) fallback: Duration,
-    /// Spelling of the wake-up channel.
+    /// How wake-up channels are spelled.
     pub(crate) profile: WireProfile,
-    /// Whether wake-ups are published sharded.
+    /// Whether wake-ups use sharded pub/sub.
     pub(crate) sharding: Sharding,
     /// Whether a release may grant to a waiter of the same client in one script. On.
     pub(crate) hand_off: bool,
-    /// Waiters of one name in this client. 100,000.
+    /// The most waiters of one name in this client. 100,000.
     pub(crate) max_waiters: usize,
-    /// Nesting of one hold. 65,535.
+    /// The most levels of one hold. 65,535.
     pub(crate) max_hold_count: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Logins that a callback gives.
+//! Logins that a callback provides.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -54,10 +54,10 @@ type CredentialsFuture =
 ///
 /// With a provider, a refused login is not a lasting error: the provider is asked again, after a
 /// pause of 20 ms at first and 1 s at most. The same is true if the provider fails, panics or does
-/// not answer within 3 s, or within three
-/// [command timeouts](crate::LockClientBuilder::command_timeout) if that is more. When their time is
-/// over, operations end in
-/// [`Error::Unavailable`](crate::Error::Unavailable), whose text has that of the provider's error.
+/// not answer within 3 s, or within three [command
+/// timeouts](crate::LockClientBuilder::command_timeout) if that is more. When their time is over,
+/// operations end in [`Error::Unavailable`](crate::Error::Unavailable), whose text has that of the
+/// provider's error.
 ///
 /// The provider runs where the client's connections run: on the driver's thread, or with
 /// [`Driver::Current`](crate::Driver::Current) on that runtime. It must not block: use

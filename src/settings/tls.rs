@@ -1,4 +1,4 @@
-//! What a TLS connection trusts and what it shows.
+//! The TLS settings: trusted authorities and the client certificate.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ pub struct Tls {
     pub(crate) client: Option<ClientCertificate>,
 }
 
-/// What a client shows when the server asks who it is.
+/// The client's certificate and private key.
 #[derive(Clone)]
 #[cfg_attr(
     not(any(feature = "rustls", feature = "native-tls")),
@@ -49,8 +49,8 @@ impl Tls {
         Self::default()
     }
 
-    /// Trusts the authorities in this PEM text, one or more, **instead of** those of the operating system. Can be
-    /// called again to trust more.
+    /// Trusts the authorities in this PEM text, one or more, **instead of** those of the operating
+    /// system. Can be called again to trust more.
     pub fn ca_pem(mut self, pem: impl Into<Vec<u8>>) -> Self {
         self.authorities.push(pem.into());
         self
@@ -66,7 +66,7 @@ impl Tls {
     }
 }
 
-/// Without the key.
+/// Does not show the private key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls")

@@ -258,7 +258,7 @@ impl ClusterBackend {
             {
                 // A primary that was frozen and replaced replies to calls that it executes before
                 // it hears of its replacement.
-                Outcome::Unknown(Failure::new(FailureKind::Link, "another node has the slot by now"))
+                Outcome::Unknown(Failure::new(FailureKind::Link, "another node serves the slot now"))
             }
             (_, outcome) => outcome,
         };
@@ -286,7 +286,7 @@ impl ClusterBackend {
         call.asking = redirection.ask;
         let left = call.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || call.redirections > REDIRECTIONS || !self.is_up(to) {
-            let words = format!("redirected, and not there in time: {}", failure.message);
+            let words = format!("it was redirected and could not be sent on in time: {}", failure.message);
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::SlotMoving, words));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         }

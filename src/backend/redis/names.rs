@@ -287,7 +287,7 @@ impl AddressWatch {
         let _ = name.answered.subscribe().wait_for(|()| self.is_gone()).await;
         let now: Vec<String> = name.state().addresses.iter().map(SocketAddr::to_string).collect();
         let host = host_and_port(&name.host, name.port);
-        format!("{host} does not stand for {} any more, but for {}", used.address, now.join(", "))
+        format!("{host} no longer resolves to {}, but to {}", used.address, now.join(", "))
     }
 }
 
@@ -420,10 +420,7 @@ pub(crate) mod tests {
         let words = watched.used.gone().await;
         assert_eq!((begun.elapsed(), watched.used.is_gone()), (EVERY, true));
         assert!(term.is_over(), "what the old server answers does not count");
-        assert_eq!(
-            words,
-            "db:6379 does not stand for 10.0.0.1:6379 any more, but for 10.0.0.2:6379, 10.0.0.3:6379"
-        );
+        assert_eq!(words, "db:6379 no longer resolves to 10.0.0.1:6379, but to 10.0.0.2:6379, 10.0.0.3:6379");
         assert_eq!(watched.used.gone().await, words, "it stays so");
     }
 

@@ -1,4 +1,4 @@
-//! Subscribers of one test in a process of many.
+//! Subscribers for one test among many in a process.
 
 use std::sync::OnceLock;
 
@@ -9,8 +9,9 @@ use tracing::subscriber::NoSubscriber;
 
 /// Makes this one the thread's subscriber until the guard is dropped.
 pub(crate) fn hear(subscriber: impl Subscriber + Send + Sync) -> DefaultGuard {
-    // With a single subscriber in the process, tracing asks that of the thread which reaches an event first and
-    // remembers the answer for all: "never", if that thread has none. With two of them it asks both.
+    // If the process has a single subscriber, tracing asks the subscriber of the thread that
+    // reaches an event first, and caches its answer for all threads: "never", if that thread has
+    // none. With two subscribers it asks both.
     static ANOTHER: OnceLock<Dispatch> = OnceLock::new();
     ANOTHER.get_or_init(|| Dispatch::new(NoSubscriber::new()));
     tracing::subscriber::set_default(subscriber)

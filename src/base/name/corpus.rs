@@ -1,4 +1,4 @@
-//! The names of `tests/names.json`: all that a stranger may think of.
+//! The names of `tests/names.json`, which covers whatever an outsider may pass.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::name::slot_of;
 
-/// Those to be refused, those to be accepted, the long ones among them.
+/// The names that must be refused, and those that must be accepted, including long ones.
 fn corpus() -> [Vec<String>; 2] {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/names.json");
     let all: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
@@ -52,7 +52,8 @@ fn every_name_is_refused_or_has_a_place_of_its_own() {
     }
     for (channel, mut names) in owners {
         names.dedup();
-        // Redisson's own spelling: these two wake each other, and exclude nobody but themselves.
+        // This is Redisson's own spelling. These two names wake each other, but each excludes only
+        // itself.
         let redissons = names.len() == 2 && *names[0] == format!("{{{}}}", names[1]);
         let redissons = redissons || (names.len() == 2 && *names[1] == format!("{{{}}}", names[0]));
         assert!(

@@ -1,4 +1,4 @@
-//! What was found, how bad it is, and what to do about it.
+//! The report of a preflight: what was found, how severe it is, and what to do about it.
 
 use std::fmt;
 
@@ -40,8 +40,8 @@ impl fmt::Display for Severity {
 pub struct Finding {
     /// How severe it is.
     pub severity: Severity,
-    /// What it is about: `server`, `role`, `replication`, `persistence`, `memory`, `cluster`, `clock`, `permissions`,
-    /// `scripts`, `channels` or `key`.
+    /// What it is about: `server`, `role`, `replication`, `persistence`, `memory`, `cluster`,
+    /// `clock`, `permissions`, `scripts`, `channels` or `key`.
     pub topic: &'static str,
     /// What was found.
     pub found: String,
@@ -49,9 +49,9 @@ pub struct Finding {
     pub fix: Option<String>,
 }
 
-/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it begins with a line
-/// with the name of the lock and the highest severity. The findings follow, the most severe ones
-/// first, each on a line of its own; if there is a fix, it is on the next line.
+/// What [`LockClient::preflight`](crate::LockClient::preflight) found. As text, it begins with a
+/// line with the name of the lock and the highest severity. The findings follow, the most severe
+/// ones first, each on a line of its own; if there is a fix, it is on the next line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "problems of the server are in the report: ask `is_usable`"]

@@ -7,7 +7,7 @@ use crate::client::preflight::PreflightReport;
 use crate::kinds::command::ServerTime;
 use crate::settings::config::Topology;
 
-/// The fields of INFO.
+/// The text of INFO, read by its fields.
 struct InfoFields<'a>(&'a str);
 
 impl InfoFields<'_> {
@@ -21,12 +21,12 @@ impl InfoFields<'_> {
     }
 }
 
-/// Whether the server is one inside this process.
+/// True for the in-memory server.
 pub(super) fn is_in_memory(info: &str) -> bool {
     InfoFields(info).text("in_memory") == "1"
 }
 
-/// Judges what a server tells about itself.
+/// Adds what INFO says to the report.
 pub(super) fn judge(report: &mut PreflightReport, info: &str, topology: Topology) {
     if is_in_memory(info) {
         return report.note(
@@ -112,7 +112,7 @@ fn memory(report: &mut PreflightReport, info: &InfoFields<'_>) {
 
 fn replication(report: &mut PreflightReport, info: &InfoFields<'_>, topology: Topology) {
     let replicas = info.number("connected_slaves").unwrap_or(0);
-    // Told only where `min-replicas-to-write` is set.
+    // Only reported if `min-replicas-to-write` is set.
     let good = info.number("min_slaves_good_slaves");
     match (replicas, good) {
         (_, Some(0)) => report.error(
@@ -152,9 +152,11 @@ fn cluster(report: &mut PreflightReport, info: &InfoFields<'_>, topology: Topolo
     }
 }
 
-/// Compares the server's wall clock with ours, if the server has one (`None`: it is in memory), and judges the round trip.
+/// Compares the server's wall clock with ours, and judges the round trip. `None`: the server is in
+/// memory and has no wall clock.
 ///
-/// A wall clock that is far off does no harm while one server grants; it shows that nobody keeps the clocks.
+/// A wall clock that is far off does no harm while one server grants; it shows that the clocks are
+/// not synchronized.
 pub(super) fn judge_clock(
     report: &mut PreflightReport,
     wall_clock: Option<ServerTime>,
@@ -180,7 +182,7 @@ pub(super) fn judge_clock(
     }
 }
 
-/// How far a wall clock is from ours, what the round trip may account for left out.
+/// How far a wall clock is from ours, apart from what the round trip may account for.
 fn apart_from_ours(time: ServerTime, round_trip: Duration) -> (Duration, &'static str) {
     let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let theirs = Duration::from_micros(u64::try_from(time.0).unwrap_or(0));

@@ -1,22 +1,23 @@
-//! Waiters without a limit of their own, by the earliest instant at which an outage may end their wait.
+//! The waiters without a limit of their own, ordered by the earliest instant at which an outage may
+//! end their wait.
 
 use std::collections::BTreeSet;
 
 use crate::base::clock::Moment;
 use crate::engine::event::RequestId;
 
-/// Empty while there is no trouble: it is made when an outage has gone on for its limit, so that those who come and
-/// go meanwhile cost nothing. One that has left is found out when it is due.
+/// Empty while there is no trouble. It is filled when an outage has lasted for the limit, so that
+/// waiters that come and go before cost nothing. A waiter that has left is noticed when it is due.
 #[derive(Debug, Default)]
-pub(crate) struct Patience {
+pub(crate) struct OutageDeadlines {
     due: BTreeSet<(Moment, RequestId)>,
     /// When all waiters were looked at.
     pub(crate) made: Moment,
-    /// When all releases were.
+    /// When all releases were looked at.
     pub(crate) unlocks: Moment,
 }
 
-impl Patience {
+impl OutageDeadlines {
     pub(crate) fn make(&mut self, now: Moment, waiters: impl IntoIterator<Item = (Moment, RequestId)>) {
         self.made = now;
         self.due = waiters.into_iter().collect();
@@ -34,7 +35,7 @@ impl Patience {
         self.due.first().map(|(at, _)| *at)
     }
 
-    /// Takes the earliest that is due.
+    /// Takes the earliest waiter that is due.
     pub(crate) fn pop(&mut self, now: Moment) -> Option<RequestId> {
         let (at, request) = *self.due.first()?;
         if at > now {
