@@ -167,7 +167,7 @@ pub(crate) enum Outcome<T> {
 
 impl<T> Outcome<T> {
     /// The same outcome with another text of its failure.
-    pub(crate) fn in_words(self, words: &str) -> Self {
+    pub(crate) fn with_message(self, words: &str) -> Self {
         match self {
             Self::NotExecuted(failure) => Self::NotExecuted(Failure::new(failure.kind, words)),
             Self::Unknown(failure) => Self::Unknown(Failure::new(failure.kind, words)),
@@ -330,7 +330,7 @@ pub(crate) struct BatchableScript {
     /// arguments are given.
     pub(crate) mark: char,
     /// The positions of the arguments that most calls have in common.
-    pub(crate) usual: &'static [usize],
+    pub(crate) common: &'static [usize],
 }
 
 impl BatchScript {

@@ -10,7 +10,7 @@ use crate::backend::ScriptCall;
 pub(crate) struct BatchArgs<'a> {
     marks: String,
     /// For each script, the common arguments: those of its first call.
-    usual: SmallVec<[&'a str; 4]>,
+    common: SmallVec<[&'a str; 4]>,
     /// For each call, the positions of the arguments that are left out because they are the common
     /// ones.
     left_out: SmallVec<[&'static [usize]; 16]>,
@@ -18,10 +18,10 @@ pub(crate) struct BatchArgs<'a> {
 
 impl<'a> BatchArgs<'a> {
     pub(crate) fn new(several: BatchScript, calls: impl Iterator<Item = &'a ScriptCall> + Clone) -> Self {
-        let mut together = Self { marks: String::new(), usual: SmallVec::new(), left_out: SmallVec::new() };
+        let mut together = Self { marks: String::new(), common: SmallVec::new(), left_out: SmallVec::new() };
         for one in several.of {
             let first = calls.clone().find(|call| call.script.name == one.script.name);
-            together.usual.extend(one.usual.iter().map(|&at| first.map_or("", |call| word(call, at))));
+            together.common.extend(one.common.iter().map(|&at| first.map_or("", |call| word(call, at))));
         }
         for call in calls {
             together.add(several, call);
@@ -33,12 +33,12 @@ impl<'a> BatchArgs<'a> {
         let mut begin = 0;
         for one in several.of {
             if one.script.name == call.script.name {
-                let usual = &self.usual[begin..begin + one.usual.len()];
-                let as_usual = one.usual.iter().zip(usual).all(|(&at, usual)| word(call, at) == *usual);
+                let common = &self.common[begin..begin + one.common.len()];
+                let as_usual = one.common.iter().zip(common).all(|(&at, common)| word(call, at) == *common);
                 self.marks.push(if as_usual { one.mark } else { one.mark.to_ascii_uppercase() });
-                self.left_out.push(if as_usual { one.usual } else { &[] });
+                self.left_out.push(if as_usual { one.common } else { &[] });
             }
-            begin += one.usual.len();
+            begin += one.common.len();
         }
     }
 
@@ -54,7 +54,7 @@ impl<'a> BatchArgs<'a> {
     }
 
     fn head(&self) -> impl Iterator<Item = &str> + Clone {
-        std::iter::once(self.marks.as_str()).chain(self.usual.iter().copied())
+        std::iter::once(self.marks.as_str()).chain(self.common.iter().copied())
     }
 }
 
@@ -73,8 +73,8 @@ mod tests {
     static OTHER: Script = Script { name: "other", source: "" };
     static ALL: Script = Script { name: "all", source: "" };
     static OF: [BatchableScript; 2] = [
-        BatchableScript { script: &ONE, mark: 'x', usual: &[1, 2] },
-        BatchableScript { script: &OTHER, mark: 'y', usual: &[0] },
+        BatchableScript { script: &ONE, mark: 'x', common: &[1, 2] },
+        BatchableScript { script: &OTHER, mark: 'y', common: &[0] },
     ];
 
     fn call(script: &'static Script, args: &[&str]) -> ScriptCall {

@@ -133,7 +133,7 @@ impl RedisBackend {
         let (command_sender, command_events) = mpsc::unbounded_channel();
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
         let calls = Calls::new(config.several(), config.budgets());
-        let (locator, mut links) = look(config, &stopped);
+        let (locator, mut links) = start_locator(config, &stopped);
         links.push(spawn(keep_connected(locator.clone(), Commands(command_sender), stopped.clone())));
         links.push(spawn(keep_connected(locator, PubSub::new(pubsub_sender), stopped)));
         Self {
@@ -375,7 +375,7 @@ impl Backend for RedisBackend {
 }
 
 /// Makes the locator of the server, and starts the tasks that it needs.
-fn look(config: RedisConfig, stop: &StopSignal) -> (ServerLocator, Vec<JoinHandle<()>>) {
+fn start_locator(config: RedisConfig, stop: &StopSignal) -> (ServerLocator, Vec<JoinHandle<()>>) {
     let names = HostNames::of(&config);
     let mut tasks = Vec::new();
     if config.follows_names() && config.may_have_names() {

@@ -1,7 +1,7 @@
 //! Rules of the protocol that can be broken on purpose, to show that the checks notice it.
 //!
-//! Only a debug build with `--cfg seeded` has this. The environment variable `SEEDED_BUG` names the rule that is broken
-//! in the process. `cargo xtask seeded` breaks each in turn.
+//! Only a debug build with `--cfg seeded` has this. The environment variable `SEEDED_BUG` names the
+//! rule that is broken in the process. `cargo xtask seeded` breaks each in turn.
 
 #[cfg(all(seeded, not(debug_assertions)))]
 compile_error!(

@@ -57,16 +57,16 @@ pub(crate) async fn preflight(
     topology: Topology,
 ) -> Result<PreflightReport> {
     let report = PreflightReport::new(name.as_str());
-    let mut flight = PreflightRun { shared, name, topology, sharded: false, report };
-    flight.server().await?;
-    if flight.report.is_usable() {
-        flight.permissions().await?;
+    let mut run = PreflightRun { shared, name, topology, sharded: false, report };
+    run.server().await?;
+    if run.report.is_usable() {
+        run.permissions().await?;
     }
-    if flight.report.is_usable() {
-        flight.channel().await?;
-        flight.key().await?;
+    if run.report.is_usable() {
+        run.channel().await?;
+        run.key().await?;
     }
-    Ok(flight.report)
+    Ok(run.report)
 }
 
 struct PreflightRun<'a> {

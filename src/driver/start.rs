@@ -144,8 +144,8 @@ fn on_this_runtime(
     let seat = Arc::new(Seat::new(false));
     let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
     let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
-    let seated = PolledTask { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
-    runtime.spawn(OwnProcessOnly::new(async move { seated.await.into_iter().for_each(Farewell::deliver) }));
+    let task = PolledTask { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
+    runtime.spawn(OwnProcessOnly::new(async move { task.await.into_iter().for_each(Farewell::deliver) }));
     Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))
 }
 
@@ -219,11 +219,11 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
 
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
     let seat = Arc::new(Seat::new(true));
-    let seated = PolledTask { seat: Arc::clone(&seat), drive: None };
+    let task = PolledTask { seat: Arc::clone(&seat), drive: None };
     let thread = spawn_with_runtime(move |runtime| {
         // Spawned as a task, because the main future of a runtime writes to a pipe to wake itself
         // after each turn.
-        let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(seated.run(make))) else { return };
+        let Ok(Some(farewell)) = runtime.block_on(runtime.spawn(task.run(make))) else { return };
         // Everything in the runtime is dropped before callers are told that nothing is left. A
         // thread that is blocked by a resolver or a credential provider ends later.
         runtime.shutdown_timeout(BLOCKED);

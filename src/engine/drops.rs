@@ -25,7 +25,7 @@ pub(crate) struct BackgroundReleases {
     in_flight: usize,
     /// True after a batch was refused. The server may be a node of a cluster and would refuse every
     /// batch.
-    apart: bool,
+    one_by_one: bool,
 }
 
 impl BackgroundReleases {
@@ -43,7 +43,7 @@ impl Engine {
         let waited_for = !hold.release().unlocks.is_empty()
             || self.queues.names.get(&hold.name).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
-        self.cx.servers.is_one() && !self.drops.apart && !waited_for && as_usual
+        self.cx.servers.is_one() && !self.drops.one_by_one && !waited_for && as_usual
     }
 
     pub(super) fn queue_release(&mut self, id: u64) {
@@ -133,7 +133,7 @@ impl Engine {
                 }
             }
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
-                self.drops.apart = true;
+                self.drops.one_by_one = true;
                 ids.iter().for_each(|id| self.release_alone(*id));
             }
             // Releases that may have been executed are repeated one by one as well, because the

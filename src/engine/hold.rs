@@ -18,13 +18,13 @@ use crate::engine::queue::Trouble;
 
 /// The state of a hold.
 ///
-/// | state     | on the server                     | transitions                                            |
-/// |-----------|-----------------------------------|--------------------------------------------------------|
-/// | Acquiring | perhaps a grant, not yet answered | Granted → Held; Dropped → gone                         |
-/// | Held      | our field                         | Doubted → Suspect; LastLevel → Releasing; Ended → Lost |
-/// | Suspect   | our field, as far as we know      | Confirmed → Held; LastLevel → Releasing; Ended → Lost  |
-/// | Releasing | our field until a release arrived | Dropped → gone                                         |
-/// | Lost      | not ours any more                 | Dropped → gone, with the last guard                    |
+/// | state     | on the server          | transitions                                            |
+/// |-----------|------------------------|--------------------------------------------------------|
+/// | Acquiring | perhaps our field      | Granted → Held; Dropped → gone                         |
+/// | Held      | our field              | Doubted → Suspect; LastLevel → Releasing; Ended → Lost |
+/// | Suspect   | probably our field     | Confirmed → Held; LastLevel → Releasing; Ended → Lost  |
+/// | Releasing | our field, or released | Dropped → gone                                         |
+/// | Lost      | not ours any more      | Dropped → gone, with the last guard                    |
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HoldState {
     Acquiring,

@@ -178,7 +178,7 @@ impl Engine {
 
     /// For how long the name of a hold has to stay taken if it is released now. The server decides
     /// how much of that is left, because its clock is not known here precisely enough.
-    pub(super) fn rest_of(&self, id: u64, lock: &LockName) -> RemainingTime {
+    pub(super) fn remaining_time(&self, id: u64, lock: &LockName) -> RemainingTime {
         let Some(end) = self.kept.0.get(&id).and_then(KeptHold::end) else { return RemainingTime::Nothing };
         let at = if self.cx.servers.executor_of(lock) == end.by {
             Some(end.at)
@@ -193,7 +193,7 @@ impl Engine {
     /// first; it is then asked for.
     pub(super) fn last_release(&mut self, id: u64, name_id: u64, lock: &LockName) -> Option<Command> {
         let (name, field, announce) = (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
-        match self.rest_of(id, lock) {
+        match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.cleanup.get(id).is_some();
                 Some(Command::Release { name, field, count: 0, announce, undo })

@@ -40,7 +40,7 @@ impl Engine {
 
     /// While a release is not confirmed, nothing is sent for the waiters behind it, so its trouble
     /// is what they wait for.
-    fn release_in_the_way_of(&self, waiter: &Waiter) -> Option<String> {
+    fn blocking_release_trouble(&self, waiter: &Waiter) -> Option<String> {
         let name = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
@@ -49,7 +49,7 @@ impl Engine {
     /// The error of a wait that is over, with the last thing that went wrong.
     pub(super) fn wait_failed(&self, waiter: &Waiter) -> Error {
         let own = self.trouble_of(waiter).map(|trouble| trouble.words.clone());
-        let own = own.or_else(|| self.release_in_the_way_of(waiter));
+        let own = own.or_else(|| self.blocking_release_trouble(waiter));
         let server = self.server_of_waiter(waiter).unwrap_or(ServerId::ONLY);
         let cause = own.unwrap_or_else(|| self.cx.servers.last_trouble(server));
         Error::Unavailable { name: None, waited: self.cx.now.since(waiter.since), cause }
@@ -59,7 +59,7 @@ impl Engine {
     /// good answer.
     pub(super) fn on_outage_timer(&mut self) {
         if self.outage_deadlines.is_empty() {
-            self.look_at_waits();
+            self.watch_waits();
         }
         let (mut over, mut trouble) = (Vec::new(), false);
         while let Some(request) = self.outage_deadlines.pop(self.cx.now) {
@@ -79,10 +79,10 @@ impl Engine {
                 self.end_wait(request, Answer::Failed(error));
             }
         }
-        if !trouble && self.cx.now >= self.outage_deadlines.made.plus(self.now_and_then()) {
-            self.look_at_waits();
+        if !trouble && self.cx.now >= self.outage_deadlines.made.plus(self.look_interval()) {
+            self.watch_waits();
         }
-        let unlocks = self.end_unlocks();
+        let unlocks = self.end_waits_for_releases();
         if let Some(at) = [self.outage_deadlines.next(), unlocks].into_iter().flatten().min() {
             self.cx.timers.set(TimerKey::Outage, at);
         }
@@ -90,12 +90,12 @@ impl Engine {
 
     /// How often all waits are looked at: doing this whenever the limit of one of them is reached
     /// would cost too much.
-    fn now_and_then(&self) -> Duration {
+    fn look_interval(&self) -> Duration {
         (self.cx.config.outage_limit / 32).max(Duration::from_millis(1))
     }
 
     /// Starts to watch all waits if any of them is in trouble.
-    fn look_at_waits(&mut self) {
+    fn watch_waits(&mut self) {
         let limit = |request| self.outage_deadline_of(request).map(|(at, trouble)| (at, request, trouble));
         let open: Vec<_> = self.queues.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
@@ -111,22 +111,22 @@ impl Engine {
         let waiter = self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
-            None => (self.cx.now.plus(self.no_trouble_for()), false),
+            None => (self.cx.now.plus(self.calm_interval()), false),
         })
     }
 
     /// How long no wait can end because of trouble that is not known yet: a command without an
     /// answer was sent at most a command timeout ago. If that is nearly all of the limit or more,
     /// some waits may end a quarter of the limit late.
-    fn no_trouble_for(&self) -> Duration {
+    fn calm_interval(&self) -> Duration {
         let limit = self.cx.config.outage_limit;
         limit.saturating_sub(self.cx.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
     }
 
     /// Ends the waits for releases by the same limit; the releases go on. Returns when to look
     /// again.
-    fn end_unlocks(&mut self) -> Option<Moment> {
-        let again = self.outage_deadlines.unlocks.plus(self.now_and_then());
+    fn end_waits_for_releases(&mut self) -> Option<Moment> {
+        let again = self.outage_deadlines.unlocks.plus(self.look_interval());
         if self.cx.now < again {
             return Some(again);
         }

@@ -140,7 +140,7 @@ impl Engine {
             let end = hold.key_end;
             return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         }
-        if self.rest_of(id, &hold.lock) != RemainingTime::Nothing {
+        if self.remaining_time(id, &hold.lock) != RemainingTime::Nothing {
             return self.send_last_release(id);
         }
         if let Some(request) = self.next_of_this_client(id) {

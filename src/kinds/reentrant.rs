@@ -28,8 +28,8 @@ static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
 /// Which calls may be run together.
 pub(crate) fn several() -> BatchScript {
     static OF: [BatchableScript; 2] = [
-        BatchableScript { script: &ACQUIRE, mark: 'a', usual: &[1, 2, 3] },
-        BatchableScript { script: &RELEASE, mark: 'r', usual: &[1, 3] },
+        BatchableScript { script: &ACQUIRE, mark: 'a', common: &[1, 2, 3] },
+        BatchableScript { script: &RELEASE, mark: 'r', common: &[1, 3] },
     ];
     BatchScript { script: &SEVERAL, of: &OF }
 }

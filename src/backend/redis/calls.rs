@@ -196,12 +196,12 @@ struct Silence {
     since: Instant,
     timeouts: u32,
     /// When the connection is considered dead, unless a reply comes before.
-    believed_at: Option<Instant>,
+    dead_at: Option<Instant>,
 }
 
 impl Silence {
     fn begin() -> Self {
-        Self { since: Instant::now(), timeouts: 0, believed_at: None }
+        Self { since: Instant::now(), timeouts: 0, dead_at: None }
     }
 }
 
@@ -335,7 +335,7 @@ impl Calls {
         if self.gathering.is_empty() {
             return;
         }
-        let together = self.gathering.goes_together(self.is_busy());
+        let together = self.gathering.makes_batch(self.is_busy());
         let mut gathered = self.gathering.take();
         let now = Instant::now();
         if together {
@@ -353,7 +353,7 @@ impl Calls {
             return false;
         }
         let much = self.gathering.from.is_some_and(|from| self.has_sent(from));
-        self.gathering.stays(much)
+        self.gathering.waits_for_more(much)
     }
 
     /// True if the server has other work, so that no call would be answered sooner if it were sent
@@ -439,13 +439,13 @@ impl Calls {
     fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         ready!(self.timer.poll(cx));
         let now = Instant::now();
-        self.believe_silence(now);
+        self.replace_silent_connection(now);
         self.give_up(now);
         let reload = self.reload.iter().flat_map(ScriptReload::pending_calls);
         let pending_calls = self.in_flight.values().flat_map(Batch::pending_calls).chain(reload);
         let pending_calls = pending_calls.chain(self.gathering.pending_calls());
         let pending_calls = pending_calls.map(|pending_call| pending_call.deadline);
-        let silence = self.silence.as_ref().and_then(|silence| silence.believed_at);
+        let silence = self.silence.as_ref().and_then(|silence| silence.dead_at);
         let next = pending_calls.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
         if let Some(next) = next {
             self.timer.not_after(next);
@@ -495,14 +495,14 @@ impl Calls {
         }
         self.note_timeout();
         for pending_call in late {
-            let words = self.words_for_late(pending_call.timeout);
+            let words = self.timeout_message(pending_call.timeout);
             self.answers
                 .push_back((pending_call.op, Outcome::Unknown(Failure::new(FailureKind::Link, words))));
         }
     }
 
     /// The likely cause of a timeout.
-    fn words_for_late(&self, timeout: Duration) -> String {
+    fn timeout_message(&self, timeout: Duration) -> String {
         let what = if timeout == self.budgets.command_timeout() { "the command timeout" } else { "its time" };
         match self.lateness.last {
             Some(took) => format!(
@@ -744,12 +744,12 @@ impl Calls {
         let silence = self.silence.get_or_insert_with(Silence::begin);
         silence.timeouts += 1;
         if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= self.budgets.silence() {
-            silence.believed_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
+            silence.dead_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
         }
     }
 
-    fn believe_silence(&mut self, now: Instant) {
-        let believed = |silence: &mut Silence| silence.believed_at.take_if(|at| *at <= now);
+    fn replace_silent_connection(&mut self, now: Instant) {
+        let believed = |silence: &mut Silence| silence.dead_at.take_if(|at| *at <= now);
         if self.silence.as_mut().and_then(believed).is_some() {
             self.replace_connection();
         }

@@ -78,7 +78,7 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
         "ERR" => judge_err(text),
         // Redis 6.2: an error that one of our scripts got from `pcall` and returned.
         "@user_script:" => match without_place(text) {
-            Some(inner) => judge_reply::<T>(&inner).in_words(text),
+            Some(inner) => judge_reply::<T>(&inner).with_message(text),
             None => Outcome::Unknown(Failure::new(F::Refused, text)),
         },
         _ => Outcome::Unknown(Failure::new(F::Refused, text)),
@@ -121,7 +121,7 @@ fn judge_err<T>(text: &str) -> Outcome<T> {
     // the end.
     if text.starts_with("ERR Error running script") {
         if let Some((_, inner)) = text.rsplit_once(": -") {
-            return judge_reply::<T>(inner).in_words(text);
+            return judge_reply::<T>(inner).with_message(text);
         }
     }
     // An error inside a running script may come after a write; one from before it started cannot.

@@ -17,7 +17,7 @@ use crate::backend::redis::resp::Protocol;
 use crate::backend::redis::tls;
 use crate::backend::redis::wire::Stream;
 use crate::backend::redis::wire::Wire;
-use crate::backend::redis::wire::told;
+use crate::backend::redis::wire::display_error;
 
 /// Connects to one of the server's addresses and logs in. `addresses` is how many the server has.
 pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize) -> Result<Wire, WireError> {
@@ -75,7 +75,7 @@ async fn secure(config: &RedisConfig, socket: TcpStream) -> Result<Box<dyn Strea
 fn set_up(socket: TcpStream, budgets: Budgets) -> Result<TcpStream, WireError> {
     // When no process listens on a local port, the kernel may connect a socket to itself. It then
     // receives what it sends, which is no answer.
-    if socket.local_addr().map_err(told)? == socket.peer_addr().map_err(told)? {
+    if socket.local_addr().map_err(display_error)? == socket.peer_addr().map_err(display_error)? {
         return Err(WireError::new(ErrorKind::NoListener, "no server listens there"));
     }
     let options = SockRef::from(&socket);

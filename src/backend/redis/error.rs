@@ -17,13 +17,13 @@ pub(crate) struct WireError {
 pub(crate) enum ErrorKind {
     /// The socket failed, or the other side has closed it.
     Io,
-    /// Nobody listens at the address.
+    /// No process listens at the address.
     NoListener,
-    /// Something did not come in time.
+    /// A time limit has passed.
     Timeout,
-    /// The bytes that came are not the answer that was expected.
+    /// The bytes that arrived are not the expected reply.
     Protocol,
-    /// TLS could not be agreed on, or a certificate was not accepted.
+    /// The TLS handshake failed, or a certificate was not accepted.
     #[cfg_attr(
         not(any(feature = "rustls", feature = "native-tls")),
         allow(dead_code, reason = "only tests make one then")

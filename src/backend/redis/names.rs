@@ -33,7 +33,7 @@ use crate::backend::redis::link::report;
 use crate::backend::redis::link::unless_stopped;
 #[cfg(test)]
 use crate::backend::redis::names::tests::FakeResolver;
-use crate::backend::redis::wire::told;
+use crate::backend::redis::wire::display_error;
 
 /// How often a name in use is resolved again.
 pub(crate) const EVERY: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ pub(crate) enum Resolver {
 impl Resolver {
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WireError> {
         match self {
-            Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(told)?.collect()),
+            Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(display_error)?.collect()),
             #[cfg(test)]
             Self::Fixed(answers) => answers.resolve(host).await,
         }
@@ -195,7 +195,7 @@ impl HostName {
         if addresses.is_empty() {
             return Err(WireError::new(ErrorKind::Io, "the host has no address"));
         }
-        self.take_in(number, &addresses);
+        self.accept(number, &addresses);
         Ok(addresses)
     }
 
@@ -207,7 +207,7 @@ impl HostName {
 
     /// Accepts the addresses of a resolution, unless a resolution that began later has already
     /// ended.
-    fn take_in(&self, number: u64, addresses: &[SocketAddr]) {
+    fn accept(&self, number: u64, addresses: &[SocketAddr]) {
         let mut state = self.state();
         if number < state.newest {
             return;
@@ -518,12 +518,12 @@ pub(crate) mod tests {
         let names = HostNames::of(&named("redis://db", &[]));
         let name = names.name("db", 6379);
         let (first, second) = (name.begin(), name.begin());
-        name.take_in(second, &[address(2)]);
+        name.accept(second, &[address(2)]);
         let used = name.using(&Target::Tcp(address(2)));
-        name.take_in(first, &[address(1)]);
+        name.accept(first, &[address(1)]);
         assert!(!used.is_gone(), "that answer is older");
         assert!(name.using(&Target::Tcp(address(1))).is_gone(), "it was moved while it was dialled");
-        name.take_in(name.begin(), &[address(1)]);
+        name.accept(name.begin(), &[address(1)]);
         assert!(used.is_gone());
     }
 

@@ -74,7 +74,7 @@ pub(crate) async fn listen(listener: SentinelListener, mut stop: StopSignal) {
     let mut pause = RetryPause::default();
     loop {
         let mut answered = false;
-        let end = unless_stopped(&mut stop, live(&listener, &mut answered)).await;
+        let end = unless_stopped(&mut stop, run_connection(&listener, &mut answered)).await;
         let Some(failure) = end else { return };
         listener.sentinels.knowledge.send_modify(|known| known.silent(listener.number, failure));
         if answered {
@@ -91,13 +91,13 @@ pub(crate) async fn listen(listener: SentinelListener, mut stop: StopSignal) {
 /// One connection, from the attempt to connect to its end. Returns why it ended, and sets
 /// `answered` if the sentinel ever answered. If the sentinel's name has several addresses, the
 /// first one is used where a sentinel answers.
-async fn live(listener: &SentinelListener, answered: &mut bool) -> Failure {
+async fn run_connection(listener: &SentinelListener, answered: &mut bool) -> Failure {
     let mut tries = match AddressTries::begin(&listener.config, &listener.names, None).await {
         Ok(tries) => tries,
         Err(error) => return handshake::explain(&error, &listener.config),
     };
     while let Some(target) = tries.next() {
-        let failure = live_at(listener, &target, &tries, answered).await;
+        let failure = run_connection_at(listener, &target, &tries, answered).await;
         if *answered {
             return failure;
         }
@@ -106,7 +106,7 @@ async fn live(listener: &SentinelListener, answered: &mut bool) -> Failure {
     tries.failure()
 }
 
-async fn live_at(
+async fn run_connection_at(
     listener: &SentinelListener,
     target: &Target,
     tries: &AddressTries,

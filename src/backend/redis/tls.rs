@@ -15,7 +15,7 @@ use crate::backend::redis::error::ErrorKind;
 use crate::backend::redis::error::WireError;
 use crate::backend::redis::wire::Stream;
 #[cfg(feature = "rustls")]
-use crate::backend::redis::wire::told_by_system;
+use crate::backend::redis::wire::stream_error;
 use crate::base::error::Error;
 use crate::settings::tls::Tls;
 
@@ -61,12 +61,12 @@ pub(crate) async fn secure(
     match connector {
         #[cfg(feature = "rustls")]
         Connector::Rustls(connector) => {
-            let name = ServerName::try_from(host.to_owned()).map_err(told_by_library)?;
-            Ok(Box::new(connector.connect(name, socket).await.map_err(told_by_system)?))
+            let name = ServerName::try_from(host.to_owned()).map_err(tls_error)?;
+            Ok(Box::new(connector.connect(name, socket).await.map_err(stream_error)?))
         }
         #[cfg(all(feature = "native-tls", any(feature = "fred", not(feature = "rustls"))))]
         Connector::Native(connector) => {
-            Ok(Box::new(connector.connect(host, socket).await.map_err(told_by_library)?))
+            Ok(Box::new(connector.connect(host, socket).await.map_err(tls_error)?))
         }
     }
 }
@@ -82,7 +82,7 @@ pub(crate) async fn secure(
 
 /// Keeps the debug text, because it says more than the display text, and `explain` reads it.
 #[cfg(any(feature = "rustls", feature = "native-tls"))]
-fn told_by_library(error: impl fmt::Debug) -> WireError {
+fn tls_error(error: impl fmt::Debug) -> WireError {
     WireError::new(ErrorKind::Tls, format!("{error:?}"))
 }
 

@@ -268,7 +268,7 @@ impl Wire {
             Ok(count) => self.read.extend_from_slice(&room[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             // A socket reports its error only once.
-            Err(error) => self.broken = self.broken.take().or_else(|| Some(told_by_system(error))),
+            Err(error) => self.broken = self.broken.take().or_else(|| Some(stream_error(error))),
         }
         true
     }
@@ -324,7 +324,7 @@ impl Wire {
                 break;
             }
             let rest = &self.out[self.written..];
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)).map_err(told_by_system)? {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, rest)).map_err(stream_error)? {
                 0 => return Poll::Ready(Err(closed())),
                 written => self.written += written,
             }
@@ -332,7 +332,7 @@ impl Wire {
             self.tidy_out();
         }
         if self.unflushed {
-            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(told_by_system)?;
+            ready!(Pin::new(&mut self.stream).poll_flush(cx)).map_err(stream_error)?;
             self.unflushed = false;
         }
         Poll::Ready(Ok(()))
@@ -360,7 +360,7 @@ impl Wire {
         let end = match count {
             Ok(0) => closed(),
             Ok(_) => return Poll::Ready(Ok(())),
-            Err(error) => told_by_system(error),
+            Err(error) => stream_error(error),
         };
         Poll::Ready(Err(self.broken.take().unwrap_or(end)))
     }
@@ -395,14 +395,14 @@ fn write_down<'a>(
 }
 
 /// An error with its display text.
-pub(crate) fn told(error: io::Error) -> WireError {
+pub(crate) fn display_error(error: io::Error) -> WireError {
     WireError::new(ErrorKind::Io, error.to_string())
 }
 
 /// The same for a socket that may have TLS on it: an error of the TLS library keeps its debug text,
 /// which `tls` recognizes.
-pub(crate) fn told_by_system(error: io::Error) -> WireError {
-    if error.raw_os_error().is_some() { told(error) } else { error.into() }
+pub(crate) fn stream_error(error: io::Error) -> WireError {
+    if error.raw_os_error().is_some() { display_error(error) } else { error.into() }
 }
 
 fn closed() -> WireError {
@@ -674,8 +674,8 @@ mod tests {
     #[test]
     fn what_the_system_says_is_told_in_its_words() {
         let reset = || io::Error::from_raw_os_error(104);
-        assert_eq!(told_by_system(reset()).details(), reset().to_string());
-        let library = told_by_system(io::Error::new(io::ErrorKind::InvalidData, "UnknownIssuer"));
+        assert_eq!(stream_error(reset()).details(), reset().to_string());
+        let library = stream_error(io::Error::new(io::ErrorKind::InvalidData, "UnknownIssuer"));
         assert!(library.details().contains("InvalidData"), "{library}");
     }
 

@@ -41,7 +41,7 @@ pub(super) struct GatheredCalls {
     pub(super) several: Option<BatchScript>,
     pending_calls: Vec<PendingCall>,
     /// True after the server has refused a batch: calls are sent one by one.
-    apart: bool,
+    one_by_one: bool,
     /// Calls are gathered while this many commands are in flight.
     pub(super) from: Option<usize>,
     /// True if the calls gathered so far have already waited for others.
@@ -50,19 +50,19 @@ pub(super) struct GatheredCalls {
 
 impl GatheredCalls {
     pub(super) fn new(several: Option<BatchScript>) -> Self {
-        Self { several, pending_calls: Vec::new(), apart: false, from: None, waited: false }
+        Self { several, pending_calls: Vec::new(), one_by_one: false, from: None, waited: false }
     }
 
     /// Tries batches again on a new connection, because another server may allow them.
     pub(super) fn connected(&mut self) {
-        self.apart = false;
+        self.one_by_one = false;
     }
 
     /// Adds a call. Returns it if it cannot be part of a batch.
     pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
         let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
         match &pending_call.request {
-            CallRequest::Call(Call::Script(call)) if !self.apart && fits(call) => {
+            CallRequest::Call(Call::Script(call)) if !self.one_by_one && fits(call) => {
                 self.pending_calls.push(pending_call);
                 Ok(())
             }
@@ -84,15 +84,15 @@ impl GatheredCalls {
     }
 
     /// True if the calls wait for more. `busy`: the server has other work.
-    pub(super) fn stays(&mut self, busy: bool) -> bool {
-        let stays = busy && !self.apart && self.pending_calls.len() < MANY;
-        self.waited |= stays;
-        stays
+    pub(super) fn waits_for_more(&mut self, busy: bool) -> bool {
+        let waits_for_more = busy && !self.one_by_one && self.pending_calls.len() < MANY;
+        self.waited |= waits_for_more;
+        waits_for_more
     }
 
     /// True if the calls are sent as a batch. `busy`: the server has other work.
-    pub(super) fn goes_together(&self, busy: bool) -> bool {
-        self.pending_calls.len() >= FEWEST && !self.apart && (busy || self.waited)
+    pub(super) fn makes_batch(&self, busy: bool) -> bool {
+        self.pending_calls.len() >= FEWEST && !self.one_by_one && (busy || self.waited)
     }
 
     pub(super) fn take(&mut self) -> Vec<PendingCall> {
@@ -118,7 +118,7 @@ impl GatheredCalls {
     /// Sends calls one by one from now on, if the error is a lasting refusal or says nothing
     /// definite.
     pub(super) fn note_refusal(&mut self, error: &WireError) {
-        self.apart |= match classify::<()>(error) {
+        self.one_by_one |= match classify::<()>(error) {
             Outcome::NotExecuted(failure) => !failure.kind.is_transient(),
             Outcome::Done(()) | Outcome::Unknown(_) => true,
         };
@@ -126,7 +126,7 @@ impl GatheredCalls {
 
     /// The same after a reply that cannot be split.
     pub(super) fn note_shape(&mut self, replies: &[(PendingCall, Outcome<Value>)]) {
-        self.apart |= replies.iter().any(|(_, outcome)| *outcome == STRANGE);
+        self.one_by_one |= replies.iter().any(|(_, outcome)| *outcome == STRANGE);
     }
 }
 

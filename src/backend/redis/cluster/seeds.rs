@@ -47,7 +47,7 @@ impl SeedWatch {
             return None;
         }
         let (sender, found) = mpsc::unbounded_channel();
-        let task = spawn(look_again_and_again(config.clone(), seeds.to_vec(), sender));
+        let task = spawn(watch_names(config.clone(), seeds.to_vec(), sender));
         Some(Self { task, found })
     }
 
@@ -62,11 +62,7 @@ impl SeedWatch {
 
 /// Resolves the names again and again. When none of the former addresses is left, asks the nodes at
 /// the new ones for their cluster.
-async fn look_again_and_again(
-    config: RedisConfig,
-    seeds: Vec<Address>,
-    found: mpsc::UnboundedSender<NodeAnswers>,
-) {
+async fn watch_names(config: RedisConfig, seeds: Vec<Address>, found: mpsc::UnboundedSender<NodeAnswers>) {
     let names = HostNames::of(&config);
     let watched: Vec<Arc<HostName>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
     let given = |address| KnownNode { address, given: true };

@@ -6,7 +6,7 @@ use crate::backend::BatchableScript;
 use crate::backend::redis::tests::driver::COUNT;
 
 static TOGETHER: Script = Script { name: "test/together", source: "return {}" };
-static OF: [BatchableScript; 1] = [BatchableScript { script: &COUNT, mark: 'c', usual: &[] }];
+static OF: [BatchableScript; 1] = [BatchableScript { script: &COUNT, mark: 'c', common: &[] }];
 const MANY: u64 = 8;
 /// One call fewer than a batch needs.
 const FEW: u64 = 3;
