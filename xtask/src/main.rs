@@ -14,6 +14,7 @@ mod instructions;
 mod interop;
 mod lab;
 mod load;
+mod mutants;
 mod package;
 mod process;
 mod proof;
@@ -68,7 +69,9 @@ cargo xtask <command>
                            a later call goes on where it ended
   instructions [--write]   counts what the engine takes for a lock and an unlock, and compares it with the record; needs valgrind
   coverage                 the lines of the core that tests run; needs rustup's llvm-tools
-  rust-mutants --minutes N changes the core's code, mutant by mutant, for so long; needs cargo-mutants
+  rust-mutants --sample    makes a hundred small mistakes in the code of engine, kinds and backend, always the same
+                           ones; --all makes every one. Tests must notice them. Both go on where an earlier run
+                           ended; both need cargo-mutants
   rust-mutants --in-diff [BASE]
                            the same with the code that differs from the commit BASE (where this branch left main):
                            the unit tests must notice each mutant
@@ -142,12 +145,10 @@ fn main() -> ExitCode {
         ["coverage"] => tools::coverage(),
         ["instructions"] => instructions::run(false),
         ["instructions", "--write"] => instructions::run(true),
-        ["rust-mutants", "--minutes", minutes] => match minutes.parse() {
-            Ok(minutes) if minutes <= 100_000 => tools::rust_mutants(minutes),
-            _ => Err(format!("rust-mutants wants a number of minutes, not `{minutes}`")),
-        },
-        ["rust-mutants", "--in-diff"] => tools::mutants_in_diff(None),
-        ["rust-mutants", "--in-diff", base] => tools::mutants_in_diff(Some(base)),
+        ["rust-mutants", "--sample"] => mutants::sample(),
+        ["rust-mutants", "--all"] => mutants::all(),
+        ["rust-mutants", "--in-diff"] => mutants::in_diff(None),
+        ["rust-mutants", "--in-diff", base] => mutants::in_diff(Some(base)),
         ["threads"] => proof::threads(),
         ["lua-mutants"] => proof::lua_mutants(),
         ["model", words @ ..] => proof::model(words),

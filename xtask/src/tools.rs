@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::lab::Lab;
 use crate::process;
 use crate::process::Echo;
 use crate::servers;
@@ -46,79 +45,6 @@ pub(crate) fn fuzz(seconds: u64) -> Result<bool, String> {
         good &= done.success;
     }
     Ok(good)
-}
-
-/// Changes the code of the core, mutant by mutant, for so many minutes. Needs cargo-mutants.
-pub(crate) fn rust_mutants(minutes: u64) -> Result<bool, String> {
-    let files = ["--shuffle", "--file", "src/engine/**/*.rs", "--file", "src/base/cell.rs"];
-    let Some(found) = mutate(&files, Duration::from_secs(minutes * 60))? else { return Ok(true) };
-    println!(
-        "{{\"part\":\"rust-mutants\",\"killed\":{},\"survived\":{},\"minutes\":{minutes}}}",
-        found.caught, found.missed
-    );
-    Ok(found.caught > 0)
-}
-
-/// Changes the code that differs from the commit `base`, mutant by mutant. True if the unit tests notice each mutant.
-/// Needs cargo-mutants.
-pub(crate) fn mutants_in_diff(base: Option<&str>) -> Result<bool, String> {
-    let base = base.map_or_else(branch_point, |base| Ok(base.to_owned()))?;
-    let diff = git(&["diff", &base, "--", "src"])?;
-    if diff.is_empty() {
-        println!("nothing below src/ differs from {base}");
-        return Ok(true);
-    }
-    let file = crate::root().join("target/rust-mutants.diff");
-    std::fs::write(&file, diff).map_err(|error| format!("{}: {error}", file.display()))?;
-    println!("mutants of what differs from {base}");
-    let Some(found) = mutate(&["--in-diff", &file.to_string_lossy()], LIMIT)? else { return Ok(true) };
-    println!("{} mutants noticed by the unit tests, {} not", found.caught, found.missed);
-    Ok(found.missed == 0)
-}
-
-/// Where this branch left main; the commit before this one on main itself.
-fn branch_point() -> Result<String, String> {
-    let head = git(&["rev-parse", "HEAD"])?;
-    let left = git(&["merge-base", "HEAD", "main"]).ok().filter(|commit| *commit != head);
-    Ok(left.map_or_else(|| "HEAD~1".to_owned(), |commit| commit.trim().to_owned()))
-}
-
-fn git(args: &[&str]) -> Result<String, String> {
-    let done = Command::new("git").args(args).current_dir(crate::root()).output();
-    let done = done.map_err(|error| format!("cannot run git: {error}"))?;
-    if !done.status.success() {
-        return Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr).trim_end()));
-    }
-    Ok(String::from_utf8_lossy(&done.stdout).into_owned())
-}
-
-/// How many mutants the tests noticed, be it by not ending, and how many they did not.
-struct Mutants {
-    caught: usize,
-    missed: usize,
-}
-
-/// Runs cargo-mutants with the unit tests, in a copy of the repository. None if it is not installed.
-fn mutate(choice: &[&str], limit: Duration) -> Result<Option<Mutants>, String> {
-    if missing("cargo-mutants") {
-        return Ok(None);
-    }
-    let lab = Lab::new(servers::find_or_install()?)?;
-    let out = crate::root().join("target/rust-mutants");
-    // The option `--lib` is for building, too. Behind `--` it would be for running alone.
-    let mut command = lab.command(&["mutants", "--in-place", "--cargo-arg=--lib", "--timeout", "120"]);
-    command.args(["--no-times", "--cap-lints=true"]).args(choice).arg("--output").arg(&out);
-    let done = process::run(command, limit, Echo::On)?;
-    let count = |file: &str| {
-        let text = std::fs::read_to_string(out.join("mutants.out").join(file)).unwrap_or_default();
-        text.lines().count()
-    };
-    let found = Mutants { caught: count("caught.txt") + count("timeout.txt"), missed: count("missed.txt") };
-    // It fails for mutants that were missed, too; without any, something else is wrong.
-    if !done.success && !done.timed_out && found.missed == 0 {
-        return Err("cargo mutants failed; see its output above".into());
-    }
-    Ok(Some(found))
 }
 
 /// How to get what counts lines.
@@ -218,7 +144,7 @@ fn llvm_tools() -> Option<PathBuf> {
 }
 
 /// Says so.
-fn missing(program: &str) -> bool {
+pub(crate) fn missing(program: &str) -> bool {
     let missing = process::find_program(program).is_none();
     if missing {
         println!("NOT RUN: {program} is missing: cargo install {program}");
