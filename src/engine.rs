@@ -8,7 +8,7 @@
 //! | part            | what it owns                                                     |
 //! |-----------------|------------------------------------------------------------------|
 //! | `context`       | time, settings, timers, servers, commands on the wire, effects   |
-//! | `queues`        | names, and who waits for each                                    |
+//! | `queues`        | names (`name_record`) and waiters (`waiter`)                     |
 //! | `holds`         | holds: levels, validity, what each still has to send             |
 //! | `watchdog`      | renewals, and verifications                                      |
 //! | `cleanup`       | dead hold ids, released until no attempt can be granted          |
@@ -45,12 +45,12 @@ mod holding;
 mod holds;
 mod kept;
 mod listening;
+mod name_record;
 mod names;
 mod outage_deadlines;
 mod outages;
 mod pending;
 mod queries;
-mod queue;
 mod queues;
 mod releasing;
 mod schedule;
@@ -62,7 +62,9 @@ mod subscriptions;
 mod tests;
 mod timers;
 mod touched;
+mod turns;
 mod wait_queue;
+mod waiter;
 mod waiting;
 mod watchdog;
 
@@ -90,12 +92,12 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::hold::HoldState;
 use crate::engine::kept::KeptHolds;
+use crate::engine::name_record::Contest;
+use crate::engine::name_record::NameRecord;
 use crate::engine::outage_deadlines::OutageDeadlines;
 use crate::engine::queries::Asking;
 use crate::engine::queries::ForceTarget;
 use crate::engine::queries::Queries;
-use crate::engine::queue::Contest;
-use crate::engine::queue::NameRecord;
 use crate::engine::servers::Servers;
 use crate::engine::shutdown::ShutdownState;
 use crate::engine::subscriptions::Subscriptions;

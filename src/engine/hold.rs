@@ -14,7 +14,7 @@ use crate::base::name::LockName;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
-use crate::engine::queue::Trouble;
+use crate::engine::waiter::Trouble;
 
 /// The state of a hold.
 ///

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::backend::Failure;
 use crate::base::stats::add;
 use crate::engine::Engine;
-use crate::engine::queue::Cause;
+use crate::engine::name_record::Cause;
 use crate::engine::subscriptions::LINGER;
 use crate::engine::subscriptions::Listener;
 use crate::engine::timers::TimerKey;

@@ -9,7 +9,7 @@ use hashbrown::HashTable;
 use crate::base::name::LockName;
 use crate::engine::by_id::ById;
 use crate::engine::by_id::give_back;
-use crate::engine::queue::NameRecord;
+use crate::engine::name_record::NameRecord;
 
 /// Uses the hasher of std, because names may be chosen by others so that they collide.
 #[derive(Debug, Default)]

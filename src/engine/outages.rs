@@ -9,11 +9,11 @@ use crate::base::error::Error;
 use crate::engine::Engine;
 use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
-use crate::engine::queue::Trouble;
-use crate::engine::queue::Waiter;
-use crate::engine::queue::WaiterPlace;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
+use crate::engine::waiter::Trouble;
+use crate::engine::waiter::Waiter;
+use crate::engine::waiter::WaiterPlace;
 
 impl Engine {
     /// Since when there has been no good answer for this waiter, either from the server or about

@@ -11,15 +11,15 @@ use crate::engine::RequestId;
 use crate::engine::ServerId;
 use crate::engine::context::back_off;
 use crate::engine::event::Report;
-use crate::engine::queue::Cause;
-use crate::engine::queue::Trouble;
+use crate::engine::name_record::Cause;
+use crate::engine::waiter::Trouble;
 use std::collections::BTreeMap;
 
 use crate::base::name::LockName;
 use crate::engine::by_id::ById;
 use crate::engine::names::NameTable;
-use crate::engine::queue::Waiter;
 use crate::engine::touched::Touched;
+use crate::engine::waiter::Waiter;
 
 /// Names whose fallback grants are counted, so that the count cannot grow without bound.
 const FALLBACK_NAMES: usize = 1_024;

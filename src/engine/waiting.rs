@@ -13,12 +13,12 @@ use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::hold::PendingOperation;
-use crate::engine::queue::Contest;
-use crate::engine::queue::NameRecord;
-use crate::engine::queue::Waiter;
-use crate::engine::queue::WaiterPlace;
+use crate::engine::name_record::Contest;
+use crate::engine::name_record::NameRecord;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
+use crate::engine::waiter::Waiter;
+use crate::engine::waiter::WaiterPlace;
 use std::time::Duration;
 
 /// Who has waited so long is reported.

@@ -8,7 +8,7 @@ use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
-use crate::engine::queue::NameRecord;
+use crate::engine::name_record::NameRecord;
 use crate::engine::timers::TimerKey;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;

@@ -10,66 +10,16 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::base::clock::Moment;
-use crate::base::lease::Lease;
-use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
+use crate::engine::turns::Turns;
+use crate::engine::turns::Unseen;
 use crate::engine::wait_queue::WaitQueue;
-
-/// How long after a release of ours new attempts of this client back off for the clients that received its message.
-/// Redisson's clients, which never back off, get a second turn within this time.
-const TURNS: Duration = Duration::from_millis(20);
-/// After this many messages a client that lets an unknown number of others go first stops doing so.
-const STEPS: u32 = 8;
-/// An unknown number of messages: the others go first until nobody takes the lock, or the turns end.
-pub(crate) const ANY: u64 = u64::MAX;
-/// How long other clients are assumed not to exist after none was heard. The next publish after that lets them go first
-/// again.
-const NOBODY: Duration = Duration::from_millis(100);
-
-/// What a waiter waits in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaiterPlace {
-    /// In the queue of its name.
-    Queued,
-    /// Waiting to be a further level of this hold.
-    Reentering(u64),
-}
-
-/// One acquisition.
-#[derive(Debug, Clone)]
-pub(crate) struct Waiter {
-    pub(crate) request: RequestId,
-    pub(crate) name: u64,
-    pub(crate) owner: OwnerKey,
-    pub(crate) lease: Lease,
-    pub(crate) max_hold: Option<Duration>,
-    pub(crate) at_least: Option<LeaseMs>,
-    pub(crate) since: Moment,
-    /// End of the wait.
-    pub(crate) deadline: Option<Moment>,
-    /// `try_lock`: answered with the outcome of the next attempt.
-    pub(crate) once: bool,
-    /// Place in the queue.
-    pub(crate) ticket: u64,
-    /// It is in the count of requests that had to wait.
-    pub(crate) waited: bool,
-    /// Its own attempts that were answered too late for its lease or its `max_hold`, which does not concern the others
-    /// in the queue.
-    pub(crate) late: Option<Box<Trouble>>,
-    pub(crate) place: WaiterPlace,
-}
-
-impl Record for Waiter {
-    type Id = RequestId;
-
-    fn id(&self) -> RequestId {
-        self.request
-    }
-}
+use crate::engine::waiter::Trouble;
+use crate::engine::waiter::Waiter;
 
 /// Why the contender tries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,34 +34,16 @@ pub(crate) enum Cause {
     Fallback,
 }
 
-/// The cause of attempts whose answers said "late", or came after the validity had ended.
-pub(crate) const TOO_LATE: &str = "every answer came after the lease or max_hold had ended";
-
-/// Attempts that fail in a row: since when, and the cause of the last failure.
-#[derive(Debug, Clone)]
-pub(crate) struct Trouble {
-    pub(crate) since: Moment,
-    pub(crate) words: String,
-}
-
-impl Trouble {
-    /// Adds a failure of a command sent at `sent`.
-    pub(crate) fn note(trouble: &mut Option<Box<Self>>, sent: Moment, words: String) {
-        let since = trouble.as_ref().map_or(sent, |known| known.since);
-        *trouble = Some(Box::new(Self { since, words }));
-    }
-}
-
 /// A lock name in use by this client.
 #[derive(Debug)]
 pub(crate) struct NameRecord {
     pub(crate) id: u64,
     pub(crate) lock: LockName,
     /// The oldest hold of this name that is not gone.
-    hold: Option<NonZeroU64>,
+    pub(super) hold: Option<NonZeroU64>,
     /// The last publish or fresh grant.
-    published_at: Moment,
-    contest: Option<Box<Contest>>,
+    pub(super) published_at: Moment,
+    pub(super) contest: Option<Box<Contest>>,
 }
 
 /// The state of a name that has waiters, or whose recent past matters to the next waiter. Otherwise it is dropped, and
@@ -119,13 +51,13 @@ pub(crate) struct NameRecord {
 #[derive(Debug)]
 pub(crate) struct Contest {
     /// Made when it is first needed.
-    channel: OnceLock<Arc<str>>,
+    pub(super) channel: OnceLock<Arc<str>>,
     /// Since the last publish or fresh grant.
-    hand_offs: u32,
+    pub(super) hand_offs: u32,
     /// Further holds that are not gone, in the order in which they came.
-    later_holds: SmallVec<[u64; 2]>,
-    queue: WaitQueue,
-    next_ticket: u64,
+    pub(super) later_holds: SmallVec<[u64; 2]>,
+    pub(super) queue: WaitQueue,
+    pub(super) next_ticket: u64,
     /// How many of the queue are `try_lock`s.
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
@@ -139,9 +71,9 @@ pub(crate) struct Contest {
     /// Until here other clients that received a message of a release go first. New waiters wait for it, too.
     pub(crate) others_turn: Moment,
     /// The usual end of that, for a waiter whose deadline comes before the real one.
-    usual_turn: Moment,
-    turns: Turns,
-    unseen: Unseen,
+    pub(super) usual_turn: Moment,
+    pub(super) turns: Turns,
+    pub(super) unseen: Unseen,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
@@ -156,49 +88,6 @@ pub(crate) struct Contest {
     pub(crate) long_wait_told: bool,
     /// Why the attempt on the wire was made.
     pub(crate) trying_because: Cause,
-}
-
-/// For how long other clients are let go first.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TurnLength {
-    pub(crate) usual: Duration,
-    /// With the additional time for distant clients.
-    pub(crate) whole: Duration,
-}
-
-impl TurnLength {
-    /// Without additional time for distant clients.
-    pub(crate) fn of(usual: Duration) -> Self {
-        Self { usual, whole: usual }
-    }
-}
-
-/// How many other clients are let go first after a release of ours.
-#[derive(Debug, Clone, Copy, Default)]
-struct Turns {
-    /// How many messages are waited for, and how many of them are still to come.
-    messages: u64,
-    left: u64,
-    /// How many of them are waited for until `end` only.
-    second: u64,
-    /// The longest pause for clients that PUBLISH does not count.
-    each: Duration,
-    end: Moment,
-    /// Messages since our last release was sent.
-    heard: u64,
-    /// Whether our own message is among those waited for.
-    listens: bool,
-    /// No attempt of this client was sent before the turns ended.
-    uncut: bool,
-}
-
-/// What is known of clients that PUBLISH does not count.
-#[derive(Debug, Clone, Copy, Default)]
-struct Unseen {
-    /// They are let go first again from here on.
-    again_at: Moment,
-    /// How often in a row none of them was heard.
-    in_vain: u8,
 }
 
 impl Contest {
@@ -226,12 +115,6 @@ impl Contest {
             long_wait_told: false,
             trying_because: Cause::Duty,
         }
-    }
-
-    fn begin_turn(&mut self, now: Moment, turn: TurnLength) {
-        let goes_on = self.turns.left > 0;
-        let until = |length| if goes_on { now.plus(length) } else { Moment::ZERO };
-        (self.others_turn, self.usual_turn) = (until(turn.whole), until(turn.usual));
     }
 
     /// Whether the server has said since then that the lock is held.
@@ -440,104 +323,6 @@ impl NameRecord {
         now.since(self.published_at)
     }
 
-    /// Other clients received a message, or could have taken the lock: the limit of hand-offs starts anew.
-    pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
-        if let Some(contest) = self.known_contest() {
-            contest.hand_offs = 0;
-        }
-        self.published_at = now;
-    }
-
-    /// A release is sent. Messages that arrive from here on are our own publish, or come after it.
-    pub(crate) fn start_counting(&mut self, now: Moment) {
-        let Some(Contest { turns, unseen, .. }) = self.known_contest() else { return };
-        if turns.messages == ANY && turns.uncut {
-            let came = turns.heard > u64::from(turns.listens);
-            unseen.in_vain = if came { 0 } else { unseen.in_vain.saturating_add(1) };
-            // Only after two failures, because the others may have let us go first at the same time.
-            if unseen.in_vain >= 2 {
-                unseen.again_at = now.plus(NOBODY);
-            }
-        }
-        turns.heard = 0;
-        turns.uncut = false;
-    }
-
-    /// Whether there may be clients that PUBLISH does not count.
-    pub(crate) fn may_have_unseen(&self, now: Moment) -> bool {
-        now >= self.contest().unseen.again_at
-    }
-
-    /// Lets other clients go first until `messages` were heard, our own included if we listen, and for a moment
-    /// until the
-    /// `second` ones were heard, too. If nobody takes the lock for the length of a `turn`, nobody else wants it.
-    pub(crate) fn let_others(
-        &mut self,
-        now: Moment,
-        messages: u64,
-        second: u64,
-        listens: bool,
-        turn: TurnLength,
-    ) {
-        if messages == 0 && self.contest.is_none() {
-            return;
-        }
-        let contest = self.contest_mut();
-        let heard = contest.turns.heard;
-        let messages = messages.saturating_add(second);
-        let left = messages.saturating_sub(heard);
-        let end = now.plus(TURNS);
-        let each = turn.usual;
-        contest.turns = Turns { messages, left, second, each, end, heard, listens, uncut: true };
-        if messages == ANY {
-            // If none comes, they get a fifth of the time.
-            contest.unseen.again_at = now.plus(each * 5);
-        }
-        contest.begin_turn(now, turn);
-    }
-
-    /// A message says that the lock was freed: one client fewer is waited for, and the next one gets a turn of this
-    /// length. Clients that PUBLISH does not count get what is left of theirs.
-    pub(crate) fn note_freed(&mut self, now: Moment, turn: TurnLength) {
-        let contest = self.contest_mut();
-        let turns = &mut contest.turns;
-        turns.heard += 1;
-        let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
-        turns.left = turns.left.saturating_sub(second.saturating_add(1));
-        // Of clients that let each other go first, the one that has done so for longest is next, so that turns get
-        // shorter.
-        let turn = if turns.messages == ANY {
-            let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
-            TurnLength::of(turns.each * (STEPS - steps) / STEPS)
-        } else {
-            turn
-        };
-        contest.begin_turn(now, turn);
-    }
-
-    /// Messages may have been missed, or came from another server: none is waited for any more.
-    pub(crate) fn forget_turns(&mut self) {
-        let Some(contest) = self.known_contest() else { return };
-        (contest.turns, contest.others_turn, contest.usual_turn) =
-            (Turns::default(), Moment::ZERO, Moment::ZERO);
-    }
-
-    /// Ends the turn of the others at `end`. If it is cut short, it does not show whether they wanted one.
-    pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
-        let Some(contest) = self.known_contest() else { return };
-        if end < contest.others_turn {
-            contest.turns.uncut &= now >= contest.others_turn;
-            contest.others_turn = end;
-        }
-    }
-
-    /// Until when a waiter with this deadline lets others go first: a whole turn, a usual one, or not at all.
-    pub(crate) fn steps_back(&self, deadline: Moment, answer: Duration) -> Moment {
-        let Contest { others_turn, usual_turn, .. } = *self.contest();
-        let fits = |end: &Moment| deadline > end.plus(answer);
-        [others_turn, usual_turn.min(others_turn)].into_iter().find(fits).unwrap_or(Moment::ZERO)
-    }
-
     /// An attempt is sent. If the others' turn has not ended, the turn is cut short.
     pub(crate) fn note_attempt(&mut self, now: Moment, cause: Cause) {
         let contest = self.contest_mut();
@@ -577,125 +362,6 @@ mod tests {
         assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp));
         name.wake();
         assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
-    }
-
-    #[test]
-    fn the_turn_of_others_delays_even_a_wake_up() {
-        let mut name = name();
-        name.contest_mut().others_turn = Moment(50);
-        assert_eq!(due(&name, Moment(49)), Err(Moment(50)));
-        assert_eq!(name.due(Moment(49), Moment::ZERO), Ok(Cause::Duty), "but not what cannot wait");
-        assert_eq!(due(&name, Moment(50)), Ok(Cause::Duty));
-    }
-
-    #[test]
-    fn a_turn_of_others_ends_when_all_of_them_had_it() {
-        let mut name = name();
-        let each = Duration::from_nanos(10);
-        name.start_counting(Moment(0));
-        name.note_freed(Moment(0), TurnLength::of(each)); // by ourselves: heard before the answer to the release
-        name.let_others(Moment(100), 3, 0, true, TurnLength::of(each));
-        assert_eq!(due(&name, Moment(100)), Err(Moment(110)));
-        name.note_freed(Moment(150), TurnLength::of(each));
-        assert_eq!(due(&name, Moment(150)), Err(Moment(160)), "the next one's turn");
-        name.note_freed(Moment(155), TurnLength::of(each));
-        assert_eq!(due(&name, Moment(155)), Ok(Cause::Duty), "all had theirs");
-        name.note_freed(Moment(156), TurnLength::of(each));
-        assert_eq!(due(&name, Moment(156)), Ok(Cause::Duty));
-    }
-
-    #[test]
-    fn the_turns_of_others_last_however_long_they_keep_the_lock() {
-        let mut name = name();
-        let (each, mut now) = (Duration::from_millis(2), Moment(1_000_000_000));
-        name.start_counting(now);
-        name.let_others(now, 3, 0, false, TurnLength::of(each));
-        for _ in 0..2 {
-            now = now.plus(Duration::from_secs(10));
-            name.note_freed(now, TurnLength::of(each));
-            assert_eq!(due(&name, now), Err(now.plus(each)));
-        }
-        name.note_freed(now, TurnLength::of(each));
-        assert_eq!(due(&name, now), Ok(Cause::Duty));
-    }
-
-    #[test]
-    fn nobody_steps_back_for_longer_than_the_wait_allows() {
-        let (mut name, ms) = (name(), Duration::from_millis);
-        let now = Moment(1_000_000_000);
-        name.start_counting(now);
-        name.let_others(now, 1, 0, false, TurnLength { usual: ms(2), whole: ms(20) });
-        let until = |name: &NameRecord, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
-        assert_eq!(until(&name, 41), ms(20));
-        assert_eq!(until(&name, 40), ms(2), "as at any other time");
-        assert_eq!(until(&name, 22), ms(0), "not at all");
-        // Whoever stands before one that cannot wait steps back for no longer than that.
-        name.shorten_turn(now, name.steps_back(now.plus(ms(40)), ms(20)));
-        assert_eq!(due(&name, now), Err(now.plus(ms(2))));
-        name.shorten_turn(now, name.steps_back(now.plus(ms(50)), ms(20)));
-        assert_eq!(due(&name, now), Err(now.plus(ms(2))), "no longer again");
-        name.shorten_turn(now, name.steps_back(now.plus(ms(22)), ms(20)));
-        assert_eq!(due(&name, now), Ok(Cause::Duty));
-    }
-
-    #[test]
-    fn a_second_turn_is_for_a_moment_only() {
-        let (each, start) = (Duration::from_millis(15), Moment(1_000_000_000));
-        for (passes, goes) in [(19, false), (20, true)] {
-            let mut name = name();
-            name.start_counting(start);
-            name.let_others(start, 1, 1, false, TurnLength::of(each));
-            let now = start.plus(Duration::from_millis(passes));
-            name.note_freed(now, TurnLength::of(each));
-            assert_eq!(due(&name, now).is_ok(), goes, "{passes}");
-        }
-    }
-
-    /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
-    fn look(name: &mut NameRecord, now: &mut Moment, waits: Duration) {
-        let each = Duration::from_millis(2);
-        name.let_others(*now, ANY, 0, false, TurnLength::of(each));
-        *now = now.plus(waits);
-        name.note_attempt(*now, Cause::Duty);
-        name.start_counting(*now);
-    }
-
-    #[test]
-    fn who_met_nobody_twice_believes_it_for_a_while() {
-        let (all, short) = (Duration::from_millis(2), Duration::from_millis(1));
-        let again = |name: &NameRecord, now: Moment| name.contest().unseen.again_at.since(now);
-        let (mut name, mut now) = (name(), Moment(1_000_000_000));
-        assert!(name.may_have_unseen(now));
-        look(&mut name, &mut now, all);
-        assert_eq!(again(&name, now), Duration::from_millis(8), "five times as long from the publish on");
-        look(&mut name, &mut now, short);
-        assert_eq!(again(&name, now), Duration::from_millis(9), "they had no time to come");
-        look(&mut name, &mut now, all);
-        assert_eq!(again(&name, now), NOBODY);
-        assert!(!name.may_have_unseen(now) && name.may_have_unseen(now.plus(NOBODY)));
-        // Somebody comes: that takes two looks again.
-        name.let_others(now, ANY, 0, false, TurnLength::of(all));
-        name.note_freed(now, TurnLength::of(all));
-        now = now.plus(all);
-        name.note_attempt(now, Cause::Duty);
-        name.start_counting(now);
-        look(&mut name, &mut now, all);
-        assert_eq!(again(&name, now), Duration::from_millis(8));
-    }
-
-    #[test]
-    fn who_has_stepped_back_for_longest_goes_first() {
-        let (each, now) = (Duration::from_millis(2), Moment(1_000_000_000));
-        let mut name = name();
-        name.let_others(now, ANY, 0, false, TurnLength::of(each));
-        for pause in [1_750, 1_500, 1_250, 1_000, 750, 500, 250] {
-            name.note_freed(now, TurnLength::of(each));
-            assert_eq!(due(&name, now), Err(now.plus(Duration::from_micros(pause))));
-        }
-        for _ in 0..2 {
-            name.note_freed(now, TurnLength::of(each));
-            assert_eq!(due(&name, now), Ok(Cause::Duty));
-        }
     }
 
     #[test]
