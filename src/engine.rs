@@ -1,9 +1,10 @@
 //! All lock logic, without I/O, clock or randomness of its own.
 //!
-//! The caller passes in what happened and when; the engine says what is to be done. Every rule of the protocol is kept
-//! here and nowhere else, so that every interleaving can be tested without a server, a runtime or a clock.
+//! The caller passes in what happened and when; the engine says what is to be done. Every decision of the client about a
+//! lock is made here, so that every interleaving can be tested without a server, a runtime or a clock.
 //!
-//! Parts that own their state, each with the functions that need nothing but it, the context and what is passed in:
+//! Parts that own their state. What needs only that state is a method of the part; the rest of its file, if there is more,
+//! is methods of the engine:
 //!
 //! | part            | what it owns                                                     |
 //! |-----------------|------------------------------------------------------------------|
@@ -16,6 +17,7 @@
 //! | `drops`         | releases that nobody waits for, sent together                    |
 //! | `subscriptions` | channels                                                         |
 //! | `queries`       | queries, force-unlocks, the probes of a preflight                |
+//! | `patience`      | waiters without a limit, while there is an outage                |
 //!
 //! What concerns several parts is a method of the engine:
 //!
@@ -30,6 +32,23 @@
 //! | `clocks`        | the servers' clocks, what an answer says about its server        |
 //! | `outages`       | how long waiters bear a server that does not answer              |
 //! | `shutdown`      | the end of the client                                            |
+//!
+//! What the parts are made of:
+//!
+//! | file            | what it is                                                       |
+//! |-----------------|------------------------------------------------------------------|
+//! | `event`         | what the engine is told and what it answers: plain values        |
+//! | `hold`          | one hold, and the table of its states                            |
+//! | `waiter`        | one acquisition that waits                                       |
+//! | `name_record`   | one name: its waiters, its holds, what is pending                |
+//! | `turns`         | how long others go first after a release                         |
+//! | `wait_queue`    | the order of the waiters of a name                               |
+//! | `pending`       | commands on the wire                                             |
+//! | `servers`       | servers, routes; with `server_clock`, the clock of each          |
+//! | `schedule`      | when each hold is renewed                                        |
+//! | `timers`        | when to look again, and at what                                  |
+//! | `touched`       | names to look at before `handle` returns                         |
+//! | `agenda`, `by_id`, `names` | tables                                                |
 
 mod acquiring;
 mod agenda;

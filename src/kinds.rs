@@ -1,7 +1,7 @@
 //! The kinds of locks: for each its scripts, and the answers to what the engine asks.
 //!
 //! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in `lua/`,
-//! one file here, and one row in each of the questions below.
+//! one file here, and one arm in each `match` below.
 
 /// The text of a file in `lua/`.
 macro_rules! lua {
@@ -44,10 +44,10 @@ use crate::backend::Script;
 use crate::base::kind::Kind;
 use crate::base::name::LockName;
 
-/// The scripts of a kind. Those of one row have the same keys and arguments in every kind.
+/// The scripts of a kind. Each has the same KEYS and ARGV in every kind.
 pub(crate) struct Scripts {
     pub(crate) acquire: &'static Script,
-    /// Of a count of 0: gives up a hold. Of more: sets its count.
+    /// A count of 0 gives the hold up; a larger count sets it.
     pub(crate) release: &'static Script,
     /// Removes whatever a dead hold id may have left. The same arguments as a release.
     pub(crate) undo: &'static Script,
@@ -60,7 +60,7 @@ pub(crate) struct Scripts {
     pub(crate) force_release: &'static Script,
 }
 
-/// What the engine asks.
+/// What is asked of a kind.
 impl Kind {
     pub(crate) fn scripts(self) -> &'static Scripts {
         match self {
@@ -70,7 +70,7 @@ impl Kind {
         }
     }
 
-    /// Whether another hold may be granted beside so many.
+    /// Whether one more hold may be granted while `beside` are there.
     pub(crate) fn admits(self, beside: usize) -> bool {
         match self {
             Self::Reentrant => beside == 0,
@@ -88,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// How many fields the hash of its key has at most.
+    /// How many fields the hash of its key has at most; a hold may have more than one.
     pub(crate) fn most_fields(self) -> i64 {
         match self {
             Self::Reentrant => 1,

@@ -1,4 +1,5 @@
-//! Hold ids whose last attempt may still be granted: each is released until that can no longer happen.
+//! Hold ids that may have left something on a server: an attempt that may still be granted, or a hold
+//! that is over. Each is released until nothing of it can be there.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,7 @@ pub(crate) struct Dead {
     pub(crate) lock: LockName,
     /// The attempt cannot be executed once the server's clock is past this.
     not_after: ServerTime,
-    /// If it was granted, the key is gone by then.
+    /// When its key is gone, if it was granted.
     pub(crate) key_end: Moment,
     op: Option<OpId>,
     /// A release of it was answered, so whatever was granted by then is undone.
@@ -41,7 +42,7 @@ pub(crate) struct Dead {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CleanupAnswer {
     pub(super) name: u64,
-    /// The attempt had been granted, and the release has freed the lock.
+    /// The release has found the hold and removed it.
     pub(super) freed: bool,
     /// The id needs no further release.
     pub(super) ended: bool,
@@ -74,11 +75,11 @@ impl Cleanup {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
 
-    /// The name and the lock of an id that a release can be sent for now.
+    /// Name and lock of an id, if a release of it can be sent now.
     pub(super) fn to_be_sent(&self, cx: &Context, id: u64) -> Option<(u64, LockName)> {
         let dead = self.dead.get(&id)?;
-        let now = dead.op.is_none() && cx.servers.is_up(&dead.lock);
-        now.then(|| (dead.name, dead.lock.clone()))
+        let can_be_sent = dead.op.is_none() && cx.servers.is_up(&dead.lock);
+        can_be_sent.then(|| (dead.name, dead.lock.clone()))
     }
 
     pub(super) fn send(&mut self, cx: &mut Context, id: u64, command: Command) {
@@ -98,13 +99,19 @@ impl Cleanup {
         let dead = self.dead.get_mut(&id)?;
         dead.op = None;
         let mut answer = CleanupAnswer { name: dead.name, freed: was_freed(outcome), ended: false };
+        let ends = |time: ServerTime| time > dead.not_after || seeded!(CleanUpUntilNotAfter);
+        if matches!(outcome, Outcome::Done(Reply { time: Some(time), .. }) if ends(*time)) {
+            answer.ended = true;
+            cx.timers.clear(TimerKey::Cleanup(id));
+            self.dead.remove(&id);
+            return Some(answer);
+        }
         let pause = match outcome {
             Outcome::Done(reply) => {
                 dead.answered = true;
                 dead.failures = 0;
-                answer.ended =
-                    reply.time.is_some_and(|time| time > dead.not_after || seeded!(CleanUpUntilNotAfter));
-                // The attempt may still be executed: the id is released again when it no longer may.
+                // The attempt may still be executed: the id is released again when it no longer may,
+                // and every 5 s until then.
                 let left = reply.time.map_or(0, |time| dead.not_after.0.saturating_sub(time.0));
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
                 (left + Duration::from_millis(1)).min(LONGEST_PAUSE)
@@ -114,12 +121,7 @@ impl Cleanup {
                 back_off(dead.failures - 1)
             }
         };
-        if answer.ended {
-            cx.timers.clear(TimerKey::Cleanup(id));
-            self.dead.remove(&id);
-        } else {
-            cx.timers.set(TimerKey::Cleanup(id), cx.now.plus(pause));
-        }
+        cx.timers.set(TimerKey::Cleanup(id), cx.now.plus(pause));
         Some(answer)
     }
 }

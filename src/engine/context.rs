@@ -26,7 +26,7 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
 use crate::settings::config::Config;
 
-/// Passed to the parts of the engine. It decides nothing.
+/// Passed to all parts. It knows nothing of names or holds.
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) config: Config,
@@ -124,13 +124,13 @@ impl Context {
 
     // ---- servers
 
-    /// The address of a server, or what the user has named before there was a connection.
+    /// The address of a server; before the first connection, the one that the user gave.
     pub(super) fn address_of(&self, server: ServerId) -> String {
         let known = self.servers.address_of(server);
         if known.is_empty() { self.config.address.clone() } else { known }
     }
 
-    /// `since`: for a command without an answer, when it was sent.
+    /// `since`: when the command was sent that failed; now if none was.
     pub(super) fn begin_outage(&mut self, server: ServerId, since: Moment, cause: &str) {
         let known = self.servers.get_mut(server);
         let before = known.outage_since();
@@ -143,14 +143,14 @@ impl Context {
         }
     }
 
-    /// How soon after trouble the server is asked whether it is well: often within the time that waiters bear it.
+    /// How soon after trouble the server is asked whether it is well: several times within `outage_limit`.
     pub(super) fn trouble_pause(&self) -> Duration {
         (self.config.outage_limit / 4).min(Duration::from_secs(1))
     }
 
     /// For trouble since `since`.
     pub(super) fn set_outage_timer(&mut self, since: Moment) {
-        // Whose limit is later is found out when it is due.
+        // Waiters with a later limit are sorted out when it fires.
         let due = since.plus(self.config.outage_limit);
         if self.timers.of(TimerKey::Outage).is_none_or(|at| at > due) {
             self.timers.set(TimerKey::Outage, due);

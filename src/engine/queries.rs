@@ -1,7 +1,8 @@
 //! Queries, force-unlocks, and the probes of a preflight: commands that belong to no hold.
 //!
 //! A query is sent when its server can be asked, again after a failure that passes, and answered by
-//! its deadline at the latest. A force-unlock asks for the holder first, and then removes that one.
+//! its deadline at the latest. A force-unlock removes the holder that the caller named; if none was
+//! named, it asks for the present one first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,8 +45,9 @@ pub(crate) struct Query {
     /// A force-release was sent whose outcome is unknown.
     may_be_done: bool,
     trouble: Option<String>,
-    /// Of a probe: its reply, which is kept until the message comes, and whether it has come.
+    /// The reply to a probe that still waits for its message.
     reply: Option<Reply>,
+    /// The message that a probe waits for has come.
     heard: bool,
 }
 
@@ -60,7 +62,7 @@ pub(crate) enum Asking {
 /// The hold that a force-unlock removes: always exactly one, identified by its field in the key.
 #[derive(Debug, Clone)]
 pub(crate) enum ForceTarget {
-    /// The present holder, which the server is asked for first.
+    /// The present holder; the server is asked first who that is.
     Whoever,
     /// The holder when the server was asked.
     Found(String),
@@ -75,7 +77,7 @@ impl ForceTarget {
 }
 
 impl Asking {
-    /// Whether it removes a hold. All other commands change nothing.
+    /// Whether it removes a hold of a lock in use. All other commands change nothing there.
     fn takes_away(&self) -> bool {
         matches!(self, Self::Force { from, .. } if from.is_known())
     }
@@ -184,14 +186,14 @@ impl Queries {
         query.op = Some(cx.send(Op::Query { request }, to, command, query.deadline, not_after));
     }
 
-    /// A connection is up, or a clock is known.
+    /// Sends what could not be sent before: a connection is up, or a clock is known.
     pub(super) fn resume(&mut self, cx: &mut Context, subscriptions: &Subscriptions) {
         for request in self.open.keys().copied().collect::<Vec<_>>() {
             self.send(cx, subscriptions, request);
         }
     }
 
-    /// Ends the queries at a server that `of` selects.
+    /// Fails the queries at `server` for which `of` is true.
     pub(super) fn fail(
         &mut self,
         cx: &mut Context,
@@ -263,7 +265,7 @@ impl Queries {
             }
             Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
                 query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
-                // Repeating it is safe: it only reads, or names the hold that it removes.
+                // Repeating it is safe: it reads, removes one named hold, or is a probe on a spare name.
                 query.trouble = Some(failure.message.clone());
                 let at = cx.now.plus(back_off(query.failures)).min(query.deadline);
                 query.failures += 1;
@@ -362,35 +364,36 @@ enum NextStep {
 }
 
 fn next_step(cx: &Context, query: &Query, asking: Asking, body: Body) -> NextStep {
-    use ForceTarget::Named;
-    use ForceTarget::Whoever;
-    NextStep::Answer(match (asking, body) {
-        (Asking::Ping, _) => Answer::Done,
-        (Asking::Inspect(_), Body::Inspect(state)) => Answer::Key(state),
-        (Asking::Force { name, from: Whoever }, Body::Inspect(state)) => return force_found(name, state),
-        (Asking::Force { name, .. }, Body::Force(Forced::Freed { receivers: None })) => {
-            Answer::Failed(force_not_announced(cx, &name))
+    match (asking, body) {
+        (Asking::Ping, _) => NextStep::Answer(Answer::Done),
+        (Asking::Inspect(_), Body::Inspect(state)) => NextStep::Answer(Answer::Key(state)),
+        (Asking::Force { name, from: ForceTarget::Whoever }, Body::Inspect(state)) => {
+            force_found(name, state)
         }
-        (Asking::Force { .. }, Body::Force(Forced::Freed { .. })) => Answer::Forced(true),
-        (Asking::Force { name, .. }, Body::Force(Forced::InOtherUse(leftover))) => {
+        (Asking::Force { name, from }, Body::Force(forced)) => after_force(cx, query, name, from, forced),
+        _ => NextStep::Answer(Answer::Failed(cx.unavailable(query.since, query.server(cx)))),
+    }
+}
+
+/// What follows from the answer to a force-release of one hold, which the caller has named or which was found.
+fn after_force(cx: &Context, query: &Query, name: LockName, from: ForceTarget, forced: Forced) -> NextStep {
+    let was_named = matches!(from, ForceTarget::Named(_));
+    match forced {
+        Forced::Freed { receivers: None } => NextStep::Answer(Answer::Failed(force_not_announced(cx, &name))),
+        Forced::Freed { .. } => NextStep::Answer(Answer::Forced(true)),
+        Forced::InOtherUse(leftover) => {
             let (name, found) = (name.to_string(), leftover.found().to_owned());
-            Answer::Failed(Error::KeyStillInUse { name, found })
+            NextStep::Answer(Answer::Failed(Error::KeyStillInUse { name, found }))
         }
-        // The present holder came later, and its hold must stay.
-        (Asking::Force { .. }, Body::Force(Forced::Gone | Forced::Foreign)) if query.may_be_done => {
-            Answer::Forced(true)
-        }
-        (Asking::Force { .. }, Body::Force(Forced::Gone))
-        | (Asking::Force { from: Named(_), .. }, Body::Force(Forced::Foreign)) => Answer::Forced(false),
-        (asking @ Asking::Force { from: Named(_), .. }, Body::Force(Forced::Late)) => {
-            return NextStep::Ask(asking);
-        }
-        // The holder has changed meanwhile: ask for it again.
-        (Asking::Force { name, .. }, Body::Force(Forced::Foreign | Forced::Late)) => {
-            return NextStep::Ask(Asking::Force { name, from: Whoever });
-        }
-        _ => Answer::Failed(cx.unavailable(query.since, query.server(cx))),
-    })
+        // The same hold again, also if it was found: an earlier copy may have removed it, and the next holder must stay.
+        Forced::Late => NextStep::Ask(Asking::Force { name, from }),
+        // An earlier copy may have removed it. The present holder came later, and its hold must stay.
+        Forced::Gone | Forced::Foreign if query.may_be_done => NextStep::Answer(Answer::Forced(true)),
+        Forced::Gone => NextStep::Answer(Answer::Forced(false)),
+        Forced::Foreign if was_named => NextStep::Answer(Answer::Forced(false)),
+        // The holder has changed since it was found: ask again.
+        Forced::Foreign => NextStep::Ask(Asking::Force { name, from: ForceTarget::Whoever }),
+    }
 }
 
 /// The holder that was found is the one to remove, unless there is none, or the key is no lock.
@@ -424,8 +427,8 @@ fn force_release(cx: &Context, name: LockName, expected: String, not_after: Serv
     Command::ForceRelease { name, expected, not_after, announce, client_channel }
 }
 
-/// Why the connection to a server is down, if it was lost or could not be made. Not if the server
-/// refuses connections: the next attempt brings the error that says so.
+/// The cause if the server is known to be down. `None` if it refuses this client: the next attempt to
+/// connect brings that error.
 fn known_to_be_down(cx: &Context, server: ServerId) -> Option<String> {
     let server = cx.servers.get(server)?;
     let down = !server.is_up() && !server.refuses && server.outage_since().is_some();
@@ -436,7 +439,7 @@ fn hears(subscriptions: &Subscriptions, probe: &Probe) -> bool {
     probe.listen.as_ref().is_none_or(|listen| subscriptions.is_confirmed(&listen.channel))
 }
 
-/// Whether a probe is done only when a message has come.
+/// Whether a probe waits, up to its deadline, for a message.
 fn is_awaited(probe: &Probe) -> bool {
     probe.listen.as_ref().is_some_and(|listen| listen.awaited)
 }
@@ -531,6 +534,25 @@ mod tests {
         assert_eq!(asked.sent().len(), 1);
         asked.done(Body::Force(Forced::Gone));
         assert!(matches!(asked.answer(), Some(Answer::Forced(true))), "the first copy took it away");
+    }
+
+    #[test]
+    fn a_force_unlock_that_may_have_been_executed_never_looks_for_another_holder() {
+        let mut asked = force();
+        asked.done(held());
+        asked.sent();
+        asked.reply(Outcome::Unknown(Failure::new(FailureKind::Link, "cut")));
+        asked.cx.now = asked.cx.now.plus(Duration::from_millis(20));
+        asked.queries.on_timer(&mut asked.cx, &mut asked.subscriptions, REQUEST);
+        asked.sent();
+        asked.done(Body::Force(Forced::Late));
+        let sent = asked.sent();
+        assert!(
+            matches!(&sent[..], [Command::ForceRelease { expected, .. }] if expected == HOLDER),
+            "{sent:?}"
+        );
+        asked.done(Body::Force(Forced::Foreign));
+        assert!(matches!(asked.answer(), Some(Answer::Forced(true))), "the next holder stays");
     }
 
     #[test]

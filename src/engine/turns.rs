@@ -256,7 +256,6 @@ mod tests {
     }
 
     /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
-
     fn look(name: &mut NameRecord, now: &mut Moment, waits: Duration) {
         let each = Duration::from_millis(2);
         name.let_others(*now, ANY, 0, false, TurnLength::of(each));

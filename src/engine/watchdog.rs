@@ -39,7 +39,8 @@ pub(crate) struct Verification {
     trouble: Option<String>,
 }
 
-/// Renewals that are due, those on the wire, and who waits to hear that a hold is still there.
+/// When each hold is renewed next, how many renewals are on the wire, and who waits to hear whether a
+/// hold is still there.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
     pub(super) schedule: RenewalSchedule,
@@ -61,7 +62,7 @@ impl Watchdog {
         self.verifications.remove(&request).is_some()
     }
 
-    /// Answered by a renewal, by the end of the hold, or when its time is over.
+    /// Starts a verification. It ends with the answer of a renewal, the loss of the hold, or its timer.
     fn begin_verification(&mut self, cx: &mut Context, holds: &mut Holds, id: u64, request: RequestId) {
         match holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
@@ -75,7 +76,7 @@ impl Watchdog {
         }
     }
 
-    /// Registers a watched hold that the server has just confirmed for its next renewal.
+    /// Sets the next renewal of a watched hold, which the server has just confirmed.
     pub(super) fn arm(&mut self, cx: &Context, holds: &mut Holds, id: u64) {
         let lease = cx.config.lease;
         if let Some(hold) = holds.get_mut(&id).filter(|hold| hold.is_to_be_renewed()) {
@@ -83,7 +84,7 @@ impl Watchdog {
         }
     }
 
-    /// Registers a hold that is watched from now on, unless it waits to be asked about earlier.
+    /// The same for a hold that becomes watched; an earlier entry stays.
     pub(super) fn arm_first(&mut self, cx: &Context, holds: &mut Holds, id: u64) {
         let lease = cx.config.lease;
         let to_be_renewed = |hold: &&mut Hold| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
@@ -100,7 +101,7 @@ impl Watchdog {
         }
     }
 
-    /// Somebody asked while the last renewal was on its way.
+    /// Verifies a hold again if somebody asked while its last renewal was on its way.
     pub(super) fn verify_if_asked(&mut self, cx: &Context, holds: &mut Holds, id: u64) {
         if holds.get(&id).is_some_and(|hold| !hold.verifying().is_empty() || hold.force_hint) {
             self.verify(cx, holds, id);
@@ -124,7 +125,8 @@ impl Watchdog {
         }
     }
 
-    /// Sends the renewals that stand in line, in batches. If there are too many for a server, those that run out first.
+    /// Sends the queued renewals, in batches. If a server has more than a window of them, those whose
+    /// lease ends first go first.
     pub(super) fn send_queued(&mut self, cx: &mut Context, holds: &mut Holds) {
         while let Some(ids) = self.schedule.take_turn() {
             self.send_all(cx, holds, ids);
@@ -141,7 +143,7 @@ impl Watchdog {
             }
             let server = cx.servers.id_of(&hold.lock);
             if !cx.servers.is_usable(&hold.lock) {
-                // It needs the server's clock for its `not_after`: goes on when that is known.
+                // Its server is down, or its clock is not known: it goes on when both are there.
                 self.schedule.park(hold);
                 cx.ask_clock(server);
                 continue;
@@ -163,7 +165,7 @@ impl Watchdog {
         }
     }
 
-    /// All of one server.
+    /// Sends one script; all `ids` are of one server.
     fn send(&mut self, cx: &mut Context, holds: &mut Holds, ids: &[u64]) {
         let Some(lock) = ids.first().and_then(|id| holds.get(id)).map(|hold| hold.lock.clone()) else {
             return;
@@ -171,37 +173,35 @@ impl Watchdog {
         let round_trip = cx.servers.round_trip(&lock);
         let valid = ids.iter().filter_map(|id| holds.get(id)).map(|hold| hold.valid_until()).min();
         let mut deadline = cx.attempt_deadline().min(valid.unwrap_or(Moment::NEVER));
-        let mut end = Moment::NEVER;
+        let mut leases: Vec<(u64, LeaseMs)> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(hold) = holds.get(id) else { continue };
+            let (capped, lease) = renewal_lease(cx, hold, round_trip, deadline);
+            deadline = capped;
+            leases.push((*id, lease));
+        }
+        let ends = leases.iter().filter(|(_, lease)| *lease != LeaseMs::PROBE);
+        let end = ends.map(|(_, lease)| cx.now.plus(lease.duration())).min().unwrap_or(Moment::NEVER);
+        let Some(not_after) = cx.servers.time_of(&lock, deadline.min(end)) else { return };
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
-        for &id in ids {
+        for (id, lease) in leases {
             let Some(hold) = holds.get_mut(&id) else { continue };
-            let lease = renewal_lease(hold, cx.config.lease, cx.now, round_trip, &mut deadline);
             if lease != LeaseMs::PROBE {
-                end = end.min(cx.now.plus(lease.duration()));
                 hold.key_end = hold.key_end.max(deadline.plus(lease.longest()));
             }
+            hold.renewing = true;
             let (name, verifying) = (hold.lock.clone(), hold.take_verifying());
             let (watched, hinted) = (hold.is_watched(), hold.force_hint);
             items.push(RenewItem { name, field: cx.field(id), lease });
             renewing.push(Renewing { hold: id, lease, verifying, watched, hinted });
         }
-        let Some(not_after) = cx.servers.time_of(&lock, deadline.min(end)) else { return };
-        if items.is_empty() {
-            return;
-        }
-        let sent: Vec<u64> = renewing.iter().map(|one| one.hold).collect();
-        let command = Command::Renew { holds: items, not_after };
         let to = cx.servers.id_of(&lock);
-        self.schedule.sent(to, sent.len());
+        self.schedule.sent(to, items.len());
+        let command = Command::Renew { holds: items, not_after };
         cx.send(Op::Renew(renewing), to, command, deadline, not_after);
-        for id in sent {
-            if let Some(hold) = holds.get_mut(&id) {
-                hold.renewing = true;
-            }
-        }
     }
 
-    /// Answers a verification, unless its time was over before.
+    /// Answers a verification, unless it was answered already.
     pub(super) fn end_verification(&mut self, cx: &mut Context, request: RequestId, answer: Answer) {
         if self.verifications.remove(&request).is_some() {
             cx.answer(request, answer);
@@ -238,7 +238,7 @@ impl Watchdog {
         }
     }
 
-    /// Nobody knows: the old validity goes on, and so do the tries.
+    /// No answer came in time: the caller gets an error; the hold and its renewals go on.
     pub(super) fn on_verification_over(&mut self, cx: &mut Context, holds: &mut Holds, request: RequestId) {
         let Some(verification) = self.verifications.remove(&request) else { return };
         let lost = holds.lost_error(verification.hold);
@@ -252,7 +252,7 @@ impl Watchdog {
         cx.fail(request, Error::Unavailable { name: None, waited: cx.now.since(verification.since), cause });
     }
 
-    fn verify_again(&mut self, cx: &mut Context, holds: &mut Holds, one: Renewing, pause: Duration) {
+    fn retry_after(&mut self, cx: &mut Context, holds: &mut Holds, one: Renewing, pause: Duration) {
         match holds.get_mut(&one.hold) {
             Some(hold) if hold.state.is_live() => {
                 let open = &self.verifications;
@@ -260,7 +260,7 @@ impl Watchdog {
                 hold.add_verifying(asked);
                 self.schedule.set(hold, cx.now.plus(pause));
             }
-            // Lost meanwhile, for another reason than the one that was asked about.
+            // It is not live any more: lost or released meanwhile.
             _ => self.answer_lost(cx, holds, one.hold, one.verifying),
         }
     }
@@ -272,7 +272,7 @@ impl Watchdog {
         }
     }
 
-    /// The old validity goes on; the next try comes soon, and again, until it is over.
+    /// The hold stays valid until its old end, and is renewed again after a pause.
     fn on_failed(&mut self, cx: &mut Context, holds: &mut Holds, renewing: Vec<Renewing>, failure: &Failure) {
         add(&cx.counters.renewal_failures, renewing.len() as u64);
         cx.report(Report::RenewalFailed { holds: renewing.len(), cause: failure.message.clone() });
@@ -286,7 +286,7 @@ impl Watchdog {
                 }
             }
             let failures = holds.count_failure(one.hold);
-            self.verify_again(cx, holds, one, renewal_pause(cx, failures));
+            self.retry_after(cx, holds, one, renewal_pause(cx, failures));
         }
     }
 }
@@ -297,7 +297,8 @@ impl Engine {
         self.watchdog.begin_verification(&mut self.cx, &mut self.holds, id, request);
     }
 
-    /// Puts those that are due in line, and those due soon. Each is looked at, too: it may be over.
+    /// Queues all holds that are due now or within a sixtieth of a lease, and checks whether each is still
+    /// valid.
     pub(super) fn enqueue_due(&mut self) {
         if self.watchdog.schedule.next().is_none_or(|at| at > self.cx.now) {
             return;
@@ -336,10 +337,11 @@ impl Engine {
                 self.cx.report(Report::Renewed { holds: renewed });
             }
             Outcome::Done(_) => {
-                // Late: its reply brought the server's time, so the next one is not; if it is, not at the line's pace.
+                // Late. The reply told us the server's time, so the first retry goes at once; after another
+                // late answer it waits.
                 for one in holds {
                     let pause = self.watchdog.pause_after_late(&self.cx, &mut self.holds, one.hold);
-                    self.watchdog.verify_again(&mut self.cx, &mut self.holds, one, pause);
+                    self.watchdog.retry_after(&mut self.cx, &mut self.holds, one, pause);
                 }
             }
             Outcome::NotExecuted(failure) if concerns_one_key(failure.kind) && holds.len() > 1 => {
@@ -348,7 +350,7 @@ impl Engine {
                     if let Some(hold) = self.holds.get_mut(&one.hold) {
                         hold.renew_alone = true;
                     }
-                    self.watchdog.verify_again(&mut self.cx, &mut self.holds, one, Duration::ZERO);
+                    self.watchdog.retry_after(&mut self.cx, &mut self.holds, one, Duration::ZERO);
                 }
             }
             Outcome::NotExecuted(failure) | Outcome::Unknown(failure) => {
@@ -363,54 +365,49 @@ impl Engine {
             return self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
         }
         match answer {
-            Renewed::Yes => {
-                if let Some(hold) = self.holds.get_mut(&id) {
-                    hold.server_epoch = self.cx.servers.epoch(server);
-                    if one.watched {
-                        hold.renewed_at = hold.renewed_at.max(sent);
-                    }
-                    // A hint that came while this was on its way still has to be looked into.
-                    hold.force_hint &= !one.hinted;
-                    // Whatever was refused with it was another's fault.
-                    hold.renew_alone = false;
-                    hold.tidy();
-                }
-                if !self.note_confirmed(id, one.lease, sent) {
-                    return self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
-                }
-                for request in one.verifying {
-                    self.watchdog.end_verification(&mut self.cx, request, Answer::Done);
-                }
-                self.watchdog.arm(&self.cx, &mut self.holds, id);
-                self.watchdog.verify_if_asked(&self.cx, &mut self.holds, id);
-                self.holds.set_hold_clock(&mut self.cx, id);
-            }
-            Renewed::Gone => {
-                if seeded!(GoneIsLost) {
-                    self.watchdog.arm(&self.cx, &mut self.holds, id)
-                } else {
-                    self.lose_gone(id)
-                }
-                self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
-            }
-            Renewed::Foreign => {
-                self.lose_foreign(id);
-                self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
-            }
+            Renewed::Yes => return self.on_confirmed(one, server, sent),
+            Renewed::Gone if seeded!(GoneIsLost) => self.watchdog.arm(&self.cx, &mut self.holds, id),
+            Renewed::Gone => self.lose_gone(id),
+            Renewed::Foreign => self.lose_foreign(id),
             Renewed::Refused => {
                 let failure = Failure::new(FailureKind::Denied, "renewal of this key was refused");
-                self.watchdog.on_failed(&mut self.cx, &mut self.holds, vec![one], &failure);
+                return self.watchdog.on_failed(&mut self.cx, &mut self.holds, vec![one], &failure);
             }
         }
+        self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
+    }
+
+    fn on_confirmed(&mut self, one: Renewing, server: ServerId, sent: Moment) {
+        let id = one.hold;
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.server_epoch = self.cx.servers.epoch(server);
+            if one.watched {
+                hold.renewed_at = hold.renewed_at.max(sent);
+            }
+            // A hint that came while this was on its way still has to be looked into.
+            hold.force_hint &= !one.hinted;
+            // It was renewed, so the refusal of its batch was about another key.
+            hold.renew_alone = false;
+            hold.tidy();
+        }
+        if !self.note_confirmed(id, one.lease, sent) {
+            return self.watchdog.answer_lost(&mut self.cx, &self.holds, id, one.verifying);
+        }
+        for request in one.verifying {
+            self.watchdog.end_verification(&mut self.cx, request, Answer::Done);
+        }
+        self.watchdog.arm(&self.cx, &mut self.holds, id);
+        self.watchdog.verify_if_asked(&self.cx, &mut self.holds, id);
+        self.holds.set_hold_clock(&mut self.cx, id);
     }
 }
 
-/// Holds of one script share its deadline. So that one with little time left does not shorten the deadline of others,
-/// only holds with about the same time left, up to an eighth, get the same number and go together.
+/// Holds with the same number go in one script. Their remaining times differ by less than an eighth,
+/// because a script has one deadline, and one hold must not shorten that of the others much.
 fn urgency(cx: &Context, hold: &Hold) -> u32 {
     let limit = cx.attempt_deadline();
-    let mut deadline = limit.min(hold.valid_until());
-    renewal_lease(hold, cx.config.lease, cx.now, cx.servers.round_trip(&hold.lock), &mut deadline);
+    let round_trip = cx.servers.round_trip(&hold.lock);
+    let (deadline, _) = renewal_lease(cx, hold, round_trip, limit.min(hold.valid_until()));
     if deadline >= limit {
         return u32::MAX;
     }
@@ -425,29 +422,24 @@ fn concerns_one_key(kind: FailureKind) -> bool {
     !kind.is_transient() || kind == FailureKind::SlotMoving
 }
 
-/// The TTL to send for a hold: its lease if it is watched, else only a question; the same if `max_hold` leaves next to
-/// nothing to gain.
-fn renewal_lease(
-    hold: &Hold,
-    lease: LeaseMs,
-    now: Moment,
-    round_trip: Duration,
-    deadline: &mut Moment,
-) -> LeaseMs {
+/// The deadline of a renewal and the TTL to send. The TTL `PROBE` only asks: the hold is not watched, or
+/// `max_hold` leaves almost nothing to gain.
+fn renewal_lease(cx: &Context, hold: &Hold, round_trip: Duration, deadline: Moment) -> (Moment, LeaseMs) {
     if !hold.is_watched() {
-        return LeaseMs::PROBE;
+        return (deadline, LeaseMs::PROBE);
     }
+    let lease = cx.config.lease;
     if hold.max_end().is_none() {
-        return lease;
+        return (deadline, lease);
     }
-    let (capped, ttl) = Hold::within_max_hold(now, *deadline, lease, hold.max_end(), round_trip);
-    if now.plus(ttl.validity()).since(hold.valid_until()) < ttl.duration() / 10 {
-        return LeaseMs::PROBE;
+    let (capped, ttl) = Hold::within_max_hold(cx.now, deadline, lease, hold.max_end(), round_trip);
+    if cx.now.plus(ttl.validity()).since(hold.valid_until()) < ttl.duration() / 10 {
+        return (deadline, LeaseMs::PROBE);
     }
-    *deadline = capped;
-    ttl
+    (capped, ttl)
 }
 
+/// 50 ms, doubled for each failure in a row; at most a tenth of the lease, at least 10 ms.
 fn renewal_pause(cx: &Context, failures: u32) -> Duration {
     let tenth = cx.config.lease.duration() / 10;
     if seeded!(FailedRenewalIsRepeated) {

@@ -1,23 +1,23 @@
 //! What must be true, looked at after every event. The promises have numbers:
 //!
-//! | | |
-//! |---|---|
-//! | P1 | never more holders of a name at once than its kind allows, on its server and by what clients believe |
-//! | P2 | a later grant has a larger token, a re-entry the same |
-//! | P3 | a resource that checks tokens loses no update |
-//! | P4 | nobody but the owner releases or renews |
-//! | P5 | the count is that of the guards, here and at the server |
-//! | P6 | a loss is told in time, and nothing revives what was lost |
-//! | P7 | no immortal lock |
-//! | P8 | the lock of a client that died is taken over when its lease is over |
-//! | P9 | no lost wake-up |
-//! | P10 | nothing is left behind |
-//! | P11 | `None` only if the lock was held, an error only if nobody answered |
-//! | P12 | without a fault no hold runs out under the watchdog |
-//! | P13 | of a crowd that wants one lock all the time everybody gets a share, also who is slow to wake up |
-//! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released |
-//! | P15 | a kind that forbids hand-offs sends none |
-//! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is |
+//! | | promise | checked in |
+//! |---|---|---|
+//! | P1 | never more holders of a name at once than its kind allows, on its server and by what clients believe | `looks`, `server_side` |
+//! | P2 | a later grant has a larger token, a re-entry the same | here, `looks`, `server_side` |
+//! | P3 | a resource that checks tokens loses no update | here |
+//! | P4 | nobody but the owner releases or renews | `server_side` |
+//! | P5 | the count is that of the guards, here and at the server | `looks`, `server_side` |
+//! | P6 | a loss is told in time, and nothing revives what was lost | here, `looks` |
+//! | P7 | no immortal lock | `looks`, `server_side` |
+//! | P8 | the lock of a client that died is taken over when its lease is over | `looks` |
+//! | P9 | no lost wake-up | `looks` |
+//! | P10 | nothing is left behind | `looks` |
+//! | P11 | `None` only if the lock was held, an error only if nobody answered | here, `looks` |
+//! | P12 | without a fault no hold runs out under the watchdog | `looks` |
+//! | P13 | of a crowd that wants one lock all the time everybody gets a share, also who is slow to wake up | the tests of crowds, `src/sim.rs` |
+//! | P14 | a name stays taken for `at_least` from the grant, and no longer; a guard that is left is not released | `looks`, `server_side` |
+//! | P15 | a kind that forbids hand-offs sends none | `server_side` |
+//! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is | here, `looks` |
 //!
 //! All of them hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the kind which holds may be
 //! there together, P3 needs a kind whose tokens protect a resource (`tokens_protect`), P15 one that forbids hand-offs. What is
