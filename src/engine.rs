@@ -17,7 +17,7 @@
 //! | `drops`         | releases that nobody waits for, sent together                    |
 //! | `subscriptions` | channels                                                         |
 //! | `queries`       | queries, force-unlocks, the probes of a preflight                |
-//! | `patience`      | waiters without a limit, while there is an outage                |
+//! | `outage_deadlines` | waiters without a limit, while there is an outage             |
 //!
 //! What concerns several parts is a method of the engine:
 //!

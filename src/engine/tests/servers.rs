@@ -808,3 +808,15 @@ fn who_looks_whether_others_come_listens_to_them() {
     let channel = "redisson_lock__channel__{a}";
     assert!(hand.subscriptions.iter().any(|(wanted, _)| &**wanted == channel), "{:?}", hand.subscriptions);
 }
+
+#[test]
+fn the_state_of_the_links_is_shown_when_it_changes() {
+    let mut hand = Hand::new();
+    let connected =
+        |hand: &Hand| hand.counters.links(hand.now).iter().map(|link| link.is_connected).collect::<Vec<_>>();
+    assert_eq!(connected(&hand), [true]);
+    hand.cut();
+    assert_eq!(connected(&hand), [false]);
+    hand.connect("run-1");
+    assert_eq!(connected(&hand), [true]);
+}
