@@ -60,8 +60,9 @@ cargo xtask <command>
                            authority; what is in DIR already stays
   api [--write]            what the library offers, an item a line, held against docs/public-api.txt
   package                  cargo publish --dry-run, and whether the published tests build from what is published
-  model [WORDS]            explores small models of the protocol, then breaks each rule; with WORDS of a rule,
-                           shows what breaking it leads to
+  model [WORDS | --large]  explores small models of the protocol, then breaks each rule; with WORDS of a rule,
+                           shows what breaking it leads to, with those of a scope, explores it; --large explores
+                           scopes that take some minutes instead
   reliability [--out FILE] [--only PART,PART]
                            everything that is counted; writes the figures to reliability-report.json, and a part of
                            them to docs/proof.md. --only runs some parts anew and leaves the others as they were

@@ -10,7 +10,8 @@ use crate::test;
 
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// Explores the models of the protocol; with words, shows what breaking the rules with these words leads to.
+/// Explores the models of the protocol; with words, shows what breaking the rules with these words leads to. With
+/// `--large`, explores their larger scopes.
 pub(crate) fn model(words: &[&str]) -> Result<bool, String> {
     let mut command = process::cargo(&["run", "--quiet", "--package", "proof-model", "--"]);
     command.args(words);

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::explore::Outcome;
 use crate::leases;
+use crate::line;
 use crate::wakeups;
 
 /// More states than any scope has.
@@ -49,5 +50,11 @@ impl fmt::Debug for Named {
 /// All of them.
 #[must_use]
 pub fn models() -> Vec<Model> {
-    vec![leases::model(), wakeups::model()]
+    vec![leases::model(), wakeups::model(), line::model()]
+}
+
+/// Scopes that take too long for continuous integration.
+#[must_use]
+pub fn large() -> Vec<Model> {
+    vec![line::large()]
 }
