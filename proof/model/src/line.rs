@@ -8,6 +8,13 @@
 //! while a command, a message or a client could go on, so that every delay there is one that a fault has caused;
 //! only such scopes check the order and the time for which the lock is idle. Commands are executed in any order, also
 //! after their client has given up waiting for the answer.
+//!
+//! The bounds: two or three clients with one to three callers each, two waiters of a client at a time, up to ten ticks,
+//! and one or two faults of the kinds that [`Scope`] lists. So explored, the 37 scopes have 9.8 million states, and the
+//! 15 larger ones, which are explored with `--large`, 70 million. Each is explored to its end.
+//!
+//! Not in the model: four clients, three faults, clocks that go backward, the parts of a slot that has moved halfway
+//! other than "the line cannot be reached", re-entry and renewal (which [`super::leases`] has), and other kinds of locks.
 
 mod answers;
 mod checks;

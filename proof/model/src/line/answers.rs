@@ -73,7 +73,7 @@ impl Line {
         match answer {
             Answer::Granted => self.attempt_granted(state, message, id),
             Answer::Waits(told) => self.sleep(state, who, told, "hears that another has it: hold", id),
-            Answer::TryAgain if mode != Mode::Try => self.wait_for_slot(state, who, id),
+            Answer::TryAgain if mode != Mode::Try => self.slot_moves(state, message, id),
             Answer::Late => {
                 self.attempt_lost(state, message, id);
                 Step::about(who, "hears that it was too late: hold", id)
@@ -140,9 +140,26 @@ impl Line {
         Step::about(who, what, id)
     }
 
+    /// The line cannot be reached. What is reserved for us can be picked up without it; all else waits for the slot.
+    fn slot_moves(&self, state: &mut State, message: &Message, id: u8) -> Step {
+        let who = message.client;
+        let Command::Acquire { mode, ticket, hears, keys, .. } = message.command else {
+            return self.wait_for_slot(state, who, id);
+        };
+        let tried_both = keys == Keys::LockAlone || self.breaks(Switch::PickUpWaitsForSlot);
+        if tried_both || state.client(who).waiting == 0 {
+            return self.wait_for_slot(state, who, id);
+        }
+        state.client(who).attempt_on_wire = true;
+        let command = Command::Acquire { id, mode, ticket, hears, keys: Keys::LockAlone };
+        state.send(who, command, state.now + 1);
+        Step::about(who, "sends acquire with the lock alone of hold", id)
+    }
+
     fn wait_for_slot(&self, state: &mut State, who: u8, id: u8) -> Step {
         let client = state.client(who);
-        client.slot = true;
+        // What was heard during the attempt is a reason to try once more.
+        client.slot = !client.duty || self.breaks(Switch::PickUpWaitsForSlot);
         client.duty = client.waiting > 0;
         if client.waiting == 0 {
             self.no_waiter_left(state, who);
@@ -326,6 +343,10 @@ impl Line {
             }
             Command::Release { id, purpose: Purpose::Hold, .. } => {
                 state.client(who).hold = Hold::Releasing { id, on_wire: false };
+                if self.breaks(Switch::OneRelease) {
+                    state.client(who).hold = Hold::None;
+                    state.checks.finished.add(id);
+                }
                 Step::about(who, "gets no answer to its release of hold", id)
             }
             Command::Release { id, purpose: Purpose::Dead, .. } => {
@@ -357,6 +378,15 @@ impl Line {
             self.bury(state, who, to, message.not_after);
         }
         self.place_unknown(state, who);
+        if self.breaks(Switch::GiverIsNotReleased) {
+            state.client(who).hold = Hold::None;
+            state.checks.finished.add(from);
+            return Step::about(
+                who,
+                "gets no answer to its hand-off, and releases the heir only: not hold",
+                from,
+            );
+        }
         self.send_release(state, who, from, Keys::LockAndLine);
         Step::about(who, "gets no answer to its hand-off, and releases both: from hold", from)
     }

@@ -183,7 +183,6 @@ impl Line {
         if self.scope.prompt
             && could_hear
             && !self.scope.slow_subscription
-            && !state.moving
             && client.id == id
             && state.left.failovers == self.scope.failovers
         {

@@ -94,7 +94,11 @@ impl Line {
         client.attempt_on_wire = true;
         client.id = id;
         let not_after = state.now + 1;
-        state.send(who, Command::Acquire { id, mode: Mode::Try, ticket: 0, hears: false }, not_after);
+        state.send(
+            who,
+            Command::Acquire { id, mode: Mode::Try, ticket: 0, hears: false, keys: Keys::LockAndLine },
+            not_after,
+        );
         next.push((Step::about(who, "a caller tries without waiting: hold", id), state));
     }
 
@@ -145,7 +149,8 @@ impl Line {
         client.timer = NEVER;
         client.asleep_since = 0;
         let mode = if client.again { Mode::Again } else { Mode::First };
-        let command = Command::Acquire { id, mode, ticket: client.ticket, hears: client.hears() };
+        let ticket = if self.breaks(Switch::NamesNoTicket) { 0 } else { client.ticket };
+        let command = Command::Acquire { id, mode, ticket, hears: client.hears(), keys: Keys::LockAndLine };
         state.send(who, command, now + 1);
         next.push((Step::about(who, what, id), state));
     }
@@ -321,13 +326,14 @@ impl Line {
             return;
         }
         let Word::Reserved(id) = word else {
-            client.duty = true;
+            client.duty |= !self.breaks(Switch::ZeroIsIgnored);
             return;
         };
         if self.scope.timers.is_some() && !self.breaks(Switch::RanksStay) {
             client.rank = client.rank.saturating_sub(1);
         }
         if client.id == id {
+            client.slot &= self.breaks(Switch::PickUpWaitsForSlot);
             client.duty |= !(client.attempt_on_wire && self.breaks(Switch::MessageDuringAttemptDropped));
             if self.breaks(Switch::MessageIsAGrant) && !client.attempt_on_wire {
                 client.waiting -= 1;

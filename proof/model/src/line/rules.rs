@@ -25,6 +25,7 @@ pub(crate) enum Switch {
     AgainDoesNotPassOn,
     InsertsAfterPassOn,
     StaysAfterGrant,
+    LineIsNotRenewed,
     TryTakesReservation,
     NoZero,
     DeafEnters,
@@ -35,6 +36,7 @@ pub(crate) enum Switch {
     ReservationIsNotTold,
     // The slot.
     AcquiresWhileSlotMoves,
+    PickUpWaitsForSlot,
     NothingOwed,
     OwedForgotten,
     LeavesByLockAlone,
@@ -54,6 +56,10 @@ pub(crate) enum Switch {
     MessageDuringHandOffDropped,
     NoTryAfterConfirmation,
     ValidityFromReply,
+    NamesNoTicket,
+    ZeroIsIgnored,
+    OneRelease,
+    GiverIsNotReleased,
     NoFallback,
     AnnouncementPostponesFallback,
     NoTimer,
@@ -70,7 +76,7 @@ const UNKNOWN: Scope = Scope { name: "unknown", arrivals: &[1, 1], unknown: 1, e
 const UNKNOWN_2: Scope = Scope { name: "two unknown", arrivals: &[1, 1], unknown: 2, ..Scope::PLAIN };
 const UNKNOWN_3: Scope = Scope { name: "unknown, three", unknown: 1, end: 3, ..Scope::PLAIN };
 const UNKNOWN_HEIR: Scope =
-    Scope { name: "unknown heir", arrivals: &[3, 1], unknown: 1, end: 3, ..Scope::PLAIN };
+    Scope { name: "unknown heir", arrivals: &[3, 1], unknown: 1, end: 2, ..Scope::PLAIN };
 const UNKNOWN_LEAVES: Scope =
     Scope { name: "unknown, cancel", arrivals: &[1, 2], unknown: 1, cancels: 1, end: 5, ..Scope::PLAIN };
 const UNKNOWN_DELETED: Scope =
@@ -84,8 +90,9 @@ const DEATHS: Scope = Scope { name: "deaths", deaths: 1, end: 9, ..Scope::PLAIN 
 const DEATHS_2: Scope = Scope { name: "two deaths", deaths: 2, end: 10, ..Scope::PLAIN };
 const DEATHS_SHORT: Scope =
     Scope { name: "deaths, short lease", deaths: 1, lease: 3, end: 9, ..Scope::PLAIN };
+const LONG_HOLD: Scope = Scope { name: "long hold", lease: 9, end: 8, ..Scope::PLAIN };
 const DELETED: Scope = Scope { name: "deleted", deletions: 1, end: 6, ..Scope::PLAIN };
-const FORCED: Scope = Scope { name: "forced", forces: 1, end: 4, ..Scope::PLAIN };
+const FORCED: Scope = Scope { name: "forced", forces: 1, end: 3, ..Scope::PLAIN };
 const LINE_LOST: Scope = Scope { name: "line lost", line_losses: 1, end: 7, idle: Some(0), ..Scope::PLAIN };
 const TRIES: Scope = Scope { name: "tries", arrivals: &[1, 1, 0], tries: 1, end: 4, ..Scope::PLAIN };
 const SLOW: Scope = Scope { name: "slow subscription", slow_subscription: true, end: 6, ..Scope::PLAIN };
@@ -118,11 +125,12 @@ const CLOCK_3: Scope = Scope { name: "clock, three", jumps: 1, end: 3, ..Scope::
 const CLOCK_UNKNOWN: Scope =
     Scope { name: "clock, unknown", arrivals: &[1, 1], jumps: 1, unknown: 1, end: 2, ..Scope::PLAIN };
 const REFUSED: Scope = Scope { name: "refused", refusals: 1, end: 6, ..Scope::PLAIN };
+const REFUSED_HEIR: Scope = Scope { name: "refused, heir", arrivals: &[3, 1], refusals: 2, ..Scope::PLAIN };
 const REFUSED_DEATH: Scope =
     Scope { name: "refused, death", refusals: NEVER, deaths: 1, end: 9, ..Scope::PLAIN };
 const RANKS: Scope =
     Scope { name: "ranks", timers: Some(1), deaths: 1, end: 5, idle: Some(1), ..Scope::PLAIN };
-const RANKS_LONG: Scope = Scope { name: "ranks, longer", idle: None, end: 9, ..RANKS };
+const RANKS_LONG: Scope = Scope { name: "ranks, longer", idle: None, end: 8, ..RANKS };
 const RANKS_2: Scope = Scope {
     name: "ranks, messages",
     timers: Some(2),
@@ -171,8 +179,7 @@ const FAILOVER: Scope = Scope { name: "failover", arrivals: &[2, 1], failovers: 
 const FAILOVER_3: Scope = Scope { name: "failover, three", failovers: 1, end: 8, ..Scope::PLAIN };
 const SLOT_UNKNOWN: Scope =
     Scope { name: "slot, unknown", arrivals: &[2, 1], moves: 1, unknown: 1, end: 3, ..Scope::PLAIN };
-const SLOT_3: Scope =
-    Scope { name: "slot, three", arrivals: &[2, 1, 1], moves: 1, lost_messages: 1, end: 4, ..Scope::PLAIN };
+const SLOT_3: Scope = Scope { name: "slot, three", arrivals: &[2, 1, 1], moves: 1, end: 4, ..Scope::PLAIN };
 const DELAYS_LONG: Scope = Scope { name: "delays, longer", arrivals: &[2, 1], end: 4, ..DELAYS };
 const DELAYS_3: Scope = Scope { name: "delays, three", arrivals: &[1, 1, 1], end: 3, ..DELAYS };
 
@@ -188,6 +195,7 @@ const SCOPES: &[Scope] = &[
     DEATHS,
     DEATHS_2,
     DEATHS_SHORT,
+    LONG_HOLD,
     DELETED,
     FORCED,
     LINE_LOST,
@@ -202,6 +210,7 @@ const SCOPES: &[Scope] = &[
     CLOCK,
     CLOCK_HEIR,
     REFUSED,
+    REFUSED_HEIR,
     REFUSED_DEATH,
     RANKS,
     RANKS_LONG,
@@ -239,6 +248,12 @@ const LARGE_LIMIT: usize = 30_000_000;
 
 /// What is done instead of what the rule says, and a scope in which that shows.
 const RULES: &[(Switch, &str, Scope)] = &[
+    (Switch::LineIsNotRenewed, "an attempt that waits does not renew the line's key", LONG_HOLD),
+    (Switch::PickUpWaitsForSlot, "a pick-up waits for a slot that moves", SLOT),
+    (Switch::NamesNoTicket, "an attempt does not name its ticket", MESSAGES),
+    (Switch::ZeroIsIgnored, "a waiter does not try after `0`", LINE_LOST),
+    (Switch::OneRelease, "a release without an answer is not repeated", UNKNOWN),
+    (Switch::GiverIsNotReleased, "the giver of an unknown hand-off is not released", UNKNOWN_HEIR),
     (Switch::PickUpKeepsTimeToLive, "picking up keeps a longer time to live", SHORT_LEASE),
     (Switch::KeepsPlaceOfReserved, "who has a reservation keeps its place", DEATHS),
     (Switch::ReleaseReservesNobody, "a release reserves for nobody", THREE),

@@ -191,7 +191,9 @@ impl Line {
         if let Err(at) = state.data.line.binary_search(&Place { ticket, id }) {
             state.data.line.insert(at, Place { ticket, id });
         }
-        state.data.line_expires = state.now + self.scope.line_lives;
+        if state.data.line.len() == 1 || !self.breaks(Switch::LineIsNotRenewed) {
+            state.data.line_expires = state.now + self.scope.line_lives;
+        }
         // A ticket that is kept too long must not count as the order either.
         let kept = self.breaks(Switch::TicketKeptAfterGrant) || self.breaks(Switch::TicketKeptAfterLeaving);
         let rightful = if kept { state.new_ticket() } else { ticket };

@@ -37,10 +37,12 @@ impl Line {
     /// Whether the command declares the line's key besides the lock's.
     fn needs_line(&self, state: &State, command: Command) -> bool {
         match command {
-            Command::Acquire { .. } => {
-                !(self.breaks(Switch::AcquiresWhileSlotMoves) && state.data.lock.is_none())
+            Command::Acquire { .. }
+                if self.breaks(Switch::AcquiresWhileSlotMoves) && state.data.lock.is_none() =>
+            {
+                false
             }
-            Command::Release { keys, .. } => keys == Keys::LockAndLine,
+            Command::Acquire { keys, .. } | Command::Release { keys, .. } => keys == Keys::LockAndLine,
             Command::HandOff { line_first, .. } => line_first,
             // It has both forms, and takes that for the lock alone.
             Command::ForceRelease { .. } => false,
@@ -99,7 +101,13 @@ impl Line {
 
     fn run(&self, state: &mut State, message: &Message) -> Answer {
         match message.command {
-            Command::Acquire { id, mode, ticket, hears } => {
+            // With the lock alone, it can pick up, and do nothing else.
+            Command::Acquire { id, keys: Keys::LockAlone, .. }
+                if state.data.lock.is_none_or(|lock| lock.id != id) =>
+            {
+                Answer::TryAgain
+            }
+            Command::Acquire { id, mode, ticket, hears, .. } => {
                 self.acquire(state, &attempt(message, id, mode, ticket, hears))
             }
             Command::Release { id, keys, purpose } => self.release(state, id, keys, purpose == Purpose::Hold),
@@ -147,6 +155,9 @@ impl Line {
 
 fn words(command: Command) -> (&'static str, u8) {
     match command {
+        Command::Acquire { id, keys: Keys::LockAlone, .. } => {
+            ("executes acquire with the lock alone of hold", id)
+        }
         Command::Acquire { id, mode: Mode::Try, .. } => ("executes try of hold", id),
         Command::Acquire { id, mode: Mode::First, .. } => ("executes acquire (first) of hold", id),
         Command::Acquire { id, mode: Mode::Again, .. } => ("executes acquire (again) of hold", id),

@@ -65,7 +65,7 @@ pub(crate) enum Mode {
     Again,
 }
 
-/// The keys that a release declares.
+/// The keys that an acquire or a release declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Keys {
     LockAndLine,
@@ -85,7 +85,7 @@ pub(crate) enum Purpose {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Command {
-    Acquire { id: u8, mode: Mode, ticket: u8, hears: bool },
+    Acquire { id: u8, mode: Mode, ticket: u8, hears: bool, keys: Keys },
     Release { id: u8, keys: Keys, purpose: Purpose },
     HandOff { from: u8, to: u8, line_first: bool, hears: bool },
     ForceRelease { id: u8 },
