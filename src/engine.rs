@@ -344,9 +344,9 @@ impl Engine {
 
     // ---- small things that the parts share
 
-    fn announce(&self, key: Option<u64>, name: &LockName) -> Announce {
+    fn announce(&self, name_id: Option<u64>, name: &LockName) -> Announce {
         // Where there are waiters it has been spelled out.
-        let known = key.and_then(|key| self.queues.names.get(&key));
+        let known = name_id.and_then(|id| self.queues.names.get(&id));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
         Announce { channel, sharded: self.cx.is_sharded() }

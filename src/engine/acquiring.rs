@@ -42,40 +42,40 @@ impl Engine {
     // ---- the contender
 
     pub(super) fn drive_touched(&mut self) {
-        while let Some(key) = self.queues.touched.pop_first() {
-            self.drive(key);
+        while let Some(name_id) = self.queues.touched.pop_first() {
+            self.drive(name_id);
         }
     }
 
     /// Decides what the contender of a name does now. Everything it has to know belongs to the name.
-    fn drive(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
-        let Some(request) = name.contender() else { return self.settle(key) };
+    fn drive(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
+        let Some(request) = name.contender() else { return self.settle(name_id) };
         let in_the_way = self.holds.in_the_way(name).filter(|_| !seeded!(OwnHoldFirst));
         if let Some(hold) = in_the_way.map(|hold| hold.id) {
-            self.cx.timers.clear(TimerKey::Try(key));
-            return self.watch_self_wait(key, hold, request);
+            self.cx.timers.clear(TimerKey::Try(name_id));
+            return self.watch_self_wait(name_id, hold, request);
         }
-        if self.attempt_in_flight(key) || !self.may_try(key) {
-            return self.cx.timers.clear(TimerKey::Try(key));
+        if self.attempt_in_flight(name_id) || !self.may_try(name_id) {
+            return self.cx.timers.clear(TimerKey::Try(name_id));
         }
-        match self.queues.names[&key].due(self.cx.now, self.steps_back(key, request)) {
-            Ok(cause) => self.attempt(key, request, cause),
-            Err(at) => self.cx.timers.set(TimerKey::Try(key), at),
+        match self.queues.names[&name_id].due(self.cx.now, self.steps_back(name_id, request)) {
+            Ok(cause) => self.attempt(name_id, request, cause),
+            Err(at) => self.cx.timers.set(TimerKey::Try(name_id), at),
         }
     }
 
     /// Until when a waiter lets others go first: not for so long that it could not be answered any more.
-    pub(super) fn steps_back(&self, key: u64, request: RequestId) -> Moment {
-        let name = &self.queues.names[&key];
+    pub(super) fn steps_back(&self, name_id: u64, request: RequestId) -> Moment {
+        let name = &self.queues.names[&name_id];
         let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
         let Some(waiter) = self.queues.waiters.get(&request).filter(patient) else { return Moment::ZERO };
         let answer = ANSWER.max(self.cx.servers.round_trip(&name.lock).saturating_mul(2));
         name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
 
-    pub(super) fn attempt_in_flight(&self, key: u64) -> bool {
-        self.queues.names[&key].holds().any(|id| {
+    pub(super) fn attempt_in_flight(&self, name_id: u64) -> bool {
+        self.queues.names[&name_id].holds().any(|id| {
             self.holds
                 .get(&id)
                 .is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_some())
@@ -84,8 +84,8 @@ impl Engine {
 
     /// The link is up, the clean-up of what went before is on its way, and the server's clock is known.
     /// Whatever is missing touches the name when it is there.
-    fn may_try(&mut self, key: u64) -> bool {
-        let name = &self.queues.names[&key];
+    fn may_try(&mut self, name_id: u64) -> bool {
+        let name = &self.queues.names[&name_id];
         if !self.cx.servers.is_up(&name.lock)
             || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id) || seeded!(DeadIdsFirst))
         {
@@ -98,13 +98,13 @@ impl Engine {
         true
     }
 
-    fn attempt(&mut self, key: u64, request: RequestId, cause: Cause) {
+    fn attempt(&mut self, name_id: u64, request: RequestId, cause: Cause) {
         let Some(waiter) = self.queues.waiters.get(&request).cloned() else { return };
-        let hold = self.hold_for_attempt(key, request, &waiter);
+        let hold = self.hold_for_attempt(name_id, request, &waiter);
         let full = self.cx.attempt_deadline();
         let limit = full.min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
-        let name = self.queues.names[&key].lock.clone();
+        let name = self.queues.names[&name_id].lock.clone();
         let round_trip = self.cx.servers.round_trip(&name);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
@@ -126,27 +126,27 @@ impl Engine {
             hold.set_max_end(end);
             hold.key_end = deadline.plus(ttl.longest());
         }
-        if let Some(name) = self.queues.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.note_attempt(self.cx.now, cause);
         }
-        self.cx.timers.clear(TimerKey::Try(key));
+        self.cx.timers.clear(TimerKey::Try(name_id));
     }
 
     /// The contender's hold: the one it was refused with before, or a new one.
-    fn hold_for_attempt(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
-        let known = self.queues.names[&key].holds().find(|id| {
+    fn hold_for_attempt(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
+        let known = self.queues.names[&name_id].holds().find(|id| {
             let hold = self.holds.get(id);
             hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
         });
-        known.unwrap_or_else(|| self.new_hold(key, request, waiter))
+        known.unwrap_or_else(|| self.new_hold(name_id, request, waiter))
     }
 
     /// A hold whose grant is for `request`.
-    pub(super) fn new_hold(&mut self, key: u64, request: RequestId, waiter: &Waiter) -> u64 {
+    pub(super) fn new_hold(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let id = self.cx.fresh_id();
-        let name = self.queues.names.get_mut(&key).expect("a waiter's name is kept while it waits");
+        let name = self.queues.names.get_mut(&name_id).expect("a waiter's name is kept while it waits");
         name.add_hold(id);
-        let mut hold = Hold::new(id, key, name.lock.clone(), waiter.owner, waiter.lease.length());
+        let mut hold = Hold::new(id, name_id, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.set_taker(Some(request));
         self.holds.unsent.insert(id);
         self.holds.insert(hold);
@@ -169,10 +169,10 @@ impl Engine {
         }
         self.cx.timers.clear(TimerKey::HoldRetry(id));
         self.holds.unsent.remove(&id);
-        if let Some(name) = self.queues.names.get_mut(&hold.name) {
+        if let Some(name) = self.queues.names.get_mut(&hold.name_id) {
             name.remove_hold(id);
         }
-        self.queues.touch(hold.name);
+        self.queues.touch(hold.name_id);
     }
 
     // ---- answers to an attempt
@@ -187,22 +187,22 @@ impl Engine {
     ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         hold.sending = None;
-        let (key, taker) = (hold.name, hold.taker());
+        let (name_id, taker) = (hold.name_id, hold.taker());
         let out_of_time = hurry.is_some() && taker.is_none();
-        self.queues.touch(key);
+        self.queues.touch(name_id);
         self.holds.unsent.insert(id);
         match outcome {
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Granted { token }), .. }) => {
                 self.holds.unsent.remove(&id);
-                if let Some(name) = self.queues.names.get_mut(&key) {
+                if let Some(name) = self.queues.names.get_mut(&name_id) {
                     // Anybody could have taken it.
                     name.others_had_their_turn(self.cx.now);
                 }
-                self.queues.note_fallback(&mut self.cx, key);
+                self.queues.note_fallback(&mut self.cx, name_id);
                 self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
-                self.queues.forgive(key);
+                self.queues.forgive(name_id);
                 if let Some(waiter) = taker.and_then(|request| self.queues.waiters.get_mut(&request)) {
                     waiter.late = None;
                 }
@@ -218,35 +218,41 @@ impl Engine {
                 // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
                 self.bury(id, answered.not_after);
                 match hurry {
-                    Some(Hurry::Wait) => self.queues.wake(key),
-                    _ => self.queues.came_late(&mut self.cx, key, taker, answered.sent, TOO_LATE.to_owned()),
+                    Some(Hurry::Wait) => self.queues.wake(name_id),
+                    _ => self.queues.came_late(
+                        &mut self.cx,
+                        name_id,
+                        taker,
+                        answered.sent,
+                        TOO_LATE.to_owned(),
+                    ),
                 }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 self.drop_unwanted_attempt(id);
-                let words = self.queues.words_of(key, &failure);
-                self.queues.note_trouble(&mut self.cx, key, answered.sent, words);
+                let words = self.queues.words_of(name_id, &failure);
+                self.queues.note_trouble(&mut self.cx, name_id, answered.sent, words);
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(id);
-                self.fail_waiters(key, |engine, since| engine.cx.error_of(&failure, since));
+                self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
             }
             // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
             Outcome::Unknown(_) if out_of_time => {
                 self.bury(id, answered.not_after);
-                self.queues.wake(key);
+                self.queues.wake(name_id);
             }
             Outcome::Unknown(failure) if hurry == Some(Hurry::MaxHold) => {
                 self.bury(id, answered.not_after);
-                self.queues.came_late(&mut self.cx, key, taker, answered.sent, failure.message);
+                self.queues.came_late(&mut self.cx, name_id, taker, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) if seeded!(NewIdAfterUnknown) => {
                 self.drop_unwanted_attempt(id);
-                self.queues.note_trouble(&mut self.cx, key, answered.sent, failure.message);
+                self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) => {
                 self.bury(id, answered.not_after);
-                self.queues.note_trouble(&mut self.cx, key, answered.sent, failure.message);
+                self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
         }
     }
@@ -278,11 +284,11 @@ impl Engine {
         hold.ttl = lease;
         hold.server_epoch = server_epoch;
         // A grant that came when its validity was over is nobody's, and no good answer.
-        let (key, in_time) = (hold.name, self.cx.now < until || seeded!(LateGrantIsNobodys));
+        let (name_id, in_time) = (hold.name_id, self.cx.now < until || seeded!(LateGrantIsNobodys));
         if in_time {
-            self.queues.forgive(key);
+            self.queues.forgive(name_id);
         } else {
-            self.queues.came_late(&mut self.cx, key, taker, sent, TOO_LATE.to_owned());
+            self.queues.came_late(&mut self.cx, name_id, taker, sent, TOO_LATE.to_owned());
         }
         match taker
             .filter(|_| in_time)
@@ -292,7 +298,7 @@ impl Engine {
             None => {
                 add(&self.cx.counters.undone_grants, 1);
                 // The lock was this client's, so what was refused before is no answer any more.
-                if let Some(contest) = self.queues.known_contest(key) {
+                if let Some(contest) = self.queues.known_contest(name_id) {
                     contest.refused_at = Moment::ZERO;
                 }
                 if !seeded!(UntakenGrantIsUndone) {
@@ -306,7 +312,7 @@ impl Engine {
     fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, answered: Answered, token: u64) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
-        let (key, lock) = (hold.name, hold.lock.clone());
+        let (name_id, lock) = (hold.name_id, hold.lock.clone());
         hold.add_level(request, waiter.lease.is_watched(), hold.max_end());
         self.holds.note_max_hold(&self.cx, id);
         self.keep_at_least(id, request, waiter.at_least, answered);
@@ -323,7 +329,7 @@ impl Engine {
             waited: self.cx.now.since(waiter.since),
         });
         self.cx.answer(request, Answer::Granted(cell));
-        self.let_others_know(key, id, request, &waiter);
+        self.let_others_know(name_id, id, request, &waiter);
         if self.holds.get(&id).is_some_and(|hold| hold.force_hint) {
             // The hint was faster than the grant.
             self.watchdog.verify(&self.cx, &mut self.holds, id);
@@ -333,9 +339,9 @@ impl Engine {
     }
 
     /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear of it.
-    fn let_others_know(&mut self, key: u64, id: u64, request: RequestId, waiter: &Waiter) {
-        let has_room = self.has_room(key);
-        let Some(name) = self.queues.names.get_mut(&key) else { return };
+    fn let_others_know(&mut self, name_id: u64, id: u64, request: RequestId, waiter: &Waiter) {
+        let has_room = self.has_room(name_id);
+        let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
@@ -350,30 +356,30 @@ impl Engine {
                 name.waiters().filter(|other| self.queues.waiters[other].owner == waiter.owner).collect();
             for other in same {
                 if let Some(follower) = self.queues.waiters.remove(&other) {
-                    self.queues.leave_queue(key, &follower);
+                    self.queues.leave_queue(name_id, &follower);
                     self.cx.timers.clear(TimerKey::Request(other));
                     self.join_hold(id, other, follower);
                 }
             }
         }
-        if has_room { self.queues.wake(key) } else { self.deny_try_locks(key) }
+        if has_room { self.queues.wake(name_id) } else { self.deny_try_locks(name_id) }
     }
 
     /// Whether the kind of a name admits another hold beside those of this client.
-    fn has_room(&self, key: u64) -> bool {
-        let Some(name) = self.queues.names.get(&key) else { return false };
+    fn has_room(&self, name_id: u64) -> bool {
+        let Some(name) = self.queues.names.get(&name_id) else { return false };
         // Most kinds admit one, and then the holds need not be looked at.
         name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none()
     }
 
     fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, lock) = (hold.name, hold.lock.clone());
+        let (name_id, lock) = (hold.name_id, hold.lock.clone());
         self.drop_unwanted_attempt(id);
         let expiry = self.cx.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
-        self.release_again(key, &lock, &holder, expiry);
+        self.release_again(name_id, &lock, &holder, expiry);
         let fallback = self.cx.now.plus(self.fallback_of(&lock));
-        let Some(name) = self.queues.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
         contest.refused_at = self.cx.now;
@@ -385,16 +391,18 @@ impl Engine {
         if seeded!(SleepEnds) {
             contest.sleep.0 = Moment::NEVER;
         }
-        self.deny_try_locks(key);
-        let Some(contender) = self.queues.names.get(&key).and_then(|name| name.contender()) else { return };
-        self.want_lock_channel(key);
+        self.deny_try_locks(name_id);
+        let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender()) else {
+            return;
+        };
+        self.want_lock_channel(name_id);
         let Some(waiter) = self.queues.waiters.get_mut(&contender) else { return };
         if !std::mem::replace(&mut waiter.waited, true) {
             add(&self.cx.counters.waits, 1);
             return self.cx.report(Report::Waiting { name: lock, holder, pttl });
         }
         let waited = self.cx.now.since(waiter.since);
-        let Some(name) = self.queues.names.get_mut(&key) else { return };
+        let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         if waited >= LONG_WAIT && !std::mem::replace(&mut name.contest_mut().long_wait_told, true) {
             self.cx.report(Report::WaitingLong { name: lock, holder, waited });
         }
@@ -412,10 +420,10 @@ impl Engine {
 
     fn on_conflict(&mut self, id: u64, found: &'static str) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, name) = (hold.name, hold.lock.to_string());
+        let (name_id, name) = (hold.name_id, hold.lock.to_string());
         let found = conflict_words(found, &hold.lock);
         self.drop_hold(id);
-        self.fail_waiters(key, |_, _| Error::KeyConflict { name: name.clone(), found: found.clone() });
+        self.fail_waiters(name_id, |_, _| Error::KeyConflict { name: name.clone(), found: found.clone() });
     }
 
     // ---- grants that nobody picks up
@@ -453,11 +461,11 @@ impl Engine {
     /// Gives a dead hold id to the clean-up; its waiter stays where it is and gets a new one.
     pub(super) fn bury(&mut self, id: u64, not_after: ServerTime) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+        let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
         if seeded!(UnknownIsCleanedUp) {
             return self.drop_hold(id);
         }
-        self.remember_dead(id, key, lock, not_after, key_end);
+        self.remember_dead(id, name_id, lock, not_after, key_end);
         self.drop_hold(id);
         self.send_cleanup(id);
     }
@@ -466,14 +474,14 @@ impl Engine {
     pub(super) fn remember_dead(
         &mut self,
         id: u64,
-        key: u64,
+        name_id: u64,
         lock: LockName,
         not_after: ServerTime,
         key_end: Moment,
     ) {
-        if let Some(name) = self.queues.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.contest_mut().dead.push(id);
         }
-        self.cleanup.add(id, key, lock, not_after, key_end);
+        self.cleanup.add(id, name_id, lock, not_after, key_end);
     }
 }

@@ -26,7 +26,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A hold id that is never used in an acquire again.
 #[derive(Debug)]
 pub(crate) struct Dead {
-    name: u64,
+    name_id: u64,
     pub(crate) lock: LockName,
     /// The attempt cannot be executed once the server's clock is past this.
     not_after: ServerTime,
@@ -41,7 +41,7 @@ pub(crate) struct Dead {
 /// What the answer to a release of a dead id means for its name.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct CleanupAnswer {
-    pub(super) name: u64,
+    pub(super) name_id: u64,
     /// The release has found the hold and removed it.
     pub(super) freed: bool,
     /// The id needs no further release.
@@ -54,8 +54,16 @@ pub(crate) struct Cleanup {
 }
 
 impl Cleanup {
-    pub(crate) fn add(&mut self, id: u64, name: u64, lock: LockName, not_after: ServerTime, key_end: Moment) {
-        self.dead.insert(id, Dead { name, lock, not_after, key_end, op: None, answered: false, failures: 0 });
+    pub(crate) fn add(
+        &mut self,
+        id: u64,
+        name_id: u64,
+        lock: LockName,
+        not_after: ServerTime,
+        key_end: Moment,
+    ) {
+        self.dead
+            .insert(id, Dead { name_id, lock, not_after, key_end, op: None, answered: false, failures: 0 });
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Dead> {
@@ -79,7 +87,7 @@ impl Cleanup {
     pub(super) fn to_be_sent(&self, cx: &Context, id: u64) -> Option<(u64, LockName)> {
         let dead = self.dead.get(&id)?;
         let can_be_sent = dead.op.is_none() && cx.servers.is_up(&dead.lock);
-        can_be_sent.then(|| (dead.name, dead.lock.clone()))
+        can_be_sent.then(|| (dead.name_id, dead.lock.clone()))
     }
 
     pub(super) fn send(&mut self, cx: &mut Context, id: u64, command: Command) {
@@ -98,7 +106,7 @@ impl Cleanup {
     ) -> Option<CleanupAnswer> {
         let dead = self.dead.get_mut(&id)?;
         dead.op = None;
-        let mut answer = CleanupAnswer { name: dead.name, freed: was_freed(outcome), ended: false };
+        let mut answer = CleanupAnswer { name_id: dead.name_id, freed: was_freed(outcome), ended: false };
         let ends = |time: ServerTime| time > dead.not_after || seeded!(CleanUpUntilNotAfter);
         if matches!(outcome, Outcome::Done(Reply { time: Some(time), .. }) if ends(*time)) {
             answer.ended = true;
@@ -133,22 +141,22 @@ fn was_freed(outcome: &Outcome<Reply>) -> bool {
 
 impl Engine {
     pub(super) fn send_cleanup(&mut self, id: u64) {
-        let Some((key, lock)) = self.cleanup.to_be_sent(&self.cx, id) else { return };
-        let Some(command) = self.last_release(id, key, &lock) else { return };
+        let Some((name_id, lock)) = self.cleanup.to_be_sent(&self.cx, id) else { return };
+        let Some(command) = self.last_release(id, name_id, &lock) else { return };
         self.cleanup.send(&mut self.cx, id, command);
-        self.queues.touch(key);
+        self.queues.touch(name_id);
     }
 
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
         let Some(answer) = self.cleanup.answered(&mut self.cx, id, outcome) else { return };
-        let CleanupAnswer { name, freed, ended } = answer;
+        let CleanupAnswer { name_id, freed, ended } = answer;
         if ended {
-            if let Some(contest) = self.queues.known_contest(name) {
+            if let Some(contest) = self.queues.known_contest(name_id) {
                 contest.dead.retain(|other| *other != id);
             }
         }
         // The server has told the clients that listen; this client may not be one of them.
-        if freed { self.queues.wake(name) } else { self.queues.touch(name) }
+        if freed { self.queues.wake(name_id) } else { self.queues.touch(name_id) }
     }
 }
 
@@ -195,7 +203,7 @@ mod tests {
         assert!(cleanup.is_under_way(ID));
         assert_eq!(cleanup.to_be_sent(&cx, ID), None, "one is on the wire");
         let early = cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0)).unwrap();
-        assert_eq!(early, CleanupAnswer { name: 1, freed: true, ended: false });
+        assert_eq!(early, CleanupAnswer { name_id: 1, freed: true, ended: false });
         assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
         send(&mut cleanup, &mut cx);
         assert!(cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0 + 1)).unwrap().ended);
@@ -209,7 +217,7 @@ mod tests {
         send(&mut cleanup, &mut cx);
         let lost = Outcome::Unknown(Failure::new(FailureKind::Link, "no answer"));
         let answer = cleanup.answered(&mut cx, ID, &lost).unwrap();
-        assert_eq!(answer, CleanupAnswer { name: 1, freed: false, ended: false });
+        assert_eq!(answer, CleanupAnswer { name_id: 1, freed: false, ended: false });
         assert!(!cleanup.is_under_way(ID));
         assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
         send(&mut cleanup, &mut cx);

@@ -41,7 +41,7 @@ impl Engine {
     pub(super) fn may_go_together(&self, id: u64) -> bool {
         let Some(hold) = self.holds.get(&id) else { return false };
         let waited_for = !hold.release().unlocks.is_empty()
-            || self.queues.names.get(&hold.name).is_some_and(|name| name.has_waiters());
+            || self.queues.names.get(&hold.name_id).is_some_and(|name| name.has_waiters());
         let as_usual = hold.release().last_failure.is_none() && !hold.release().alone;
         self.cx.servers.is_one() && !self.drops.one_by_one && !waited_for && as_usual
     }
@@ -93,7 +93,7 @@ impl Engine {
     fn send_releases(&mut self, ids: Vec<u64>) {
         let item = |id: u64| {
             let hold = self.holds.get(&id)?;
-            let announce = self.announce(Some(hold.name), &hold.lock);
+            let announce = self.announce(Some(hold.name_id), &hold.lock);
             Some((id, ReleaseItem { field: self.cx.field(id), announce, name: hold.lock.clone() }))
         };
         let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
@@ -107,7 +107,7 @@ impl Engine {
             Command::ReleaseMany(items)
         };
         for id in &ids {
-            if let Some(name_id) = self.holds.get(id).map(|hold| hold.name) {
+            if let Some(name_id) = self.holds.get(id).map(|hold| hold.name_id) {
                 self.count_freed(name_id);
             }
         }

@@ -212,7 +212,7 @@ enum HoldTaker {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) id: u64,
-    pub(crate) name: u64,
+    pub(crate) name_id: u64,
     pub(crate) lock: LockName,
     pub(crate) owner: OwnerKey,
     pub(crate) state: HoldState,
@@ -258,10 +258,10 @@ impl Record for Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(id: u64, name: u64, lock: LockName, owner: OwnerKey, lease: LeaseMs) -> Self {
+    pub(crate) fn new(id: u64, name_id: u64, lock: LockName, owner: OwnerKey, lease: LeaseMs) -> Self {
         Self {
             id,
-            name,
+            name_id,
             lock,
             owner,
             state: HoldState::Acquiring,

@@ -318,7 +318,7 @@ impl Engine {
     /// Sends one command for all levels that were released so far: it contains the remaining count.
     fn send_lower_count(&mut self, id: u64) {
         let announce = match self.holds.get(&id) {
-            Some(hold) => self.announce(Some(hold.name), &hold.lock),
+            Some(hold) => self.announce(Some(hold.name_id), &hold.lock),
             None => return,
         };
         let Some(hold) = self.holds.get_mut(&id) else { return };
@@ -480,7 +480,7 @@ impl Engine {
         // A caller may have noticed the expiry first; the first cause wins.
         let reason = cell.loss().unwrap_or(reason);
         hold.enter(Input::Ended(reason));
-        let (name_id, name, begun) = (hold.name, hold.lock.clone(), hold.begun);
+        let (name_id, name, begun) = (hold.name_id, hold.lock.clone(), hold.begun);
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         self.watchdog.schedule.remove(hold);
         for timer in [TimerKey::HoldClock(id), TimerKey::Offer(id), TimerKey::HoldRetry(id)] {
@@ -518,7 +518,7 @@ impl Engine {
         if self.cx.now.plus(SOON) < hold.key_end {
             // No command of the hold that is still on the wire can create the key again, so one
             // answer is enough.
-            let (name_id, lock, key_end) = (hold.name, hold.lock.clone(), hold.key_end);
+            let (name_id, lock, key_end) = (hold.name_id, hold.lock.clone(), hold.key_end);
             self.remember_dead(id, name_id, lock, ServerTime(0), key_end);
             self.send_cleanup(id);
         }

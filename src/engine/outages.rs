@@ -25,13 +25,13 @@ impl Engine {
     }
 
     pub(super) fn server_of_waiter(&self, waiter: &Waiter) -> Option<ServerId> {
-        Some(self.cx.servers.id_of(&self.queues.names.get(&waiter.name)?.lock))
+        Some(self.cx.servers.id_of(&self.queues.names.get(&waiter.name_id)?.lock))
     }
 
     fn trouble_of<'a>(&'a self, waiter: &'a Waiter) -> Option<&'a Trouble> {
         match waiter.place {
             WaiterPlace::Queued => {
-                let of_all = || self.queues.names.get(&waiter.name)?.contest().trouble.as_deref();
+                let of_all = || self.queues.names.get(&waiter.name_id)?.contest().trouble.as_deref();
                 waiter.late.as_deref().or_else(of_all)
             }
             WaiterPlace::Reentering(hold) => self.holds.get(&hold)?.trouble(),
@@ -41,7 +41,7 @@ impl Engine {
     /// While a release is not confirmed, nothing is sent for the waiters behind it, so its trouble
     /// is what they wait for.
     fn blocking_release_trouble(&self, waiter: &Waiter) -> Option<String> {
-        let name = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)?;
+        let name = self.queues.names.get(&waiter.name_id).filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }

@@ -51,22 +51,22 @@ impl Queues {
         self.names.get_mut(&name)?.known_contest()
     }
 
-    pub(super) fn wake(&mut self, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
+    pub(super) fn wake(&mut self, name_id: u64) {
+        if let Some(name) = self.names.get_mut(&name_id) {
             name.wake();
         }
-        self.touch(key);
+        self.touch(name_id);
     }
 
-    pub(super) fn forgive(&mut self, key: u64) {
-        if let Some(contest) = self.known_contest(key) {
+    pub(super) fn forgive(&mut self, name_id: u64) {
+        if let Some(contest) = self.known_contest(name_id) {
             contest.failures = 0;
             contest.trouble = None;
         }
     }
 
-    pub(super) fn back_off_name(&mut self, cx: &Context, key: u64) {
-        if let Some(name) = self.names.get_mut(&key) {
+    pub(super) fn back_off_name(&mut self, cx: &Context, name_id: u64) {
+        if let Some(name) = self.names.get_mut(&name_id) {
             let contest = name.contest_mut();
             contest.not_before = cx.now.plus(back_off(contest.failures));
             contest.failures += 1;
@@ -75,36 +75,36 @@ impl Queues {
     }
 
     /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
-    pub(super) fn words_of(&self, key: u64, failure: &Failure) -> String {
-        let before = self.names.get(&key).and_then(|name| name.contest().trouble.as_ref());
+    pub(super) fn words_of(&self, name_id: u64, failure: &Failure) -> String {
+        let before = self.names.get(&name_id).and_then(|name| name.contest().trouble.as_ref());
         match before.filter(|_| failure.kind == FailureKind::Link) {
             Some(trouble) => trouble.words.clone(),
             None => failure.message.clone(),
         }
     }
 
-    pub(super) fn leave_queue(&mut self, key: u64, waiter: &Waiter) {
-        if let Some(name) = self.names.get_mut(&key) {
+    pub(super) fn leave_queue(&mut self, name_id: u64, waiter: &Waiter) {
+        if let Some(name) = self.names.get_mut(&name_id) {
             name.remove(waiter);
             if seeded!(DutyPassesOn) {
                 name.contest_mut().must_try = None;
             }
         }
-        self.touch(key);
+        self.touch(name_id);
     }
 
     /// The record of a name, made if it is new.
     pub(super) fn name_key(&mut self, cx: &mut Context, lock: &LockName) -> u64 {
         self.names.id_of(lock).unwrap_or_else(|| {
-            let key = cx.fresh_id();
-            self.names.add(NameRecord::new(key, lock.clone()));
-            key
+            let name_id = cx.fresh_id();
+            self.names.add(NameRecord::new(name_id, lock.clone()));
+            name_id
         })
     }
 
     /// Counts grants in a row that no wake-up announced.
-    pub(super) fn note_fallback(&mut self, cx: &mut Context, key: u64) {
-        let Some(name) = self.names.get(&key) else { return };
+    pub(super) fn note_fallback(&mut self, cx: &mut Context, name_id: u64) {
+        let Some(name) = self.names.get(&name_id) else { return };
         let lock = name.lock.clone();
         match name.contest().trying_because {
             Cause::Fallback => {
@@ -128,12 +128,12 @@ impl Queues {
     }
 
     /// What the server, or the way to it, had to do with an attempt that was sent then.
-    pub(super) fn note_trouble(&mut self, cx: &mut Context, key: u64, sent: Moment, words: String) {
+    pub(super) fn note_trouble(&mut self, cx: &mut Context, name_id: u64, sent: Moment, words: String) {
         cx.set_outage_timer(sent);
-        if let Some(name) = self.names.get_mut(&key) {
+        if let Some(name) = self.names.get_mut(&name_id) {
             Trouble::note(&mut name.contest_mut().trouble, sent, words);
         }
-        self.back_off_name(cx, key);
+        self.back_off_name(cx, name_id);
     }
 
     /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
@@ -141,13 +141,13 @@ impl Queues {
     pub(super) fn came_late(
         &mut self,
         cx: &mut Context,
-        key: u64,
+        name_id: u64,
         taker: Option<RequestId>,
         sent: Moment,
         words: String,
     ) {
         cx.set_outage_timer(sent);
-        let Some(name) = self.names.get_mut(&key) else { return };
+        let Some(name) = self.names.get_mut(&name_id) else { return };
         if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
             if waiter.late.is_some() {
                 name.send_back(request, waiter);
@@ -156,9 +156,9 @@ impl Queues {
         }
         if name.contest().failures == 0 {
             name.contest_mut().failures = 1;
-            self.wake(key);
+            self.wake(name_id);
         } else {
-            self.back_off_name(cx, key);
+            self.back_off_name(cx, name_id);
         }
     }
 }

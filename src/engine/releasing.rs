@@ -65,7 +65,7 @@ impl Engine {
         if hold.sending.is_some() || !hold.enter(Input::LastLevel) {
             return;
         }
-        let (key, owner, lock) = (hold.name, hold.owner, hold.lock.clone());
+        let (name_id, owner, lock) = (hold.name_id, hold.owner, hold.lock.clone());
         let (todo, verifying) = (hold.take_todo(), hold.take_verifying());
         if let Some(cell) = hold.cell() {
             if cell.loss().is_none() {
@@ -88,7 +88,7 @@ impl Engine {
                     asked = true;
                     unlocks.extend(unlock);
                 }
-                PendingOperation::Reenter(request) => self.requeue(key, request),
+                PendingOperation::Reenter(request) => self.requeue(name_id, request),
             }
         }
         self.watchdog.answer_lost(&mut self.cx, &self.holds, id, verifying);
@@ -116,14 +116,14 @@ impl Engine {
     }
 
     /// A re-entry that came too late for its hold waits for a new one.
-    fn requeue(&mut self, key: u64, request: RequestId) {
+    fn requeue(&mut self, name_id: u64, request: RequestId) {
         if let (Some(waiter), Some(name)) =
-            (self.queues.waiters.get_mut(&request), self.queues.names.get_mut(&key))
+            (self.queues.waiters.get_mut(&request), self.queues.names.get_mut(&name_id))
         {
             waiter.place = WaiterPlace::Queued;
             name.push(request, waiter);
         }
-        self.queues.touch(key);
+        self.queues.touch(name_id);
     }
 
     /// Sends the release, as a hand-off when a waiter of this client may have the lock next.
@@ -154,7 +154,7 @@ impl Engine {
     /// The waiter that a hand-off may grant to.
     fn next_of_this_client(&self, id: u64) -> Option<RequestId> {
         let hold = self.holds.get(&id)?;
-        let name = self.queues.names.get(&hold.name)?;
+        let name = self.queues.names.get(&hold.name_id)?;
         let allowed = self.cx.config.hand_off
             && hold.lock.kind().hands_off()
             && self.stopping.is_none()
@@ -169,8 +169,8 @@ impl Engine {
 
     fn send_last_release(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let (key, lock, end) = (hold.name, hold.lock.clone(), hold.key_end);
-        let Some(command) = self.last_release(id, key, &lock) else {
+        let (name_id, lock, end) = (hold.name_id, hold.lock.clone(), hold.key_end);
+        let Some(command) = self.last_release(id, name_id, &lock) else {
             // Goes on when the server's clock is known, or when the key has run out.
             return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         };
@@ -178,12 +178,12 @@ impl Engine {
         self.cx.send(Op::Release { hold: id }, to, command, self.cx.attempt_deadline(), ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
-            self.count_freed(key);
+            self.count_freed(name_id);
         }
     }
 
-    pub(super) fn count_freed(&mut self, key: u64) {
-        if let Some(name) = self.queues.names.get_mut(&key) {
+    pub(super) fn count_freed(&mut self, name_id: u64) {
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.start_counting(self.cx.now);
         }
     }
@@ -191,8 +191,8 @@ impl Engine {
     fn send_hand_off(&mut self, from: u64, request: RequestId) -> bool {
         let Some(waiter) = self.queues.waiters.get(&request).cloned() else { return false };
         let Some(hold) = self.holds.get(&from) else { return false };
-        let (key, name) = (hold.name, hold.lock.clone());
-        let announce = self.announce(Some(key), &name);
+        let (name_id, name) = (hold.name_id, hold.lock.clone());
+        let announce = self.announce(Some(name_id), &name);
         let limit = self.cx.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
         let round_trip = self.cx.servers.round_trip(&name);
@@ -201,7 +201,7 @@ impl Engine {
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return false };
         let server = self.cx.servers.id_of(&name);
-        let to = self.new_hold(key, request, &waiter);
+        let to = self.new_hold(name_id, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
         let (old, new) = (self.cx.field(from), self.cx.field(to));
         let command = Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
@@ -215,7 +215,7 @@ impl Engine {
         if let Some(from) = self.holds.get_mut(&from) {
             from.sending = Some(Sending::HandOff);
         }
-        self.count_freed(key);
+        self.count_freed(name_id);
         true
     }
 
@@ -294,8 +294,8 @@ impl Engine {
 
     fn note_freed(&mut self, id: u64, receivers: Option<u64>) {
         let Some(hold) = self.holds.get(&id) else { return };
-        let key = hold.name;
-        self.note_published(key, receivers);
+        let name_id = hold.name_id;
+        self.note_published(name_id, receivers);
     }
 
     fn note_given_up(&mut self, id: u64, receivers: Option<u64>) -> Option<LockName> {
@@ -311,8 +311,8 @@ impl Engine {
     }
 
     /// Others were told: they get their turn before our contender tries.
-    fn note_published(&mut self, key: u64, receivers: Option<u64>) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    fn note_published(&mut self, name_id: u64, receivers: Option<u64>) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let listens = self.hears_releases(name, receivers);
         let ourselves = u64::from(listens);
         let mut turn = TurnLength::of(self.usual_turn(&name.lock));
@@ -324,7 +324,7 @@ impl Engine {
             others = ANY;
             if name.has_waiters() {
                 // Whoever does not listen hears nobody come.
-                self.want_lock_channel(key);
+                self.want_lock_channel(name_id);
             }
         } else if others > 0 {
             turn = self.turn(&name.lock);
@@ -334,7 +334,7 @@ impl Engine {
         let twice = self.cx.config.profile == WireProfile::Redisson && others != ANY;
         let second = if twice { others } else { 0 };
         let now = self.cx.now;
-        if let Some(name) = self.queues.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
             if let Some(contest) = name.known_contest() {
                 contest.known_held = false;
@@ -342,7 +342,7 @@ impl Engine {
             // Without others a turn from before is over.
             name.let_others(now, messages, second, listens, turn);
         }
-        self.queues.wake(key);
+        self.queues.wake(name_id);
     }
 
     /// Whether this client was one of those who were told. It may listen to the channel for another name.
@@ -440,27 +440,27 @@ impl Engine {
 
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let key = hold.name;
+        let name_id = hold.name_id;
         let release = hold.existing_work().map(|pending_work| std::mem::take(&mut pending_work.release));
         for unlock in release.unwrap_or_default().unlocks {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
             self.cx.answer(unlock.request, answer);
         }
         self.drop_hold(id);
-        self.queues.wake(key);
+        self.queues.wake(name_id);
     }
 
     // ---- releases that the server has lost
 
     /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older state, has lost its release.
-    pub(super) fn release_again(&mut self, key: u64, lock: &LockName, holder: &str, key_end: Moment) {
+    pub(super) fn release_again(&mut self, name_id: u64, lock: &LockName, holder: &str, key_end: Moment) {
         let Some(id) = self.hold_of_field(holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, HoldState::Lost(_)));
         if !over || self.kept.is_left(id) || self.cleanup.get(id).is_some() {
             return;
         }
         // Nothing of it is on its way, so that one answer is enough.
-        self.remember_dead(id, key, lock.clone(), ServerTime(0), key_end);
+        self.remember_dead(id, name_id, lock.clone(), ServerTime(0), key_end);
         self.cx.report(Report::ReleasedAgain { name: lock.clone(), hold: id });
         self.send_cleanup(id);
     }
@@ -526,11 +526,11 @@ impl Engine {
 
     fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, answered: Answered, token: u64) {
         if let Some(hold) = self.holds.get(&from) {
-            let (key, name) = (hold.name, hold.lock.clone());
+            let (name_id, name) = (hold.name_id, hold.lock.clone());
             add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
             self.note_fate(&name, Fate::Released);
             self.cx.report(Report::Released { name, hold: from });
-            if let Some(name) = self.queues.names.get_mut(&key) {
+            if let Some(name) = self.queues.names.get_mut(&name_id) {
                 name.note_hand_off();
             }
         }

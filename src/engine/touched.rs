@@ -12,9 +12,9 @@ const KEPT: usize = 1024;
 pub(crate) struct Touched(BinaryHeap<Reverse<u64>>);
 
 impl Touched {
-    pub(crate) fn insert(&mut self, key: u64) {
-        if self.0.peek() != Some(&Reverse(key)) {
-            self.0.push(Reverse(key));
+    pub(crate) fn insert(&mut self, name_id: u64) {
+        if self.0.peek() != Some(&Reverse(name_id)) {
+            self.0.push(Reverse(name_id));
         }
     }
 
@@ -37,7 +37,7 @@ mod tests {
     #[test]
     fn each_comes_once_in_order_and_again_when_it_is_touched_again() {
         let mut touched = Touched::default();
-        [5, 3, 5, 3, 3, 9, 5].into_iter().for_each(|key| touched.insert(key));
+        [5, 3, 5, 3, 3, 9, 5].into_iter().for_each(|name_id| touched.insert(name_id));
         assert_eq!((touched.pop_first(), touched.pop_first()), (Some(3), Some(5)));
         touched.insert(5);
         touched.insert(3);
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn many_leave_little_memory() {
         let mut touched = Touched::default();
-        (0..100_000).for_each(|key| touched.insert(key));
+        (0..100_000).for_each(|name_id| touched.insert(name_id));
         while touched.pop_first().is_some() {}
         assert!(touched.0.capacity() <= 2 * KEPT, "{}", touched.0.capacity());
     }

@@ -22,7 +22,7 @@ pub(crate) enum WaiterPlace {
 #[derive(Debug, Clone)]
 pub(crate) struct Waiter {
     pub(crate) request: RequestId,
-    pub(crate) name: u64,
+    pub(crate) name_id: u64,
     pub(crate) owner: OwnerKey,
     pub(crate) lease: Lease,
     pub(crate) max_hold: Option<Duration>,

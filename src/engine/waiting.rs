@@ -32,9 +32,9 @@ impl Engine {
         if self.stopping.is_some() {
             return self.cx.fail(request, Error::closed());
         }
-        let key = self.queues.name_key(&mut self.cx, &acquire.name);
-        let waiter = self.new_waiter(key, &acquire);
-        match self.own_hold(key, waiter.owner) {
+        let name_id = self.queues.name_key(&mut self.cx, &acquire.name);
+        let waiter = self.new_waiter(name_id, &acquire);
+        match self.own_hold(name_id, waiter.owner) {
             Some(id) if self.holds.state_of(id).is_live() => {
                 // It may have run out just now.
                 self.check_validity(id);
@@ -44,16 +44,16 @@ impl Engine {
                 self.join_hold(id, request, waiter)
             }
             _ => {
-                self.enqueue(key, request, waiter);
+                self.enqueue(name_id, request, waiter);
                 if self.queues.waiters.get(&request).is_some() {
-                    self.release_wanted(key);
+                    self.release_wanted(name_id);
                 }
             }
         }
-        self.queues.touch(key);
+        self.queues.touch(name_id);
     }
 
-    fn new_waiter(&self, name: u64, acquire: &Acquire) -> Waiter {
+    fn new_waiter(&self, name_id: u64, acquire: &Acquire) -> Waiter {
         // No time to wait is `try_lock`: it makes its attempt.
         let once = matches!(acquire.wait, Wait::Once) || acquire.wait == Wait::For(Duration::ZERO);
         let deadline = match acquire.wait {
@@ -63,7 +63,7 @@ impl Engine {
         };
         Waiter {
             request: acquire.request,
-            name,
+            name_id,
             owner: acquire.owner,
             lease: acquire.lease,
             max_hold: acquire.max_hold,
@@ -110,8 +110,8 @@ impl Engine {
         self.advance(id);
     }
 
-    fn enqueue(&mut self, key: u64, request: RequestId, mut waiter: Waiter) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    fn enqueue(&mut self, name_id: u64, request: RequestId, mut waiter: Waiter) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let in_the_way = self.holds.in_the_way(name).map(Hold::is_kept);
         let (blocked, live) = (in_the_way.is_some(), in_the_way == Some(true));
         // A hold that is valid is an answer in an outage, too. Nothing else is that the server does
@@ -130,7 +130,7 @@ impl Engine {
             let (name, limit) = (name.lock.to_string(), self.cx.config.max_waiters);
             return self.cx.fail(request, Error::TooManyWaiters { name, limit });
         }
-        if let Some(name) = self.queues.names.get_mut(&key) {
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             let behind_others = name.has_waiters();
             let contest = name.contest_mut();
             if live || (well && known_held) {
@@ -148,7 +148,7 @@ impl Engine {
             name.push(request, &mut waiter);
         }
         self.start_waiting(request, waiter);
-        self.shorten_turn_for(key, request);
+        self.shorten_turn_for(name_id, request);
     }
 
     /// A `try_lock` of which it is known that it would have no answer: nobody listens where its server should be.
@@ -158,17 +158,17 @@ impl Engine {
     }
 
     /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.
-    fn shorten_turn_for(&mut self, key: u64, request: RequestId) {
-        let end = self.steps_back(key, request);
-        if let Some(name) = self.queues.names.get_mut(&key) {
+    fn shorten_turn_for(&mut self, name_id: u64, request: RequestId) {
+        let end = self.steps_back(name_id, request);
+        if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.shorten_turn(self.cx.now, end);
         }
     }
 
     /// Another turn of others has begun: the same for those who have come since the last answer. The rest can be told
     /// that the lock was held.
-    pub(super) fn shorten_turn_for_new(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    pub(super) fn shorten_turn_for_new(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let Contest { others_turn, refused_at, presumed_at, .. } = *name.contest();
         let answered_at = refused_at.max(presumed_at);
         if others_turn == Moment::ZERO {
@@ -180,7 +180,7 @@ impl Engine {
             (waiter.since > answered_at).then_some((waiter.deadline?, request))
         });
         if let Some((_, first)) = new.min() {
-            self.shorten_turn_for(key, first);
+            self.shorten_turn_for(name_id, first);
         }
     }
 
@@ -199,8 +199,8 @@ impl Engine {
     }
 
     /// Answers the `try_lock`s in a queue: somebody else has it.
-    pub(super) fn deny_try_locks(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    pub(super) fn deny_try_locks(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         if name.contest().once == 0 {
             return;
         }
@@ -235,7 +235,8 @@ impl Engine {
     /// valid, and afterwards only if the server is well: else nobody may hold the lock, and nobody
     /// was asked.
     fn was_answered(&self, waiter: &Waiter) -> bool {
-        let Some(name) = self.queues.names.get(&waiter.name).filter(|_| waiter.place == WaiterPlace::Queued)
+        let Some(name) =
+            self.queues.names.get(&waiter.name_id).filter(|_| waiter.place == WaiterPlace::Queued)
         else {
             return false;
         };
@@ -274,7 +275,7 @@ impl Engine {
         self.cx.timers.clear(TimerKey::Request(request));
         match waiter.place {
             WaiterPlace::Queued => {
-                self.queues.leave_queue(waiter.name, &waiter);
+                self.queues.leave_queue(waiter.name_id, &waiter);
                 self.abandon_attempt(request, &waiter);
             }
             WaiterPlace::Reentering(hold) => self.holds.abandon_reentry(hold, request),
@@ -284,7 +285,7 @@ impl Engine {
 
     /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
-        let Some(name) = self.queues.names.get(&waiter.name) else { return };
+        let Some(name) = self.queues.names.get(&waiter.name_id) else { return };
         let attempt = name.holds().find(|id| {
             let hold = self.holds.get(id);
             hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
@@ -296,7 +297,7 @@ impl Engine {
         };
         if let Some(follower) = follower {
             if let (Some(name), Some(next)) =
-                (self.queues.names.get_mut(&waiter.name), self.queues.waiters.get_mut(&follower))
+                (self.queues.names.get_mut(&waiter.name_id), self.queues.waiters.get_mut(&follower))
             {
                 name.take_place(follower, next, waiter.ticket.min(next.ticket));
             }
@@ -329,8 +330,8 @@ impl Engine {
     }
 
     /// Ends the wait of everybody in a queue: trying again would give each the same error.
-    pub(super) fn fail_waiters(&mut self, key: u64, error: impl Fn(&Self, Moment) -> Error) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    pub(super) fn fail_waiters(&mut self, name_id: u64, error: impl Fn(&Self, Moment) -> Error) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         for request in name.waiters().collect::<Vec<_>>() {
             let error = error(self, self.queues.waiters[&request].since);
             self.end_wait(request, Answer::Failed(error));
@@ -339,25 +340,25 @@ impl Engine {
 
     // ---- a parent that joins its child while holding
 
-    pub(super) fn watch_self_wait(&mut self, key: u64, hold: u64, contender: RequestId) {
+    pub(super) fn watch_self_wait(&mut self, name_id: u64, hold: u64, contender: RequestId) {
         let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.queues.waiters.get(&contender)) else {
             return;
         };
         if !hold.self_wait_reported && hold.state.is_live() {
             let at = hold.begun.max(waiter.since).plus(LONG_WAIT);
-            self.cx.timers.set(TimerKey::SelfWait(key), at);
+            self.cx.timers.set(TimerKey::SelfWait(name_id), at);
         }
     }
 
-    pub(super) fn on_self_wait(&mut self, key: u64) {
-        let Some(name) = self.queues.names.get(&key) else { return };
+    pub(super) fn on_self_wait(&mut self, name_id: u64) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(contender) = name.contender() else { return };
         let Some(id) = self.holds.in_the_way(name).map(|hold| hold.id) else { return };
         let lock = name.lock.clone();
         let since = self.queues.waiters[&contender].since;
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if self.cx.now.since(hold.begun.max(since)) < LONG_WAIT {
-            return self.queues.touch(key);
+            return self.queues.touch(name_id);
         }
         if !std::mem::replace(&mut hold.self_wait_reported, true) {
             self.cx.report(Report::WaitingOnSelf { name: lock, hold: id });
