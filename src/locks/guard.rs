@@ -283,8 +283,9 @@ impl Guard {
     ///   the lease had ended for certain, which is up to 1 % and one command timeout after its
     ///   length. Until then the release goes on in the background; the hold ends with its lease at
     ///   the latest.
-    /// * [`Error::NotAnnounced`]: the lock is free, but its waiters were not told and find out by
-    ///   themselves.
+    /// * [`Error::NotAnnounced`]: the hold is released, but the waiters were not told and find out by
+    ///   themselves. The lock is free; with [`at_least`](crate::LockOptions::at_least), at the end
+    ///   of that time.
     /// * [`Error::KeyStillInUse`]: the lock is free, but data of somebody else is left under its
     ///   key.
     /// * [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and
