@@ -9,13 +9,15 @@ use crate::servers;
 use crate::test;
 
 const LIMIT: Duration = Duration::from_secs(900);
+const LARGE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Explores the models of the protocol; with words, shows what breaking the rules with these words leads to. With
 /// `--large`, explores their larger scopes.
 pub(crate) fn model(words: &[&str]) -> Result<bool, String> {
     let mut command = process::cargo(&["run", "--quiet", "--package", "proof-model", "--"]);
     command.args(words);
-    Ok(process::run(command, LIMIT, Echo::On)?.success)
+    let limit = if words.contains(&"--large") { LARGE_LIMIT } else { LIMIT };
+    Ok(process::run(command, limit, Echo::On)?.success)
 }
 
 /// Tries the interleavings of the threads that share something.

@@ -1,20 +1,25 @@
-//! The waiting line: clients that wait for one name stand in a line that the server keeps. This is a model of how
-//! waiting will work; the shipped protocol is another one, and its wake-ups are the model next door.
+//! The waiting line: clients that wait for one name stand in a line that the server keeps. This is
+//! a model of how waiting will work; the shipped protocol is another one, and its wake-ups are the
+//! model next door.
 //!
-//! The script that frees the lock *reserves* it for the first in line and announces that. Only that client picks it
-//! up, with an ordinary acquire. A client keeps its ticket and names it in every attempt.
+//! The script that frees the lock *reserves* it for the first in line and announces that. Only that
+//! client picks it up, with an ordinary acquire. A client keeps its ticket and names it in every
+//! attempt.
 //!
-//! One tick is the life of a reservation, and the other times are multiples of it. In a *prompt* scope no time passes
-//! while a command, a message or a client could go on, so that every delay there is one that a fault has caused;
-//! only such scopes check the order and the time for which the lock is idle. Commands are executed in any order, also
-//! after their client has given up waiting for the answer.
+//! One tick is the life of a reservation, and the other times are multiples of it. In a *prompt*
+//! scope no time passes while a command, a message or a client could go on, so that every delay
+//! there is one that a fault has caused; only such scopes check the order and the time for which
+//! the lock is idle. Commands are executed in any order, also after their client has given up
+//! waiting for the answer.
 //!
-//! The bounds: two or three clients with one to three callers each, two waiters of a client at a time, up to ten ticks,
-//! and one or two faults of the kinds that [`Scope`] lists. So explored, the 37 scopes have 9.8 million states, and the
-//! 15 larger ones, which are explored with `--large`, 70 million. Each is explored to its end.
+//! The bounds: two or three clients with one to three callers each, two waiters of a client at a
+//! time, up to ten ticks, and faults of at most two of the kinds that [`Scope`] lists. So explored,
+//! 38 scopes have 9.5 million states, and 23 larger ones, which are explored with `--large`, about
+//! 100 million. Each is explored to its end.
 //!
-//! Not in the model: four clients, three faults, clocks that go backward, the parts of a slot that has moved halfway
-//! other than "the line cannot be reached", re-entry and renewal (which [`super::leases`] has), and other kinds of locks.
+//! Not in the model: more clients, more faults at once, clocks that go backward, re-entry and renewal
+//! (which are in [`crate::leases`]), and other kinds of locks. A slot that moves is a time in which
+//! the line may be out of reach.
 
 mod answers;
 mod checks;
@@ -61,7 +66,8 @@ pub struct Scope {
     pub watcher: bool,
     /// A subscription may take any time.
     pub slow_subscription: bool,
-    /// After a fault the lock may be idle for so many ticks; without this, as long as `checks::idle` says.
+    /// After a fault the lock may be idle for so many ticks; without this, as long as
+    /// `checks::idle` says.
     pub idle: Option<u8>,
     /// It counts as idle while at least so many connected clients wait.
     pub idle_of: usize,

@@ -1,5 +1,6 @@
-//! `cargo xtask model`: explores every scope, then breaks each rule. With words of a rule: its counterexample; with those
-//! of a scope: that scope. With `--large`: the scopes that take too long for continuous integration.
+//! `cargo xtask model`: explores every scope, then breaks each rule. With words of a rule: its
+//! counterexample; with those of a scope: that scope. With `--large`: the scopes that take too long
+//! for continuous integration.
 
 use std::process::ExitCode;
 use std::time::Instant;

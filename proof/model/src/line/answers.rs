@@ -140,7 +140,8 @@ impl Line {
         Step::about(who, what, id)
     }
 
-    /// The line cannot be reached. What is reserved for us can be picked up without it; all else waits for the slot.
+    /// The line cannot be reached. What is reserved for this client can be picked up without it;
+    /// all else waits for the slot.
     fn slot_moves(&self, state: &mut State, message: &Message, id: u8) -> Step {
         let who = message.client;
         let Command::Acquire { mode, ticket, hears, keys, .. } = message.command else {
@@ -167,7 +168,8 @@ impl Line {
         Step::about(who, "waits for the slot with hold", id)
     }
 
-    /// The attempt may still be executed, or was refused as too late: its id is over, but the ticket remains.
+    /// The attempt may still be executed, or was refused as too late: its id is over, but the
+    /// ticket remains.
     fn attempt_lost(&self, state: &mut State, message: &Message, id: u8) {
         let who = message.client;
         let client = state.client(who);
@@ -238,10 +240,7 @@ impl Line {
         if left_line && (past || self.breaks(Switch::OneReleaseOfDead)) {
             state.client(who).dead.remove(at);
             state.checks.finished.add(id);
-            state.abandon(|message| {
-                let same = matches!(message.command, Command::Release { id: other, purpose: Purpose::Dead, .. } if other == id);
-                same && message.client == who
-            });
+            state.abandon(|message| message.client == who && is_release_of_dead(message.command, id));
         } else {
             let dead = &mut state.client(who).dead[at];
             dead.on_wire = false;
@@ -390,4 +389,8 @@ impl Line {
         self.send_release(state, who, from, Keys::LockAndLine);
         Step::about(who, "gets no answer to its hand-off, and releases both: from hold", from)
     }
+}
+
+fn is_release_of_dead(command: Command, id: u8) -> bool {
+    matches!(command, Command::Release { id: other, purpose: Purpose::Dead, .. } if other == id)
 }

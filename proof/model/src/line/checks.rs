@@ -65,8 +65,8 @@ impl Line {
         None
     }
 
-    /// The lock is not idle while somebody waits: not at all without a fault, and otherwise for a fallback at most, and
-    /// a reservation for each client that is gone.
+    /// The lock is not idle while somebody waits: not at all without a fault, and otherwise for a
+    /// fallback at most, and a reservation for each client that is gone.
     fn idle(&self, state: &State) -> Option<&'static str> {
         let checks = &state.checks;
         if !self.scope.prompt || checks.idle == 0 {
@@ -103,7 +103,8 @@ impl Line {
         None
     }
 
-    /// Who listens without a place learns at once that the lock is free, or by its fallback if something went wrong.
+    /// Who listens without a place learns at once that the lock is free, or by its fallback if
+    /// something went wrong.
     fn watcher(&self, state: &State) -> Option<&'static str> {
         let watcher = state.watcher?;
         let most = if state.checks.faulty { self.scope.fallback } else { 0 };
@@ -121,7 +122,8 @@ impl Line {
         }
     }
 
-    /// The lock goes to the one that asks for it; if it still wants it, it may not overtake anybody.
+    /// The lock goes to the one that asks for it; if it still wants it, it may not overtake
+    /// anybody.
     pub(crate) fn check_attempt(&self, state: &mut State, attempt: &Attempt) {
         if attempt.awaited && state.clients[owner(attempt.id)].waiting > 0 {
             self.check_order(state, owner(attempt.id));
@@ -146,7 +148,8 @@ impl Line {
         }
     }
 
-    /// A reservation for an id that its client still uses is checked as a grant; one for a dead id harms nobody.
+    /// A reservation for an id that its client still uses is checked as a grant; one for a dead id
+    /// harms nobody.
     pub(crate) fn check_reservation(&self, state: &mut State, id: u8) {
         let who = owner(id);
         let in_order = state.checks.order.iter().any(|(_, other)| usize::from(*other) == who);

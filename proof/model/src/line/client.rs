@@ -291,6 +291,7 @@ impl Line {
         let client = state.client(who);
         client.subscription = Subscription::Confirmed;
         client.duty |= client.waiting > 0 && !self.breaks(Switch::NoTryAfterConfirmation);
+        client.slot &= self.breaks(Switch::PickUpWaitsForSlot);
         next.push((Step::new(who, "is subscribed, and hears that it is"), state));
     }
 
@@ -348,6 +349,7 @@ impl Line {
                 client.duty |= !self.breaks(Switch::MessageDuringHandOffDropped);
             }
             Hold::HandingOff { from, .. } if from == id => {}
+            _ if owner(id) == usize::from(who) && self.breaks(Switch::DeadIdSetsNoTimer) => {}
             _ => self.set_timer(state, who),
         }
     }

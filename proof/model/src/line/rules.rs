@@ -1,4 +1,5 @@
-//! What is explored of the model of the line: its scopes, and its rules, each of which can be broken alone.
+//! What is explored of the model of the line: its scopes, and its rules, each of which can be
+//! broken alone.
 
 use crate::explore::explore;
 use crate::line::Line;
@@ -63,6 +64,7 @@ pub(crate) enum Switch {
     NoFallback,
     AnnouncementPostponesFallback,
     NoTimer,
+    DeadIdSetsNoTimer,
     AnswerReplacesTimer,
     RanksStay,
     WatcherHasNoFallback,
@@ -73,6 +75,7 @@ const THREE: Scope = Scope { name: "three clients", arrivals: &[2, 1, 1], ..Scop
 const CANCELS: Scope = Scope { name: "cancels", arrivals: &[2, 1], cancels: 2, ..Scope::PLAIN };
 const CANCELS_3: Scope = Scope { name: "cancels, three", arrivals: &[1, 2, 1], cancels: 1, ..Scope::PLAIN };
 const UNKNOWN: Scope = Scope { name: "unknown", arrivals: &[1, 1], unknown: 1, end: 4, ..Scope::PLAIN };
+const UNKNOWN_TIMER: Scope = Scope { name: "unknown, timer", end: 5, idle: Some(1), ..UNKNOWN };
 const UNKNOWN_2: Scope = Scope { name: "two unknown", arrivals: &[1, 1], unknown: 2, ..Scope::PLAIN };
 const UNKNOWN_3: Scope = Scope { name: "unknown, three", unknown: 1, end: 3, ..Scope::PLAIN };
 const UNKNOWN_HEIR: Scope =
@@ -104,7 +107,7 @@ const SLOW_HEIR: Scope = Scope {
     end: 6,
     ..Scope::PLAIN
 };
-const SLOT: Scope = Scope { name: "slot", moves: 1, end: 4, ..Scope::PLAIN };
+const SLOT: Scope = Scope { name: "slot", moves: 1, end: 3, ..Scope::PLAIN };
 const SLOT_HEIR: Scope = Scope { name: "slot, heir", arrivals: &[3, 1], moves: 1, end: 4, ..Scope::PLAIN };
 const SLOT_CANCEL: Scope =
     Scope { name: "slot, cancel", arrivals: &[1, 1], moves: 1, cancels: 1, end: 4, ..Scope::PLAIN };
@@ -180,6 +183,24 @@ const FAILOVER_3: Scope = Scope { name: "failover, three", failovers: 1, end: 8,
 const SLOT_UNKNOWN: Scope =
     Scope { name: "slot, unknown", arrivals: &[2, 1], moves: 1, unknown: 1, end: 3, ..Scope::PLAIN };
 const SLOT_3: Scope = Scope { name: "slot, three", arrivals: &[2, 1, 1], moves: 1, end: 4, ..Scope::PLAIN };
+const SLOT_DEATH: Scope = Scope { name: "slot, death", moves: 1, deaths: 1, end: 5, ..Scope::PLAIN };
+const SLOT_CUT: Scope = Scope { name: "slot, cut", moves: 1, cuts: 1, end: 3, ..Scope::PLAIN };
+const SLOT_FORCED: Scope = Scope { name: "slot, forced", moves: 1, forces: 1, end: 2, ..Scope::PLAIN };
+const SLOT_CLOCK: Scope =
+    Scope { name: "slot, clock", arrivals: &[2, 1], moves: 1, jumps: 1, end: 4, ..Scope::PLAIN };
+const SLOT_REFUSED: Scope = Scope { name: "slot, refused", moves: 1, refusals: 1, end: 4, ..Scope::PLAIN };
+const REFUSED_MESSAGES: Scope =
+    Scope { name: "refused, messages", refusals: 1, lost_messages: 1, end: 6, ..Scope::PLAIN };
+const WATCHER_SLOT: Scope =
+    Scope { name: "watcher, slot", arrivals: &[2, 1], watcher: true, moves: 1, end: 5, ..Scope::PLAIN };
+const SLOW_UNKNOWN: Scope = Scope {
+    name: "slow heir, unknown",
+    arrivals: &[3, 1],
+    slow_subscription: true,
+    unknown: 1,
+    end: 5,
+    ..Scope::PLAIN
+};
 const DELAYS_LONG: Scope = Scope { name: "delays, longer", arrivals: &[2, 1], end: 4, ..DELAYS };
 const DELAYS_3: Scope = Scope { name: "delays, three", arrivals: &[1, 1, 1], end: 3, ..DELAYS };
 
@@ -189,6 +210,7 @@ const SCOPES: &[Scope] = &[
     THREE,
     CANCELS,
     UNKNOWN,
+    UNKNOWN_TIMER,
     UNKNOWN_HEIR,
     MESSAGES,
     CUTS_2,
@@ -239,6 +261,14 @@ const LARGE: &[Scope] = &[
     FAILOVER_3,
     SLOT_UNKNOWN,
     SLOT_3,
+    SLOT_DEATH,
+    SLOT_CUT,
+    SLOT_FORCED,
+    SLOT_CLOCK,
+    SLOT_REFUSED,
+    REFUSED_MESSAGES,
+    WATCHER_SLOT,
+    SLOW_UNKNOWN,
     DELAYS_LONG,
     DELAYS_3,
 ];
@@ -305,6 +335,7 @@ const RULES: &[(Switch, &str, Scope)] = &[
     (Switch::NoFallback, "there is no fallback", MESSAGES),
     (Switch::AnnouncementPostponesFallback, "an announcement postpones the fallback", MESSAGES_4),
     (Switch::NoTimer, "no timer runs at the end of a reservation that was heard of", TIMERS),
+    (Switch::DeadIdSetsNoTimer, "a reservation for an id that is over sets no timer", UNKNOWN_TIMER),
     (Switch::AnswerReplacesTimer, "an answer replaces the timer that a message has set", TIMERS),
     (Switch::RanksStay, "ranks do not fall with announcements", RANKS),
     (Switch::WatcherHasNoFallback, "who only listens has no fallback", WATCHER_LOST),

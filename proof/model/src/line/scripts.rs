@@ -95,7 +95,8 @@ impl Line {
         self.grant(state, attempt, 0)
     }
 
-    /// Who has been refused before enters the line at its ticket, and the lock goes to the first in line.
+    /// Who has been refused before enters the line at its ticket, and the lock goes to the first in
+    /// line.
     fn acquire_free_again(&self, state: &mut State, attempt: &Attempt) -> Answer {
         let mut attempt = *attempt;
         if self.breaks(Switch::AgainDoesNotPassOn) {
@@ -249,7 +250,8 @@ impl Line {
             if !state.client(who).hears() || state.client(who).waiting == 0 {
                 continue;
             }
-            // A word about another client's id only sets a timer: in order to have fewer states, it arrives at once.
+            // A word about another client's id only sets a timer: in order to have fewer states, it
+            // arrives at once.
             let about_another = matches!(word, Word::Reserved(id) if owner(id) != usize::from(who));
             if about_another && self.scope.prompt && state.left.lost_messages == 0 {
                 self.hear(state, who, word);
@@ -295,7 +297,8 @@ impl Line {
         }
     }
 
-    /// The lock goes from one hold of a client to its next, or, the line first, to the first in line.
+    /// The lock goes from one hold of a client to its next, or, the line first, to the first in
+    /// line.
     pub(crate) fn hand_off(&self, state: &mut State, from: u8, to: &Attempt, line_first: bool) -> Answer {
         let late = state.now > to.not_after;
         match state.data.lock {

@@ -1,4 +1,5 @@
-//! What there is: the lock, the line, the clients, what is on the wire; and what only the checks look at.
+//! What there is: the lock, the line, the clients, what is on the wire; and what only the checks
+//! look at.
 
 use crate::line::Scope;
 
@@ -241,9 +242,11 @@ pub(crate) enum Refusal {
 /// What only the checks look at.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Checks {
-    /// The clients that have been told a ticket, or will be: tickets and clients. So the lock must go.
+    /// The clients that have been told a ticket, or will be: tickets and clients. So the lock must
+    /// go.
     pub(crate) order: Vec<(u8, u8)>,
-    /// Clients of these that may be passed over until their next attempt, because something of theirs was lost.
+    /// Clients of these that may be passed over until their next attempt, because something of
+    /// theirs was lost.
     pub(crate) excused: Set,
     /// Clients that could not hear a message.
     pub(crate) missed: Set,
