@@ -24,7 +24,7 @@
 //! | file            | what it decides                                                  |
 //! |-----------------|------------------------------------------------------------------|
 //! | `waiting`       | re-entry instead of a wait, the ends of waits                    |
-//! | `acquiring`     | who may talk to the server, attempts, grants, refusals           |
+//! | `acquiring`     | attempts (when: `name_record`), grants, refusals                 |
 //! | `holding`       | levels, re-entry, validity, loss                                 |
 //! | `releasing`     | the last release, hand-off, grants that nobody took              |
 //! | `listening`     | messages, and what a confirmed subscription wakes                |
@@ -40,7 +40,7 @@
 //! | `event`         | what the engine is told and what it answers: plain values        |
 //! | `hold`          | one hold, and the table of its states                            |
 //! | `waiter`        | one acquisition that waits                                       |
-//! | `name_record`   | one name: its waiters, its holds, what is pending                |
+//! | `name_record`   | one name: who its contender is, and when that tries next         |
 //! | `turns`         | how long others go first after a release                         |
 //! | `wait_queue`    | the order of the waiters of a name                               |
 //! | `pending`       | commands on the wire                                             |

@@ -47,7 +47,8 @@ impl Engine {
         }
     }
 
-    /// Decides what the contender of a name does now. Everything it has to know belongs to the name.
+    /// Has the contender of a name do what is due. Who that is, and when it tries, is decided in
+    /// `name_record` (`contender`, `due`).
     fn drive(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Some(request) = name.contender() else { return self.settle(name_id) };

@@ -1,4 +1,5 @@
-//! What must be true, looked at after every event. The promises have numbers:
+//! What must be true, looked at after every event: here the state of the checks, in the files below the
+//! checks themselves. The promises have numbers:
 //!
 //! | | promise | checked in |
 //! |---|---|---|
