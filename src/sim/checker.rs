@@ -3,7 +3,7 @@
 //!
 //! | | promise | checked in |
 //! |---|---|---|
-//! | P1 | never more holders of a name at once than its kind allows, on its server and by what clients believe | `looks`, `server_side` |
+//! | P1 | never more holders of a name at once than its kind allows, on its server and by what clients believe | `exclusion` |
 //! | P2 | a later grant has a larger token, a re-entry the same | here, `looks`, `server_side` |
 //! | P3 | a resource that checks tokens loses no update | here |
 //! | P4 | nobody but the owner releases or renews | `server_side` |
@@ -27,6 +27,7 @@
 //! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
 //! be protected any more, but it must learn of it with the first answer, or by the end of its validity.
 
+mod exclusion;
 mod looks;
 mod server_side;
 mod tests;

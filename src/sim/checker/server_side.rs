@@ -18,7 +18,7 @@ use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
 use crate::sim::checker::Checker;
-use crate::sim::checker::looks::check_holds;
+use crate::sim::checker::exclusion::check_holds;
 use crate::sim::client::Request;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;

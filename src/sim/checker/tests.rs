@@ -11,7 +11,7 @@ use crate::sim::chance::Chance;
 use crate::sim::chance::Stream;
 use crate::sim::checker::Checker;
 use crate::sim::checker::Hold;
-use crate::sim::checker::looks::check_holds;
+use crate::sim::checker::exclusion::check_holds;
 use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 use crate::sim::plan::Plan;

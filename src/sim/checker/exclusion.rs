@@ -1,0 +1,73 @@
+//! P1, exclusion: never more holders of a name at once than its kind allows.
+
+use std::time::Duration;
+
+use crate::base::cell::HoldCell;
+use crate::base::clock::Moment;
+use crate::sim::checker::Checker;
+use crate::sim::kinds::Found;
+use crate::sim::kinds::Place;
+use crate::sim::kinds::rules_of;
+
+impl Checker {
+    /// By what clients believe: more holders at a time than the kind allows only if one of them was robbed.
+    pub(super) fn look_for_overlaps(&self, now: Moment) -> Result<(), String> {
+        if self.plan.drifts_too_much() {
+            return Ok(());
+        }
+        let believing = || {
+            self.live.iter().filter_map(|key| {
+                let hold = &self.holds[key];
+                let cell = hold.cell.as_ref().filter(|cell| cell.is_held(now) && hold.breach.is_none())?;
+                Some((*key, cell))
+            })
+        };
+        for (one, cell) in believing() {
+            let others = || believing().filter(|(key, other)| *key > one && other.name == cell.name);
+            if others().next().is_none() {
+                continue;
+            }
+            let field = |(client, id): (usize, u64)| format!("{}:{id}", self.ids[client]);
+            let together: Vec<Place> = std::iter::once((one, cell))
+                .chain(others())
+                .map(|(key, cell)| Place::of(field(key), cell.count()))
+                .collect();
+            if !rules_of(&cell.name).allows(&together) {
+                return Err(format!("P1: {} is held at once by {together:?}", cell.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// By the key: its holds may be there at once.
+pub(super) fn check_holds(lock: &Found) -> Result<(), String> {
+    match rules_of(&lock.name).allows(&lock.holds) {
+        true => Ok(()),
+        false => Err(format!("P1: more holds at once than the kind of lock allows: {lock:?}")),
+    }
+}
+
+/// Whoever believes that it holds has the key, for at least as long as it believes so (P6).
+pub(super) fn check_key(
+    now: Moment,
+    client: usize,
+    field: &str,
+    cell: &HoldCell,
+    locks: &[Found],
+) -> Result<(), String> {
+    let id = cell.id;
+    let key = locks.iter().find(|lock| lock.name == cell.name);
+    match key.and_then(|key| key.hold(field)) {
+        Some(place) => {
+            let left = u64::try_from(place.left.unwrap_or(0)).unwrap_or(0) * 1_000_000;
+            let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
+            if cell.valid_until() > end {
+                let over = cell.valid_until().since(end);
+                return Err(format!("P6: client {client} hold {id} is believed in {over:?} too long"));
+            }
+            Ok(())
+        }
+        None => Err(format!("P1: client {client} hold {id} is believed in, there is {key:?}")),
+    }
+}
