@@ -146,16 +146,22 @@ struct Mutant {
 }
 
 fn listed(area: &Area) -> Result<Vec<Mutant>, String> {
-    let list = |line_col: &str| {
-        let mut command = Command::new("cargo");
-        command.args(["mutants", "--list", "--line-col", line_col]).args(area.choice());
-        let done = command.current_dir(crate::root()).output();
-        let done = done.map_err(|error| format!("cannot run cargo mutants: {error}"))?;
-        let lines = String::from_utf8_lossy(&done.stdout).lines().map(str::to_owned).collect::<Vec<_>>();
-        if lines.is_empty() { Err("cargo mutants lists nothing".to_owned()) } else { Ok(lines) }
-    };
-    let each = list("true")?.into_iter().zip(list("false")?);
-    Ok(each.map(|(name, what)| Mutant { area: area.name, name, what }).collect())
+    let mut command = Command::new("cargo");
+    command.args(["mutants", "--list", "--line-col", "true"]).args(area.choice());
+    let done = command.current_dir(crate::root()).output();
+    let done = done.map_err(|error| format!("cannot run cargo mutants: {error}"))?;
+    let text = String::from_utf8_lossy(&done.stdout);
+    let mutant =
+        |name: &str| Some(Mutant { area: area.name, name: name.to_owned(), what: without_position(name)? });
+    let mutants: Vec<Mutant> = text.lines().filter_map(mutant).collect();
+    if mutants.is_empty() { Err("cargo mutants lists nothing".to_owned()) } else { Ok(mutants) }
+}
+
+/// `file:line:column: change` as `file: change`.
+fn without_position(name: &str) -> Option<String> {
+    let mut parts = name.splitn(4, ':');
+    let (file, change) = (parts.next()?, parts.nth(2)?);
+    Some(format!("{file}:{change}"))
 }
 
 /// FNV-1a, so that the sample depends on nothing but the mutants.
@@ -251,6 +257,13 @@ mod tests {
     #[test]
     fn a_pattern_matches_its_own_text() {
         assert_eq!(escaped("a.rs:3:5: x -> Y<u8>"), "a\\.rs\\:3\\:5\\: x \\-\\> Y\\<u8\\>");
+    }
+
+    #[test]
+    fn a_mutant_is_known_without_its_line() {
+        let name = "src/a.rs:3:5: replace A::b -> u8 with 1";
+        assert_eq!(without_position(name).as_deref(), Some("src/a.rs: replace A::b -> u8 with 1"));
+        assert_eq!(without_position("src/a.rs"), None);
     }
 
     #[test]
