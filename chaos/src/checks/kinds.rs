@@ -10,7 +10,7 @@ use crate::checks::linear::order;
 use crate::history::Hold;
 use crate::kind::LockKind;
 
-/// A lock as its callers see it: what it may be asked, and what it is then. The default is a lock that nobody has had.
+/// The state of a lock, and which answers it allows. The default is a lock that was never held.
 pub(super) trait Automaton: Clone + Default + Eq + std::hash::Hash {
     /// What it is after an operation; none if it would not have given that answer.
     fn after(&self, op: &Op) -> Option<Self>;

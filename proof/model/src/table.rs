@@ -41,6 +41,24 @@ impl Named {
     }
 }
 
+impl Model {
+    /// The explorations of a model: each scope with all rules kept, then each rule broken in its scope.
+    pub(crate) fn of<Scope: Copy + 'static, Switch: Copy + 'static>(
+        name: &'static str,
+        scopes: &[Scope],
+        rules: &[(Switch, &'static str, Scope)],
+        name_of: fn(&Scope) -> &'static str,
+        explore: fn(Scope, Option<Switch>) -> Outcome,
+    ) -> Self {
+        let named = |name, scope, switch| Named::new(name, move || explore(scope, switch));
+        Self {
+            name,
+            scopes: scopes.iter().map(|scope| named(name_of(scope), *scope, None)).collect(),
+            rules: rules.iter().map(|(switch, words, scope)| named(words, *scope, Some(*switch))).collect(),
+        }
+    }
+}
+
 impl fmt::Debug for Named {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)

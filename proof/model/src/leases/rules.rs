@@ -5,7 +5,6 @@ use crate::leases::Leases;
 use crate::leases::Scope;
 use crate::table::LIMIT;
 use crate::table::Model;
-use crate::table::Named;
 
 /// A rule, broken. What is done instead is in `RULES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,10 +142,6 @@ const RULES: &[(Switch, &str, Scope)] = &[
 
 /// The model, with all that is explored of it.
 pub(crate) fn model() -> Model {
-    let named = |name, scope, switch| Named::new(name, move || explore(&Leases { scope, switch }, LIMIT));
-    Model {
-        name: "leases",
-        scopes: SCOPES.iter().map(|scope| named(scope.name, *scope, None)).collect(),
-        rules: RULES.iter().map(|(switch, words, scope)| named(words, *scope, Some(*switch))).collect(),
-    }
+    let within = |scope, switch| explore(&Leases { scope, switch }, LIMIT);
+    Model::of("leases", SCOPES, RULES, |scope| scope.name, within)
 }

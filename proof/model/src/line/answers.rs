@@ -112,7 +112,7 @@ impl Line {
         }
         client.duty = client.waiting > 0;
         self.send_release(state, who, id, Keys::LockAndLine);
-        Step::about(who, "is granted what nobody wants, and sends release(0) of hold", id)
+        Step::about(who, "is granted the lock after its caller has gone, and sends release(0) of hold", id)
     }
 
     fn sleep(&self, state: &mut State, who: u8, told: Told, what: &'static str, id: u8) -> Step {
@@ -295,7 +295,7 @@ impl Line {
             Answer::Granted => {
                 client.duty = client.waiting > 0;
                 self.send_release(state, who, to, Keys::LockAndLine);
-                Step::about(who, "has handed off to nobody, and sends release(0) of hold", to)
+                Step::about(who, "has handed off to a caller that has gone, and sends release(0) of hold", to)
             }
             Answer::Waits(told) => {
                 client.id = to;
@@ -314,7 +314,7 @@ impl Line {
         }
     }
 
-    /// Only with that rule broken: now nobody will ever do anything about the heir.
+    /// Only with that rule broken: the heir is never released.
     fn forget_heirs(&self, state: &mut State, who: u8) {
         let heirs: Vec<u8> = state
             .client(who)

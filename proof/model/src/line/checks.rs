@@ -23,7 +23,7 @@ impl Line {
             .or_else(|| self.watcher(state))
     }
 
-    /// Nothing remains of an id that is over, and nobody has two things.
+    /// Nothing remains of an id that is over. No id has two places, or a place and the lock.
     fn places(&self, state: &State) -> Option<&'static str> {
         let over = |id: u8| state.checks.finished.has(id) && !state.checks.restored.has(id);
         let line = &state.data.line;

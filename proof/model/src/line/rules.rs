@@ -7,7 +7,6 @@ use crate::line::Scope;
 use crate::line::state::NEVER;
 use crate::table::LIMIT;
 use crate::table::Model;
-use crate::table::Named;
 
 /// A rule, broken. What is done instead is in `RULES`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -343,26 +342,12 @@ const RULES: &[(Switch, &str, Scope)] = &[
 
 /// The model, with all that is explored of it.
 pub(crate) fn model() -> Model {
-    Model {
-        name: "line",
-        scopes: SCOPES.iter().map(|scope| named(scope.name, *scope, None)).collect(),
-        rules: RULES.iter().map(|(switch, words, scope)| named(words, *scope, Some(*switch))).collect(),
-    }
+    let within = |scope, switch| explore(&Line { scope, switch }, LIMIT);
+    Model::of("line", SCOPES, RULES, |scope| scope.name, within)
 }
 
 /// The model in larger scopes.
 pub(crate) fn large() -> Model {
-    Model {
-        name: "line",
-        scopes: LARGE.iter().map(|scope| within(LARGE_LIMIT, scope.name, *scope, None)).collect(),
-        rules: Vec::new(),
-    }
-}
-
-fn named(name: &'static str, scope: Scope, switch: Option<Switch>) -> Named {
-    within(LIMIT, name, scope, switch)
-}
-
-fn within(limit: usize, name: &'static str, scope: Scope, switch: Option<Switch>) -> Named {
-    Named::new(name, move || explore(&Line { scope, switch }, limit))
+    let within = |scope, switch| explore(&Line { scope, switch }, LARGE_LIMIT);
+    Model::of("line", LARGE, &[], |scope| scope.name, within)
 }

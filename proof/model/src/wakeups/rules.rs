@@ -3,7 +3,6 @@
 use crate::explore::explore;
 use crate::table::LIMIT;
 use crate::table::Model;
-use crate::table::Named;
 use crate::wakeups::Scope;
 use crate::wakeups::Wakeups;
 
@@ -72,10 +71,6 @@ const RULES: &[(Switch, &str, Scope)] = &[
 
 /// The model, with all that is explored of it.
 pub(crate) fn model() -> Model {
-    let named = |name, scope, switch| Named::new(name, move || explore(&Wakeups { scope, switch }, LIMIT));
-    Model {
-        name: "wakeups",
-        scopes: SCOPES.iter().map(|scope| named(scope.name, *scope, None)).collect(),
-        rules: RULES.iter().map(|(switch, words, scope)| named(words, *scope, Some(*switch))).collect(),
-    }
+    let within = |scope, switch| explore(&Wakeups { scope, switch }, LIMIT);
+    Model::of("wakeups", SCOPES, RULES, |scope| scope.name, within)
 }
