@@ -2,7 +2,6 @@
 //! that is over. Each is released until nothing of it can be there.
 
 use std::collections::BTreeMap;
-
 use std::time::Duration;
 
 use crate::backend::OpId;

@@ -1,6 +1,5 @@
 //! What replies say about the servers: their clocks, and whether they work.
 
-use crate::engine::pending::Answered;
 use std::time::Duration;
 
 use crate::backend::Failure;
@@ -11,6 +10,7 @@ use crate::base::clock::Moment;
 use crate::engine::Engine;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
+use crate::engine::pending::Answered;
 use crate::engine::timers::TimerKey;
 use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Reply;

@@ -1,10 +1,6 @@
 //! What every part of the engine needs: the instant, the settings, the timers, the servers, the commands on the wire, and
 //! the list of what is to be done.
 
-use crate::engine::Servers;
-use crate::engine::pending::Op;
-use crate::engine::pending::PendingOp;
-use crate::engine::servers::Server;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +16,10 @@ use crate::engine::event::Answer;
 use crate::engine::event::Effect;
 use crate::engine::event::Report;
 use crate::engine::event::RequestId;
+use crate::engine::pending::Op;
+use crate::engine::pending::PendingOp;
+use crate::engine::servers::Server;
+use crate::engine::servers::Servers;
 use crate::engine::timers::TimerKey;
 use crate::engine::timers::Timers;
 use crate::kinds::command::Command;

@@ -1,25 +1,25 @@
 //! The holds of this client, and the decisions that need only one of them.
 
-use crate::Error;
-use crate::LossReason;
-use crate::base::owner::OwnerKey;
-use crate::engine::Context;
-use crate::engine::HoldState;
-use crate::engine::LockName;
-use crate::engine::NameRecord;
-use crate::engine::RequestId;
-use crate::engine::ServerId;
-use crate::engine::TimerKey;
-use crate::engine::context::back_off;
-use crate::engine::hold::PendingOperation;
-use crate::engine::hold::Sending;
 use std::ops::Index;
 use std::sync::Arc;
 
+use crate::backend::ServerId;
 use crate::base::cell::Directory;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
 use crate::base::map::Map;
+use crate::base::name::LockName;
+use crate::base::owner::OwnerKey;
 use crate::engine::by_id::ById;
+use crate::engine::context::Context;
+use crate::engine::context::back_off;
+use crate::engine::event::RequestId;
 use crate::engine::hold::Hold;
+use crate::engine::hold::HoldState;
+use crate::engine::hold::PendingOperation;
+use crate::engine::hold::Sending;
+use crate::engine::name_record::NameRecord;
+use crate::engine::timers::TimerKey;
 
 #[derive(Debug)]
 pub(super) struct Holds {

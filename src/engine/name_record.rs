@@ -338,15 +338,15 @@ impl NameRecord {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn name() -> NameRecord {
+    pub(in crate::engine) fn name() -> NameRecord {
         NameRecord::new(1, LockName::new("n").unwrap())
     }
 
-    /// For whoever has time.
-    fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
+    /// For a waiter that has time to let others go first.
+    pub(in crate::engine) fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
         name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
     }
 

@@ -1,24 +1,24 @@
 //! The names in use, and who waits for each.
 
-use crate::backend::Failure;
-use crate::backend::FailureKind;
-use crate::base::stats::add;
-use crate::engine::Contest;
-use crate::engine::Context;
-use crate::engine::Moment;
-use crate::engine::NameRecord;
-use crate::engine::RequestId;
-use crate::engine::ServerId;
-use crate::engine::context::back_off;
-use crate::engine::event::Report;
-use crate::engine::name_record::Cause;
-use crate::engine::waiter::Trouble;
 use std::collections::BTreeMap;
 
+use crate::backend::Failure;
+use crate::backend::FailureKind;
+use crate::backend::ServerId;
+use crate::base::clock::Moment;
 use crate::base::name::LockName;
+use crate::base::stats::add;
 use crate::engine::by_id::ById;
+use crate::engine::context::Context;
+use crate::engine::context::back_off;
+use crate::engine::event::Report;
+use crate::engine::event::RequestId;
+use crate::engine::name_record::Cause;
+use crate::engine::name_record::Contest;
+use crate::engine::name_record::NameRecord;
 use crate::engine::names::NameTable;
 use crate::engine::touched::Touched;
+use crate::engine::waiter::Trouble;
 use crate::engine::waiter::Waiter;
 
 /// Names whose fallback grants are counted, so that the count cannot grow without bound.

@@ -171,17 +171,9 @@ impl NameRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::name::LockName;
     use crate::engine::name_record::Cause;
-
-    fn name() -> NameRecord {
-        NameRecord::new(1, LockName::new("n").unwrap())
-    }
-
-    /// For whoever has time.
-    fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
-        name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
-    }
+    use crate::engine::name_record::tests::due;
+    use crate::engine::name_record::tests::name;
 
     #[test]
     fn the_turn_of_others_delays_even_a_wake_up() {

@@ -1,5 +1,7 @@
 //! Who wants a lock: queues and re-entries, and the ends of waits.
 
+use std::time::Duration;
+
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::owner::OwnerKey;
@@ -19,7 +21,6 @@ use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::Waiter;
 use crate::engine::waiter::WaiterPlace;
-use std::time::Duration;
 
 /// Who has waited so long is reported.
 pub(super) const LONG_WAIT: Duration = Duration::from_secs(10);
