@@ -96,7 +96,9 @@ async fn ship(
     });
     match shipped.await.map_err(refusal)? {
         Ok(shipped) => Ok(Json(shipped)),
-        Err(_) => Err((StatusCode::CONFLICT, format!("order {id} is being shipped by another request\n"))),
+        Err(_) => {
+            Err((StatusCode::CONFLICT, format!("order {id} is being shipped by another request\n")))
+        }
     }
 }
 
@@ -159,8 +161,9 @@ async fn visit(address: std::io::Result<std::net::SocketAddr>) -> Result<(), Fai
 
 async fn request(address: &str, line: &str) -> Result<String, Failure> {
     let mut stream = TcpStream::connect(address).await?;
-    let request =
-        format!("{line} HTTP/1.1\r\nHost: example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+    let request = format!(
+        "{line} HTTP/1.1\r\nHost: example\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await?;

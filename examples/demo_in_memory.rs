@@ -26,22 +26,28 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let stage = Stage { server: InMemoryServer::new(), started: Instant::now(), checks: AtomicU32::new(0) };
+    let stage =
+        Stage { server: InMemoryServer::new(), started: Instant::now(), checks: AtomicU32::new(0) };
     let failed = [
         stage.scene("a look at the server first: preflight", preflight(&stage)).await,
         stage.scene("one task locks twice: the hold count", nested(&stage)).await,
         stage.scene("waiters sleep until a release wakes them", wake_up(&stage)).await,
         stage.scene("the watchdog keeps a short lease alive", watchdog(&stage)).await,
         stage.scene("the holder is killed: somebody else takes over", take_over(&stage)).await,
-        stage.scene("the holder is frozen and goes on: it knows that it is late", freeze(&stage)).await,
+        stage
+            .scene("the holder is frozen and goes on: it knows that it is late", freeze(&stage))
+            .await,
         stage.scene("a force-unlock is noticed by the holder", force_unlock(&stage)).await,
         stage.scene("two branches of a join!, kept apart by scopes", scopes(&stage)).await,
     ];
     let (all, failed) = (failed.len(), failed.iter().filter(|failed| **failed).count());
-    let (checks, took) = (stage.checks.load(Ordering::Relaxed), stage.started.elapsed().as_secs_f64());
+    let (checks, took) =
+        (stage.checks.load(Ordering::Relaxed), stage.started.elapsed().as_secs_f64());
     stage.say(
         "",
-        &format!("{all} scenes, {failed} failed; {checks} claims checked; one process; {took:.1} s"),
+        &format!(
+            "{all} scenes, {failed} failed; {checks} claims checked; one process; {took:.1} s"
+        ),
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -85,19 +91,27 @@ impl Stage {
 
     fn granted(&self, who: &str, guard: &Guard) {
         let (count, token) = (guard.hold_count(), guard.fencing_token());
-        self.say(who, &format!("granted {}: hold count {count}, fencing token {token}", guard.name()));
+        self.say(
+            who,
+            &format!("granted {}: hold count {count}, fencing token {token}", guard.name()),
+        );
     }
 
     /// Says what the server has under the name, and gives the hold count; 0 if there is nothing.
     async fn show(&self, lock: &ReentrantLock) -> Result<u32, redis_reentrant_lock::Error> {
-        let (holder, left) = (lock.holder().await?, lock.remaining_lease().await?.unwrap_or_default());
+        let (holder, left) =
+            (lock.holder().await?, lock.remaining_lease().await?.unwrap_or_default());
         let Some(holder) = holder else {
             self.say("", &format!("  {}: the key is gone", lock.name()));
             return Ok(0);
         };
         let field = format!("{}:{}", holder.client, holder.hold);
-        let text =
-            format!("  {}: {{ {field}: {} }}  PTTL {} ms", lock.name(), holder.count, left.as_millis());
+        let text = format!(
+            "  {}: {{ {field}: {} }}  PTTL {} ms",
+            lock.name(),
+            holder.count,
+            left.as_millis()
+        );
         self.say("", &text);
         Ok(holder.count)
     }
@@ -128,14 +142,18 @@ async fn nested(stage: &Stage) -> Outcome {
     outer.unlock().await?;
     stage.say("A", "unlocked one level");
     let fourth = stage.show(&lock).await?;
-    stage.check([first, second, third, fourth] == [1, 2, 1, 0], "the hold count goes 1, 2, 1, gone")?;
+    stage.check(
+        [first, second, third, fourth] == [1, 2, 1, 0],
+        "the hold count goes 1, 2, 1, gone",
+    )?;
     stage.check(same, "both levels have the same fencing token")?;
     end(client).await
 }
 
 async fn wake_up(stage: &Stage) -> Outcome {
     let lease = Duration::from_secs(30);
-    let clients = [stage.client(lease).await?, stage.client(lease).await?, stage.client(lease).await?];
+    let clients =
+        [stage.client(lease).await?, stage.client(lease).await?, stage.client(lease).await?];
     let held = clients[0].reentrant_lock("report")?.lock().await?;
     stage.granted("A", &held);
     let waiter = |who: &'static str, client: &LockClient| {
@@ -155,7 +173,8 @@ async fn wake_up(stage: &Stage) -> Outcome {
         held.unlock().await?;
         Ok::<_, Box<dyn Error + Send + Sync>>(released)
     };
-    let (b, c, released) = tokio::join!(waiter("B", &clients[1]), waiter("C", &clients[2]), release);
+    let (b, c, released) =
+        tokio::join!(waiter("B", &clients[1]), waiter("C", &clients[2]), release);
     let (b, c, released) = (b?, c?, released?);
     let after = b.min(c).saturating_duration_since(released);
     stage.say("", &format!("  the first was awake {} µs after the release", after.as_micros()));
@@ -244,13 +263,17 @@ async fn force_unlock(stage: &Stage) -> Outcome {
     let after = asked.elapsed().as_micros();
     stage.say(
         "A",
-        &format!("LOST nightly: {}, {after} µs after the force-unlock was asked for", reason.as_str()),
+        &format!(
+            "LOST nightly: {}, {after} µs after the force-unlock was asked for",
+            reason.as_str()
+        ),
     );
     stage.check(forced && reason == LossReason::ForceUnlocked, "the holder was told, and why")?;
     stage.check(!guard.is_held(), "its guard does not claim to hold")?;
     let refused = guard.unlock().await.err();
     let text = refused.as_ref().map(ToString::to_string).unwrap_or_default();
-    stage.check(refused.is_some_and(|error| error.is_lost()), &format!("its unlock says: {text}"))?;
+    stage
+        .check(refused.is_some_and(|error| error.is_lost()), &format!("its unlock says: {text}"))?;
     end(a).await?;
     end(b).await
 }
@@ -275,7 +298,8 @@ async fn scopes(stage: &Stage) -> Outcome {
     let (left, right) = tokio::join!(branch("left"), branch("right"));
     stage.check(!(left? && right?), "the second branch re-entered: nothing keeps them apart")?;
     stage.say("", "  with Owner::new().scope(…) around each branch:");
-    let (left, right) = tokio::join!(Owner::new().scope(branch("left")), Owner::new().scope(branch("right")));
+    let (left, right) =
+        tokio::join!(Owner::new().scope(branch("left")), Owner::new().scope(branch("right")));
     stage.check(left? && right?, "the branches never held it together")?;
     end(client).await
 }

@@ -1,5 +1,5 @@
-//! A holder that sleeps through the end of its lease and writes all the same: the store refuses, because it has seen a
-//! larger fencing token.
+//! A holder that sleeps through the end of its lease and writes all the same: the store refuses,
+//! because it has seen a larger fencing token.
 //!
 //! ```text
 //! cargo run --example fenced_write
@@ -13,9 +13,11 @@ use std::time::Duration;
 use redis_reentrant_lock::LockClient;
 use redis_reentrant_lock::LockOptions;
 
-/// The store's side: remember the largest token seen, refuse smaller ones. Comparing and writing are one step.
+/// The store's side: remember the largest token seen, refuse smaller ones. Comparing and writing
+/// are one step.
 ///
-/// Equal ones pass: one holder may write more than once. Tokens are below 2^53, so Lua's numbers keep every digit.
+/// Equal ones pass: one holder may write more than once. Tokens are below 2^53, so Lua's numbers
+/// keep every digit.
 const WRITE: &str = "
     local seen = redis.call('HGET', KEYS[1], 'token')
     if seen and tonumber(seen) > tonumber(ARGV[1]) then return 0 end
@@ -40,7 +42,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert!(quick.fencing_token() > slow.fencing_token());
     assert!(store.write(quick.fencing_token(), "final")?);
 
-    // The guard knows. What was on its way already does not ask the guard, and only the token stops it.
+    // The guard knows. What was on its way already does not ask the guard, and only the token stops
+    // it.
     assert!(!slow.is_held());
     assert!(!store.write(slow.fencing_token(), "late draft")?);
     println!("slow: its late write was refused");
@@ -52,8 +55,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A document in Redis. In SQL: `UPDATE … SET value = $2, fence = $1 WHERE id = $3 AND fence <= $1`, and no row
-/// updated means refused.
+/// A document in Redis. In SQL: `UPDATE … SET value = $2, fence = $1 WHERE id = $3 AND fence <=
+/// $1`, and no row updated means refused.
 struct Store {
     redis: redis::Connection,
 }
@@ -67,7 +70,13 @@ impl Store {
 
     /// False: refused.
     fn write(&mut self, token: u64, value: &str) -> redis::RedisResult<bool> {
-        redis::cmd("EVAL").arg(WRITE).arg(1).arg(Self::KEY).arg(token).arg(value).query(&mut self.redis)
+        redis::cmd("EVAL")
+            .arg(WRITE)
+            .arg(1)
+            .arg(Self::KEY)
+            .arg(token)
+            .arg(value)
+            .query(&mut self.redis)
     }
 
     fn read(&mut self) -> redis::RedisResult<String> {

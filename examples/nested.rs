@@ -1,4 +1,5 @@
-//! A function that locks calls another one that locks the same name: with a reentrant lock that is fine.
+//! A function that locks calls another one that locks the same name: with a reentrant lock that is
+//! fine.
 //!
 //! ```text
 //! cargo run --example nested
@@ -42,8 +43,8 @@ async fn transfer(client: &LockClient) -> Outcome {
     Ok(())
 }
 
-/// Right on its own, and right under a caller that has the lock already. The handle is made where it is needed: what
-/// counts is the name, and the owner, which is this task.
+/// Right on its own, and right under a caller that has the lock already. The handle is made where
+/// it is needed: what counts is the name, and the owner, which is this task.
 async fn book(client: &LockClient, entry: &str) -> Outcome {
     let guard = client.reentrant_lock("example:account")?.lock().await?;
     println!("  {entry}: hold count {}, token {}", guard.hold_count(), guard.fencing_token());

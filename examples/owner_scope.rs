@@ -1,7 +1,7 @@
 //! The one trap of reentrant locks in async code, and its cure.
 //!
-//! The branches of `join!`, `select!` and `FuturesUnordered` run in one task. The task is the owner, so they re-enter
-//! each other's locks. A scope makes each branch an owner of its own.
+//! The branches of `join!`, `select!` and `FuturesUnordered` run in one task. The task is the
+//! owner, so they re-enter each other's locks. A scope makes each branch an owner of its own.
 //!
 //! ```text
 //! cargo run --example owner_scope
@@ -34,8 +34,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
 
     // The cure.
     let room = Room::default();
-    let (a, b) =
-        tokio::join!(Owner::new().scope(room.visit(&client)), Owner::new().scope(room.visit(&client)),);
+    let (a, b) = tokio::join!(
+        Owner::new().scope(room.visit(&client)),
+        Owner::new().scope(room.visit(&client)),
+    );
     a.and(b)?;
     println!("join! with scopes: {} at a time", room.most());
     assert_eq!(room.most(), 1);

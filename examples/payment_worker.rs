@@ -50,7 +50,11 @@ async fn main() -> Result<(), Failure> {
 
 /// Pays what is due, until SIGTERM. The payment in progress is finished then: the provider's time
 /// limit says how long that takes at most.
-async fn work(locks: &LockClient, serves: bool, mut stopped: watch::Receiver<()>) -> Result<(), Failure> {
+async fn work(
+    locks: &LockClient,
+    serves: bool,
+    mut stopped: watch::Receiver<()>,
+) -> Result<(), Failure> {
     let mut database = Database::open()?;
     loop {
         let due = database.due()?;

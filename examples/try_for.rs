@@ -50,7 +50,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     release.await??;
 
-    // `Err` is left for what is neither yes nor no: a server that does not answer, a key in other use.
+    // `Err` is left for what is neither yes nor no: a server that does not answer, a key in other
+    // use.
     client.shutdown(Duration::from_secs(5)).await?;
     Ok(())
 }

@@ -53,7 +53,9 @@ impl Routes {
     pub(crate) fn server_of(&self, slot: u16) -> ServerId {
         match self {
             Self::One => ServerId::ONLY,
-            Self::Slots { servers, .. } => servers.get(usize::from(slot)).copied().unwrap_or(ServerId::ONLY),
+            Self::Slots { servers, .. } => {
+                servers.get(usize::from(slot)).copied().unwrap_or(ServerId::ONLY)
+            }
         }
     }
 }
@@ -252,7 +254,8 @@ impl FailureKind {
     /// The kind of a failure of several servers or addresses, one of which has failed with `self`.
     /// `NoListener` is the result only if all of them refused the connection.
     pub(crate) fn of_several(self, all: impl IntoIterator<Item = Self>) -> Self {
-        let other = self == Self::NoListener && all.into_iter().any(|kind| kind != Self::NoListener);
+        let other =
+            self == Self::NoListener && all.into_iter().any(|kind| kind != Self::NoListener);
         if other { Self::Link } else { self }
     }
 }

@@ -239,9 +239,13 @@ impl LockClient {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn required_acl(&self, patterns: impl IntoIterator<Item = impl AsRef<str>>) -> Result<RequiredAcl> {
+    pub fn required_acl(
+        &self,
+        patterns: impl IntoIterator<Item = impl AsRef<str>>,
+    ) -> Result<RequiredAcl> {
         let config = self.shared.config();
-        let patterns = patterns.into_iter().map(|pattern| self.prefix.before_pattern(pattern.as_ref()));
+        let patterns =
+            patterns.into_iter().map(|pattern| self.prefix.before_pattern(pattern.as_ref()));
         let acl = RequiredAcl::new(patterns)?.profile(config.profile).sharding(config.sharding);
         Ok(acl.topology(self.topology).other_database(self.other_database))
     }
@@ -358,10 +362,17 @@ mod tests {
     /// Texts are accepted in whatever type a user has them.
     #[expect(dead_code, reason = "only has to compile")]
     fn texts_are_taken_as_they_are(client: &LockClient, text: String) -> Result<()> {
-        let (owned, shared, boxed) = (text.clone(), Arc::<str>::from(&*text), text.clone().into_boxed_str());
+        let (owned, shared, boxed) =
+            (text.clone(), Arc::<str>::from(&*text), text.clone().into_boxed_str());
         let _ = LockClient::builder().url(&text).url(&*text).url(owned.clone()).url(shared.clone());
-        let _ = LockClient::builder().prefix(&text).prefix(&*text).prefix(boxed.clone()).prefix('p');
-        let _ = [client.mutex(&text)?, client.mutex(&*text)?, client.mutex(owned)?, client.mutex(shared)?];
+        let _ =
+            LockClient::builder().prefix(&text).prefix(&*text).prefix(boxed.clone()).prefix('p');
+        let _ = [
+            client.mutex(&text)?,
+            client.mutex(&*text)?,
+            client.mutex(owned)?,
+            client.mutex(shared)?,
+        ];
         let _ = [client.reentrant_lock(&text)?, client.reentrant_lock(boxed)?];
         drop((client.preflight(&text), client.preflight("n"), client.preflight(text.clone())));
         let _ = client.required_acl(["a"])?.user(&text)?.user(text.clone())?;
@@ -369,7 +380,10 @@ mod tests {
         let _ = (client.required_acl(&list)?, client.required_acl(list.clone())?);
         let _ = (RequiredAcl::new([&text])?, RequiredAcl::new(list)?, RequiredAcl::new(Some("a"))?);
         let _ = crate::Credentials::new(&text, text.clone());
-        let _ = Tls::new().ca_pem(&*text).ca_pem(text.clone()).client_cert_pem(text.as_bytes(), text.clone());
+        let _ = Tls::new()
+            .ca_pem(&*text)
+            .ca_pem(text.clone())
+            .client_cert_pem(text.as_bytes(), text.clone());
         #[cfg(feature = "in-memory")]
         let _ = InMemoryServer::new().contains(&text) || InMemoryServer::new().remove(&*text);
         Ok(())

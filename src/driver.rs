@@ -1,4 +1,5 @@
-//! The driver: one task that owns connections and timers, and the one place where the engine meets the world.
+//! The driver: one task that owns connections and timers, and the one place where the engine meets
+//! the world.
 //!
 //! ```text
 //! mailbox ─┐
@@ -6,8 +7,9 @@
 //! timer   ─┘
 //! ```
 //!
-//! Callers only ever see [`Shared`]: they send messages, wait on a slot and read cells and counters. On a runtime's thread
-//! sending may mean that the driver is polled there and then: see [`seat`].
+//! Callers only ever see [`Shared`]: they send messages, wait on a slot and read cells and
+//! counters. On a runtime's thread sending may mean that the driver is polled there and then: see
+//! [`seat`].
 
 mod alarm;
 mod desk;
@@ -59,8 +61,10 @@ enum Message {
     Leave { hold: u64, level: RequestId },
     /// `LockClient::shutdown`; answered by the driver's last act.
     Shutdown { request: RequestId, ticket: Ticket, until: Moment },
-    /// A thread that ends waits for the end of what was given up before. The sender is dropped then.
+    /// A thread that ends waits for the end of what was given up before. The sender is dropped
+    /// then.
     Settle { done: mpsc::Sender<()> },
-    /// Nobody can send anything any more. The sender is dropped when what was queued has been dealt with.
+    /// Nobody can send anything any more. The sender is dropped when what was queued has been dealt
+    /// with.
     LastHandle { done: Option<mpsc::Sender<()>> },
 }

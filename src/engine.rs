@@ -1,10 +1,11 @@
 //! All lock logic, without I/O, clock or randomness of its own.
 //!
-//! The caller passes in what happened and when; the engine says what is to be done. Every decision of the client about a
-//! lock is made here, so that every interleaving can be tested without a server, a runtime or a clock.
+//! The caller passes in what happened and when; the engine says what is to be done. Every decision
+//! of the client about a lock is made here, so that every interleaving can be tested without a
+//! server, a runtime or a clock.
 //!
-//! Parts that own their state. What needs only that state is a method of the part; the rest of its file, if there is more,
-//! is methods of the engine:
+//! Parts that own their state. What needs only that state is a method of the part; the rest of its
+//! file, if there is more, is methods of the engine:
 //!
 //! | part            | what it owns                                                     |
 //! |-----------------|------------------------------------------------------------------|
@@ -208,7 +209,8 @@ impl Engine {
         self.queues.names.find(lock).map_or(0, NameRecord::len)
     }
 
-    /// Whether nobody but one has asked for it here since it was last at rest, and others were not listened for.
+    /// Whether nobody but one has asked for it here since it was last at rest, and others were not
+    /// listened for.
     pub(crate) fn is_uncontended(&self, lock: &LockName) -> bool {
         self.queues.names.find(lock).is_none_or(NameRecord::is_uncontended)
     }

@@ -1,6 +1,6 @@
-//! The readers of what strangers write, each with what must be true of any input: for the targets in `fuzz/`, which
-//! `cargo fuzz` builds with `--cfg fuzzing`, and for the smoke test below. Not part of the API, in no release build,
-//! outside semver.
+//! The readers of what strangers write, each with what must be true of any input: for the targets
+//! in `fuzz/`, which `cargo fuzz` builds with `--cfg fuzzing`, and for the smoke test below. Not
+//! part of the API, in no release build, outside semver.
 
 use crate::backend::Outcome;
 use crate::backend::Value;
@@ -59,7 +59,11 @@ pub fn reply(data: &[u8]) {
                 }
             }
             Outcome::NotExecuted(failure) => {
-                assert_eq!(list.first(), Some(&Value::Int(-9)), "only a refused argument: {failure:?}");
+                assert_eq!(
+                    list.first(),
+                    Some(&Value::Int(-9)),
+                    "only a refused argument: {failure:?}"
+                );
             }
             Outcome::Unknown(failure) => assert!(failure.message.len() < 2_000),
         }
@@ -124,7 +128,13 @@ fn commands() -> Vec<Command> {
             announce: announce.clone(),
         },
         Command::Inspect { name: name.clone() },
-        Command::ForceRelease { name, expected: field(), not_after, announce, client_channel: field() },
+        Command::ForceRelease {
+            name,
+            expected: field(),
+            not_after,
+            announce,
+            client_channel: field(),
+        },
     ]
 }
 
@@ -137,7 +147,9 @@ fn value(bytes: &mut impl Iterator<Item = u8>, depth: u8) -> Value {
         2..=4 => Value::Int(i64::from(kind / 8) - 10),
         5 => {
             let length = usize::from(bytes.next().unwrap_or(0));
-            Value::Text(String::from_utf8_lossy(&bytes.take(length).collect::<Vec<u8>>()).into_owned())
+            Value::Text(
+                String::from_utf8_lossy(&bytes.take(length).collect::<Vec<u8>>()).into_owned(),
+            )
         }
         _ if depth == 3 => Value::Nil,
         _ => Value::List((0..kind / 8).map(|_| value(bytes, depth + 1)).collect()),
@@ -161,7 +173,8 @@ mod tests {
         fn input(&mut self, seeds: &[Vec<u8>]) -> Vec<u8> {
             let mut input = seeds[self.index(seeds.len())].clone();
             for _ in 0..self.index(4) {
-                let (at, byte) = (self.index(input.len() + 1), u8::try_from(self.index(256)).unwrap());
+                let (at, byte) =
+                    (self.index(input.len() + 1), u8::try_from(self.index(256)).unwrap());
                 match self.index(5) {
                     0 => input.insert(at, byte),
                     1 => input.truncate(at),
@@ -175,7 +188,8 @@ mod tests {
                 }
             }
             if self.index(8) == 0 {
-                input = (0..self.index(40)).map(|_| u8::try_from(self.index(256)).unwrap()).collect();
+                input =
+                    (0..self.index(40)).map(|_| u8::try_from(self.index(256)).unwrap()).collect();
             }
             input
         }

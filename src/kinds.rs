@@ -1,7 +1,7 @@
 //! The kinds of locks: for each its scripts, and the answers to what the engine asks.
 //!
-//! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in `lua/`,
-//! one file here, and one arm in each `match` below.
+//! The engine knows commands and replies, and names no kind. A kind is a folder of scripts in
+//! `lua/`, one file here, and one arm in each `match` below.
 
 /// The text of a file in `lua/`.
 macro_rules! lua {

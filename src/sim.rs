@@ -1,9 +1,11 @@
-//! A simulation: engines, the shipped scripts, servers that fail and a bad network, under virtual time, from one seed.
+//! A simulation: engines, the shipped scripts, servers that fail and a bad network, under virtual
+//! time, from one seed.
 //!
-//! Several engines talk to one server or to a cluster through connections that delay, lose, repeat and cut; servers
-//! stop, restart, lose data, are followed by replicas and give slots away; tasks lock, nest, unlock and give up at
-//! random; after every event the checker looks whether what must be true is true. The same seed gives the same run,
-//! event for event. A run that fails is made smaller for as long as it fails in the same way.
+//! Several engines talk to one server or to a cluster through connections that delay, lose, repeat
+//! and cut; servers stop, restart, lose data, are followed by replicas and give slots away; tasks
+//! lock, nest, unlock and give up at random; after every event the checker looks whether what must
+//! be true is true. The same seed gives the same run, event for event. A run that fails is made
+//! smaller for as long as it fails in the same way.
 //!
 //! ```text
 //! cargo xtask sim --seeds 0..100000   # these
@@ -157,7 +159,9 @@ fn drain(world: &mut World) -> Result<(), String> {
         let next = world.now.plus(Duration::from_millis(200));
         world.run_until(next)?;
         let busy = |client: &client::Client| {
-            client.serves() && client.shutdown.is_none() && !client.tasks.iter().all(task::Task::is_idle)
+            client.serves()
+                && client.shutdown.is_none()
+                && !client.tasks.iter().all(task::Task::is_idle)
         };
         if !world.clients.iter().any(busy) {
             return Ok(());
@@ -172,7 +176,8 @@ fn drain(world: &mut World) -> Result<(), String> {
     Err(format!("P9: not everybody got an answer, or a lock:{left}"))
 }
 
-/// P13: of those who want the same lock all the time everybody gets a share, be it a quarter of a fair one.
+/// P13: of those who want the same lock all the time everybody gets a share, be it a quarter of a
+/// fair one.
 fn share(seed: u64) -> Result<(), String> {
     let mut world = World::crowd(seed);
     let grants = contend(&mut world)?;
@@ -195,11 +200,16 @@ fn contend(world: &mut World) -> Result<Vec<u64>, String> {
 fn rest(world: &mut World) -> Result<(), String> {
     world.phase = Phase::Quiet;
     let lease = world.plan.lease * 3 + world.plan.command_timeout * 2;
-    // Clean-ups go on until a clock that may have gone back has passed, subscriptions linger a second.
+    // Clean-ups go on until a clock that may have gone back has passed, subscriptions linger a
+    // second.
     let back = if world.checker.jumped { world.plan.lease * 40 } else { Duration::ZERO };
-    // A clean-up goes by the clock of the server that it was sent to, and is answered by the one that has the slot.
-    let apart =
-        if world.places.cluster { Duration::from_micros(2 * world.plan.apart_us) } else { Duration::ZERO };
+    // A clean-up goes by the clock of the server that it was sent to, and is answered by the one
+    // that has the slot.
+    let apart = if world.places.cluster {
+        Duration::from_micros(2 * world.plan.apart_us)
+    } else {
+        Duration::ZERO
+    };
     let wait = lease + Duration::from_secs(6) + back + apart;
     let end = world.now.plus(wait);
     world.run_until(end)?;
@@ -209,8 +219,13 @@ fn rest(world: &mut World) -> Result<(), String> {
     }
     for (index, client) in world.clients.iter().enumerate().filter(|(_, client)| client.serves()) {
         let stats = client.counters.snapshot();
-        let gauges =
-            [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups];
+        let gauges = [
+            stats.holds,
+            stats.waiters,
+            stats.registered_renewals,
+            stats.subscriptions,
+            stats.clean_ups,
+        ];
         if gauges != [0; 5] {
             return Err(format!("P10: client {index} is not at rest: {stats:?}"));
         }
@@ -255,7 +270,11 @@ fn close(world: &mut World) -> Result<(), String> {
 // ---- many seeds
 
 /// The first seed that fails, and how the others went.
-fn run_all(seeds: &Range<u64>, kind: Option<Kind>, threads: usize) -> (Summary, Option<(u64, String)>) {
+fn run_all(
+    seeds: &Range<u64>,
+    kind: Option<Kind>,
+    threads: usize,
+) -> (Summary, Option<(u64, String)>) {
     let keep_going = setting("SIM_KEEP_GOING") == Some(1);
     let next = AtomicU64::new(seeds.start);
     let shared: Mutex<(Summary, Option<(u64, String)>)> = Mutex::default();
@@ -307,7 +326,10 @@ fn wanted() -> Range<u64> {
 /// The kind that all names are to be of, if one is asked for.
 fn wanted_kind() -> Option<Kind> {
     let text = std::env::var("SIM_KIND").ok()?;
-    Some(kinds::named(&text).unwrap_or_else(|| panic!("there is no kind {text}, only {:?}", kinds::ALL)))
+    Some(
+        kinds::named(&text)
+            .unwrap_or_else(|| panic!("there is no kind {text}, only {:?}", kinds::ALL)),
+    )
 }
 
 /// Where somebody may look for the summary as one line of JSON.
@@ -358,10 +380,11 @@ fn what_must_be_true_is_true_for_every_seed() {
     }
 }
 
-/// Each has found something once: a driver that went on after the end of a shutdown, a replica with what had moved away,
-/// a wait that became a re-entry 3 ms before its end, a subscription that was left at the node where it had been, a waiter
-/// whose own client had freed the lock and who was not told, a `None` for a release whose key had long run out, and one for what
-/// had been refused before a grant that nobody took.
+/// Each has found something once: a driver that went on after the end of a shutdown, a replica with
+/// what had moved away, a wait that became a re-entry 3 ms before its end, a subscription that was
+/// left at the node where it had been, a waiter whose own client had freed the lock and who was not
+/// told, a `None` for a release whose key had long run out, and one for what had been refused
+/// before a grant that nobody took.
 const FOUND: [u64; 7] = [5_569, 24_099, 1_054_219, 1_434, 43_023, 47_868, 40_835];
 
 #[test]
@@ -375,11 +398,13 @@ fn seeds_that_found_something_are_good() {
 #[test]
 fn the_same_seed_gives_the_same_run() {
     for seed in 0..crowds() {
-        let [first, second] = [(); 2].map(|()| run(Seed::of(seed, None), &Mask::default(), Trace::hashed()));
+        let [first, second] =
+            [(); 2].map(|()| run(Seed::of(seed, None), &Mask::default(), Trace::hashed()));
         assert_eq!(first.result, second.result, "seed {seed}");
         assert_eq!(first.trace.hash(), second.trace.hash(), "seed {seed}");
     }
-    let [first, second] = [1, 2].map(|seed| run(Seed::of(seed, None), &Mask::default(), Trace::kept()));
+    let [first, second] =
+        [1, 2].map(|seed| run(Seed::of(seed, None), &Mask::default(), Trace::kept()));
     assert!(first.trace.lines().len() > 100);
     assert_ne!(first.trace.lines(), second.trace.lines());
 }
@@ -407,7 +432,8 @@ fn everybody_in_a_crowd_gets_a_share() {
     }
 }
 
-/// Stepping back costs something where PUBLISH does not tell whether there is anybody to step back for.
+/// Stepping back costs something where PUBLISH does not tell whether there is anybody to step back
+/// for.
 #[test]
 fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
     for (clients, tasks) in [(1, 2), (1, 3), (2, 2), (2, 3)] {
@@ -418,7 +444,10 @@ fn hand_offs_that_nobody_counts_are_not_slower_than_none() {
             };
             (0..runs_of_each()).map(grants).sum()
         });
-        assert!(with * 10 >= without * 9, "{clients} clients of {tasks} tasks: {with}, without {without}");
+        assert!(
+            with * 10 >= without * 9,
+            "{clients} clients of {tasks} tasks: {with}, without {without}"
+        );
     }
 }
 
@@ -436,8 +465,13 @@ fn spread(distances: &[u64], idle_listeners: usize, hold: Duration) -> Vec<u64> 
 /// A tenth of a fair share: whoever is near is back much sooner, and gets the rest.
 #[test]
 fn who_is_far_away_is_not_kept_out() {
-    let crowds: [&[u64]; 5] =
-        [&[0, 3_000], &[0, 3_000, 3_000], &[0, 0, 0, 3_000], &[1_000, 1_000, 6_000], &[0, 0, 9_000]];
+    let crowds: [&[u64]; 5] = [
+        &[0, 3_000],
+        &[0, 3_000, 3_000],
+        &[0, 0, 0, 3_000],
+        &[1_000, 1_000, 6_000],
+        &[0, 0, 9_000],
+    ];
     for distances in crowds {
         let grants = spread(distances, 0, Duration::from_millis(20));
         println!("{distances:?}: {grants:?}");

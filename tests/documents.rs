@@ -20,7 +20,9 @@ fn documents() -> Vec<String> {
     for folder in ["", "docs/", "examples/"] {
         let entries = fs::read_dir(root().join(folder)).unwrap();
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        found.extend(names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}{name}")));
+        found.extend(
+            names.filter(|name| name.ends_with(".md")).map(|name| format!("{folder}{name}")),
+        );
     }
     assert!(found.len() > 12, "{found:?}");
     found
@@ -45,7 +47,11 @@ fn definition(line: &str) -> Option<(&str, &str)> {
 
 /// What stands between `](` and `)`, or between `][` and `]`.
 fn used<'a>(text: &'a str, open: &str, close: char) -> Vec<&'a str> {
-    text.split(open).skip(1).filter_map(|rest| rest.split_once(close)).map(|(inside, _)| inside).collect()
+    text.split(open)
+        .skip(1)
+        .filter_map(|rest| rest.split_once(close))
+        .map(|(inside, _)| inside)
+        .collect()
 }
 
 /// The anchor of a heading, as GitHub and rustdoc make it.
@@ -56,7 +62,9 @@ fn anchor(heading: &str) -> String {
 
 fn has_anchor(text: &str, wanted: &str) -> bool {
     let headings = text.lines().map(|line| line.trim_start_matches("//!").trim_start());
-    headings.filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == wanted)
+    headings
+        .filter(|line| line.starts_with('#'))
+        .any(|line| anchor(line.trim_start_matches('#')) == wanted)
 }
 
 /// Why a target leads nowhere.
@@ -89,7 +97,8 @@ fn lost(from: &str, target: &str) -> Option<String> {
 #[test]
 fn links_lead_somewhere() {
     let rustdoc = read("src/docs_links.md");
-    let in_rustdoc: Vec<&str> = rustdoc.lines().filter_map(definition).map(|(label, _)| label).collect();
+    let in_rustdoc: Vec<&str> =
+        rustdoc.lines().filter_map(definition).map(|(label, _)| label).collect();
     let mut wrong = Vec::new();
     for file in documents() {
         let text = read(&file);
@@ -104,10 +113,13 @@ fn links_lead_somewhere() {
                 wrong.push(format!("{file}: [{label}] is not defined"));
             }
         }
-        // rustdoc shows the pages of docs/ elsewhere, so that links between files need a place there, too.
+        // rustdoc shows the pages of docs/ elsewhere, so that links between files need a place
+        // there, too.
         if file.starts_with("docs/") {
             let unknown = defined.iter().filter(|(label, _)| !in_rustdoc.contains(label));
-            wrong.extend(unknown.map(|(label, _)| format!("{file}: src/docs_links.md lacks [{label}]")));
+            wrong.extend(
+                unknown.map(|(label, _)| format!("{file}: src/docs_links.md lacks [{label}]")),
+            );
         }
     }
     assert_eq!(wrong, [""; 0]);
@@ -116,7 +128,9 @@ fn links_lead_somewhere() {
 #[test]
 fn lines_are_short() {
     let long = |line: &&str| {
-        line.chars().count() > 100 && !line.trim_start().starts_with('|') && definition(line).is_none()
+        line.chars().count() > 100
+            && !line.trim_start().starts_with('|')
+            && definition(line).is_none()
     };
     for file in documents() {
         let text = read(&file);

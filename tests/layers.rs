@@ -1,5 +1,5 @@
-//! Who may name whom in `src/`, and that no two types have the same name. Reads one `crate::x` per path, so imports are
-//! written one per line, unnested.
+//! Who may name whom in `src/`, and that no two types have the same name. Reads one `crate::x` per
+//! path, so imports are written one per line, unnested.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,7 +7,15 @@ use std::path::Path;
 
 /// Modules, lowest layer first. A module may name those of earlier rows only.
 const LAYERS: &[&[&str]] = &[
-    &["base::clock", "base::error", "base::kind", "base::log", "base::map", "base::random", "base::seeded"],
+    &[
+        "base::clock",
+        "base::error",
+        "base::kind",
+        "base::log",
+        "base::map",
+        "base::random",
+        "base::seeded",
+    ],
     &["base::lease", "base::name", "base::owner", "base::process", "base::stats"],
     &["base::cell"],
     &["settings::address_map", "settings::credentials", "settings::tls"],
@@ -42,7 +50,8 @@ const NOT_IN_ENGINE: &[&str] = &[
     "uuid::",
 ];
 
-/// The entry of `LAYERS` that a path belongs to, which may be that of its folder, and the row of that.
+/// The entry of `LAYERS` that a path belongs to, which may be that of its folder, and the row of
+/// that.
 fn layer(path: &str) -> Option<(&'static str, usize)> {
     let two: Vec<&str> = path.split("::").take(2).collect();
     let find = |module: &str| {
@@ -60,7 +69,8 @@ fn is_a_list(path: &str) -> bool {
 /// What is wrong with one file, given by its path below `src/`.
 fn violations(path: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
-    let mut say = |number: usize, what: String| found.push(format!("src/{path}:{}: {what}", number + 1));
+    let mut say =
+        |number: usize, what: String| found.push(format!("src/{path}:{}: {what}", number + 1));
     if is_a_list(path) {
         return found;
     }
@@ -73,8 +83,10 @@ fn violations(path: &str, text: &str) -> Vec<String> {
         in_tests |= line.trim() == "#[cfg(test)]";
         let code = line.split("//").next().unwrap();
         for named in code.split("crate::").skip(1) {
-            let named: String =
-                named.chars().take_while(|c| c.is_alphanumeric() || matches!(c, '_' | ':')).collect();
+            let named: String = named
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || matches!(c, '_' | ':'))
+                .collect();
             if named.is_empty() {
                 say(number, "nested import: write one `crate::` path per line".to_owned());
             }
@@ -98,15 +110,18 @@ fn violations(path: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// Whether `word` begins at a word boundary somewhere in `code`, and not within a path of this crate.
+/// Whether `word` begins at a word boundary somewhere in `code`, and not within a path of this
+/// crate.
 fn names(code: &str, word: &str) -> bool {
     code.match_indices(word).any(|(at, _)| {
         let before = &code[..at];
-        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_') && !before.ends_with("crate::backend::")
+        !before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+            && !before.ends_with("crate::backend::")
     })
 }
 
-/// The name of the type that a line defines. Associated types are indented, and belong to their traits.
+/// The name of the type that a line defines. Associated types are indented, and belong to their
+/// traits.
 fn defined_type(line: &str) -> Option<&str> {
     let code = line.trim_start();
     let code = match code.strip_prefix("pub") {
@@ -124,10 +139,13 @@ fn defined_type(line: &str) -> Option<&str> {
     (defines && end > 0).then(|| &rest[..end])
 }
 
-/// The types that are defined more than once. Tests and the simulation may reuse a name of the product.
+/// The types that are defined more than once. Tests and the simulation may reuse a name of the
+/// product.
 fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
     let mut places = BTreeMap::<&str, Vec<String>>::new();
-    for (path, text) in files.iter().filter(|(path, _)| !path.contains("test") && !path.starts_with("sim")) {
+    for (path, text) in
+        files.iter().filter(|(path, _)| !path.contains("test") && !path.starts_with("sim"))
+    {
         let mut tests_end_with = None;
         for (number, line) in text.lines().enumerate() {
             if line.trim_end().ends_with("mod tests {") && tests_end_with.is_none() {
@@ -144,7 +162,10 @@ fn types_defined_twice(files: &[(String, String)]) -> Vec<String> {
         }
     }
     places.retain(|_, places| places.len() > 1);
-    places.into_iter().map(|(name, places)| format!("`{name}` is defined in {}", places.join(", "))).collect()
+    places
+        .into_iter()
+        .map(|(name, places)| format!("`{name}` is defined in {}", places.join(", ")))
+        .collect()
 }
 
 /// All files below `src/`, by their paths there, with their texts.
@@ -187,13 +208,18 @@ fn a_planted_second_definition_is_found() {
     };
     let known = ("engine/hold.rs", "pub(crate) struct Hold {\n    id: u64,\n}");
     assert_eq!(count(&[known]), 0);
-    for second in ["enum Hold {", "pub trait Hold: Send {", "    pub(super) struct Hold<'a>(&'a str);"] {
+    for second in
+        ["enum Hold {", "pub trait Hold: Send {", "    pub(super) struct Hold<'a>(&'a str);"]
+    {
         assert_eq!(count(&[known, ("driver.rs", second)]), 1, "{second}");
     }
     assert_eq!(count(&[known, ("driver.rs", "pub(crate) type Hold = u64;")]), 1);
     assert_eq!(count(&[known, ("driver.rs", "impl X for Y {\n    type Hold = u64;\n}")]), 0);
     assert_eq!(count(&[known, ("driver.rs", "struct Holds;\nuse crate::engine::hold::Hold;")]), 0);
-    assert_eq!(count(&[known, ("engine/tests.rs", "struct Hold;"), ("sim/world.rs", "struct Hold;")]), 0);
+    assert_eq!(
+        count(&[known, ("engine/tests.rs", "struct Hold;"), ("sim/world.rs", "struct Hold;")]),
+        0
+    );
     let tests = "mod tests {\n    struct Hold;\n}\n";
     assert_eq!(count(&[known, ("driver.rs", tests)]), 0);
     assert_eq!(count(&[known, ("driver.rs", &format!("{tests}struct Hold;"))]), 1);

@@ -1,7 +1,9 @@
-//! One task, one name, nobody else: lock and unlock beside a bare client that runs the same scripts.
+//! One task, one name, nobody else: lock and unlock beside a bare client that runs the same
+//! scripts.
 //!
-//! `cargo bench --package bench --bench uncontended`, with a server at `REDIS_URL` (default `redis://127.0.0.1:6379`). Prints medians
-//! of alternating blocks and their ratio to the floor of the same placement; absolute times depend on the machine.
+//! `cargo bench --package bench --bench uncontended`, with a server at `REDIS_URL` (default
+//! `redis://127.0.0.1:6379`). Prints medians of alternating blocks and their ratio to the floor of
+//! the same placement; absolute times depend on the machine.
 
 use std::time::Duration;
 use std::time::Instant;
@@ -107,15 +109,18 @@ impl Bare {
     async fn connect(url: &str) -> Self {
         let mut connection = ConnectionConfig::default();
         connection.tcp.nodelay = Some(true);
-        let performance =
-            PerformanceConfig { default_command_timeout: Duration::from_secs(1), ..Default::default() };
+        let performance = PerformanceConfig {
+            default_command_timeout: Duration::from_secs(1),
+            ..Default::default()
+        };
         let config = Config::from_url(url).expect("a URL");
         let client = Client::new(config, Some(performance), Some(connection), None);
         client.init().await.expect("connected");
         let name = format!("bench:{}", client.id());
         let field = "6e3d30b7-83b1-433a-9335-5e8b9916d3ac:1";
         let channel = format!("redisson_lock__channel__{{{name}}}");
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let words =
+            |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
         let acquire = Self::load(&client, ACQUIRE).await;
         let acquire = words(&[
             &acquire,
@@ -148,7 +153,8 @@ impl Bare {
     }
 }
 
-/// The bare client on a thread of its own, asked through a channel: which script, and where to say that it ran.
+/// The bare client on a thread of its own, asked through a channel: which script, and where to say
+/// that it ran.
 struct FarBare(mpsc::UnboundedSender<(bool, oneshot::Sender<()>)>);
 
 impl FarBare {

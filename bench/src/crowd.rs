@@ -24,7 +24,8 @@ pub(crate) struct Crowd {
     pub(crate) hold: Duration,
 }
 
-/// Each task locks and unlocks for `length`, with nothing in between but the time it keeps the lock.
+/// Each task locks and unlocks for `length`, with nothing in between but the time it keeps the
+/// lock.
 pub(crate) async fn run<S: Service>(service: &S, name: &str, crowd: Crowd) -> Value {
     let Crowd { tasks, distinct, each, length, hold } = crowd;
     let start = Arc::new(Barrier::new(usize::try_from(tasks).unwrap_or(usize::MAX)));

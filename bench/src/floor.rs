@@ -1,5 +1,5 @@
-//! The floor: the same scripts and arguments through a bare client of fred, woken by a second one. No queue, no
-//! renewal, no clean-up, no validity.
+//! The floor: the same scripts and arguments through a bare client of fred, woken by a second one.
+//! No queue, no renewal, no clean-up, no validity.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -136,7 +136,12 @@ impl Names {
     }
 
     /// The same for a hand-off.
-    pub(crate) fn hand_off<'a>(&'a self, digest: &'a str, from: &'a str, to: &'a str) -> [&'a str; 10] {
+    pub(crate) fn hand_off<'a>(
+        &'a self,
+        digest: &'a str,
+        from: &'a str,
+        to: &'a str,
+    ) -> [&'a str; 10] {
         let [lock, fence, channel] = [&self.lock, &self.fence, &self.channel];
         [digest, "2", lock, fence, from, to, LEASE_MS, NOT_AFTER, channel, "PUBLISH"]
     }
@@ -203,7 +208,8 @@ struct Bare {
 impl Bare {
     async fn connect(url: &str) -> Self {
         let client = connect(url).await;
-        let (acquire, release) = (load(&client, ACQUIRE).await.into(), load(&client, RELEASE).await.into());
+        let (acquire, release) =
+            (load(&client, ACQUIRE).await.into(), load(&client, RELEASE).await.into());
         Self { client, acquire, release }
     }
 

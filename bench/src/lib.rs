@@ -1,7 +1,7 @@
 //! A worker process of `cargo xtask bench`: a lock of some kind, and the loads that are put on it.
 //!
-//! Commands come as lines of JSON on standard input, each is answered by one line on standard output. All stamps are
-//! nanoseconds of the machine's monotonic clock, which all processes share.
+//! Commands come as lines of JSON on standard input, each is answered by one line on standard
+//! output. All stamps are nanoseconds of the machine's monotonic clock, which all processes share.
 
 mod crowd;
 mod pairs;
@@ -41,5 +41,6 @@ pub trait Lock: Clone + Send + Sync + 'static {
 /// Nanoseconds on a clock that all processes of this machine share.
 pub fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -25,8 +25,12 @@ fn main() {
     match kind.as_str() {
         "thread" => bench::serve(&runtime, own(Driver::Thread, true, WireProfile::Native)),
         "current" => bench::serve(&runtime, own(Driver::Current, true, WireProfile::Native)),
-        "thread-no-hand-off" => bench::serve(&runtime, own(Driver::Thread, false, WireProfile::Native)),
-        "redisson-profile" => bench::serve(&runtime, own(Driver::Thread, true, WireProfile::Redisson)),
+        "thread-no-hand-off" => {
+            bench::serve(&runtime, own(Driver::Thread, false, WireProfile::Native))
+        }
+        "redisson-profile" => {
+            bench::serve(&runtime, own(Driver::Thread, true, WireProfile::Redisson))
+        }
         "redisson-profile-no-hand-off" => {
             bench::serve(&runtime, own(Driver::Thread, false, WireProfile::Redisson));
         }
@@ -47,7 +51,8 @@ struct Own(LockClient);
 
 impl Own {
     async fn connect(url: &str, driver: Driver, hand_off: bool, profile: WireProfile) -> Self {
-        let builder = LockClient::builder().url(url).driver(driver).hand_off(hand_off).profile(profile);
+        let builder =
+            LockClient::builder().url(url).driver(driver).hand_off(hand_off).profile(profile);
         Self(builder.connect().await.expect("connected"))
     }
 }

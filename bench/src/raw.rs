@@ -1,8 +1,9 @@
 //! What no client can do without: scripts over bare sockets, for one task in a process.
 //!
-//! `Raw` is there for hand-overs: the floor's scripts over two sockets, with a thread that waits for each answer. `Relay` is
-//! there for crowds on one name: it passes the lock on from one hold to another as soon as the server has granted it, and asks
-//! its socket for the answer all the time. What those take beyond it is the client's.
+//! `Raw` is there for hand-overs: the floor's scripts over two sockets, with a thread that waits
+//! for each answer. `Relay` is there for crowds on one name: it passes the lock on from one hold to
+//! another as soon as the server has granted it, and asks its socket for the answer all the time.
+//! What those take beyond it is the client's.
 
 use std::io::ErrorKind;
 use std::io::Read;
@@ -135,7 +136,8 @@ impl Single for Relay {
         let answer = ask(&mut commands, &command("EVALSHA", &names.acquire(&acquire, &one)));
         assert!(is_granted(&answer), "{answer}");
         let hand_offs = [(&one, &other), (&other, &one)];
-        let hand_offs = hand_offs.map(|(from, to)| command("EVALSHA", &names.hand_off(&hand_off, from, to)));
+        let hand_offs =
+            hand_offs.map(|(from, to)| command("EVALSHA", &names.hand_off(&hand_off, from, to)));
         commands.set_nonblocking(true).expect("a socket that does not wait");
         Self { commands, hand_offs, free: command("DEL", &[name]) }
     }

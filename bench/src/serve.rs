@@ -48,11 +48,15 @@ async fn load<S: Service>(service: Arc<S>, guards: Arc<Guards<S>>, command: Valu
         "crowd" => {
             let said = |field: &str| command[field].as_bool().unwrap_or(false);
             let (tasks, hold, length) = (number("tasks"), length("hold_us"), length("us"));
-            let crowd = Crowd { tasks, distinct: said("distinct"), each: said("each"), length, hold };
+            let crowd =
+                Crowd { tasks, distinct: said("distinct"), each: said("each"), length, hold };
             crowd::run(&*service, &name, crowd).await
         }
         "queue" => crowd::queue(&*service, &name, number("tasks")).await,
-        "turns" => turns::run(&*service, &name, number("count"), length("hold_us"), length("pause_us")).await,
+        "turns" => {
+            turns::run(&*service, &name, number("count"), length("hold_us"), length("pause_us"))
+                .await
+        }
         "hold" => {
             let at_once = command["at_once"].as_u64().unwrap_or(64);
             wide::hold(&service, &guards, &name, number("count"), at_once).await

@@ -50,8 +50,8 @@ impl Authority {
         Ok(Self { cert, issuer: Issuer::new(params, key) })
     }
 
-    /// For a server with these names and addresses. It is valid for a client too: replicas and nodes
-    /// of a cluster are both.
+    /// For a server with these names and addresses. It is valid for a client too: replicas and
+    /// nodes of a cluster are both.
     ///
     /// # Errors
     ///
@@ -96,7 +96,8 @@ impl Authority {
 
 /// Valid from last year on, for ten years.
 fn params(name: &str, hosts: &[&str]) -> Result<CertificateParams, rcgen::Error> {
-    let mut params = CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
+    let mut params =
+        CertificateParams::new(hosts.iter().map(|host| (*host).to_owned()).collect::<Vec<_>>())?;
     params.distinguished_name.push(DnType::CommonName, name);
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let year = i32::try_from(1970 + seconds / 31_556_952).unwrap_or(2_000);
@@ -127,7 +128,8 @@ pub fn write(directory: &Path, more_hosts: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     let make = || -> Result<[String; 10], rcgen::Error> {
-        let (ours, other) = (Authority::new("test authority")?, Authority::new("another authority")?);
+        let (ours, other) =
+            (Authority::new("test authority")?, Authority::new("another authority")?);
         let hosts = [HOSTS, more_hosts].concat();
         let (server, expired) = (ours.server(&hosts)?, ours.expired_server(&hosts)?);
         let (client, stranger) = (ours.client("client")?, other.client("stranger")?);

@@ -102,10 +102,11 @@ pub(crate) mod examples {
     impl Made {
         fn events(&mut self, process: &str) -> &mut Vec<Event> {
             let processes = &mut self.history.processes;
-            let at = processes.iter().position(|known| known.label == process).unwrap_or_else(|| {
-                processes.push(Process { label: process.to_owned(), ..Process::default() });
-                processes.len() - 1
-            });
+            let at =
+                processes.iter().position(|known| known.label == process).unwrap_or_else(|| {
+                    processes.push(Process { label: process.to_owned(), ..Process::default() });
+                    processes.len() - 1
+                });
             &mut processes[at].events
         }
 
@@ -123,7 +124,16 @@ pub(crate) mod examples {
             let op = self.op;
             let (name, hold) = ("a".to_owned(), hold.to_owned());
             let kind = self.kind;
-            self.events(process).push(Event::Call { op, at, task: 0, what, name, hold, level, kind });
+            self.events(process).push(Event::Call {
+                op,
+                at,
+                task: 0,
+                what,
+                name,
+                hold,
+                level,
+                kind,
+            });
             if let Some((at, how)) = end {
                 self.events(process).push(Event::End { op, at, how });
             }
@@ -131,10 +141,21 @@ pub(crate) mod examples {
         }
 
         /// A grant to `hold`, "process:number", valid for 100.
-        pub(crate) fn grant(&mut self, hold: &str, called: u64, granted: u64, token: u64) -> &mut Self {
+        pub(crate) fn grant(
+            &mut self,
+            hold: &str,
+            called: u64,
+            granted: u64,
+            token: u64,
+        ) -> &mut Self {
             let process = hold.split(':').next().unwrap().to_owned();
-            let how =
-                How::Granted { hold: hold.to_owned(), token, count: 1, levels: 1, until: granted + 100 };
+            let how = How::Granted {
+                hold: hold.to_owned(),
+                token,
+                count: 1,
+                levels: 1,
+                until: granted + 100,
+            };
             self.call(&process, called, What::Lock, "-", 1, Some((granted, how)))
         }
 
@@ -147,11 +168,23 @@ pub(crate) mod examples {
             count: u32,
         ) -> &mut Self {
             let process = hold.split(':').next().unwrap().to_owned();
-            let how = How::Granted { hold: hold.to_owned(), token, count, levels: count, until: ended + 100 };
+            let how = How::Granted {
+                hold: hold.to_owned(),
+                token,
+                count,
+                levels: count,
+                until: ended + 100,
+            };
             self.call(&process, called, What::Nested, hold, count, Some((ended, how)))
         }
 
-        pub(crate) fn unlock(&mut self, hold: &str, called: u64, ended: u64, left: u32) -> &mut Self {
+        pub(crate) fn unlock(
+            &mut self,
+            hold: &str,
+            called: u64,
+            ended: u64,
+            left: u32,
+        ) -> &mut Self {
             let process = hold.split(':').next().unwrap().to_owned();
             self.call(&process, called, What::Unlock, hold, left, Some((ended, How::Released)))
         }

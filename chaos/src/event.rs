@@ -1,5 +1,5 @@
-//! What a worker writes down: a line for each event, in the file before anything else happens, so that nothing is lost
-//! with the process.
+//! What a worker writes down: a line for each event, in the file before anything else happens, so
+//! that nothing is lost with the process.
 
 use std::fmt;
 
@@ -9,10 +9,20 @@ use crate::kind::LockKind;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Event {
     /// An operation begins.
-    Call { op: u64, at: u64, task: u32, what: What, name: String, hold: String, level: u32, kind: LockKind },
+    Call {
+        op: u64,
+        at: u64,
+        task: u32,
+        what: What,
+        name: String,
+        hold: String,
+        level: u32,
+        kind: LockKind,
+    },
     /// It has ended.
     End { op: u64, at: u64, how: How },
-    /// What a guard said when it was asked between these two times. `until` is 0 for a hold that has ended.
+    /// What a guard said when it was asked between these two times. `until` is 0 for a hold that
+    /// has ended.
     Look { from: u64, to: u64, hold: String, held: bool, until: u64 },
     /// A guard said why its hold is lost.
     Lost { at: u64, hold: String, reason: String },
@@ -132,7 +142,11 @@ impl Event {
                 // Older histories have no word for it: all their locks are reentrant.
                 kind: words.next().map_or(Some(LockKind::Reentrant), LockKind::named)?,
             },
-            "end" => Self::End { op: number(&mut words)?, at: number(&mut words)?, how: how(&mut words)? },
+            "end" => Self::End {
+                op: number(&mut words)?,
+                at: number(&mut words)?,
+                how: how(&mut words)?,
+            },
             "look" => Self::Look {
                 from: number(&mut words)?,
                 to: number(&mut words)?,
@@ -155,7 +169,10 @@ impl Event {
     /// What is in a worker's file. The last line of one that was killed may be cut off.
     pub(crate) fn parse_all(text: &str) -> Result<Vec<Self>, String> {
         let whole = &text[..text.rfind('\n').map_or(0, |end| end + 1)];
-        whole.lines().map(|line| Self::parse(line).ok_or_else(|| format!("not understood: {line}"))).collect()
+        whole
+            .lines()
+            .map(|line| Self::parse(line).ok_or_else(|| format!("not understood: {line}")))
+            .collect()
     }
 }
 
@@ -195,7 +212,8 @@ pub(crate) fn now() -> u64 {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
     let time = rustix::time::clock_gettime(CLOCK);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -217,7 +235,8 @@ mod tests {
             kind: LockKind::Pair,
         };
         let mut events = vec![call];
-        for how in [granted, How::Denied, How::Cancelled, How::Released, How::Failed("lost".into())] {
+        for how in [granted, How::Denied, How::Cancelled, How::Released, How::Failed("lost".into())]
+        {
             events.push(Event::End { op: 1, at: 4, how });
         }
         events.push(Event::Look { from: 5, to: 6, hold: hold.clone(), held: true, until: 9 });

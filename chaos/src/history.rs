@@ -115,10 +115,13 @@ impl Hold {
         self.released.unwrap_or(NEVER).min(lost)
     }
 
-    /// Whether its release may have been sent twice, because nobody knew what became of the first time. If the key is gone
-    /// by then, that counts as released, and it cannot be told from a loss.
+    /// Whether its release may have been sent twice, because nobody knew what became of the first
+    /// time. If the key is gone by then, that counts as released, and it cannot be told from a
+    /// loss.
     pub(crate) fn released_twice(&self, history: &History) -> bool {
-        let (Some(called), Some(ended)) = (self.release_called, self.released) else { return false };
+        let (Some(called), Some(ended)) = (self.release_called, self.released) else {
+            return false;
+        };
         let between = |(at, _): &(u64, String)| called <= *at && *at <= ended;
         ended - called > ONCE || history.harm.iter().any(between)
     }
@@ -156,7 +159,16 @@ impl History {
                         open.insert(*op, all.len());
                         let (name, hold) = (name.clone(), hold.clone());
                         let (what, level, kind, called) = (*what, *level, *kind, *at);
-                        all.push(Operation { process, what, name, kind, hold, level, called, ended: None });
+                        all.push(Operation {
+                            process,
+                            what,
+                            name,
+                            kind,
+                            hold,
+                            level,
+                            called,
+                            ended: None,
+                        });
                     }
                     Event::End { op, at, how } => {
                         if let Some(index) = open.remove(op) {
@@ -193,7 +205,8 @@ impl History {
 }
 
 fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation: &Operation) {
-    let mut wrong = |at: u64, what: String| bad.push(Violation { at, name: operation.name.clone(), what });
+    let mut wrong =
+        |at: u64, what: String| bad.push(Violation { at, name: operation.name.clone(), what });
     match &operation.ended {
         Some((at, How::Granted { hold: id, token, count, levels, until })) => {
             if count != levels {
@@ -202,7 +215,10 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
             let known = holds.get(id);
             if operation.what == What::Nested {
                 if *id != operation.hold || known.is_none_or(|hold| hold.token != *token) {
-                    wrong(*at, format!("{} was re-entered and became {id}, token {token}", operation.hold));
+                    wrong(
+                        *at,
+                        format!("{} was re-entered and became {id}, token {token}", operation.hold),
+                    );
                 }
                 return;
             }
@@ -226,7 +242,10 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
             holds.insert(id.clone(), hold);
         }
         Some((at, How::Failed(word))) => {
-            if matches!(word.as_str(), "key_conflict" | "closed" | "hold_count_limit" | "other" | "refused") {
+            if matches!(
+                word.as_str(),
+                "key_conflict" | "closed" | "hold_count_limit" | "other" | "refused"
+            ) {
                 wrong(*at, format!("{} failed: {word}", operation.what));
             }
             if let Some(hold) = holds.get_mut(&operation.hold) {
@@ -253,7 +272,8 @@ fn note(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, operation:
 fn look(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, event: &Event) {
     let (Event::Look { hold: id, .. } | Event::Lost { hold: id, .. }) = event else { return };
     let Some(hold) = holds.get_mut(id) else { return };
-    let mut wrong = |at: u64, what: String| bad.push(Violation { at, name: hold.name.clone(), what });
+    let mut wrong =
+        |at: u64, what: String| bad.push(Violation { at, name: hold.name.clone(), what });
     match event {
         Event::Look { from, held: true, until, .. } => {
             if *until != 0 && until < from {
@@ -274,7 +294,8 @@ fn look(holds: &mut BTreeMap<String, Hold>, bad: &mut Vec<Violation>, event: &Ev
         Event::Lost { at, reason, .. } => {
             // Says more than what was seen before.
             let vague = |known: &(u64, String)| known.1 == "not held" || known.1 == "lost";
-            hold.lost = hold.lost.take().filter(|known| !vague(known)).or(Some((*at, reason.clone())));
+            hold.lost =
+                hold.lost.take().filter(|known| !vague(known)).or(Some((*at, reason.clone())));
         }
         _ => {}
     }

@@ -1,7 +1,11 @@
-//! Chaos: processes that take locks, servers that are killed and frozen under them, networks that fail, and checks of
-//! all that the processes were told. `cargo xtask chaos` runs it; docs/proof.md tells of it.
+//! Chaos: processes that take locks, servers that are killed and frozen under them, networks that
+//! fail, and checks of all that the processes were told. `cargo xtask chaos` runs it; docs/proof.md
+//! tells of it.
 
-#![expect(clippy::disallowed_methods, reason = "a development program: it holds no leases of its own")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a development program: it holds no leases of its own"
+)]
 
 #[path = "../../src/sim/chance.rs"]
 #[allow(dead_code, reason = "shared with the simulation, which uses all of it")]

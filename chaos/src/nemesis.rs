@@ -110,7 +110,13 @@ pub(crate) struct Nemesis<'a> {
 }
 
 impl<'a> Nemesis<'a> {
-    pub(crate) fn new(place: Place, plan: &'a Plan, seed: u64, directory: PathBuf, store: PathBuf) -> Self {
+    pub(crate) fn new(
+        place: Place,
+        plan: &'a Plan,
+        seed: u64,
+        directory: PathBuf,
+        store: PathBuf,
+    ) -> Self {
         let workers = (0..WORKERS).map(|_| None).collect();
         Self {
             place,
@@ -162,10 +168,14 @@ impl<'a> Nemesis<'a> {
             Act::FreezeWorker(worker) => self.freeze_worker(worker),
             Act::ThawWorker(worker) => self.thaw_worker(worker),
             Act::Cut(worker) => self.network(worker, "is cut off", FaultProxy::cut),
-            Act::Refuse(worker, true) => self.network(worker, "is refused", |proxy| proxy.refuse(true)),
+            Act::Refuse(worker, true) => {
+                self.network(worker, "is refused", |proxy| proxy.refuse(true))
+            }
             Act::Refuse(worker, false) => self.mend(worker, |proxy| proxy.refuse(false)),
             Act::Stall(worker, way, true) => {
-                self.network(worker, &format!("hears nothing, {way:?}"), |proxy| proxy.stall(way, true));
+                self.network(worker, &format!("hears nothing, {way:?}"), |proxy| {
+                    proxy.stall(way, true)
+                });
             }
             Act::Stall(worker, way, false) => self.mend(worker, |proxy| proxy.stall(way, false)),
             Act::Delay(worker, way, Duration::ZERO) => {
@@ -203,7 +213,12 @@ impl<'a> Nemesis<'a> {
                 self.server(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 1 1 0"]);
             }
             Act::SmallBuffers(false) => {
-                self.undo(&["CONFIG", "SET", "client-output-buffer-limit", "pubsub 33554432 8388608 60"]);
+                self.undo(&[
+                    "CONFIG",
+                    "SET",
+                    "client-output-buffer-limit",
+                    "pubsub 33554432 8388608 60",
+                ]);
             }
         }
         Ok(())
@@ -308,7 +323,8 @@ impl<'a> Nemesis<'a> {
             waits_end: !self.seed.is_multiple_of(2),
             driver: if worker.is_multiple_of(2) { Driver::Thread } else { Driver::Current },
         };
-        let said = File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
+        let said =
+            File::create(self.directory.join(format!("{label}.err"))).map_err(|e| e.to_string())?;
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let child = Command::new(program)
             .arg("worker")
@@ -334,7 +350,9 @@ impl<'a> Nemesis<'a> {
     }
 
     fn freeze_worker(&mut self, worker: usize) {
-        let Some(process) = self.workers[worker].as_mut().filter(|process| process.frozen.is_none()) else {
+        let Some(process) =
+            self.workers[worker].as_mut().filter(|process| process.frozen.is_none())
+        else {
             return;
         };
         process.frozen = signal(&process.child, Signal::STOP).then(Instant::now);

@@ -57,7 +57,8 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn start(kind: Kind, workers: usize) -> Self {
         let user = ["--user", "locks", "on", ">lock-secret", "~*", "&*", "+@all"];
-        // Not `everysec`: while the disk is busy it puts off the write as well, and a kill loses what was answered.
+        // Not `everysec`: while the disk is busy it puts off the write as well, and a kill loses
+        // what was answered.
         let keeping = ["--appendonly", "yes", "--appendfsync", "always"];
         let servers = match kind {
             Kind::Single => Servers::One(RedisServer::with(&user)),
@@ -72,7 +73,9 @@ impl Place {
             }
         };
         let proxies = match &servers {
-            Servers::One(server) => (0..workers).map(|_| FaultProxy::start(&server.address())).collect(),
+            Servers::One(server) => {
+                (0..workers).map(|_| FaultProxy::start(&server.address())).collect()
+            }
             Servers::Many(_) => Vec::new(),
         };
         Self { kind, servers, proxies }
@@ -81,12 +84,16 @@ impl Place {
     /// What a worker is told.
     pub(crate) fn url(&self, worker: usize) -> String {
         match (&self.servers, self.kind) {
-            (Servers::One(_), _) => format!("redis://locks:lock-secret@{}", self.proxies[worker].address()),
+            (Servers::One(_), _) => {
+                format!("redis://locks:lock-secret@{}", self.proxies[worker].address())
+            }
             (Servers::Many(set), Kind::Sentinel) => format!(
                 "redis-sentinel://locks:lock-secret@{}/main?sentinel_password=sentinel-secret",
                 set.addresses(3..6).join(",")
             ),
-            (Servers::Many(cluster), _) => format!("redis-cluster://{}", cluster.addresses(0..6).join(",")),
+            (Servers::Many(cluster), _) => {
+                format!("redis-cluster://{}", cluster.addresses(0..6).join(","))
+            }
         }
     }
 
@@ -94,9 +101,9 @@ impl Place {
     pub(crate) fn admin_urls(&self) -> Vec<String> {
         match (&self.servers, self.kind) {
             (Servers::One(server), _) => vec![server.url()],
-            (Servers::Many(set), Kind::Sentinel) => {
-                (0..3).map(|node| format!("redis://admin:admin-secret@{}", set.address(node))).collect()
-            }
+            (Servers::Many(set), Kind::Sentinel) => (0..3)
+                .map(|node| format!("redis://admin:admin-secret@{}", set.address(node)))
+                .collect(),
             (Servers::Many(cluster), _) => {
                 (0..6).map(|node| format!("redis://{}", cluster.address(node))).collect()
             }
@@ -105,13 +112,15 @@ impl Place {
 
     /// On every server that answers; how many that were.
     pub(crate) fn everywhere(&self, command: &[&str]) -> usize {
-        let ask = |url: &String| connect(url).and_then(|mut connection| ask(&mut connection, command));
+        let ask =
+            |url: &String| connect(url).and_then(|mut connection| ask(&mut connection, command));
         self.admin_urls().iter().map(ask).filter(RedisResult::<redis::Value>::is_ok).count()
     }
 
     /// Lock keys on any server that answers.
     pub(crate) fn lock_keys(&self) -> Vec<Key> {
-        let keys = |url: &String| connect(url).and_then(|mut connection| lock_keys(&mut connection));
+        let keys =
+            |url: &String| connect(url).and_then(|mut connection| lock_keys(&mut connection));
         self.admin_urls().iter().filter_map(|url| keys(url).ok()).flatten().collect()
     }
 
@@ -140,12 +149,15 @@ impl Place {
     }
 
     fn is_of_a_worker(&self, line: &str, own: u64) -> bool {
-        let field = |name: &str| line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default();
+        let field = |name: &str| {
+            line.split(' ').find_map(|word| word.strip_prefix(name)).unwrap_or_default()
+        };
         if self.kind == Kind::Sentinel {
             return field("user=") == "locks";
         }
         // Servers keep the connections over which they have moved keys for a while.
-        let of_a_server = field("flags=").contains(['S', 'M']) || field("cmd=").starts_with("restore");
+        let of_a_server =
+            field("flags=").contains(['S', 'M']) || field("cmd=").starts_with("restore");
         field("id=") != own.to_string() && !of_a_server
     }
 }
@@ -156,7 +168,10 @@ pub(crate) fn connect(url: &str) -> RedisResult<Connection> {
     Ok(connection)
 }
 
-pub(crate) fn ask<T: FromRedisValue>(connection: &mut Connection, command: &[&str]) -> RedisResult<T> {
+pub(crate) fn ask<T: FromRedisValue>(
+    connection: &mut Connection,
+    command: &[&str],
+) -> RedisResult<T> {
     let mut words = redis::cmd(command[0]);
     words.arg(&command[1..]);
     words.query(connection)
@@ -198,7 +213,11 @@ pub(crate) struct Role {
 impl Role {
     pub(crate) fn ask(connection: &mut Connection) -> RedisResult<Self> {
         let text: String = ask(connection, &["INFO", "replication"])?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
-        Ok(Self { primary: field("role:") == "master", history: field("master_replid:").to_owned() })
+        let field =
+            |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        Ok(Self {
+            primary: field("role:") == "master",
+            history: field("master_replid:").to_owned(),
+        })
     }
 }

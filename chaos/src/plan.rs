@@ -177,8 +177,8 @@ impl Making {
         let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(0);
         let way = if self.chance.permille(500) { Direction::Up } else { Direction::Down };
         let at = self.when();
-        // What may happen to servers that watch each other: nothing that makes one of them look dead, nor a server
-        // too full to be moved to, nor a silence between sentinels.
+        // What may happen to servers that watch each other: nothing that makes one of them look
+        // dead, nor a server too full to be moved to, nor a silence between sentinels.
         let choice = match kind {
             Kind::Single | Kind::Aof => self.chance.below(12),
             Kind::Sentinel => *self.chance.pick(&[4, 5, 6, 7, 8]),
@@ -223,7 +223,8 @@ impl Making {
             }
             8 => {
                 let (_, at, end) = self.span(10, 2 * lease_ms);
-                let rights = ["evalsha", "pexpire", "hset", "hdel", "publish", "subscribe", "set", "pttl"];
+                let rights =
+                    ["evalsha", "pexpire", "hset", "hdel", "publish", "subscribe", "set", "pttl"];
                 let right = *self.chance.pick(&rights);
                 self.add(at, Act::Forbid(Some(right)));
                 self.add(end, Act::Forbid(None));
@@ -258,8 +259,9 @@ mod tests {
         let of = |seed| Plan::of(seed, Kind::Aof);
         assert_eq!(of(7).acts, of(7).acts);
         assert_ne!(of(7).acts, of(8).acts);
-        let count =
-            |acts: &[(Duration, Act)], wanted: Act| acts.iter().filter(|(_, act)| *act == wanted).count();
+        let count = |acts: &[(Duration, Act)], wanted: Act| {
+            acts.iter().filter(|(_, act)| *act == wanted).count()
+        };
         for seed in 0..200 {
             let acts = of(seed).acts;
             for (begin, end) in [

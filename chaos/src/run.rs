@@ -67,7 +67,9 @@ impl Wanted {
                     (wanted.first, wanted.end) = (first.parse().ok()?, end.parse().ok()?);
                 }
                 "--on" => wanted.on = kinds(words.next()?)?,
-                "--at-once" => wanted.at_once = words.next()?.parse().ok().filter(|count| *count > 0)?,
+                "--at-once" => {
+                    wanted.at_once = words.next()?.parse().ok().filter(|count| *count > 0)?
+                }
                 "--keep" => wanted.keep = true,
                 _ => return None,
             }
@@ -197,7 +199,8 @@ fn history(seed: u64, kind: Kind, directory: &PathBuf) -> Result<Done, String> {
     fs::create_dir_all(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
     let plan = Plan::of(seed, kind);
     // The name of a socket has to be short.
-    let socket = std::env::temp_dir().join(format!("chaos-{}-{}-{seed}", std::process::id(), kind.name()));
+    let socket =
+        std::env::temp_dir().join(format!("chaos-{}-{}-{seed}", std::process::id(), kind.name()));
     let store = Store::start(&socket).map_err(|error| format!("{}: {error}", socket.display()))?;
     let place = Place::start(kind, WORKERS);
     let watch = Watch::start(place.admin_urls(), plan.lease);
@@ -250,7 +253,8 @@ fn declare_failovers_of_their_own(nemesis: &mut Nemesis<'_>, seen: &Seen) {
     nemesis.harm.sort();
 }
 
-/// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is left.
+/// All workers have ended: no key outlives a lease, and no subscription or connection of theirs is
+/// left.
 fn nothing_is_left(place: &Place, lease: Duration, seen: &mut Seen) {
     seen.take(&place.lock_keys(), lease);
     let since = Instant::now();
@@ -268,8 +272,12 @@ fn leaks(history: &History, verdict: &mut Verdict) {
     for Process { label, events, .. } in &history.processes {
         for event in events {
             let (at, what) = match event {
-                Event::Gauges { at, sum } if *sum > 0 => (at, format!("{label} has {sum} things left")),
-                Event::Bye { at, clean: false } => (at, format!("{label} could not release everything")),
+                Event::Gauges { at, sum } if *sum > 0 => {
+                    (at, format!("{label} has {sum} things left"))
+                }
+                Event::Bye { at, clean: false } => {
+                    (at, format!("{label} could not release everything"))
+                }
                 _ => continue,
             };
             verdict.violations.push(Violation { at: *at, name: "-".to_owned(), what });

@@ -1,5 +1,5 @@
-//! What the locks protect: a counter that trusts its writers, and one that checks tokens. One thread's state, so that
-//! there is one order of all reads and writes.
+//! What the locks protect: a counter that trusts its writers, and one that checks tokens. One
+//! thread's state, so that there is one order of all reads and writes.
 
 use std::collections::HashMap;
 use std::io;
@@ -84,8 +84,8 @@ impl Store {
         }
     }
 
-    /// `t|f NAME HOLD TOKEN` reads, and `t|f NAME HOLD TOKEN VERSION` writes on top of that version. The answer is the
-    /// version, or `no`.
+    /// `t|f NAME HOLD TOKEN` reads, and `t|f NAME HOLD TOKEN VERSION` writes on top of that
+    /// version. The answer is the version, or `no`.
     fn answer(&self, line: &str) -> Option<String> {
         let words: Vec<&str> = line.split(' ').collect();
         let which = if *words.first()? == "f" { Which::Fenced } else { Which::Trusting };
@@ -97,7 +97,8 @@ impl Store {
         let refused = which == Which::Fenced && token < counter.token;
         let version = counter.version;
         if !refused {
-            // Reading counts too: what was read may not be written over by somebody with a smaller token.
+            // Reading counts too: what was read may not be written over by somebody with a smaller
+            // token.
             counter.token = token;
             counter.version += u64::from(base.is_some());
         }

@@ -10,7 +10,8 @@ const BEFORE: u64 = 60_000_000;
 const AFTER: u64 = 10_000_000;
 const LINES: usize = 80;
 
-/// What happened to the name shortly before and after, and what was done to anybody at any time before.
+/// What happened to the name shortly before and after, and what was done to anybody at any time
+/// before.
 pub(crate) fn around(history: &History, violation: &Violation) -> String {
     let mut lines: Vec<(u64, String)> = Vec::new();
     for Process { label, events, .. } in &history.processes {
@@ -53,7 +54,8 @@ pub(crate) fn around(history: &History, violation: &Violation) -> String {
         };
         let refused = if access.refused { ", refused" } else { "" };
         let hold = short(&access.hold);
-        let what = format!("store  {hold} {did}, at {}{refused} ({:?})", access.version, access.which);
+        let what =
+            format!("store  {hold} {did}, at {}{refused} ({:?})", access.version, access.which);
         lines.push((access.at, what));
     }
     lines.sort();
@@ -64,7 +66,8 @@ pub(crate) fn around(history: &History, violation: &Violation) -> String {
     lines.push((violation.at, format!("!! {}: {}", violation.name, short(&violation.what))));
     lines.sort();
     let start = lines.first().map_or(0, |(at, _)| *at);
-    let show = |(at, what): &(u64, String)| format!("{:>12.3} ms  {what}\n", (at - start) as f64 / 1e6);
+    let show =
+        |(at, what): &(u64, String)| format!("{:>12.3} ms  {what}\n", (at - start) as f64 / 1e6);
     lines.iter().map(show).collect()
 }
 

@@ -1,5 +1,5 @@
-//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease; and who is a primary
-//! is seen, whatever made it one.
+//! Looks at all servers again and again: no key may be locked for ever, or for longer than a lease;
+//! and who is a primary is seen, whatever made it one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -38,7 +38,8 @@ pub(crate) struct Seen {
     primaries: BTreeMap<String, u64>,
 }
 
-/// Between these two times a server became a primary, or was one no more, or one of another history.
+/// Between these two times a server became a primary, or was one no more, or one of another
+/// history.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Turnover {
     pub(crate) from: u64,
@@ -117,17 +118,25 @@ impl Seen {
     /// `before` is what was seen at the last look, and when that was.
     fn turn(&mut self, url: &str, before: Option<(Role, u64)>, role: &Role) {
         let to = now();
-        let primaries = before.iter().map(|(before, _)| before).chain([role]).filter(|role| role.primary);
+        let primaries =
+            before.iter().map(|(before, _)| before).chain([role]).filter(|role| role.primary);
         for primary in primaries {
             self.primaries.insert(primary.history.clone(), to);
         }
         let Some((before, from)) = before.filter(|(before, _)| before != role) else { return };
         if before.primary || role.primary {
-            self.turnovers.push(Turnover { from, to, url: url.to_owned(), before, after: role.clone() });
+            self.turnovers.push(Turnover {
+                from,
+                to,
+                url: url.to_owned(),
+                before,
+                after: role.clone(),
+            });
         }
     }
 
-    /// On a machine that is too busy a server may seem dead to the others: what nobody ordered, and when it was over.
+    /// On a machine that is too busy a server may seem dead to the others: what nobody ordered, and
+    /// when it was over.
     pub(crate) fn of_their_own(&self, ordered: &[Breach]) -> Vec<(Breach, &Turnover)> {
         let breaches = self.turnovers.iter().map(|turnover| {
             // Clients may be with the old primary for as long as that one does not know.
@@ -195,7 +204,8 @@ mod tests {
         ];
         let mut seen = Seen::default();
         seen.take(&keys, Duration::from_millis(300));
-        let names: Vec<&str> = seen.violations.iter().map(|violation| violation.name.as_str()).collect();
+        let names: Vec<&str> =
+            seen.violations.iter().map(|violation| violation.name.as_str()).collect();
         assert_eq!((names, seen.keys), (vec!["b", "c", "d"], 4));
     }
 }

@@ -44,7 +44,8 @@ pub(crate) struct Settings {
     pub(crate) log: PathBuf,
     pub(crate) store: PathBuf,
     pub(crate) driver: Driver,
-    /// Waits have limits, and futures are dropped. Without, it is known of nearly every attempt what came of it.
+    /// Waits have limits, and futures are dropped. Without, it is known of nearly every attempt
+    /// what came of it.
     pub(crate) waits_end: bool,
 }
 
@@ -97,12 +98,14 @@ async fn work(settings: Settings) -> Result<(), String> {
         told.store(true, Ordering::Relaxed);
     });
     let builder = client::builder(&settings.url).lease(settings.lease).driver(settings.driver);
-    let client = builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
+    let client =
+        builder.command_timeout(settings.lease.min(Duration::from_millis(500))).connect_lazy();
     let client = client.map_err(|error| error.to_string())?;
     let log = Log::open(&settings.log).map_err(|error| error.to_string())?;
     let worker = Arc::new(Worker { settings, client, log, stop });
-    let tasks: Vec<_> =
-        (0..worker.settings.tasks).map(|task| tokio::spawn(Arc::clone(&worker).task(task))).collect();
+    let tasks: Vec<_> = (0..worker.settings.tasks)
+        .map(|task| tokio::spawn(Arc::clone(&worker).task(task)))
+        .collect();
     for task in tasks {
         task.await.map_err(|error| error.to_string())??;
     }
@@ -119,7 +122,8 @@ struct Worker {
 impl Worker {
     async fn task(self: Arc<Self>, task: u32) -> Result<(), String> {
         let chance = Chance::new(self.settings.seed, Stream::Step, [u64::from(task), 0, 0]);
-        let mut task = turn::Task::new(&self, task, chance).await.map_err(|error| error.to_string())?;
+        let mut task =
+            turn::Task::new(&self, task, chance).await.map_err(|error| error.to_string())?;
         while !self.stop.load(Ordering::Relaxed) {
             task.turn().await?;
         }
@@ -142,7 +146,11 @@ impl Worker {
 
     fn gauges(&self) -> u64 {
         let stats = self.client.stats();
-        stats.holds + stats.waiters + stats.registered_renewals + stats.subscriptions + stats.clean_ups
+        stats.holds
+            + stats.waiters
+            + stats.registered_renewals
+            + stats.subscriptions
+            + stats.clean_ups
     }
 
     /// Asks a guard, and writes the answer down before it is acted upon.

@@ -81,7 +81,8 @@ if last then
   if last >= token then token = last + 1 end
 end
 
--- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
+-- The fence first: when memory is short it is the write that Redis refuses, before anything
+-- changed.
 redis.call("SET", fence, token)
 if count_to then
   if redis.call("PTTL", lock) < lease then redis.call("PEXPIRE", lock, lease) end

@@ -1,9 +1,10 @@
-//! Takes the library's own sources, with the locks and atomics of loom, and of shuttle, in place of std's; and once more
-//! for each rule, with that rule broken.
+//! Takes the library's own sources, with the locks and atomics of loom, and of shuttle, in place of
+//! std's; and once more for each rule, with that rule broken.
 
 use std::env;
 use std::fmt::Write;
 use std::fs;
+use std::ops::Range;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -29,7 +30,8 @@ const FILES: [&str; 7] = [
     "driver/shared.rs",
 ];
 
-/// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock within, too.
+/// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock
+/// within, too.
 const SEEN: [(&str, &str); 16] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
@@ -64,7 +66,8 @@ fn main() {
         let Broken { name, model, .. } = broken;
         text.push_str(&variant(&src, name, Some(broken), false));
         text.push_str(&variant(&src, &format!("{name}_shuttle"), Some(broken), true));
-        let entry = |name: &str| format!("({name}::models::{model}, {name}::models::check_outcomes)");
+        let entry =
+            |name: &str| format!("({name}::models::{model}, {name}::models::check_outcomes)");
         let (loom, shuttle) = (entry(name), entry(&format!("{name}_shuttle")));
         writeln!(list, "    (\"{name}\", \"{model}\", [{loom}, {shuttle}]),").expect("text");
     }
@@ -87,19 +90,23 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The sources as modules of a module of their own; the models as well, unless they are built in place.
+/// The sources as modules of a module of their own; the models as well, unless they are built in
+/// place.
 fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) -> String {
     let changed = |file: &str, text: String| match broken {
         Some(broken) if broken.file == file => {
-            assert_eq!(text.matches(broken.from).count(), 1, "{name}: {file} has changed");
-            text.replace(broken.from, broken.to)
+            let [place] = &places(&text, broken.from)[..] else {
+                panic!("{name}: {file} has changed");
+            };
+            [&text[..place.start], broken.to, &text[place.end..]].concat()
         }
         _ => text,
     };
     let [cell, slot, wakes, desk, mailbox, seat, shared] =
         FILES.map(|file| prepared(&changed(file, read(&src.join(file))), name));
     let driver = prepared(&message(&changed("driver.rs", read(&src.join("driver.rs")))), name);
-    let ending = prepared(&ending(&changed("driver/task.rs", read(&src.join("driver/task.rs")))), name);
+    let ending =
+        prepared(&ending(&changed("driver/task.rs", read(&src.join("driver/task.rs")))), name);
     let models = if name == "good" {
         String::new()
     } else {
@@ -119,6 +126,22 @@ fn variant(src: &Path, name: &str, broken: Option<&Broken>, on_shuttle: bool) ->
     if on_shuttle { shuttle(&text) } else { text }
 }
 
+/// Where `wanted` stands in the text. Spaces and line breaks, which the formatter moves, do not count.
+fn places(text: &str, wanted: &str) -> Vec<Range<usize>> {
+    let visible = |text: &str| -> Vec<(usize, char)> {
+        text.char_indices().filter(|(_, letter)| !letter.is_whitespace()).collect()
+    };
+    let wanted: Vec<char> = visible(wanted).into_iter().map(|(_, letter)| letter).collect();
+    let windows = visible(text);
+    let windows = windows.windows(wanted.len());
+    let found = windows.filter(|window| window.iter().map(|(_, letter)| letter).eq(&wanted));
+    let ends = found.filter_map(|window| {
+        let (last, letter) = window.last()?;
+        Some(window.first()?.0..last + letter.len_utf8())
+    });
+    ends.collect()
+}
+
 /// Without the page's own comment and its tests, and with the other locks.
 fn prepared(text: &str, name: &str) -> String {
     let text = text.split("\n#[cfg(test)]\n").next().unwrap_or_default();
@@ -129,7 +152,9 @@ fn prepared(text: &str, name: &str) -> String {
     }
     // Each variant has these of its own; for the rest of these folders there are stand-ins.
     text = text.replace("crate::base::", "crate::").replace("crate::settings::", "crate::");
-    text = text.replace("crate::driver::slot", "crate::slot").replace("crate::driver::wakes", "crate::wakes");
+    text = text
+        .replace("crate::driver::slot", "crate::slot")
+        .replace("crate::driver::wakes", "crate::wakes");
     for module in ["cell", "slot", "wakes"] {
         text = text.replace(&format!("crate::{module}::"), &format!("crate::{name}::{module}::"));
     }

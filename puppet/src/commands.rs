@@ -47,7 +47,12 @@ pub(crate) struct Puppet {
 }
 
 impl Puppet {
-    pub(crate) fn new(client: LockClient, lease: Duration, runtime: Runtime, workers: usize) -> Self {
+    pub(crate) fn new(
+        client: LockClient,
+        lease: Duration,
+        runtime: Runtime,
+        workers: usize,
+    ) -> Self {
         Self { client, lease, runtime, workers, owners: HashMap::new(), locks: Arc::default() }
     }
 
@@ -101,13 +106,20 @@ impl Puppet {
         let acquiring = self.acquiring(verb, &name, &options)?;
         let requests = self.locks.enter(id)?;
         let lease = options.lease.unwrap_or(self.lease);
-        let lock = Lock { id: id.to_owned(), name, lease, requests, locks: Arc::clone(&self.locks) };
+        let lock =
+            Lock { id: id.to_owned(), name, lease, requests, locks: Arc::clone(&self.locks) };
         self.runtime.spawn(lock.run(acquiring));
         Ok(())
     }
 
-    /// The future of a lock command. It decides on its owner when it is first polled: in the command's own task.
-    fn acquiring(&mut self, verb: &str, name: &str, options: &Options) -> Result<Acquiring, Failure> {
+    /// The future of a lock command. It decides on its owner when it is first polled: in the
+    /// command's own task.
+    fn acquiring(
+        &mut self,
+        verb: &str,
+        name: &str,
+        options: &Options,
+    ) -> Result<Acquiring, Failure> {
         let plain = options.lock_options();
         let once = options.wait.is_none() && verb == "try";
         if verb == "mutex" {
@@ -147,7 +159,10 @@ impl Puppet {
     fn force(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         let lock = self.client.reentrant_lock(words.name()?)?;
         words.end()?;
-        self.spawn(id, async move { Ok(("info", json!({ "forced": lock.force_unlock().await? }))) });
+        self.spawn(
+            id,
+            async move { Ok(("info", json!({ "forced": lock.force_unlock().await? }))) },
+        );
         Ok(())
     }
 
@@ -178,9 +193,9 @@ impl Puppet {
         let path = words.required("the file")?;
         let work = match words.next().map(|word| (word, word.split_once('='))) {
             None => Duration::ZERO,
-            Some((_, Some(("work_us", value)))) => {
-                Duration::from_micros(value.parse().map_err(|_| Failure::bad(format!("work_us={value}")))?)
-            }
+            Some((_, Some(("work_us", value)))) => Duration::from_micros(
+                value.parse().map_err(|_| Failure::bad(format!("work_us={value}")))?,
+            ),
             Some((word, _)) => return Err(Failure::bad(format!("not an option here: {word}"))),
         };
         words.end()?;
@@ -190,8 +205,8 @@ impl Puppet {
         Ok(())
     }
 
-    /// Puts one blocking task on each worker. From a thread of its own, one at a time: the workers must be had all
-    /// at once, or two commands would wait for each other.
+    /// Puts one blocking task on each worker. From a thread of its own, one at a time: the workers
+    /// must be had all at once, or two commands would wait for each other.
     fn block(&self, id: &str, mut words: Words<'_>) -> Result<(), Failure> {
         static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
         let time = millis("block", words.required("the time in ms")?)?;
@@ -211,7 +226,10 @@ impl Puppet {
             }
             drop(done);
             while all_done.recv().is_ok() {}
-            finish(&id, Ok(("info", json!({ "workers": workers, "blocked_ms": time.as_millis() as u64 }))));
+            finish(
+                &id,
+                Ok(("info", json!({ "workers": workers, "blocked_ms": time.as_millis() as u64 }))),
+            );
         });
         Ok(())
     }
@@ -303,7 +321,8 @@ async fn count(
     file: &std::fs::File,
     work: Duration,
 ) -> Result<Value, Failure> {
-    let unreadable = |error: &dyn Display| Failure::new("unavailable", format!("the counter: {error}"));
+    let unreadable =
+        |error: &dyn Display| Failure::new("unavailable", format!("the counter: {error}"));
     let (mut sections, mut longest_ns) = (Vec::new(), 0);
     loop {
         let called_ns = boot_ns();
@@ -317,7 +336,9 @@ async fn count(
         if number >= until {
             guard.unlock().await?;
             let done = sections.len();
-            return Ok(json!({ "done": done, "longest_wait_us": longest_ns / 1_000, "sections": sections }));
+            return Ok(
+                json!({ "done": done, "longest_wait_us": longest_ns / 1_000, "sections": sections }),
+            );
         }
         if !work.is_zero() {
             sleep_here(work);

@@ -27,7 +27,8 @@ use crate::output::finish;
 /// A `lock` that takes longer says `waiting`.
 const SAY_WAITING: Duration = Duration::from_millis(20);
 
-pub(crate) type Acquiring = Pin<Box<dyn Future<Output = Result<Result<Guard, NotAcquired>, Error>> + Send>>;
+pub(crate) type Acquiring =
+    Pin<Box<dyn Future<Output = Result<Result<Guard, NotAcquired>, Error>> + Send>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
@@ -140,11 +141,13 @@ impl Lock {
         emit(Some(&self.id), "granted", fields);
     }
 
-    /// Validity counts from the attempt that was granted, so it tells when that was sent. Where another limit than
-    /// the lease set it (`max_hold`, a longer lease of an outer level), the start of the command has to do.
+    /// Validity counts from the attempt that was granted, so it tells when that was sent. Where
+    /// another limit than the lease set it (`max_hold`, a longer lease of an outer level), the
+    /// start of the command has to do.
     fn sent_ns(&self, valid_until_ns: u64, called_ns: u64) -> u64 {
         let validity = self.lease.saturating_sub(self.lease / 100 + Duration::from_millis(2));
-        let sent_ns = valid_until_ns.saturating_sub(u64::try_from(validity.as_nanos()).unwrap_or(u64::MAX));
+        let sent_ns =
+            valid_until_ns.saturating_sub(u64::try_from(validity.as_nanos()).unwrap_or(u64::MAX));
         if (called_ns..boot_ns()).contains(&sent_ns) { sent_ns } else { called_ns }
     }
 
@@ -217,7 +220,8 @@ fn look(guard: &Guard) -> Value {
     fields.insert("count".into(), guard.hold_count().into());
     fields.insert("token".into(), guard.fencing_token().into());
     fields.insert("holder".into(), guard.hold_id().into());
-    fields.insert("remaining_ms".into(), (guard.valid_until().remaining().as_millis() as u64).into());
+    fields
+        .insert("remaining_ms".into(), (guard.valid_until().remaining().as_millis() as u64).into());
     fields.insert("valid_until_ns".into(), guard.valid_until().as_boot_nanos().into());
     fields.insert("reason".into(), loss.map(|reason| reason.as_str()).into());
     Value::Object(fields)

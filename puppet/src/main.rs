@@ -6,16 +6,16 @@
 //!            [sharded=auto|on|off] [handoff=on|off] [ca=FILE] [cert=FILE key=FILE]
 //! ```
 //!
-//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: the authorities to trust, the client's
-//! certificate and its key.
+//! `ca`, `cert` and `key` are PEM files for a `rediss://` URL: the authorities to trust, the
+//! client's certificate and its key.
 //!
 //! This is a stable protocol: verbs, events and fields are added, not changed.
 //!
 //! # Input
 //!
-//! One command a line, `ID VERB ARGUMENT…`, each run as its own task. ID is any word. NAME is a bare
-//! word or a JSON string. Commands with the same `owner=` share an `Owner`; without it each command
-//! is an owner of its own.
+//! One command a line, `ID VERB ARGUMENT…`, each run as its own task. ID is any word. NAME is a
+//! bare word or a JSON string. Commands with the same `owner=` share an `Owner`; without it each
+//! command is an owner of its own.
 //!
 //! | command | ends in | |
 //! |---|---|---|
@@ -37,11 +37,11 @@
 //! | `ID shutdown [MS]` | info | shuts the client down; `unreleased`: names it could not release |
 //! | `ID crash` | | SIGKILL to itself |
 //!
-//! `count` repeats: lock, read the number in FILE, wait N µs, write the number plus 1, unlock. It stops
-//! when the number is UNTIL. Only the lock protects the number. It prints nothing meanwhile, since
-//! that would take longer than the locks do. It ends in `done` (how many of the sections were its
-//! own), `longest_wait_us`, and `sections`: for each of them the number that it read, when the lock
-//! was granted and when its release began, in ns as `boot_ns`.
+//! `count` repeats: lock, read the number in FILE, wait N µs, write the number plus 1, unlock. It
+//! stops when the number is UNTIL. Only the lock protects the number. It prints nothing meanwhile,
+//! since that would take longer than the locks do. It ends in `done` (how many of the sections were
+//! its own), `longest_wait_us`, and `sections`: for each of them the number that it read, when the
+//! lock was granted and when its release began, in ns as `boot_ns`.
 //!
 //! At the end of the input the client is shut down and the process exits with 0.
 //!
@@ -96,11 +96,14 @@ fn main() -> ExitCode {
         Err(failure) => return fail(&failure),
     };
     let workers = std::thread::available_parallelism().map_or(2, |number| number.get().max(2));
-    let runtime =
-        match tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build() {
-            Ok(runtime) => runtime,
-            Err(error) => return fail(&Failure::new("unavailable", error)),
-        };
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&Failure::new("unavailable", error)),
+    };
     // In a task, so that a driver on the current runtime lives on the workers that `block` blocks.
     let client = match runtime.block_on(async { tokio::spawn(builder.connect()).await }) {
         Ok(Ok(client)) => client,
@@ -136,7 +139,8 @@ fn builder(args: &[String]) -> Result<(LockClientBuilder, Duration), Failure> {
             ("handoff", "on") => builder.hand_off(true),
             ("handoff", "off") => builder.hand_off(false),
             (what @ ("ca" | "cert" | "key"), path) => {
-                let text = std::fs::read(path).map_err(|error| Failure::bad(format!("{path}: {error}")))?;
+                let text = std::fs::read(path)
+                    .map_err(|error| Failure::bad(format!("{path}: {error}")))?;
                 files.insert(what, text);
                 builder
             }

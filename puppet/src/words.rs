@@ -35,7 +35,9 @@ impl<'a> Words<'a> {
         };
         self.0 = &line[values.byte_offset()..];
         match self.0.chars().next() {
-            Some(next) if !next.is_whitespace() => Err(Failure::bad("no space after the lock name")),
+            Some(next) if !next.is_whitespace() => {
+                Err(Failure::bad("no space after the lock name"))
+            }
             _ => Ok(name),
         }
     }
@@ -96,7 +98,9 @@ impl Options {
 }
 
 fn number<N: FromStr>(key: &str, value: &str) -> Result<N, Failure> {
-    value.parse().map_err(|_| Failure::bad(format!("{key} is not a whole number in range: {value}")))
+    value
+        .parse()
+        .map_err(|_| Failure::bad(format!("{key} is not a whole number in range: {value}")))
 }
 
 pub(crate) fn millis(key: &str, value: &str) -> Result<Duration, Failure> {

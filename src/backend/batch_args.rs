@@ -17,11 +17,17 @@ pub(crate) struct BatchArgs<'a> {
 }
 
 impl<'a> BatchArgs<'a> {
-    pub(crate) fn new(several: BatchScript, calls: impl Iterator<Item = &'a ScriptCall> + Clone) -> Self {
-        let mut together = Self { marks: String::new(), common: SmallVec::new(), left_out: SmallVec::new() };
+    pub(crate) fn new(
+        several: BatchScript,
+        calls: impl Iterator<Item = &'a ScriptCall> + Clone,
+    ) -> Self {
+        let mut together =
+            Self { marks: String::new(), common: SmallVec::new(), left_out: SmallVec::new() };
         for one in several.of {
             let first = calls.clone().find(|call| call.script.name == one.script.name);
-            together.common.extend(one.common.iter().map(|&at| first.map_or("", |call| word(call, at))));
+            together
+                .common
+                .extend(one.common.iter().map(|&at| first.map_or("", |call| word(call, at))));
         }
         for call in calls {
             together.add(several, call);
@@ -34,7 +40,8 @@ impl<'a> BatchArgs<'a> {
         for one in several.of {
             if one.script.name == call.script.name {
                 let common = &self.common[begin..begin + one.common.len()];
-                let as_usual = one.common.iter().zip(common).all(|(&at, common)| word(call, at) == *common);
+                let as_usual =
+                    one.common.iter().zip(common).all(|(&at, common)| word(call, at) == *common);
                 self.marks.push(if as_usual { one.mark } else { one.mark.to_ascii_uppercase() });
                 self.left_out.push(if as_usual { one.common } else { &[] });
             }
@@ -48,7 +55,11 @@ impl<'a> BatchArgs<'a> {
         calls: impl Iterator<Item = &'b ScriptCall> + Clone,
     ) -> impl Iterator<Item = &'b str> + Clone {
         let own = calls.zip(&self.left_out).flat_map(|(call, left_out)| {
-            call.args.iter().enumerate().filter(|(at, _)| !left_out.contains(at)).map(|(_, word)| word)
+            call.args
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| !left_out.contains(at))
+                .map(|(_, word)| word)
         });
         self.head().chain(own)
     }

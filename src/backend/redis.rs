@@ -134,7 +134,11 @@ impl RedisBackend {
         let (pubsub_sender, pubsub_events) = mpsc::unbounded_channel();
         let calls = Calls::new(config.several(), config.budgets());
         let (locator, mut links) = start_locator(config, &stopped);
-        links.push(spawn(keep_connected(locator.clone(), Commands(command_sender), stopped.clone())));
+        links.push(spawn(keep_connected(
+            locator.clone(),
+            Commands(command_sender),
+            stopped.clone(),
+        )));
         links.push(spawn(keep_connected(locator, PubSub::new(pubsub_sender), stopped)));
         Self {
             calls,
@@ -211,13 +215,17 @@ impl RedisBackend {
                 Ok(SubscriberEvent::Lost { channel }) => BackendEvent::SubscriptionLost { channel },
                 // The answer to an UNSUBSCRIBE or to a PING.
                 Ok(
-                    SubscriberEvent::Answered { .. } | SubscriberEvent::Pong(_) | SubscriberEvent::Reply(_),
+                    SubscriberEvent::Answered { .. }
+                    | SubscriberEvent::Pong(_)
+                    | SubscriberEvent::Reply(_),
                 ) => continue,
                 // The task of the connection reports the end.
                 Err(error) => {
-                    if let Some(PubSubLink { ended, served, .. }) = self.subscriptions.take().map(|all| *all)
+                    if let Some(PubSubLink { ended, served, .. }) =
+                        self.subscriptions.take().map(|all| *all)
                     {
-                        let _ = ended.send(BrokenConnection { cause: error.details().to_owned(), served });
+                        let _ = ended
+                            .send(BrokenConnection { cause: error.details().to_owned(), served });
                     }
                     continue;
                 }
@@ -225,13 +233,19 @@ impl RedisBackend {
         }
     }
 
-    fn poll_commands(&mut self, cx: &mut Context<'_>, others: &mut Context<'_>) -> Poll<BackendEvent> {
+    fn poll_commands(
+        &mut self,
+        cx: &mut Context<'_>,
+        others: &mut Context<'_>,
+    ) -> Poll<BackendEvent> {
         // Answers of the old connection come before the new connection is reported, because that
         // may lead to another server.
         if let Poll::Ready(answer) = self.poll_calls(cx) {
             return Poll::Ready(answer);
         }
-        let Poll::Ready(Some(event)) = self.command_events.poll_recv(others) else { return Poll::Pending };
+        let Poll::Ready(Some(event)) = self.command_events.poll_recv(others) else {
+            return Poll::Pending;
+        };
         Poll::Ready(match event {
             CommandEvent::LogIn(credentials, answer) => {
                 self.calls.log_in(&credentials, answer);
@@ -246,7 +260,9 @@ impl RedisBackend {
                 self.calls.disconnected(&cause);
                 BackendEvent::Down { server: ServerId::ONLY, cause }
             }
-            CommandEvent::Failed(failure) => BackendEvent::ConnectFailed { server: ServerId::ONLY, failure },
+            CommandEvent::Failed(failure) => {
+                BackendEvent::ConnectFailed { server: ServerId::ONLY, failure }
+            }
         })
     }
 
@@ -263,7 +279,9 @@ impl RedisBackend {
     }
 
     fn poll_pubsub(&mut self, cx: &mut Context<'_>) -> Poll<BackendEvent> {
-        let Poll::Ready(Some(event)) = self.pubsub_events.poll_recv(cx) else { return Poll::Pending };
+        let Poll::Ready(Some(event)) = self.pubsub_events.poll_recv(cx) else {
+            return Poll::Pending;
+        };
         Poll::Ready(match event {
             PubSubEvent::Up(subscriptions) => {
                 if self.moved_at.is_some_and(|moved| subscriptions.dialled < moved) {
@@ -381,7 +399,8 @@ fn start_locator(config: RedisConfig, stop: &StopSignal) -> (ServerLocator, Vec<
     if config.follows_names() && config.may_have_names() {
         tasks.push(spawn(names.clone().watch(stop.clone())));
     }
-    let Deployment::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone() else {
+    let Deployment::Sentinel { sentinels: addresses, primary_name, .. } = config.topology().clone()
+    else {
         return (ServerLocator::known(config, names), tasks);
     };
     let sentinels = Sentinels::new(&primary_name, &addresses);

@@ -103,8 +103,10 @@ impl HoldCell {
 
     /// Ends the hold as lost. The first reason stays. Returns true if this call was the first.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
-        let first =
-            self.reason.compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let first = self
+            .reason
+            .compare_exchange(0, code(reason), Ordering::AcqRel, Ordering::Acquire)
+            .is_ok();
         self.valid_until.store(0, Ordering::Release);
         self.tell_waiters();
         first
@@ -117,7 +119,10 @@ impl HoldCell {
         // Compare and swap, so that an extension that came first keeps the hold.
         if until != 0
             && now.0 >= until
-            && self.valid_until.compare_exchange(until, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+            && self
+                .valid_until
+                .compare_exchange(until, 0, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
         {
             let reason = self.expiry();
             self.lose(reason);

@@ -54,7 +54,12 @@ impl Clock {
 fn boot_now() -> Moment {
     use rustix::time::ClockId;
 
-    #[cfg(any(target_os = "android", target_os = "fuchsia", target_os = "linux", target_os = "openbsd"))]
+    #[cfg(any(
+        target_os = "android",
+        target_os = "fuchsia",
+        target_os = "linux",
+        target_os = "openbsd"
+    ))]
     const CLOCK: ClockId = ClockId::Boottime;
     // On macOS it "will continue to increment while the system is asleep", by the manual page
     // clock_gettime(3) there.
@@ -68,7 +73,10 @@ fn boot_now() -> Moment {
 
     let clock = if seeded!(ClockThroughSuspend) { ClockId::Monotonic } else { CLOCK };
     let time = rustix::time::clock_gettime(clock);
-    Moment(u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0))
+    Moment(
+        u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+            + u64::try_from(time.tv_nsec).unwrap_or(0),
+    )
 }
 
 /// On Windows std reads the performance counter. It counts "the time when the machine was in a
@@ -133,7 +141,10 @@ mod tests {
 
     fn monotonic_now() -> Moment {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-        Moment(u64::try_from(time.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap())
+        Moment(
+            u64::try_from(time.tv_sec).unwrap() * 1_000_000_000
+                + u64::try_from(time.tv_nsec).unwrap(),
+        )
     }
 
     /// A time namespace moves the two clocks apart, as a suspend does.
@@ -152,7 +163,8 @@ mod tests {
             .env(CHILD, "1")
             .output();
         let done = done.expect("`unshare` of util-linux 2.36 or later");
-        let said = [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let said =
+            [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         assert!(
             done.status.success() && said[0].contains("counted"),
             "not counted, or no time namespace can be had: {said:?}"

@@ -97,7 +97,9 @@ pub enum Error {
     },
     /// The key or its fence counter holds something that is not a reentrant lock. It was left
     /// untouched.
-    #[error("{CRATE}: a key of lock \"{name}\" is used for something else: {found}; it was left untouched")]
+    #[error(
+        "{CRATE}: a key of lock \"{name}\" is used for something else: {found}; it was left untouched"
+    )]
     KeyConflict {
         /// The lock name.
         name: String,
@@ -267,7 +269,10 @@ impl Error {
     /// [`EndsSoon`](Self::EndsSoon). For a watched hold, `EndsSoon` ends with the next renewal.
     /// With a fixed lease, and near `max_hold`, it does not end, although this returns true.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. })
+        matches!(
+            self,
+            Self::Unavailable { .. } | Self::TooManyWaiters { .. } | Self::EndsSoon { .. }
+        )
     }
 
     /// Whether the hold is gone: [`Lost`](Self::Lost), or, if the call wanted a new hold, the one
@@ -353,7 +358,8 @@ mod tests {
     fn variants<'a>(source: &'a str, of: &str) -> Vec<&'a str> {
         let (_, rest) = source.split_once(&format!("enum {of} {{\n")).unwrap();
         let body = rest.split("\n}\n").next().unwrap();
-        let outer = |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
+        let outer =
+            |line: &&str| line.starts_with("    ") && line[4..].starts_with(char::is_uppercase);
         let name = |line: &'a str| line.trim().split([' ', ',']).next().unwrap();
         body.lines().filter(outer).map(name).collect()
     }
@@ -363,9 +369,11 @@ mod tests {
         let page = include_str!("../../docs/errors.md");
         let (errors, backend) = (include_str!("error.rs"), include_str!("../backend.rs"));
         let first_column = |name: &&str| !page.contains(&format!("\n| `{name}` |"));
-        let missing: Vec<&str> = variants(errors, "Error").into_iter().filter(first_column).collect();
+        let missing: Vec<&str> =
+            variants(errors, "Error").into_iter().filter(first_column).collect();
         assert_eq!(missing, [""; 0]);
-        let missing: Vec<&str> = variants(errors, "LossReason").into_iter().filter(first_column).collect();
+        let missing: Vec<&str> =
+            variants(errors, "LossReason").into_iter().filter(first_column).collect();
         assert_eq!(missing, [""; 0]);
         let kinds = variants(backend, "FailureKind");
         let missing: Vec<&&str> =
@@ -413,7 +421,8 @@ mod tests {
             match (error.lock_name(), about_a_lock.lock_name()) {
                 (Some("x"), Some("x")) => assert!(text.contains("lock \"x\""), "{text}"),
                 (None, Some("orders:42")) => {
-                    let wanted = format!("redis-reentrant-lock: lock \"orders:42\": {}", error.words());
+                    let wanted =
+                        format!("redis-reentrant-lock: lock \"orders:42\": {}", error.words());
                     assert_eq!(about_a_lock.to_string(), wanted);
                 }
                 (None, None) => {
@@ -435,7 +444,8 @@ mod tests {
 
     #[test]
     fn durations_are_told_without_noise() {
-        let said = |waited| Error::Unavailable { name: None, waited, cause: "x".to_owned() }.words();
+        let said =
+            |waited| Error::Unavailable { name: None, waited, cause: "x".to_owned() }.words();
         assert_eq!(said(Duration::from_nanos(28_993_899)), "unavailable, gave up after 28ms: x");
         assert_eq!(said(Duration::from_nanos(5_000)), "unavailable, gave up after 5µs: x");
         assert_eq!(said(Duration::from_millis(30_001)), "unavailable, gave up after 30.001s: x");

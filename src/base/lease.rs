@@ -97,8 +97,12 @@ mod tests {
 
     #[test]
     fn limits_are_checked_and_parts_round_up() {
-        for bad in [Duration::ZERO, Duration::from_micros(9_999), Duration::from_secs(86_401), Duration::MAX]
-        {
+        for bad in [
+            Duration::ZERO,
+            Duration::from_micros(9_999),
+            Duration::from_secs(86_401),
+            Duration::MAX,
+        ] {
             let error = LeaseMs::checked("lease", bad).unwrap_err();
             assert!(error.to_string().contains("10 ms to 24 h"), "{error}");
         }

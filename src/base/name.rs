@@ -44,7 +44,10 @@ impl LockName {
             return refuse("it is empty; 1 to 512 bytes are allowed");
         }
         if name.len() > MAX_NAME_BYTES {
-            return refuse(&format!("it has {} bytes; 1 to {MAX_NAME_BYTES} are allowed", name.len()));
+            return refuse(&format!(
+                "it has {} bytes; 1 to {MAX_NAME_BYTES} are allowed",
+                name.len()
+            ));
         }
         if let Some(bad) = name.chars().find(|c| c.is_control()) {
             return refuse(&format!("it contains the control character {}", bad.escape_unicode()));
@@ -58,7 +61,9 @@ impl LockName {
         }
         let checked = Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant };
         if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
-            return refuse("it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name");
+            return refuse(
+                "it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name",
+            );
         }
         Ok(checked)
     }
@@ -126,8 +131,9 @@ impl Prefix {
     pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
         let refuse = |reason: String| {
             let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
-            let allowed =
-                format!("empty, or without braces, or with exactly one non-empty {{tag}}: {reason}");
+            let allowed = format!(
+                "empty, or without braces, or with exactly one non-empty {{tag}}: {reason}"
+            );
             Err(Error::InvalidOption { option: "prefix", given, allowed })
         };
         let braces: Vec<(usize, &str)> = prefix.match_indices(['{', '}']).collect();
@@ -138,14 +144,20 @@ impl Prefix {
         }
         match LockName::new(&format!("{prefix}n")) {
             Ok(_) => Ok(Self(prefix.into())),
-            Err(Error::InvalidName { reason, .. }) => refuse(format!("with a name of one byte, {reason}")),
+            Err(Error::InvalidName { reason, .. }) => {
+                refuse(format!("with a name of one byte, {reason}"))
+            }
             Err(error) => Err(error),
         }
     }
 
     /// The name in Redis. An empty name stays empty, so that it is refused.
     pub(crate) fn before<'a>(&self, name: &'a str) -> Cow<'a, str> {
-        if self.0.is_empty() || name.is_empty() { name.into() } else { [&self.0, name].concat().into() }
+        if self.0.is_empty() || name.is_empty() {
+            name.into()
+        } else {
+            [&self.0, name].concat().into()
+        }
     }
 
     /// The same for a pattern of names: the prefix is escaped, so that it stands for itself.
@@ -211,7 +223,11 @@ pub(crate) fn client_channel(client: &str) -> String {
 
 /// Redisson's `prefixName`: a name that contains a brace is not put in braces.
 fn channel_of(profile: WireProfile, name: &str) -> String {
-    if name.contains('{') { format!("redisson_lock__channel:{name}") } else { profile.channel_around(name) }
+    if name.contains('{') {
+        format!("redisson_lock__channel:{name}")
+    } else {
+        profile.channel_around(name)
+    }
 }
 
 /// The part of a key that Redis Cluster hashes.
@@ -319,7 +335,10 @@ mod tests {
             let text = format!("ü:{number}");
             let name = LockName::new(&text).unwrap();
             assert_eq!((name.as_str(), name.slot()), (text.as_str(), slot_of(&text)));
-            assert_eq!((format!("{name}"), format!("{name:?}")), (text.clone(), format!("{text:?}")));
+            assert_eq!(
+                (format!("{name}"), format!("{name:?}")),
+                (text.clone(), format!("{text:?}"))
+            );
         }
     }
 

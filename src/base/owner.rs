@@ -144,7 +144,8 @@ mod tests {
         let text = error.to_string();
         assert!(text.contains("scope") && text.contains("mutex"), "{text}");
         let owner = Owner::new();
-        let inside = futures::executor::block_on(owner.scope(async { OwnerKey::current() })).unwrap();
+        let inside =
+            futures::executor::block_on(owner.scope(async { OwnerKey::current() })).unwrap();
         assert_eq!(inside, OwnerKey::Unique(owner.0));
     }
 

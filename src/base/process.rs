@@ -40,8 +40,10 @@ impl Process {
         if self.is_current() {
             return Ok(());
         }
-        let cause =
-            format!("it was created before fork, in process {}; create a client in this process", self.0);
+        let cause = format!(
+            "it was created before fork, in process {}; create a client in this process",
+            self.0
+        );
         Err(Error::Closed { name: None, cause })
     }
 }
@@ -115,13 +117,16 @@ pub(crate) mod tests {
 
     #[test]
     fn a_future_of_another_process_is_neither_polled_nor_dropped() {
-        for (process, expected) in [(Process::current(), (true, 1)), (Process::parent(), (false, 2))] {
+        for (process, expected) in
+            [(Process::current(), (true, 1)), (Process::parent(), (false, 2))]
+        {
             let kept = Arc::new(());
             let inner = Arc::clone(&kept);
             let future = async move { drop(inner) };
             let mut future = OwnProcessOnly::new(future);
             future.process = process;
-            let done = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready();
+            let done =
+                Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready();
             drop(future);
             assert_eq!((done, Arc::strong_count(&kept)), expected);
         }

@@ -58,5 +58,9 @@ pub(crate) fn script_text(source: &'static str) -> &'static str {
         let lines = SCRIPTS.iter().filter(|(rule, ..)| is_broken(*rule));
         lines.fold(source.to_owned(), |text, (_, from, to)| text.replace(from, to)).leak()
     };
-    TEXTS.lock().unwrap_or_else(PoisonError::into_inner).entry(source).or_insert_with(|| broken(source))
+    TEXTS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .entry(source)
+        .or_insert_with(|| broken(source))
 }

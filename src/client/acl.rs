@@ -40,7 +40,8 @@ const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
 /// To find out whether all nodes support sharded pub/sub.
 const TO_DECIDE: &str = "pubsub|shardnumsub";
-const ON_SENTINELS: &[&str] = &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
+const ON_SENTINELS: &[&str] =
+    &["ping", "subscribe", "sentinel|get-master-addr-by-name", "sentinel|master"];
 
 /// The exact permissions that a client needs for the locks that match some name patterns.
 ///
@@ -246,7 +247,9 @@ impl Pattern {
             return refuse("1 to 512 bytes");
         }
         if text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-            return refuse("without white space and control characters; `?` stands for any one byte");
+            return refuse(
+                "without white space and control characters; `?` stands for any one byte",
+            );
         }
         let mut tokens = Vec::new();
         let mut rest = text;
@@ -267,7 +270,9 @@ impl Pattern {
                     Token::Class(class.to_owned(), class_takes_brace(class))
                 }
                 '\\' => {
-                    let Some(escaped) = rest.chars().next() else { return refuse("`\\\\` for a backslash") };
+                    let Some(escaped) = rest.chars().next() else {
+                        return refuse("`\\\\` for a backslash");
+                    };
                     rest = &rest[escaped.len_utf8()..];
                     Token::Literal(escaped)
                 }
@@ -288,7 +293,10 @@ impl Pattern {
 
     /// The text of some tokens, if they match only that.
     fn literal(&self, tokens: &[Token]) -> Option<String> {
-        tokens.iter().map(|token| if let Token::Literal(c) = token { Some(*c) } else { None }).collect()
+        tokens
+            .iter()
+            .map(|token| if let Token::Literal(c) = token { Some(*c) } else { None })
+            .collect()
     }
 
     /// The fence counter of the one slot that all names are in; otherwise a pattern for all fence
@@ -304,7 +312,10 @@ impl Pattern {
     /// The `{tag}` that determines the slot of every name, if there is one.
     fn fixed_tag(&self) -> Option<String> {
         let is = |token: &Token, wanted: char| matches!(token, Token::Literal(c) if *c == wanted);
-        let open = self.0.iter().position(|token| !matches!(token, Token::Literal(_)) || is(token, '{'))?;
+        let open = self
+            .0
+            .iter()
+            .position(|token| !matches!(token, Token::Literal(_)) || is(token, '{'))?;
         let length = self.0[open..].iter().position(|token| is(token, '}'))?;
         self.literal(&self.0[open..=open + length]).filter(|tag| tag.starts_with('{'))
     }

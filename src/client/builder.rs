@@ -131,12 +131,12 @@ impl LockClientBuilder {
     pub fn from_env() -> Result<Self> {
         match std::env::var(URL_VARIABLE) {
             Ok(url) => Ok(Self::new().url(url)),
-            Err(VarError::NotPresent) => {
-                Err(Error::InvalidUrl { reason: format!("{URL_VARIABLE} is not set in the environment") })
-            }
-            Err(VarError::NotUnicode(_)) => {
-                Err(Error::InvalidUrl { reason: format!("{URL_VARIABLE} in the environment is not UTF-8") })
-            }
+            Err(VarError::NotPresent) => Err(Error::InvalidUrl {
+                reason: format!("{URL_VARIABLE} is not set in the environment"),
+            }),
+            Err(VarError::NotUnicode(_)) => Err(Error::InvalidUrl {
+                reason: format!("{URL_VARIABLE} in the environment is not UTF-8"),
+            }),
         }
     }
 
@@ -237,12 +237,12 @@ impl LockClientBuilder {
     ///
     /// * **What is translated**: the primary that sentinels name; the nodes in CLUSTER SLOTS, MOVED
     ///   and ASK. A node that does not know its own host is announced with the host at which it was
-    ///   asked. The addresses of sentinels, of a cluster's nodes and of one server **in the URL** are
-    ///   not translated: give them as they can be reached.
+    ///   asked. The addresses of sentinels, of a cluster's nodes and of one server **in the URL**
+    ///   are not translated: give them as they can be reached.
     /// * **TLS**: the certificate must be issued for the host that the function returns, just as
     ///   for
-    ///   the hosts in the URL. If it is issued for the announced host instead, at the end of a tunnel
-    ///   for instance, return a [`MappedAddress`] with
+    ///   the hosts in the URL. If it is issued for the announced host instead, at the end of a
+    ///   tunnel for instance, return a [`MappedAddress`] with
     ///   [`certified_for`](MappedAddress::certified_for).
     /// * **Names**: a server is still known by its announced address, in
     ///   [`links`](LockClient::links), errors and logs. Errors of a connection name both addresses.
@@ -552,7 +552,8 @@ impl LockClientBuilder {
         })?;
         let parts = server.place(self.driver, &self.access, &config)?;
         let config = Config { address: parts.address.clone(), ..config };
-        let setup = Setup { config, clock: parts.clock, address: parts.address, backend: parts.backend };
+        let setup =
+            Setup { config, clock: parts.clock, address: parts.address, backend: parts.backend };
         let shared = driver::start(parts.place, setup)?;
         let DriverParts { topology, other_database, .. } = parts;
         Ok(LockClient { shared, topology, other_database, prefix })
@@ -592,7 +593,9 @@ struct DriverParts {
 impl ServerSource {
     fn place(self, driver: Driver, access: &Access, config: &Config) -> Result<DriverParts> {
         match self {
-            Self::Url(url) => DriverParts::on_redis(driver, RedisConfig::with_access(&url, access)?, config),
+            Self::Url(url) => {
+                DriverParts::on_redis(driver, RedisConfig::with_access(&url, access)?, config)
+            }
             #[cfg(feature = "fred")]
             Self::Fred(client) => DriverParts::over_fred(&client, access, config),
             #[cfg(feature = "fred")]
@@ -616,7 +619,14 @@ impl DriverParts {
         let redis = redis.timed(config.command_timeout).run_together(several());
         let sharding = config.sharding;
         let backend = Box::new(move || redis::backend(redis, sharding));
-        Ok(Self { place: driver.into(), clock: Clock::Boot, address, topology, other_database, backend })
+        Ok(Self {
+            place: driver.into(),
+            clock: Clock::Boot,
+            address,
+            topology,
+            other_database,
+            backend,
+        })
     }
 
     /// Uses the current runtime and its clock. Without a runtime it uses a thread, in real time.
@@ -632,7 +642,9 @@ impl DriverParts {
             address: "in-memory".to_owned(),
             topology: Topology::Single,
             other_database: false,
-            backend: Box::new(move || Box::new(MemoryBackend::new(&server, client)) as Box<dyn Backend>),
+            backend: Box::new(move || {
+                Box::new(MemoryBackend::new(&server, client)) as Box<dyn Backend>
+            }),
         }
     }
 
@@ -646,7 +658,8 @@ impl DriverParts {
             ("address_map", access.address_map.is_some()),
         ];
         if let Some((option, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-            let (given, allowed) = ("beside a client of fred".to_owned(), "set in that client".to_owned());
+            let (given, allowed) =
+                ("beside a client of fred".to_owned(), "set in that client".to_owned());
             return Err(Error::InvalidOption { option, given, allowed });
         }
         let settings = Settings::of(client, config.command_timeout)?;

@@ -64,7 +64,9 @@ async fn locks_go_over_to_the_server_that_their_name_stands_for() {
     assert!(kept.is_held() && taken.is_held() && has(&new, "taken"));
     let after = lock("after").lock().await.expect("the lock");
     assert!(has(&new, "after") && !has(&old, "after"));
-    eventually("messages are heard at the new server", || listeners(&new) > 0 && listeners(&old) == 0);
+    eventually("messages are heard at the new server", || {
+        listeners(&new) > 0 && listeners(&old) == 0
+    });
     assert!(has(&old, "forgotten"), "the old server is there all the time");
     for guard in [kept, taken, after] {
         guard.unlock().await.expect("released");
@@ -75,12 +77,15 @@ async fn locks_go_over_to_the_server_that_their_name_stands_for() {
 
 /// A cluster of one node, which has all slots.
 fn cluster() -> RedisServer {
-    let server = RedisServer::with(&["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
+    let server =
+        RedisServer::with(&["--cluster-enabled", "yes", "--cluster-announce-ip", "127.0.0.1"]);
     let slots: Vec<String> = (0..16_384).map(|slot: u16| slot.to_string()).collect();
     let mut words = vec!["CLUSTER", "ADDSLOTS"];
     words.extend(slots.iter().map(String::as_str));
     let () = ask(&server, &words);
-    eventually("it serves its slots", || ask::<String>(&server, &["CLUSTER", "INFO"]).contains("state:ok"));
+    eventually("it serves its slots", || {
+        ask::<String>(&server, &["CLUSTER", "INFO"]).contains("state:ok")
+    });
     server
 }
 
@@ -97,7 +102,8 @@ async fn locks_go_over_to_the_cluster_that_the_name_of_its_nodes_stands_for() {
     answers.point("locks.test", &[address(&new)]);
     assert_eq!(held.lost().await, LossReason::ServerLostData);
     drop(held);
-    let guard = client.mutex("held").expect("a name").lock().await.expect("free in the new cluster");
+    let guard =
+        client.mutex("held").expect("a name").lock().await.expect("free in the new cluster");
     assert!(has(&new, "held") && guard.is_held());
     eventually("the old one is left", || {
         !ask::<String>(&old, &["CLIENT", "LIST"]).contains("cmd=subscribe") && listeners(&old) == 0
@@ -112,7 +118,8 @@ async fn a_client_that_does_not_follow_names_stays_as_long_as_its_connections_do
     let (old, new) = (RedisServer::start(), RedisServer::start());
     let answers = FakeResolver::default();
     answers.point("locks.test", &[address(&old)]);
-    let builder = LockClient::builder().url("redis://locks.test").resolver(&answers).follow_dns(false);
+    let builder =
+        LockClient::builder().url("redis://locks.test").resolver(&answers).follow_dns(false);
     let client = builder.connect().await.expect("the server is there");
     answers.point("locks.test", &[address(&new)]);
     let asked = answers.asked();

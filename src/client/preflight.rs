@@ -46,8 +46,8 @@ const RENAMED: &str =
 const LEASE: Duration = Duration::from_secs(5);
 
 const ON_LOCK: [&str; 12] = [
-    "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists", "hkeys",
-    "hgetall",
+    "pttl", "exists", "type", "pexpire", "persist", "hget", "hset", "hdel", "hlen", "hexists",
+    "hkeys", "hgetall",
 ];
 
 /// Checks everything and reports it. An error means that the client has ended.
@@ -147,14 +147,20 @@ impl PreflightRun<'_> {
         }
         match &denied {
             Some(denied) if denied.is_empty() => {
-                self.report
-                    .ok("permissions", "the server says that the user may do everything that a lock needs");
+                self.report.ok(
+                    "permissions",
+                    "the server says that the user may do everything that a lock needs",
+                );
             }
             Some(_) => return Ok(()),
             None => {}
         }
         let Some(beside) = self.name.beside(random()) else {
-            self.report.note("scripts", "not run: the name is too long to form another name from it", None);
+            self.report.note(
+                "scripts",
+                "not run: the name is too long to form another name from it",
+                None,
+            );
             return Ok(());
         };
         if self.denied(&beside).await?.is_none_or(|denied| denied.is_empty()) {
@@ -168,26 +174,29 @@ impl PreflightRun<'_> {
     /// What the user may not do with a name. `None` if the server cannot tell.
     async fn denied(&self, name: &LockName) -> Result<Option<Vec<MissingRequirement>>> {
         let needed = self.needed(name);
-        let pairs = needed
-            .iter()
-            .flat_map(|(_, target, commands)| commands.iter().map(|command| (*command, target.clone())));
+        let pairs = needed.iter().flat_map(|(_, target, commands)| {
+            commands.iter().map(|command| (*command, target.clone()))
+        });
         let answer = self.ask(Command::Permissions(pairs.collect()), None).await?;
         let Ok(Probed { reply, .. }) = answer else { return Ok(None) };
         let Body::Permissions(Some(allowed)) = reply.body else { return Ok(None) };
         let mut allowed = allowed.into_iter();
         let mut denied: Vec<MissingRequirement> = Vec::new();
         for (kind, target, commands) in needed {
-            let here: Vec<(&str, Permission)> = commands.iter().copied().zip(&mut allowed).collect();
+            let here: Vec<(&str, Permission)> =
+                commands.iter().copied().zip(&mut allowed).collect();
             if here.iter().all(|(_, permission)| *permission == Permission::Missing) {
                 denied.push(MissingRequirement::of_permission(format!("the {kind} {target}")));
             } else {
-                denied.extend(here.into_iter().filter_map(|(command, permission)| match permission {
-                    Permission::Given => None,
-                    Permission::Missing => {
-                        Some(MissingRequirement::of_permission(format!("the command {command}")))
-                    }
-                    Permission::Unknown => Some(MissingRequirement::of_command(command)),
-                }));
+                denied.extend(here.into_iter().filter_map(
+                    |(command, permission)| match permission {
+                        Permission::Given => None,
+                        Permission::Missing => Some(MissingRequirement::of_permission(format!(
+                            "the command {command}"
+                        ))),
+                        Permission::Unknown => Some(MissingRequirement::of_command(command)),
+                    },
+                ));
             }
         }
         denied.sort();
@@ -213,7 +222,8 @@ impl PreflightRun<'_> {
     /// client shows it.
     async fn rehearse(&mut self, beside: &LockName) -> Result<()> {
         let Some(now) = self.time().await? else { return Ok(()) };
-        let not_after = ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));
+        let not_after =
+            ServerTime(now.0.saturating_add(i64::try_from(LEASE.as_micros()).unwrap_or(0)));
         let fields = [self.field("a"), self.field("b")];
         let mut went_well = true;
         for step in self.steps(beside, not_after, &fields)? {
@@ -228,7 +238,11 @@ impl PreflightRun<'_> {
                     let found = format!(
                         "what {label} publishes does not arrive: waiters only find out by themselves, after up to 5 s"
                     );
-                    self.report.warn("channels", found, "look for a proxy that does not support pub/sub");
+                    self.report.warn(
+                        "channels",
+                        found,
+                        "look for a proxy that does not support pub/sub",
+                    );
                 }
                 Ok(_) => {}
                 Err(error) => {
@@ -244,7 +258,8 @@ impl PreflightRun<'_> {
             let _ = self.ask(self.release(beside, field, 0), None).await?;
         }
         if went_well {
-            self.report.ok("scripts", "every script was run on another name, and its effects were undone");
+            self.report
+                .ok("scripts", "every script was run on another name, and its effects were undone");
             if self.report.about("channels").next().is_none() {
                 self.report.ok("channels", "messages come through");
             }
@@ -285,12 +300,15 @@ impl PreflightRun<'_> {
             not_after,
             announce: announce.clone(),
         };
-        let granted: fn(&Body) -> bool = |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
+        let granted: fn(&Body) -> bool =
+            |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
         let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
         Ok(vec![
             step(acquire(a, 1), granted),
             step(acquire(a, 2), granted),
-            step(self.release(name, a, 1), |body| matches!(body, Body::Release(Released::CountSet))),
+            step(self.release(name, a, 1), |body| {
+                matches!(body, Body::Release(Released::CountSet))
+            }),
             step(Command::Inspect { name: name.clone() }, |body| {
                 matches!(body, Body::Inspect(KeyState::Hash { .. }))
             }),
@@ -304,7 +322,9 @@ impl PreflightRun<'_> {
             RehearsalStep {
                 command: self.release(name, b, 0),
                 hears: Some(Arc::clone(&channel)),
-                is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+                is_right: |body| {
+                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
+                },
             },
             step(acquire(a, 1), granted),
             RehearsalStep {
@@ -330,7 +350,9 @@ impl PreflightRun<'_> {
                     announce,
                 },
                 hears: Some(channel),
-                is_right: |body| matches!(body, Body::Release(Released::Freed { receivers: Some(_) })),
+                is_right: |body| {
+                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
+                },
             },
             step(acquire(a, 1), granted),
             RehearsalStep {

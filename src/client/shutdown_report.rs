@@ -71,7 +71,9 @@ impl ShutdownReport {
             match fate {
                 Fate::Released => report.released.push(name),
                 Fate::Lost => report.lost.push(name),
-                Fate::Left(end) => report.left.push(LeftLock { name, until: Deadline::new(*end, clock) }),
+                Fate::Left(end) => {
+                    report.left.push(LeftLock { name, until: Deadline::new(*end, clock) })
+                }
             }
         }
         report
@@ -96,7 +98,12 @@ impl fmt::Display for ShutdownReport {
             write_first(f, lost)?;
         }
         if !left.is_empty() {
-            write!(f, ", {} left to {}: ", left.len(), one_or_more(left.len(), "its lease", "their leases"))?;
+            write!(
+                f,
+                ", {} left to {}: ",
+                left.len(),
+                one_or_more(left.len(), "its lease", "their leases")
+            )?;
             write_first(f, left)?;
         }
         Ok(())
@@ -163,8 +170,10 @@ mod tests {
 
     #[test]
     fn of_many_names_the_first_are_printed_and_all_are_in_order() {
-        let names = (0..100_000).map(|number| LockName::new(&format!("{:06}", 99_999 - number)).unwrap());
-        let report = ShutdownReport::of(&names.map(|name| (name, Fate::Lost)).collect(), Clock::Boot);
+        let names =
+            (0..100_000).map(|number| LockName::new(&format!("{:06}", 99_999 - number)).unwrap());
+        let report =
+            ShutdownReport::of(&names.map(|name| (name, Fate::Lost)).collect(), Clock::Boot);
         assert!(report.lost.is_sorted() && report.lost.len() == 100_000);
         let line = report.to_string();
         assert!(line.ends_with("000008, 000009 and 99990 more"), "{line}");

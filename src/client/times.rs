@@ -43,11 +43,13 @@ impl Times {
         within("command_timeout", self.command_timeout, LONGEST_COMMAND, "10 ms to 1 min")?;
         within("outage_limit", self.outage_limit, LONGEST_WAIT, "10 ms to 24 h")?;
         within("connect_timeout", self.connect_timeout, LONGEST_WAIT, "10 ms to 24 h")?;
-        let command_timeout = self.command_timeout.unwrap_or_else(|| self.default_command_timeout());
-        let outage_limit = self.outage_limit.unwrap_or(Config::DEFAULT_OUTAGE_LIMIT.max(command_timeout));
-        let connect_timeout = self
-            .connect_timeout
-            .unwrap_or_else(|| Config::DEFAULT_CONNECT_TIMEOUT.max(ROUND_TRIPS_TO_CONNECT * command_timeout));
+        let command_timeout =
+            self.command_timeout.unwrap_or_else(|| self.default_command_timeout());
+        let outage_limit =
+            self.outage_limit.unwrap_or(Config::DEFAULT_OUTAGE_LIMIT.max(command_timeout));
+        let connect_timeout = self.connect_timeout.unwrap_or_else(|| {
+            Config::DEFAULT_CONNECT_TIMEOUT.max(ROUND_TRIPS_TO_CONNECT * command_timeout)
+        });
         let lease = self.lease.unwrap_or(Config::DEFAULT_LEASE.max(2 * command_timeout));
         if command_timeout > lease {
             let allowed = format!("no longer than the lease, {lease:?}");
@@ -92,7 +94,12 @@ impl CheckedTimes {
     }
 }
 
-fn within(option: &'static str, given: Option<Duration>, max: Duration, allowed: &str) -> Result<()> {
+fn within(
+    option: &'static str,
+    given: Option<Duration>,
+    max: Duration,
+    allowed: &str,
+) -> Result<()> {
     match given {
         Some(given) if given < SHORTEST || given > max => Err(refused(option, given, allowed)),
         _ => Ok(()),
@@ -157,10 +164,15 @@ mod tests {
             // Lease and command timeout.
             (
                 [ms(10_000), ms(10_001), None, None],
-                Refused("command_timeout 10.001s is not allowed: it must be no longer than the lease, 10s"),
+                Refused(
+                    "command_timeout 10.001s is not allowed: it must be no longer than the lease, 10s",
+                ),
             ),
             ([ms(10_000), ms(10_000), None, None], Warned("more than half of the lease, 10s")),
-            ([ms(10_000), ms(5_001), None, None], Warned("command timeout, 5.001s, is more than half")),
+            (
+                [ms(10_000), ms(5_001), None, None],
+                Warned("command timeout, 5.001s, is more than half"),
+            ),
             ([ms(10_000), ms(5_000), None, None], Fine),
             ([ms(10), ms(10), None, None], Fine),
             // Outage limit and command timeout.
@@ -188,9 +200,14 @@ mod tests {
         for (given, verdict) in table {
             let checked = times(given).check().map_err(|error| error.words());
             match (verdict, checked.map(|checked| checked.warnings())) {
-                (Refused(words), refused) => assert_eq!(refused, Err(words.to_owned()), "{given:?}"),
+                (Refused(words), refused) => {
+                    assert_eq!(refused, Err(words.to_owned()), "{given:?}")
+                }
                 (Warned(words), Ok(warnings)) => {
-                    assert!(matches!(&warnings[..], [one] if one.contains(words)), "{given:?}: {warnings:?}");
+                    assert!(
+                        matches!(&warnings[..], [one] if one.contains(words)),
+                        "{given:?}: {warnings:?}"
+                    );
                 }
                 (Fine, Ok(warnings)) => assert_eq!(warnings, [""; 0], "{given:?}"),
                 (_, Err(error)) => panic!("{given:?}: {error}"),

@@ -61,7 +61,8 @@ mod tests {
     async fn one_that_has_rung_is_silent_until_it_is_set_again() {
         let cx = &mut Context::from_waker(Waker::noop());
         let (mut alarm, start) = (Alarm::new(), Moment::ZERO);
-        let (soon, later) = (start.plus(Duration::from_millis(10)), start.plus(Duration::from_millis(20)));
+        let (soon, later) =
+            (start.plus(Duration::from_millis(10)), start.plus(Duration::from_millis(20)));
         assert!(alarm.poll_until(cx, start, soon).is_pending());
         tokio::time::advance(Duration::from_millis(15)).await;
         assert!(alarm.poll_until(cx, soon, soon).is_ready());

@@ -1,4 +1,5 @@
-//! The tickets of pending requests: of callers that wait for an answer, and of grants that may still be withdrawn.
+//! The tickets of pending requests: of callers that wait for an answer, and of grants that may
+//! still be withdrawn.
 
 use std::collections::VecDeque;
 use std::task::Waker;
@@ -13,10 +14,12 @@ use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::RequestId;
 
-/// With more grants than this, the desk itself checks which were picked up. Most are released before.
+/// With more grants than this, the desk itself checks which were picked up. Most are released
+/// before.
 const UNASKED: usize = 256;
 
-/// A ticket stays here until it is answered, that of a grant until the grant was picked up, cancelled or released.
+/// A ticket stays here until it is answered, that of a grant until the grant was picked up,
+/// cancelled or released.
 #[derive(Debug, Default)]
 pub(crate) struct Desk {
     tickets: Map<RequestId, Ticket>,
@@ -35,9 +38,11 @@ impl Desk {
         self.tickets.insert(request, ticket);
     }
 
-    /// Puts the answer into the caller's slot. If the caller of a grant is gone, the grant is cancelled.
+    /// Puts the answer into the caller's slot. If the caller of a grant is gone, the grant is
+    /// cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
-        let (granted, released) = (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
+        let (granted, released) =
+            (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
         let answered = self.wakes.len();
         let put = self.tickets.get(&request)?.put(answer, &mut self.wakes);
         if self.wakes.len() > answered {
@@ -51,8 +56,8 @@ impl Desk {
         (granted && put == Put::NobodyThere).then_some(Event::Cancel { request })
     }
 
-    /// Checks the two oldest grants for one that was picked up. Called for each request, this keeps the tickets few
-    /// however many locks are held.
+    /// Checks the two oldest grants for one that was picked up. Called for each request, this keeps
+    /// the tickets few however many locks are held.
     pub(crate) fn picked_up(&mut self) -> Option<Event> {
         for _ in 0..2 {
             if self.granted.len() <= UNASKED {
@@ -109,8 +114,8 @@ impl Desk {
         self.wakes.leave_all_to(wakes);
     }
 
-    /// If the caller answered last has released a lock and others were answered, it is not woken with them, but with
-    /// [`Self::who_goes_last`]. Says whether that is so.
+    /// If the caller answered last has released a lock and others were answered, it is not woken
+    /// with them, but with [`Self::who_goes_last`]. Says whether that is so.
     pub(crate) fn let_others_go_first(&mut self) -> bool {
         let lets = self.last_has_released && self.wakes.len() > 1;
         if lets {

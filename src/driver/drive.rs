@@ -6,9 +6,9 @@
 //! does another executor or another runtime. If nobody is in `Runtime::block_on` meanwhile, the
 //! driver stands still, and so does the call that waits for it.
 //!
-//! So calls from elsewhere are watched by a thread. It wakes the driver, and looks later whether the
-//! driver was polled. Most calls come from the thread that drives the runtime, and are not watched.
-//! There is one such thread for all calls of a client, and only while there are any.
+//! So calls from elsewhere are watched by a thread. It wakes the driver, and looks later whether
+//! the driver was polled. Most calls come from the thread that drives the runtime, and are not
+//! watched. There is one such thread for all calls of a client, and only while there are any.
 //!
 //! One case is not noticed: a thread that has driven the runtime drives another current-thread
 //! runtime now, and calls from there.
@@ -59,9 +59,12 @@ struct Polls {
 }
 
 impl Drive {
-    /// To be called on the thread that is about to drive the runtime. `driver` has the driver polled,
-    /// if anybody drives its runtime.
-    pub(super) fn new(driver: &Arc<impl Wake + Send + Sync + 'static>, limit: Duration) -> Arc<Self> {
+    /// To be called on the thread that is about to drive the runtime. `driver` has the driver
+    /// polled, if anybody drives its runtime.
+    pub(super) fn new(
+        driver: &Arc<impl Wake + Send + Sync + 'static>,
+        limit: Duration,
+    ) -> Arc<Self> {
         Arc::new(Self {
             polls: Mutex::new(Polls { count: 0, by: thread::current().id() }),
             driver: Waker::from(Arc::clone(driver)),
@@ -86,8 +89,11 @@ impl Drive {
             return None;
         }
         let stalled = Arc::<Stalled>::default();
-        let call =
-            WatchedCall { limit, stalled: Arc::downgrade(&stalled), seen: (lock(&self.polls).count, now()) };
+        let call = WatchedCall {
+            limit,
+            stalled: Arc::downgrade(&stalled),
+            seen: (lock(&self.polls).count, now()),
+        };
         // From here on it has the time of the limit to be polled.
         self.driver.wake_by_ref();
         let number = self.add(call)?;
@@ -150,7 +156,8 @@ struct WatchedCalls {
 struct WatchedCall {
     limit: Duration,
     stalled: Weak<Stalled>,
-    /// The polls of the driver so far, and when that number was first seen. The driver was woken then.
+    /// The polls of the driver so far, and when that number was first seen. The driver was woken
+    /// then.
     seen: (u64, Instant),
 }
 
@@ -198,7 +205,8 @@ pub(super) struct Watched {
 }
 
 impl Watched {
-    /// The error, once the driver has stood still for too long. Registers the caller to be woken then.
+    /// The error, once the driver has stood still for too long. Registers the caller to be woken
+    /// then.
     pub(super) fn stalled(&self, cx: &Context<'_>) -> Option<Error> {
         self.stalled.caller.register(cx.waker());
         if !self.stalled.is_so.load(Ordering::Acquire) {
@@ -224,7 +232,8 @@ impl Drop for Watched {
 /// Whether this thread is running the tasks of a runtime. In `Handle::block_on`, and outside of
 /// Tokio, it is not, and a yield wakes its caller at once.
 fn runs_tasks() -> bool {
-    tokio::task::try_id().is_some() || YIELDING.try_with(|woken| woken.waits_for_turn()).unwrap_or(false)
+    tokio::task::try_id().is_some()
+        || YIELDING.try_with(|woken| woken.waits_for_turn()).unwrap_or(false)
 }
 
 thread_local! {
@@ -251,7 +260,10 @@ impl Wake for YieldWaker {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "while the machine is suspended nobody polls anything")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "while the machine is suspended nobody polls anything"
+)]
 fn now() -> Instant {
     Instant::now()
 }
@@ -319,7 +331,8 @@ mod tests {
         assert_eq!(calls.len(), 100);
         // This handle, that of the thread, and one for each call.
         assert_eq!(Arc::strong_count(&drive), 102);
-        let is_stalled = |call: &Watched| call.stalled(&Context::from_waker(Waker::noop())).is_some();
+        let is_stalled =
+            |call: &Watched| call.stalled(&Context::from_waker(Waker::noop())).is_some();
         while !calls.iter().all(is_stalled) {
             thread::yield_now();
         }

@@ -1,9 +1,10 @@
 //! Polls a task again after the other tasks of its thread.
 //!
-//! Tokio's own way is to yield. But on a runtime with several threads this wakes another thread each time: a thread
-//! whose tasks have all yielded tries to steal work, and a thread that finds work while it searches wakes the next one
-//! to search. Events of sockets are handled after the other tasks of a thread, too, without waking another. So on such
-//! a runtime the task wakes itself through a pipe.
+//! Tokio's own way is to yield. But on a runtime with several threads this wakes another thread
+//! each time: a thread whose tasks have all yielded tries to steal work, and a thread that finds
+//! work while it searches wakes the next one to search. Events of sockets are handled after the
+//! other tasks of a thread, too, without waking another. So on such a runtime the task wakes itself
+//! through a pipe.
 
 use std::future::Future;
 use std::pin::pin;
@@ -36,7 +37,8 @@ impl Last {
         let _ = cx;
     }
 
-    /// Wakes the task of this context after all or many of the tasks that are ready on this thread have run.
+    /// Wakes the task of this context after all or many of the tasks that are ready on this thread
+    /// have run.
     pub(super) fn come(&mut self, cx: &mut Context<'_>) {
         #[cfg(unix)]
         if self.pipe.as_mut().is_some_and(|pipe| pipe.wake_last(cx)) {
@@ -65,7 +67,8 @@ mod pipe {
 
     /// Whether the current runtime has several threads.
     pub(super) fn has_threads() -> bool {
-        Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread)
+        Handle::try_current()
+            .is_ok_and(|runtime| runtime.runtime_flavor() != RuntimeFlavor::CurrentThread)
     }
 
     #[derive(Debug)]
@@ -105,7 +108,8 @@ mod pipe {
             self.unread
         }
 
-        /// Reads the pipe, and says whether there was a byte. The next byte wakes the task of this context.
+        /// Reads the pipe, and says whether there was a byte. The next byte wakes the task of this
+        /// context.
         fn read_all(&mut self, cx: &mut Context<'_>) -> io::Result<bool> {
             let mut found = false;
             let mut place = [0; 8];
@@ -218,10 +222,13 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn sleeps(name: &str) -> u64 {
         let tasks = std::fs::read_dir("/proc/self/task").expect("threads").flatten();
-        let statuses = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
-        let own = statuses.filter(|status| status.lines().any(|line| line == format!("Name:\t{name}")));
+        let statuses =
+            tasks.filter_map(|task| std::fs::read_to_string(task.path().join("status")).ok());
+        let own =
+            statuses.filter(|status| status.lines().any(|line| line == format!("Name:\t{name}")));
         own.filter_map(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
+            let line =
+                status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?;
             line.trim().parse::<u64>().ok()
         })
         .sum()

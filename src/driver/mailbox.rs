@@ -1,8 +1,8 @@
 //! The mailbox, and when the driver is woken for the messages in it.
 //!
 //! While the server has much to do, requests are gathered until it answers, or until there are many
-//! (`Backend::gather`). A driver with a thread of its own need not be woken for each message then: it would only sleep
-//! again.
+//! (`Backend::gather`). A driver with a thread of its own need not be woken for each message then:
+//! it would only sleep again.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -63,8 +63,8 @@ pub(super) struct Inbox {
 }
 
 impl Inbox {
-    /// `Some`: after the next poll that finds the mailbox empty, the poller is woken for the last of this many messages, and
-    /// for none before. It has to set a timer to look earlier.
+    /// `Some`: after the next poll that finds the mailbox empty, the poller is woken for the last
+    /// of this many messages, and for none before. It has to set a timer to look earlier.
     pub(super) fn hush(&mut self, messages: Option<usize>) {
         if self.hushed.is_some() && messages.is_none() {
             self.hush.end();
@@ -110,7 +110,8 @@ impl Inbox {
 
 #[derive(Debug)]
 struct Hush {
-    /// The last of this many messages wakes the driver, and none before it. Zero: each message wakes it.
+    /// The last of this many messages wakes the driver, and none before it. Zero: each message
+    /// wakes it.
     left: AtomicUsize,
     driver: AtomicWaker,
     /// Callers put their requests into the mailbox.
@@ -169,7 +170,11 @@ mod tests {
         assert_eq!(woken.times(), 1, "once");
         assert_eq!(take_all(&mut inbox, &woken), 5);
         send(&mailbox, 2);
-        assert_eq!((woken.times(), take_all(&mut inbox, &woken)), (1, 2), "from now on three again");
+        assert_eq!(
+            (woken.times(), take_all(&mut inbox, &woken)),
+            (1, 2),
+            "from now on three again"
+        );
         inbox.hush(None);
         assert_eq!(take_all(&mut inbox, &woken), 0);
         send(&mailbox, 1);

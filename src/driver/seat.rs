@@ -1,8 +1,10 @@
-//! Holds the driver's task, so that a caller can poll it in place of the task's own future (a combiner).
+//! Holds the driver's task, so that a caller can poll it in place of the task's own future (a
+//! combiner).
 //!
-//! A driver with a thread of its own has to be woken, and on a runtime with several threads waking a task may wake a
-//! thread, too. A caller that polls the driver itself saves that. Whoever polls has taken the task out of the seat, and
-//! holds no lock, because what is woken, dropped or logged to meanwhile is code of others.
+//! A driver with a thread of its own has to be woken, and on a runtime with several threads waking
+//! a task may wake a thread, too. A caller that polls the driver itself saves that. Whoever polls
+//! has taken the task out of the seat, and holds no lock, because what is woken, dropped or logged
+//! to meanwhile is code of others.
 //!
 //! | state | who has the task | who wants to poll meanwhile |
 //! |---|---|---|
@@ -11,12 +13,14 @@
 //! | `Done` | the seat, for its own future, which is woken | callers give up |
 //! | `Gone` | its own future, or nobody any more | callers give up; its own future ends |
 //!
-//! Callers that give up use the mailbox. Whatever wakes the task wakes its own future, and never a caller. When its own
-//! future is dropped, so is the task, at the latest when the caller that polls it is done.
+//! Callers that give up use the mailbox. Whatever wakes the task wakes its own future, and never a
+//! caller. When its own future is dropped, so is the task, at the latest when the caller that polls
+//! it is done.
 //!
-//! **Naps.** Tasks that hand a lock off to each other read the answers from the socket themselves. The same socket would wake
-//! the thread of the task's own future each time, in vain. A thread that does nothing else therefore blocks on a condition
-//! variable meanwhile, instead of waiting for sockets and timers:
+//! **Naps.** Tasks that hand a lock off to each other read the answers from the socket themselves.
+//! The same socket would wake the thread of the task's own future each time, in vain. A thread that
+//! does nothing else therefore blocks on a condition variable meanwhile, instead of waiting for
+//! sockets and timers:
 //!
 //! | what wakes the task | what follows |
 //! |---|---|
@@ -24,9 +28,9 @@
 //! | its own thread, while a caller polls | the same, and its own future comes to nap |
 //! | anything, while nobody polls | its own future is called |
 //!
-//! It is called, too, when a caller leaves that expects no further caller, and the nap ends by itself after `NAP`. If
-//! callers have polled meanwhile, it then looks at sockets and timers once and naps again;
-//! otherwise it polls the task itself.
+//! It is called, too, when a caller leaves that expects no further caller, and the nap ends by
+//! itself after `NAP`. If callers have polled meanwhile, it then looks at sockets and timers once
+//! and naps again; otherwise it polls the task itself.
 
 use std::fmt;
 use std::future::Future;
@@ -114,8 +118,8 @@ impl<T: Send + 'static> Seat<T> {
         self.lock().state = SeatState::Idle { task: Box::new(task), expects: false };
     }
 
-    /// Called by its own future. Ready with the task after the last poll, or without it if it panicked while a caller
-    /// polled.
+    /// Called by its own future. Ready with the task after the last poll, or without it if it
+    /// panicked while a caller polled.
     pub(super) fn poll(
         self: &Arc<Self>,
         cx: &mut Context<'_>,
@@ -177,7 +181,10 @@ impl<T: Send + 'static> Seat<T> {
     }
 
     /// Called by callers. Does nothing while the task is being polled, and after its end.
-    pub(super) fn poll_for_it(self: &Arc<Self>, poll: impl FnMut(&mut T, &mut Context<'_>) -> Step) {
+    pub(super) fn poll_for_it(
+        self: &Arc<Self>,
+        poll: impl FnMut(&mut T, &mut Context<'_>) -> Step,
+    ) {
         let mut seating = self.lock();
         if seating.own.is_none() {
             return;
@@ -192,7 +199,11 @@ impl<T: Send + 'static> Seat<T> {
         }
     }
 
-    fn take_steps(self: &Arc<Self>, task: Box<T>, mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Step) {
+    fn take_steps(
+        self: &Arc<Self>,
+        task: Box<T>,
+        mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Step,
+    ) {
         let waker = Waker::from(Arc::clone(self));
         let mut turn = BusyGuard::new(self);
         let mut task = task;
@@ -250,7 +261,8 @@ impl<T> Seat<T> {
 }
 
 impl<T> Seating<T> {
-    /// Whether callers poll the task often enough, so that a poll by its own future would be in vain.
+    /// Whether callers poll the task often enough, so that a poll by its own future would be in
+    /// vain.
     fn is_own_in_the_way(&self) -> bool {
         match self.state {
             SeatState::Busy { by_caller } => by_caller,
@@ -444,7 +456,8 @@ mod tests {
         for naps in [false, true] {
             let task = Arc::new(());
             let (seat, woken) = seated(naps, &task);
-            let polled = catch_unwind(AssertUnwindSafe(|| seat.poll_for_it(|_, _| panic!("a bug"))));
+            let polled =
+                catch_unwind(AssertUnwindSafe(|| seat.poll_for_it(|_, _| panic!("a bug"))));
             assert!(polled.is_err());
             assert_eq!(Arc::strong_count(&task), 1);
             assert_eq!(woken.times(), 1, "its own future does not know");
@@ -569,7 +582,9 @@ mod tests {
         let (seat, woken) = seated(true, &Arc::default());
         seat.poll_for_it(|_, _| {
             // Its own thread is woken by what this caller waits for.
-            let got = thread::scope(|threads| threads.spawn(|| gets_polled(&seat, &woken)).join().unwrap());
+            let got = thread::scope(|threads| {
+                threads.spawn(|| gets_polled(&seat, &woken)).join().unwrap()
+            });
             assert!(!got, "a caller has it");
             NOBODY
         });

@@ -52,8 +52,8 @@ pub(super) type Left = OnceLock<Arc<Fates>>;
 /// Has the driver handle a message at once, on the thread of the caller, if it can.
 pub(super) type AtOnce = Box<dyn Fn(&mut Option<Message>) + Send + Sync>;
 
-/// One for each client. Client, locks, guards and pending futures hold it; the driver does not, so that dropping
-/// the last of them ends the driver.
+/// One for each client. Client, locks, guards and pending futures hold it; the driver does not, so
+/// that dropping the last of them ends the driver.
 pub(crate) struct Shared {
     pub(super) mailbox: Mailbox,
     pub(super) clock: Clock,
@@ -156,7 +156,8 @@ impl Shared {
         self.left.get().cloned().unwrap_or_default()
     }
 
-    /// Sends a request. The future that is returned may be dropped: nobody waits for the answer then.
+    /// Sends a request. The future that is returned may be dropped: nobody waits for the answer
+    /// then.
     pub(crate) fn ask(self: &Arc<Self>, event: impl FnOnce(RequestId) -> Event) -> PendingRequest {
         self.send(false, |request, ticket| Message::Ask { request, ticket, event: event(request) })
     }
@@ -173,19 +174,29 @@ impl Shared {
     pub(crate) fn ask_ready(self: &Arc<Self>, timeout: Duration) -> PendingRequest {
         let since = self.now();
         let deadline = since.plus(timeout);
-        let asked = self.send(true, |request, ticket| Message::Connect { request, ticket, since, deadline });
+        let asked = self.send(true, |request, ticket| Message::Connect {
+            request,
+            ticket,
+            since,
+            deadline,
+        });
         asked.watched_for(timeout)
     }
 
     pub(crate) fn ask_shutdown(self: &Arc<Self>, within: Duration) -> PendingRequest {
         let until = self.now().plus(within);
-        let asked = self.send(false, |request, ticket| Message::Shutdown { request, ticket, until });
+        let asked =
+            self.send(false, |request, ticket| Message::Shutdown { request, ticket, until });
         asked.watched_for(within.max(LEAST_WATCH))
     }
 
     /// Releases a level. It goes on when the returned future is dropped.
     pub(crate) fn ask_release(self: &Arc<Self>, hold: u64, level: RequestId) -> PendingRequest {
-        self.send(false, |request, ticket| Message::Release { hold, level, waiting: Some((request, ticket)) })
+        self.send(false, |request, ticket| Message::Release {
+            hold,
+            level,
+            waiting: Some((request, ticket)),
+        })
     }
 
     /// Releases without waiting. With the driver gone nobody releases, and the lease ends the hold.
@@ -197,8 +208,8 @@ impl Shared {
         }
     }
 
-    /// Ends a level without releasing anything. With the driver gone, and in a forked child, there is nothing to do: nobody
-    /// renews the hold.
+    /// Ends a level without releasing anything. With the driver gone, and in a forked child, there
+    /// is nothing to do: nobody renews the hold.
     pub(crate) fn leave(&self, hold: u64, level: RequestId) {
         if !self.is_in_child() {
             self.mailbox.send(Message::Leave { hold, level });
@@ -242,7 +253,14 @@ impl Shared {
                 None
             }
         };
-        PendingRequest { request, slot, cancellable, stage: Stage::Sent, watched, shared: Arc::clone(self) }
+        PendingRequest {
+            request,
+            slot,
+            cancellable,
+            stage: Stage::Sent,
+            watched,
+            shared: Arc::clone(self),
+        }
     }
 
     fn watch(&self, limit: Option<Duration>) -> Option<Watched> {
@@ -261,8 +279,8 @@ impl Shared {
 }
 
 impl Drop for Shared {
-    /// The last handle is gone: the driver finishes. Waits a moment for releases that are queued, so that those of
-    /// guards dropped at the end of `main` are not lost with the process.
+    /// The last handle is gone: the driver finishes. Waits a moment for releases that are queued,
+    /// so that those of guards dropped at the end of `main` are not lost with the process.
     fn drop(&mut self) {
         if self.is_in_child() {
             return self.mailbox.leak();
@@ -282,8 +300,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// A request that was sent to the driver. It waits for its slot and for nothing else, so that it works under any
-/// executor.
+/// A request that was sent to the driver. It waits for its slot and for nothing else, so that it
+/// works under any executor.
 #[derive(Debug)]
 pub(crate) struct PendingRequest {
     request: RequestId,
@@ -329,7 +347,8 @@ impl PendingRequest {
             return Poll::Ready(Some(Answer::Failed(error)));
         }
         self.stage = Stage::Waiting;
-        // A task that is answered at once again and again has to yield now and then: Tokio's budget says when.
+        // A task that is answered at once again and again has to yield now and then: Tokio's budget
+        // says when.
         ready!(pin!(consume_budget()).poll(cx));
         let answer = self.slot.poll_take(cx);
         if answer.is_ready() {
@@ -345,8 +364,8 @@ impl PendingRequest {
         answer
     }
 
-    /// The error of a request that the parent of this process has sent. A request that was not polled before needs no
-    /// check.
+    /// The error of a request that the parent of this process has sent. A request that was not
+    /// polled before needs no check.
     fn process_error(&self) -> Option<Error> {
         if self.stage == Stage::Waiting { self.shared.check_process().err() } else { None }
     }
@@ -387,7 +406,14 @@ mod tests {
         let request = RequestId(7);
         let watched = None;
         (
-            PendingRequest { request, slot, cancellable: true, stage, watched, shared: Arc::clone(shared) },
+            PendingRequest {
+                request,
+                slot,
+                cancellable: true,
+                stage,
+                watched,
+                shared: Arc::clone(shared),
+            },
             ticket,
         )
     }
@@ -395,7 +421,9 @@ mod tests {
     #[test]
     fn in_a_child_calls_are_closed_and_nothing_is_sent_whatever_is_dropped() {
         let (shared, mut messages) = handle_of(Process::parent());
-        let poll = |asked: &mut PendingRequest| Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()));
+        let poll = |asked: &mut PendingRequest| {
+            Pin::new(asked).poll(&mut Context::from_waker(Waker::noop()))
+        };
         let mut asked = shared.ask_cancellable(|request| Event::Ping { request });
         assert!(matches!(poll(&mut asked), Poll::Ready(Answer::Failed(Error::Closed { .. }))));
         drop(asked);
@@ -415,7 +443,11 @@ mod tests {
             let (asked, ticket) = sent_by_parent(&shared, stage);
             drop(asked);
             let put = ticket.put(Answer::Done, &mut Wakes::default());
-            assert_eq!(put, crate::driver::slot::Put::Waiting, "the parent's future is still there");
+            assert_eq!(
+                put,
+                crate::driver::slot::Put::Waiting,
+                "the parent's future is still there"
+            );
         }
         drop(shared);
         assert!(messages.is_silent(), "neither a message nor the end of all senders");

@@ -1,8 +1,8 @@
 //! Where a caller's future waits for its answer, and where the driver puts it.
 //!
-//! A oneshot whose content can be taken back as long as the future has not taken it. Everything happens under one
-//! small mutex, so that exactly one of these is true of a grant: its future took it, it was withdrawn, or it was
-//! put into a slot whose future is gone.
+//! A oneshot whose content can be taken back as long as the future has not taken it. Everything
+//! happens under one small mutex, so that exactly one of these is true of a grant: its future took
+//! it, it was withdrawn, or it was put into a slot whose future is gone.
 //!
 //! A future that finds its answer withdrawn was polled too late for it, and asks again.
 
@@ -22,8 +22,8 @@ use crate::engine::event::Answer;
 #[derive(Debug)]
 pub(crate) struct Slot(Arc<Shelf>);
 
-/// The driver's end. If it is dropped unanswered, it answers `Closed`, so that no caller waits for a driver that has
-/// ended.
+/// The driver's end. If it is dropped unanswered, it answers `Closed`, so that no caller waits for
+/// a driver that has ended.
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<Shelf>);
 
@@ -113,7 +113,8 @@ impl Slot {
         }
     }
 
-    /// Gives up waiting. True: an answer is still to come or lies there untaken, so the request must be cancelled.
+    /// Gives up waiting. True: an answer is still to come or lies there untaken, so the request
+    /// must be cancelled.
     pub(crate) fn close(&self) -> bool {
         let mut state = self.0.lock();
         if matches!(*state, SlotState::Withdrawn | SlotState::Taken | SlotState::Closed) {
@@ -142,7 +143,9 @@ impl Ticket {
         match &*state {
             SlotState::Taken => return Withdrawal::PickedUp,
             // Closed: the cancellation is under way, and the grant is nobody's.
-            SlotState::Empty(_) | SlotState::Withdrawn | SlotState::Closed => return Withdrawal::TakenBack,
+            SlotState::Empty(_) | SlotState::Withdrawn | SlotState::Closed => {
+                return Withdrawal::TakenBack;
+            }
             SlotState::Full(_) => {}
         }
         // The future was woken when the answer was put.

@@ -109,7 +109,8 @@ pub(crate) fn start(place: impl Into<DriverPlace>, setup: Setup) -> Result<Arc<S
     let counters = Arc::new(Counters::default());
     let (clock, config) = (setup.clock, setup.config.clone());
     let (left, rest) = <(Arc<_>, Arc<PendingWakes>)>::default();
-    let (holds, numbers, fates) = (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
+    let (holds, numbers, fates) =
+        (Arc::clone(&directory), Arc::clone(&counters), Arc::clone(&left));
     let to_wake = Arc::clone(&rest);
     let make = move || Task::new(setup, messages, holds, numbers, fates, to_wake, driver);
     let (thread, at_once, drive) = match place {
@@ -145,7 +146,9 @@ fn on_this_runtime(
     let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
     let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
     let task = PolledTask { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
-    runtime.spawn(OwnProcessOnly::new(async move { task.await.into_iter().for_each(Farewell::deliver) }));
+    runtime.spawn(OwnProcessOnly::new(async move {
+        task.await.into_iter().for_each(Farewell::deliver)
+    }));
     Ok((Box::new(move |message| poll_at_once(&seat, message)), drive))
 }
 
@@ -236,17 +239,20 @@ fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId
 /// Starts a thread with a runtime for one driver.
 fn spawn_with_runtime(body: impl FnOnce(Runtime) + Send + 'static) -> Result<ThreadId, Error> {
     let (started, result) = mpsc::sync_channel(1);
-    let body = move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
-        Ok(runtime) => {
-            let _ = started.send(Ok(()));
-            body(runtime);
-        }
-        Err(error) => {
-            let _ = started.send(Err(error));
-        }
-    };
-    let thread =
-        std::thread::Builder::new().name("redis-lock-driver".to_owned()).spawn(body).map_err(cannot_start)?;
+    let body =
+        move || match Builder::new_current_thread().enable_all().event_interval(TURNS).build() {
+            Ok(runtime) => {
+                let _ = started.send(Ok(()));
+                body(runtime);
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        };
+    let thread = std::thread::Builder::new()
+        .name("redis-lock-driver".to_owned())
+        .spawn(body)
+        .map_err(cannot_start)?;
     match result.recv() {
         Ok(Ok(())) => Ok(thread.thread().id()),
         Ok(Err(error)) => Err(cannot_start(error)),

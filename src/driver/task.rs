@@ -61,30 +61,34 @@ use super::shared::Left;
 use super::watch::Distance;
 use super::watch::Watch;
 
-/// The most messages handled before server events are, and the most server events before messages are.
+/// The most messages handled before server events are, and the most server events before messages
+/// are.
 const BATCH: usize = 256;
 /// Rounds of both before the driver yields to the other tasks of the runtime.
 const ROUNDS: usize = 4;
-/// How many callers are answered before they are woken and run: at least the first number, or the commands in flight
-/// divided by the second. The server then works on what they send while the next answers are read. With larger numbers
-/// server and client would wait for each other in turn.
+/// How many callers are answered before they are woken and run: at least the first number, or the
+/// commands in flight divided by the second. The server then works on what they send while the next
+/// answers are read. With larger numbers server and client would wait for each other in turn.
 const AT_ONCE: (usize, usize) = (2, 64);
-/// The same for a driver with a thread of its own. Waking a caller on another thread costs more, so more are woken at
-/// once.
+/// The same for a driver with a thread of its own. Waking a caller on another thread costs more, so
+/// more are woken at once.
 const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
-/// While calls are gathered, the driver is woken once the messages are as many as the commands in flight divided by
-/// this.
+/// While calls are gathered, the driver is woken once the messages are as many as the commands in
+/// flight divided by this.
 const HUSHED_PART: usize = 4;
 /// With fewer commands in flight than this, an answered caller is woken at once.
 const FEW: usize = 4;
-/// After this many commands in a row that were sent while no other was in flight, the next are expected to be alone
-/// too. With callers on other threads, every one whose number is a multiple of this is not.
+/// After this many commands in a row that were sent while no other was in flight, the next are
+/// expected to be alone too. With callers on other threads, every one whose number is a multiple of
+/// this is not.
 const ALONE: usize = 5;
 /// How many times in a row the driver polls for what is about to come before it yields.
 const WATCHES: usize = 8;
-/// While holds exist the clock is read at least this often: Tokio's timers stand still during suspend, leases do not.
+/// While holds exist the clock is read at least this often: Tokio's timers stand still during
+/// suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
-/// The longest time for which messages that wake nobody stay unread. It is the shortest that Tokio's timers know.
+/// The longest time for which messages that wake nobody stay unread. It is the shortest that
+/// Tokio's timers know.
 const HUSHED: Duration = Duration::from_millis(1);
 /// The shortest command timeout that the next two are derived from.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
@@ -100,8 +104,8 @@ pub(super) struct Task {
     engine: Engine,
     backend: Box<dyn Backend>,
     messages: Inbox,
-    /// Entered by whoever polls this. Only the driver keeps it, so that handles of the client do not keep a runtime
-    /// that ended.
+    /// Entered by whoever polls this. Only the driver keeps it, so that handles of the client do
+    /// not keep a runtime that ended.
     runtime: Handle,
     clock: Clock,
     address: String,
@@ -140,7 +144,8 @@ pub(super) struct Task {
     for_releases: Watch,
     /// Since when an answered caller has been left unwoken so that others run first.
     first_since: Moment,
-    /// The last command was an attempt at a lock that other clients contend for, and no other task needs the core.
+    /// The last command was an attempt at a lock that other clients contend for, and no other task
+    /// needs the core.
     between_clients: bool,
     /// The command just sent wakes other clients, so that this thread yields its core to them.
     gives_way: bool,
@@ -150,8 +155,8 @@ pub(super) struct Task {
     dropped: bool,
     /// The next poll of its own future comes after the other tasks of this thread.
     last: bool,
-    /// How many messages were handled without polling the rest: its own future does that, after the tasks of this
-    /// thread.
+    /// How many messages were handled without polling the rest: its own future does that, after the
+    /// tasks of this thread.
     deferred: usize,
     /// It is being polled. If it is dropped while this is set, it has panicked.
     at_work: bool,
@@ -232,7 +237,8 @@ impl Task {
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
-        // On the callers' own threads other tasks have run by then, so that there is nobody to yield to.
+        // On the callers' own threads other tasks have run by then, so that there is nobody to
+        // yield to.
         let watch = Watch::new(!here);
         let backend = (setup.backend)();
         let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
@@ -294,13 +300,14 @@ impl Task {
         std::mem::take(&mut self.farewell)
     }
 
-    /// Handles a message without the mailbox, after those in the mailbox, and what follows from it. If too many are in
-    /// the mailbox, `message` is left as it is.
+    /// Handles a message without the mailbox, after those in the mailbox, and what follows from it.
+    /// If too many are in the mailbox, `message` is left as it is.
     ///
-    /// While many commands are in flight and callers share the thread, what follows is left to its own future, which is
-    /// polled after the other tasks of this thread, so that their requests are sent together. If this thread is blocked
-    /// or its runtime ends before, the answers to the commands in flight wake that future. With a thread of its own,
-    /// the caller waits for the answer for a moment.
+    /// While many commands are in flight and callers share the thread, what follows is left to its
+    /// own future, which is polled after the other tasks of this thread, so that their requests are
+    /// sent together. If this thread is blocked or its runtime ends before, the answers to the
+    /// commands in flight wake that future. With a thread of its own, the caller waits for the
+    /// answer for a moment.
     ///
     /// The answered callers are not woken but put into `answered`.
     pub(super) fn poll_with(
@@ -311,8 +318,10 @@ impl Task {
     ) -> Step {
         self.at_work = true;
         // Outside of tasks there is no order of polls.
-        let defers =
-            self.here && self.sent.len() >= BUSY && self.deferred < BUSY && tokio::task::try_id().is_some();
+        let defers = self.here
+            && self.sent.len() >= BUSY
+            && self.deferred < BUSY
+            && tokio::task::try_id().is_some();
         if self.has_read_mailbox(cx) {
             message.take().into_iter().for_each(|message| self.on_message(message));
         }
@@ -326,7 +335,8 @@ impl Task {
             self.deferred = 0;
             step = self.take_callers_turn(cx);
             self.desk.leave_answered_to(answered);
-            // Woken now, because what this caller does next may take long and may be on another runtime.
+            // Woken now, because what this caller does next may take long and may be on another
+            // runtime.
             drop(self.desk.who_goes_last());
         }
         self.tell_callers();
@@ -363,22 +373,24 @@ impl Task {
         if self.look_for_answers() { Step::Again } else { Step::Pending { expects: false } }
     }
 
-    /// While several commands are in flight, callers use the mailbox and the driver's own thread does the work.
+    /// While several commands are in flight, callers use the mailbox and the driver's own thread
+    /// does the work.
     fn tell_callers(&mut self) {
         self.messages.tell_busy(!self.here && self.sent.len() >= FEW);
     }
 
     /// Handles the messages in the mailbox, and says whether it is empty now.
     ///
-    /// The driver's own future may not get to it for a while: Tokio keeps the task that a thread woke last for that
-    /// thread.
+    /// The driver's own future may not get to it for a while: Tokio keeps the task that a thread
+    /// woke last for that thread.
     fn has_read_mailbox(&mut self, cx: &mut Context<'_>) -> bool {
         if self.messages.is_empty() {
             return true;
         }
         let take = poll_fn(|cx| Poll::Ready(self.take_messages(cx)));
         let read = pin!(unconstrained(take)).poll(cx) == Poll::Ready(true);
-        // A message that is still being inserted hides those after it, among them perhaps the caller's own.
+        // A message that is still being inserted hides those after it, among them perhaps the
+        // caller's own.
         read && self.messages.is_empty()
     }
 
@@ -420,8 +432,8 @@ impl Task {
             self.for_releases.took(self.clock.now().since(self.first_since));
             self.woke = true;
         }
-        // Without Tokio's budget, which messages would use up: sockets would not be read or written while there are
-        // any.
+        // Without Tokio's budget, which messages would use up: sockets would not be read or written
+        // while there are any.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
         drop(last);
@@ -468,7 +480,8 @@ impl Task {
         self.desk.wake_with_help(&self.pending_wakes);
     }
 
-    /// If it will busy-poll for an answer, has its own future polled for that after the other tasks of this thread.
+    /// If it will busy-poll for an answer, has its own future polled for that after the other tasks
+    /// of this thread.
     fn come_last(&mut self, cx: &mut Context<'_>) {
         if self.is_awaited() && self.for_answers.is_due() {
             self.last = true;
@@ -476,9 +489,10 @@ impl Task {
         }
     }
 
-    /// Whether it pays to busy-poll for answers of a near server: because other callers or clients cannot go on without
-    /// one, because nothing else is going on, or because many commands are in flight and callers share this thread.
-    /// Callers on other threads need the core in the last case.
+    /// Whether it pays to busy-poll for answers of a near server: because other callers or clients
+    /// cannot go on without one, because nothing else is going on, or because many commands are in
+    /// flight and callers share this thread. Callers on other threads need the core in the last
+    /// case.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
         let between = self.between_clients && self.sent.len() < FEW;
@@ -496,8 +510,8 @@ impl Task {
         }
     }
 
-    /// Whether it is an attempt at a lock that other clients contend for, with few other commands in flight. The driver
-    /// then busy-polls for the answer, unless callers run on its thread.
+    /// Whether it is an attempt at a lock that other clients contend for, with few other commands
+    /// in flight. The driver then busy-polls for the answer, unless callers run on its thread.
     fn is_between_clients(&self, command: &Command) -> bool {
         let little = !self.here && self.sent.len() < FEW && self.distance.is_near();
         little && matches!(command, Command::Acquire { name, .. } if self.engine.listens_for(name))
@@ -522,7 +536,8 @@ impl Task {
 
     /// Whether this client does nothing else, and nobody else contends for this lock.
     fn is_alone_with(&self, lock: &LockName) -> bool {
-        // A caller on another thread that is answered in its first poll never yields. Now and then it is made to.
+        // A caller on another thread that is answered in its first poll never yields. Now and then
+        // it is made to.
         let rests = !self.here && self.alone % ALONE == 0;
         self.alone >= ALONE && !rests && self.engine.is_uncontended(lock)
     }
@@ -533,8 +548,9 @@ impl Task {
 
     /// From how many commands in flight to a near server on calls are gathered into batches.
     ///
-    /// Callers on other threads send their requests one by one. Those on this thread have all sent theirs before the
-    /// driver is polled, and with fewer commands in flight the server would be idle while calls are gathered.
+    /// Callers on other threads send their requests one by one. Those on this thread have all sent
+    /// theirs before the driver is polled, and with fewer commands in flight the server would be
+    /// idle while calls are gathered.
     fn gathers_from(&self) -> Option<usize> {
         let much = if self.here { 2 * BUSY } else { BUSY };
         self.distance.is_near().then_some(much)
@@ -546,7 +562,8 @@ impl Task {
         gathers && !self.here && self.phase == DriverPhase::Serving
     }
 
-    /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it came.
+    /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it
+    /// came.
     fn keep_watch(&mut self) -> bool {
         if self.is_awaited() {
             return self.look_for_answers();
@@ -764,8 +781,8 @@ impl Task {
         }
     }
 
-    /// Wakes the caller that has handed a lock off only after the next holder, which was answered before it, has run on
-    /// this thread and has handed the lock off too.
+    /// Wakes the caller that has handed a lock off only after the next holder, which was answered
+    /// before it, has run on this thread and has handed the lock off too.
     fn let_next_holder_go_first(&mut self, now: Moment) {
         if self.for_releases.is_due() && self.desk.let_others_go_first() {
             self.first_since = now;
@@ -803,7 +820,8 @@ impl Task {
                 }
                 let told = self.tells_others(&command);
                 self.gives_way |= told && !self.here && self.sent.len() < FEW;
-                self.between_clients = self.is_between_clients(&command) && self.for_answers.is_welcome();
+                self.between_clients =
+                    self.is_between_clients(&command) && self.for_answers.is_welcome();
                 self.backend.submit(op, to, call_for(&command, told), timeout);
                 self.sent.insert(op, command);
             }
@@ -885,13 +903,15 @@ impl Task {
             }
         });
         if tokio::time::timeout(time, closed).await.is_err() {
-            tell(|| tracing::debug!(target: TARGET, "connections did not close in time, cutting them"));
+            tell(
+                || tracing::debug!(target: TARGET, "connections did not close in time, cutting them"),
+            );
         }
     }
 }
 
-/// With `told` the release wakes other clients, and the server is to write to them before it writes to this one. Redis
-/// does so if a PING comes first. For a distant server it makes no difference.
+/// With `told` the release wakes other clients, and the server is to write to them before it writes
+/// to this one. Redis does so if a PING comes first. For a distant server it makes no difference.
 fn call_for(command: &Command, told: bool) -> Call {
     let mut call = command.to_call();
     if let Call::Script(script) = &mut call {
@@ -914,7 +934,8 @@ fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
 }
 
 impl Drop for Task {
-    /// However the driver ends, nothing is renewed from here on, so that every guard must see its hold as lost.
+    /// However the driver ends, nothing is renewed from here on, so that every guard must see its
+    /// hold as lost.
     fn drop(&mut self) {
         // A later call of `shutdown` reports these fates, too.
         self.left.get_or_init(|| Arc::new(self.engine.fates()));

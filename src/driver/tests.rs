@@ -103,7 +103,11 @@ impl Backend for Nowhere {
             Call::Script(call) => {
                 self.pinged.fetch_add(usize::from(call.after_ping), Ordering::SeqCst);
                 let lowers = call.script == &RELEASE && call.args.iter().nth(1) != Some("0");
-                if lowers { [2, 1].map(Value::Int).to_vec() } else { [1, 1, 7].map(Value::Int).to_vec() }
+                if lowers {
+                    [2, 1].map(Value::Int).to_vec()
+                } else {
+                    [1, 1, 7].map(Value::Int).to_vec()
+                }
             }
             Call::Ping | Call::Info => return,
         };
@@ -129,7 +133,9 @@ impl Backend for Nowhere {
         }
         match self.first.take().or_else(|| self.answers.pop_front()) {
             Some(event) => Poll::Ready(event),
-            None if self.closing.load(Ordering::SeqCst) && self.closes => Poll::Ready(BackendEvent::Closed),
+            None if self.closing.load(Ordering::SeqCst) && self.closes => {
+                Poll::Ready(BackendEvent::Closed)
+            }
             None => Poll::Pending,
         }
     }
@@ -182,8 +188,10 @@ fn closing() -> Nowhere {
 
 #[test]
 fn callers_of_a_driver_that_panicked_hear_that_it_is_closed() {
-    let shared =
-        driver(Driver::Thread, Nowhere { panics: Arc::new(AtomicBool::new(true)), ..Nowhere::default() });
+    let shared = driver(
+        Driver::Thread,
+        Nowhere { panics: Arc::new(AtomicBool::new(true)), ..Nowhere::default() },
+    );
     for _ in 0..3 {
         let answer = futures::executor::block_on(shared.ask(|request| Event::Ping { request }));
         assert!(matches!(answer, Answer::Failed(Error::Closed { .. })), "{answer:?}");
@@ -199,14 +207,19 @@ fn connecting_ends_in_time_with_what_was_tried() {
     let shared = driver(Driver::Thread, Nowhere { first, ..closing() });
     let answer = futures::executor::block_on(shared.ask_ready(Duration::from_millis(20)));
     let Answer::Failed(error) = answer else { panic!("{answer:?}") };
-    assert!(matches!(&error, Error::Unavailable { waited, .. } if *waited >= Duration::from_millis(20)));
+    assert!(
+        matches!(&error, Error::Unavailable { waited, .. } if *waited >= Duration::from_millis(20))
+    );
     assert!(error.to_string().contains("tried redis://nowhere:1: Connection refused"), "{error}");
 }
 
 #[test]
 fn connecting_ends_with_what_was_not_answered() {
     for (first, words) in [
-        (None, "no connection and no error so far: no server has answered, perhaps not even the resolver"),
+        (
+            None,
+            "no connection and no error so far: no server has answered, perhaps not even the resolver",
+        ),
         (
             Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default())),
             "connected, but TIME has not been answered",
@@ -250,7 +263,10 @@ async fn every_shutdown_is_answered_and_nothing_is_taken_afterwards() {
         let second = shared.ask_shutdown(Duration::from_secs(5));
         assert!(matches!(waiting.await, Answer::Failed(Error::Closed { .. })));
         assert!(matches!(first.await, Answer::ShutDown { .. }));
-        assert!(matches!(second.await, Answer::ShutDown { .. } | Answer::Failed(Error::Closed { .. })));
+        assert!(matches!(
+            second.await,
+            Answer::ShutDown { .. } | Answer::Failed(Error::Closed { .. })
+        ));
         assert!(matches!(
             shared.ask(|request| Event::Ping { request }).await,
             Answer::Failed(Error::Closed { .. })
@@ -262,8 +278,10 @@ async fn every_shutdown_is_answered_and_nothing_is_taken_afterwards() {
 fn a_shutdown_that_comes_while_connections_are_closed_waits_for_the_end_too() {
     let (dropped, closing) = <(Arc<AtomicBool>, Arc<AtomicBool>)>::default();
     let gone = Some(Gone(Arc::clone(&dropped)));
-    let shared =
-        driver(Driver::Thread, Nowhere { gone, closing: Arc::clone(&closing), ..Nowhere::default() });
+    let shared = driver(
+        Driver::Thread,
+        Nowhere { gone, closing: Arc::clone(&closing), ..Nowhere::default() },
+    );
     let first = shared.ask_shutdown(Duration::ZERO);
     while !closing.load(Ordering::SeqCst) {
         std::thread::yield_now();
@@ -375,14 +393,16 @@ async fn what_is_asked_of_a_busy_server_goes_together_behind_the_other_tasks() {
     tokio::spawn(task).await.expect("no panic");
 }
 
-/// Tokio lets a task do 128 things in one poll; what is left over would be done before anything is read or written.
+/// Tokio lets a task do 128 things in one poll; what is left over would be done before anything is
+/// read or written.
 #[tokio::test]
 async fn many_messages_do_not_keep_the_driver_from_its_connections() {
     let (polls, refused) = <(Arc<AtomicUsize>, Arc<AtomicUsize>)>::default();
     let (more, data) = unbounded_channel();
     (0..1_000).for_each(|_| more.send(()).unwrap());
     let socket = Some(Socket { data, refused: Arc::clone(&refused) });
-    let shared = driver(Driver::Current, Nowhere { polls: Arc::clone(&polls), socket, ..closing() });
+    let shared =
+        driver(Driver::Current, Nowhere { polls: Arc::clone(&polls), socket, ..closing() });
     for level in 0..10_000 {
         shared.release(1, RequestId(level));
     }
@@ -421,7 +441,8 @@ async fn a_driver_that_panics_ends_alone() {
     let backend = Nowhere { first, grants: true, panics: Arc::clone(&panics), gone, ..closing() };
     let shared = driver(Driver::Current, backend);
     settle().await;
-    let cells = [lock(&shared, OwnerKey::once()).await, lock(&shared, OwnerKey::from_test(1)).await];
+    let cells =
+        [lock(&shared, OwnerKey::once()).await, lock(&shared, OwnerKey::from_test(1)).await];
     let waiting = ping(&shared);
     panics.store(true, Ordering::SeqCst);
     let asked = ping(&shared);
@@ -489,7 +510,8 @@ async fn whoever_gets_its_answer_helps_to_wake_the_others() {
     let answer = shared.ask_shutdown(Duration::from_secs(5)).await;
     assert!(matches!(answer, Answer::ShutDown { .. }), "{answer:?}");
     let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
-    let (caller, woken, seen_by_caller) = (Arc::clone(&shared), Arc::clone(&other), Arc::clone(&seen));
+    let (caller, woken, seen_by_caller) =
+        (Arc::clone(&shared), Arc::clone(&other), Arc::clone(&seen));
     let answered = runs(move || {
         // The client is closed: it has its answer at once.
         assert!(ping(&caller).now_or_never().is_some());
@@ -526,7 +548,9 @@ fn descriptors_go_with_the_runtime() {
     // Some are opened once and for all.
     drop(runtime());
     let before = open();
-    for (place, orderly) in [(Driver::Thread, true), (Driver::Current, true), (Driver::Current, false)] {
+    for (place, orderly) in
+        [(Driver::Thread, true), (Driver::Current, true), (Driver::Current, false)]
+    {
         let callers = runtime();
         let shared = callers.block_on(async {
             let shared = driver(place, closing());
@@ -587,8 +611,15 @@ pub(crate) fn handle_of(process: Process) -> (Arc<Shared>, Unread) {
 
 fn not_shared(clock: Clock, thread: Option<ThreadId>) -> (Shared, Unread) {
     let (mailbox, messages) = super::mailbox::mailbox();
-    let shared =
-        Shared::new(mailbox, clock, config(), Arc::default(), Arc::default(), Arc::default(), thread);
+    let shared = Shared::new(
+        mailbox,
+        clock,
+        config(),
+        Arc::default(),
+        Arc::default(),
+        Arc::default(),
+        thread,
+    );
     (shared, Unread(messages.receiver))
 }
 

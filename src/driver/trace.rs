@@ -194,7 +194,10 @@ mod tests {
 
     #[test]
     fn client_ids_are_shortened() {
-        assert_eq!(ShortField("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731").to_string(), "6e3d30b7:731");
+        assert_eq!(
+            ShortField("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:731").to_string(),
+            "6e3d30b7:731"
+        );
         assert_eq!(ShortField("6e3d30b7-83b1-433a-9335-5e8b9916d3ac").to_string(), "6e3d30b7");
         assert_eq!(ShortField("ä").to_string(), "ä");
     }

@@ -1,9 +1,10 @@
 //! Waking the callers that were answered.
 //!
-//! They are woken together, because a runtime wakes one of its threads for each task that is woken alone. When the
-//! driver's thread wakes several, the first may be scheduled on the core of the waking thread, run alone, and sleep
-//! again before the next is woken. So each caller that gets its answer meanwhile wakes some of the others. Their
-//! runtime is awake already, and no further thread has to be woken for them.
+//! They are woken together, because a runtime wakes one of its threads for each task that is woken
+//! alone. When the driver's thread wakes several, the first may be scheduled on the core of the
+//! waking thread, run alone, and sleep again before the next is woken. So each caller that gets its
+//! answer meanwhile wakes some of the others. Their runtime is awake already, and no further thread
+//! has to be woken for them.
 
 use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
@@ -42,8 +43,8 @@ impl Wakes {
         self.0.extend(waker);
     }
 
-    /// Wakes them in the order in which they were added, and `other` before the last, because Tokio polls first what
-    /// was woken last.
+    /// Wakes them in the order in which they were added, and `other` before the last, because Tokio
+    /// polls first what was woken last.
     pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
         while self.0.len() > 1 {
             self.0.pop_front().into_iter().for_each(wake);
@@ -63,8 +64,9 @@ impl Drop for Wakes {
 
 /// Callers that the driver's thread is waking and that callers which already run help to wake.
 ///
-/// Each waker is taken out once, by whoever wakes it. The driver's thread goes on until none is left, so that none
-/// depends on help. The task that a Tokio task has woken last runs after it, on the same thread.
+/// Each waker is taken out once, by whoever wakes it. The driver's thread goes on until none is
+/// left, so that none depends on help. The task that a Tokio task has woken last runs after it, on
+/// the same thread.
 #[derive(Debug, Default)]
 pub(crate) struct PendingWakes {
     wakers: Mutex<VecDeque<Waker>>,
@@ -86,8 +88,8 @@ impl PendingWakes {
         wakes.wake_all(None);
     }
 
-    /// Called by an answered caller. One helps at a time: a task that the runtime runs at once when it is woken does
-    /// not help in turn.
+    /// Called by an answered caller. One helps at a time: a task that the runtime runs at once when
+    /// it is woken does not help in turn.
     pub(crate) fn help(&self) {
         if self.count.load(Ordering::Relaxed) == 0 || self.helped.swap(true, Ordering::Relaxed) {
             return;
@@ -171,7 +173,11 @@ pub(crate) mod tests {
     fn what_a_waker_has_panicked_with_does_no_harm_either() {
         let (woken, rest) = (Arc::<Woken>::default(), PendingWakes::default());
         let twice = runs(|| std::panic::panic_any(Twice));
-        rest.wake_all(&mut Wakes(VecDeque::from([twice.clone(), Arc::clone(&woken).into(), twice])));
+        rest.wake_all(&mut Wakes(VecDeque::from([
+            twice.clone(),
+            Arc::clone(&woken).into(),
+            twice,
+        ])));
         assert_eq!(woken.times(), 1);
     }
 
@@ -179,11 +185,16 @@ pub(crate) mod tests {
     fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
         let (woken, driver) = <(Arc<Woken>, Arc<Woken>)>::default();
         let broken = Waker::from(Arc::new(Broken));
-        let mut wakes = Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken.clone()]));
+        let mut wakes =
+            Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken.clone()]));
         wakes.wake_all(Some(&Arc::clone(&driver).into()));
         assert_eq!((woken.times(), driver.times()), (1, 1));
         let rest = PendingWakes::default();
-        rest.wake_all(&mut Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken])));
+        rest.wake_all(&mut Wakes(VecDeque::from([
+            broken.clone(),
+            Arc::clone(&woken).into(),
+            broken,
+        ])));
         assert_eq!(woken.times(), 2);
     }
 

@@ -1,7 +1,8 @@
 //! Busy-polling for a moment, where the thread would fall asleep only to be woken at once.
 //!
-//! A server on the same machine answers in about the time in which an idle core falls asleep and wakes up. This
-//! dominates when the tasks of one process hand a lock off to each other, and when many commands are in flight.
+//! A server on the same machine answers in about the time in which an idle core falls asleep and
+//! wakes up. This dominates when the tasks of one process hand a lock off to each other, and when
+//! many commands are in flight.
 
 use std::thread::available_parallelism;
 use std::time::Duration;
@@ -9,10 +10,11 @@ use std::time::Instant;
 
 use crate::base::clock::Moment;
 
-/// How long it polls: twice what a server on the same machine takes to wake up and answer. No other task of the runtime
-/// runs meanwhile. Tokio advises to yield after 10 to 100 µs.
+/// How long it polls: twice what a server on the same machine takes to wake up and answer. No other
+/// task of the runtime runs meanwhile. Tokio advises to yield after 10 to 100 µs.
 const MOMENT: Duration = Duration::from_micros(80);
-/// For how long others may run when this thread lets them go first. If they take longer, it soon stops doing so.
+/// For how long others may run when this thread lets them go first. If they take longer, it soon
+/// stops doing so.
 const TURN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 4;
@@ -111,7 +113,8 @@ impl Watch {
     }
 }
 
-/// Whether `is_there` became true within a moment, and whether others kept the core for longer than that.
+/// Whether `is_there` became true within a moment, and whether others kept the core for longer than
+/// that.
 fn appears(mut is_there: impl FnMut() -> bool, offer: Option<impl Fn()>) -> (bool, bool) {
     #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
     let begin = Instant::now();
@@ -135,7 +138,8 @@ fn appears(mut is_there: impl FnMut() -> bool, offer: Option<impl Fn()>) -> (boo
     }
 }
 
-/// A server that answers so quickly is on the same machine, or next to it: time to wake up, twice, included.
+/// A server that answers so quickly is on the same machine, or next to it: time to wake up, twice,
+/// included.
 pub(super) const NEAR: Duration = Duration::from_micros(200);
 
 /// How far the server is, by its quickest answer: others may have waited behind those before them.

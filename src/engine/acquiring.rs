@@ -34,8 +34,8 @@ use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Reply;
 
-/// What is left of a wait when the turn of others ends must be enough for an attempt and its answer: this or two round
-/// trips.
+/// What is left of a wait when the turn of others ends must be enough for an attempt and its
+/// answer: this or two round trips.
 const ANSWER: Duration = Duration::from_millis(20);
 
 impl Engine {
@@ -66,11 +66,14 @@ impl Engine {
         }
     }
 
-    /// Until when a waiter lets others go first: not for so long that it could not be answered any more.
+    /// Until when a waiter lets others go first: not for so long that it could not be answered any
+    /// more.
     pub(super) fn steps_back(&self, name_id: u64, request: RequestId) -> Moment {
         let name = &self.queues.names[&name_id];
         let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
-        let Some(waiter) = self.queues.waiters.get(&request).filter(patient) else { return Moment::ZERO };
+        let Some(waiter) = self.queues.waiters.get(&request).filter(patient) else {
+            return Moment::ZERO;
+        };
         let answer = ANSWER.max(self.cx.servers.round_trip(&name.lock).saturating_mul(2));
         name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
     }
@@ -83,12 +86,16 @@ impl Engine {
         })
     }
 
-    /// The link is up, the clean-up of what went before is on its way, and the server's clock is known.
-    /// Whatever is missing touches the name when it is there.
+    /// The link is up, the clean-up of what went before is on its way, and the server's clock is
+    /// known. Whatever is missing touches the name when it is there.
     fn may_try(&mut self, name_id: u64) -> bool {
         let name = &self.queues.names[&name_id];
         if !self.cx.servers.is_up(&name.lock)
-            || !name.contest().dead.iter().all(|id| self.cleanup.is_under_way(*id) || seeded!(DeadIdsFirst))
+            || !name
+                .contest()
+                .dead
+                .iter()
+                .all(|id| self.cleanup.is_under_way(*id) || seeded!(DeadIdsFirst))
         {
             return false;
         }
@@ -119,7 +126,8 @@ impl Engine {
         let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
-        let command = Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
+        let command =
+            Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.holds.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
@@ -137,7 +145,9 @@ impl Engine {
     fn hold_for_attempt(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let known = self.queues.names[&name_id].holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
+            hold.is_some_and(|hold| {
+                hold.state == HoldState::Acquiring && hold.taker() == Some(request)
+            })
         });
         known.unwrap_or_else(|| self.new_hold(name_id, request, waiter))
     }
@@ -145,9 +155,11 @@ impl Engine {
     /// A hold whose grant is for `request`.
     pub(super) fn new_hold(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
         let id = self.cx.fresh_id();
-        let name = self.queues.names.get_mut(&name_id).expect("a waiter's name is kept while it waits");
+        let name =
+            self.queues.names.get_mut(&name_id).expect("a waiter's name is kept while it waits");
         name.add_hold(id);
-        let mut hold = Hold::new(id, name_id, name.lock.clone(), waiter.owner, waiter.lease.length());
+        let mut hold =
+            Hold::new(id, name_id, name.lock.clone(), waiter.owner, waiter.lease.length());
         hold.set_taker(Some(request));
         self.holds.unsent.insert(id);
         self.holds.insert(hold);
@@ -202,9 +214,13 @@ impl Engine {
                 self.queues.note_fallback(&mut self.cx, name_id);
                 self.on_granted(id, lease, answered, token);
             }
-            Outcome::Done(Reply { body: Body::Acquire(Acquired::Held { pttl, holder }), .. }) => {
+            Outcome::Done(Reply {
+                body: Body::Acquire(Acquired::Held { pttl, holder }), ..
+            }) => {
                 self.queues.forgive(name_id);
-                if let Some(waiter) = taker.and_then(|request| self.queues.waiters.get_mut(&request)) {
+                if let Some(waiter) =
+                    taker.and_then(|request| self.queues.waiters.get_mut(&request))
+                {
                     waiter.late = None;
                 }
                 match conflict_of_holder(pttl, &holder) {
@@ -216,7 +232,8 @@ impl Engine {
                 self.on_conflict(id, found);
             }
             Outcome::Done(_) => {
-                // Late: granted nothing. The id is given up all the same, should a first copy have been in time.
+                // Late: granted nothing. The id is given up all the same, should a first copy have
+                // been in time.
                 self.bury(id, answered.not_after);
                 match hurry {
                     Some(Hurry::Wait) => self.queues.wake(name_id),
@@ -238,7 +255,8 @@ impl Engine {
                 self.drop_hold(id);
                 self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
             }
-            // Its waiter had no more time: that says nothing about the server, and the next one need not suffer.
+            // Its waiter had no more time: that says nothing about the server, and the next one
+            // need not suffer.
             Outcome::Unknown(_) if out_of_time => {
                 self.bury(id, answered.not_after);
                 self.queues.wake(name_id);
@@ -310,7 +328,14 @@ impl Engine {
     }
 
     /// Hands the first level of a granted hold to its waiter.
-    fn give(&mut self, id: u64, request: RequestId, waiter: Waiter, answered: Answered, token: u64) {
+    fn give(
+        &mut self,
+        id: u64,
+        request: RequestId,
+        waiter: Waiter,
+        answered: Answered,
+        token: u64,
+    ) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let Some(cell) = hold.cell().cloned() else { return };
         let (name_id, lock) = (hold.name_id, hold.lock.clone());
@@ -339,22 +364,25 @@ impl Engine {
         self.advance(id);
     }
 
-    /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear of it.
+    /// A waiter left the queue with the grant: others of the same owner re-enter, `try_lock`s hear
+    /// of it.
     fn let_others_know(&mut self, name_id: u64, id: u64, request: RequestId, waiter: &Waiter) {
         let has_room = self.has_room(name_id);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         name.remove(waiter);
         let contest = name.contest_mut();
         contest.known_held = false;
-        // What the server said before is over. If the kind admits no further hold, this one is an answer to the others for
-        // as long as it is there.
+        // What the server said before is over. If the kind admits no further hold, this one is an
+        // answer to the others for as long as it is there.
         contest.refused_at = Moment::ZERO;
         contest.presumed_at = if has_room { Moment::ZERO } else { self.cx.now };
         contest.long_wait_told = false;
         debug_assert!(!name.waiters().any(|other| other == request));
         if name.has_owner(waiter.owner) {
-            let same: Vec<RequestId> =
-                name.waiters().filter(|other| self.queues.waiters[other].owner == waiter.owner).collect();
+            let same: Vec<RequestId> = name
+                .waiters()
+                .filter(|other| self.queues.waiters[other].owner == waiter.owner)
+                .collect();
             for other in same {
                 if let Some(follower) = self.queues.waiters.remove(&other) {
                     self.queues.leave_queue(name_id, &follower);
@@ -393,7 +421,8 @@ impl Engine {
             contest.sleep.0 = Moment::NEVER;
         }
         self.deny_try_locks(name_id);
-        let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender()) else {
+        let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender())
+        else {
             return;
         };
         self.want_lock_channel(name_id);
@@ -424,7 +453,10 @@ impl Engine {
         let (name_id, name) = (hold.name_id, hold.lock.to_string());
         let found = conflict_words(found, &hold.lock);
         self.drop_hold(id);
-        self.fail_waiters(name_id, |_, _| Error::KeyConflict { name: name.clone(), found: found.clone() });
+        self.fail_waiters(name_id, |_, _| Error::KeyConflict {
+            name: name.clone(),
+            found: found.clone(),
+        });
     }
 
     // ---- grants that nobody picks up

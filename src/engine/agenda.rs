@@ -10,8 +10,8 @@ const FEW: usize = 32;
 /// Of an entry whose hold has left; ids are numbers that count up, and do not come that far.
 const GONE: u64 = 1 << 63;
 
-/// In order of moment and id. Holds have the same lease, as a rule, so that whoever comes last is due last: a line takes
-/// 16 bytes for each and is searched quickly, where a tree takes 40.
+/// In order of moment and id. Holds have the same lease, as a rule, so that whoever comes last is
+/// due last: a line takes 16 bytes for each and is searched quickly, where a tree takes 40.
 #[derive(Debug, Default)]
 pub(crate) struct Agenda {
     /// In order. Neither the first nor the last is gone.
@@ -34,7 +34,8 @@ impl Agenda {
         if self.others.remove(&(at, id)) {
             return;
         }
-        let Ok(place) = self.line.binary_search_by_key(&(at, id), |(at, id)| (*at, id & !GONE)) else {
+        let Ok(place) = self.line.binary_search_by_key(&(at, id), |(at, id)| (*at, id & !GONE))
+        else {
             return;
         };
         if let Some((_, id)) = self.line.get_mut(place) {
@@ -90,7 +91,9 @@ mod tests {
     /// Random numbers that are always the same.
     fn numbers(mut seed: u64) -> impl FnMut(u64) -> u64 {
         move |below| {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (seed >> 33) % below
         }
     }
@@ -111,7 +114,8 @@ mod tests {
                         }
                     }
                     2 => {
-                        let some = known.iter().nth(number(1 + known.len() as u64) as usize).copied();
+                        let some =
+                            known.iter().nth(number(1 + known.len() as u64) as usize).copied();
                         let (at, id) = some.unwrap_or(entry);
                         known.remove(&(at, id));
                         agenda.remove(at, id);
@@ -120,10 +124,17 @@ mod tests {
                         let until = Moment(1_000 + step / 4 - number(60));
                         let due = known.first().copied().filter(|(at, _)| *at <= until);
                         due.inspect(|due| assert!(known.remove(due)));
-                        assert_eq!(agenda.pop(until), due.map(|(_, id)| id), "seed {seed} step {step}");
+                        assert_eq!(
+                            agenda.pop(until),
+                            due.map(|(_, id)| id),
+                            "seed {seed} step {step}"
+                        );
                     }
                 }
-                assert_eq!((agenda.len(), agenda.next()), (known.len(), known.first().map(|(at, _)| *at)));
+                assert_eq!(
+                    (agenda.len(), agenda.next()),
+                    (known.len(), known.first().map(|(at, _)| *at))
+                );
             }
             assert!(agenda.line.len() <= 2 * known.len() + 2 * FEW, "those who are gone leave it");
         }

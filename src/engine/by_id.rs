@@ -79,7 +79,8 @@ impl<T: Record> ById<T> {
     }
 
     pub(crate) fn remove(&mut self, id: &T::Id) -> Option<T> {
-        let place = self.records.find_entry(self.hasher.hash_one(id), |record| record.id() == *id).ok()?;
+        let place =
+            self.records.find_entry(self.hasher.hash_one(id), |record| record.id() == *id).ok()?;
         let (record, _) = place.remove();
         give_back(&mut self.records, |known| self.hasher.hash_one(known.id()));
         Some(record)
@@ -95,7 +96,8 @@ impl<T: Record> ById<T> {
 
     /// The ids of the wanted records, in ascending order.
     pub(crate) fn ids(&self, wanted: impl Fn(&T) -> bool) -> Vec<T::Id> {
-        let mut ids: Vec<T::Id> = self.unordered().filter(|record| wanted(record)).map(T::id).collect();
+        let mut ids: Vec<T::Id> =
+            self.unordered().filter(|record| wanted(record)).map(T::id).collect();
         ids.sort_unstable();
         ids
     }
@@ -139,7 +141,10 @@ mod tests {
         let mut records = ById::default();
         [(1, 10), (2, 20), (1, 11)].into_iter().for_each(|record| records.insert(record));
         assert_eq!((records.len(), records.get(&1), records[&2]), (2, Some(&(1, 11)), (2, 20)));
-        assert_eq!((records.remove(&1), records.remove(&1), records.get(&1)), (Some((1, 11)), None, None));
+        assert_eq!(
+            (records.remove(&1), records.remove(&1), records.get(&1)),
+            (Some((1, 11)), None, None)
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Hold ids that may have left something on a server: an attempt that may still be granted, or a hold
-//! that is over. Each is released until nothing of it can be there.
+//! Hold ids that may have left something on a server: an attempt that may still be granted, or a
+//! hold that is over. Each is released until nothing of it can be there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -61,8 +61,10 @@ impl Cleanup {
         not_after: ServerTime,
         key_end: Moment,
     ) {
-        self.dead
-            .insert(id, Dead { name_id, lock, not_after, key_end, op: None, answered: false, failures: 0 });
+        self.dead.insert(
+            id,
+            Dead { name_id, lock, not_after, key_end, op: None, answered: false, failures: 0 },
+        );
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Dead> {
@@ -77,7 +79,8 @@ impl Cleanup {
         self.dead.len()
     }
 
-    /// Whether a release of the id is on the wire or was answered: only then may the name be tried again.
+    /// Whether a release of the id is on the wire or was answered: only then may the name be tried
+    /// again.
     pub(crate) fn is_under_way(&self, id: u64) -> bool {
         self.dead.get(&id).is_none_or(|dead| dead.op.is_some() || dead.answered)
     }
@@ -92,11 +95,12 @@ impl Cleanup {
     pub(super) fn send(&mut self, cx: &mut Context, id: u64, command: Command) {
         let Some(dead) = self.dead.get_mut(&id) else { return };
         let to = cx.servers.id_of(&dead.lock);
-        dead.op = Some(cx.send(Op::Cleanup { id }, to, command, cx.attempt_deadline(), ServerTime(0)));
+        dead.op =
+            Some(cx.send(Op::Cleanup { id }, to, command, cx.attempt_deadline(), ServerTime(0)));
     }
 
-    /// Ends the clean-up of an id once a release of it was executed after its `not_after`; until then
-    /// it is released again.
+    /// Ends the clean-up of an id once a release of it was executed after its `not_after`; until
+    /// then it is released again.
     pub(super) fn answered(
         &mut self,
         cx: &mut Context,
@@ -105,7 +109,8 @@ impl Cleanup {
     ) -> Option<CleanupAnswer> {
         let dead = self.dead.get_mut(&id)?;
         dead.op = None;
-        let mut answer = CleanupAnswer { name_id: dead.name_id, freed: was_freed(outcome), ended: false };
+        let mut answer =
+            CleanupAnswer { name_id: dead.name_id, freed: was_freed(outcome), ended: false };
         let ends = |time: ServerTime| time > dead.not_after || seeded!(CleanUpUntilNotAfter);
         if matches!(outcome, Outcome::Done(Reply { time: Some(time), .. }) if ends(*time)) {
             answer.ended = true;
@@ -117,8 +122,8 @@ impl Cleanup {
             Outcome::Done(reply) => {
                 dead.answered = true;
                 dead.failures = 0;
-                // The attempt may still be executed: the id is released again when it no longer may,
-                // and every 5 s until then.
+                // The attempt may still be executed: the id is released again when it no longer
+                // may, and every 5 s until then.
                 let left = reply.time.map_or(0, |time| dead.not_after.0.saturating_sub(time.0));
                 let left = Duration::from_micros(u64::try_from(left).unwrap_or(0));
                 (left + Duration::from_millis(1)).min(LONGEST_PAUSE)
@@ -186,7 +191,8 @@ mod tests {
     fn send(cleanup: &mut Cleanup, cx: &mut Context) {
         assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
         let announce = Announce { channel: "c".into(), sharded: false };
-        let command = Command::Release { name: lock(), field: "f".into(), count: 0, announce, undo: true };
+        let command =
+            Command::Release { name: lock(), field: "f".into(), count: 0, announce, undo: true };
         cleanup.send(cx, ID, command);
     }
 

@@ -18,7 +18,12 @@ use crate::kinds::reply::Reply;
 impl Engine {
     /// Records what every reply says about its server: the clock, the round trip, and whether there
     /// is an outage. `asked`: the latest time at which the command was sent.
-    pub(super) fn note_outcome(&mut self, answered: Answered, asked: Moment, outcome: &Outcome<Reply>) {
+    pub(super) fn note_outcome(
+        &mut self,
+        answered: Answered,
+        asked: Moment,
+        outcome: &Outcome<Reply>,
+    ) {
         let Answered { by, sent, .. } = answered;
         match outcome {
             Outcome::Done(reply) => {
@@ -67,7 +72,9 @@ impl Engine {
                 self.refuse_clock(id, failure);
                 if !self.holds.at(&self.cx, id).is_empty() {
                     // TIME may be allowed again while there is still something to renew.
-                    self.cx.timers.set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
+                    self.cx
+                        .timers
+                        .set(TimerKey::Clock(id), self.cx.now.plus(self.cx.trouble_pause()));
                 }
                 return;
             }

@@ -102,7 +102,8 @@ impl Engine {
     /// wake-ups.
     pub(super) fn on_routes(&mut self, routes: Routes) {
         let before = self.cx.servers.reroute(routes.clone());
-        let moved = |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
+        let moved =
+            |lock: &LockName| before.server_of(lock.slot()) != routes.server_of(lock.slot());
         for id in self.holds.ids(|hold| moved(&hold.lock)) {
             self.doubt(id);
         }
@@ -118,15 +119,23 @@ impl Engine {
     /// For the names in slots without a server, it is as if their server were down.
     fn note_unserved(&mut self) {
         if self.cx.servers.has_unserved_slots() {
-            self.cx.begin_outage(ServerId::ONLY, self.cx.now, "no node of the cluster serves the slot");
+            self.cx.begin_outage(
+                ServerId::ONLY,
+                self.cx.now,
+                "no node of the cluster serves the slot",
+            );
         }
     }
 
     /// Repeats and verifies everything about these locks, because it is unknown what happened while
     /// there was no connection.
     fn resume(&mut self, here: &dyn Fn(&Self, &LockName) -> bool) {
-        let dead: Vec<u64> =
-            self.cleanup.iter().filter(|(_, dead)| here(self, &dead.lock)).map(|(id, _)| id).collect();
+        let dead: Vec<u64> = self
+            .cleanup
+            .iter()
+            .filter(|(_, dead)| here(self, &dead.lock))
+            .map(|(id, _)| id)
+            .collect();
         for id in dead {
             self.send_cleanup(id);
         }
@@ -147,7 +156,11 @@ impl Engine {
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;
             }
-            if seeded!(ReconnectWakes) { self.queues.touch(name_id) } else { self.queues.wake(name_id) }
+            if seeded!(ReconnectWakes) {
+                self.queues.touch(name_id)
+            } else {
+                self.queues.wake(name_id)
+            }
         }
         self.queries.resume(&mut self.cx, &self.subscriptions);
     }
@@ -200,7 +213,13 @@ impl Engine {
         self.refuse_waiters(server, failure);
         if !self.cx.servers.get(server).is_some_and(|server| server.clock.is_known()) {
             self.refuse_reentries(server, failure);
-            self.queries.fail(&mut self.cx, &mut self.subscriptions, server, failure, Query::waits_for_clock);
+            self.queries.fail(
+                &mut self.cx,
+                &mut self.subscriptions,
+                server,
+                failure,
+                Query::waits_for_clock,
+            );
             self.watchdog.fail_verifications(&mut self.cx, &mut self.holds, server, failure);
         }
     }

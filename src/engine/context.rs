@@ -1,5 +1,5 @@
-//! What every part of the engine needs: the instant, the settings, the timers, the servers, the commands on the wire, and
-//! the list of what is to be done.
+//! What every part of the engine needs: the instant, the settings, the timers, the servers, the
+//! commands on the wire, and the list of what is to be done.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -143,7 +143,8 @@ impl Context {
         }
     }
 
-    /// How soon after trouble the server is asked whether it is well: several times within `outage_limit`.
+    /// How soon after trouble the server is asked whether it is well: several times within
+    /// `outage_limit`.
     pub(super) fn trouble_pause(&self) -> Duration {
         (self.config.outage_limit / 4).min(Duration::from_secs(1))
     }
@@ -158,7 +159,8 @@ impl Context {
     }
 
     pub(super) fn ask_clock(&mut self, server: ServerId) {
-        let unknown = |server: &Server| server.is_up() && !server.clock.is_known() && !server.asking_clock;
+        let unknown =
+            |server: &Server| server.is_up() && !server.clock.is_known() && !server.asking_clock;
         if self.servers.get(server).is_some_and(unknown) {
             self.send_clock(server);
         }

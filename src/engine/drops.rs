@@ -55,7 +55,8 @@ impl Engine {
     /// Sends queued releases as far as the limit of scripts in flight allows. When the client ends
     /// all are sent, because there may be no answer to wait for.
     pub(super) fn release_queued(&mut self) {
-        let goes = |drops: &BackgroundReleases| drops.in_flight < AT_ONCE || drops.queued.len() >= BATCH;
+        let goes =
+            |drops: &BackgroundReleases| drops.in_flight < AT_ONCE || drops.queued.len() >= BATCH;
         while !self.drops.queued.is_empty() && (goes(&self.drops) || self.stopping.is_some()) {
             self.send_some();
         }
@@ -96,7 +97,8 @@ impl Engine {
             let announce = self.announce(Some(hold.name_id), &hold.lock);
             Some((id, ReleaseItem { field: self.cx.field(id), announce, name: hold.lock.clone() }))
         };
-        let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) = ids.into_iter().filter_map(item).unzip();
+        let (ids, mut items): (Vec<u64>, Vec<ReleaseItem>) =
+            ids.into_iter().filter_map(item).unzip();
         let Some(last) = items.pop() else { return };
         let to = self.cx.servers.id_of(&last.name);
         let command = if items.is_empty() {

@@ -80,7 +80,8 @@ pub(crate) struct Listen {
 #[derive(Debug)]
 pub(crate) enum Event {
     // ---- from callers
-    /// Connected, clock known, client channel confirmed: answered `Done`, or with what stands in the way.
+    /// Connected, clock known, client channel confirmed: answered `Done`, or with what stands in
+    /// the way.
     Ready {
         request: RequestId,
     },
@@ -89,8 +90,8 @@ pub(crate) enum Event {
     Cancel {
         request: RequestId,
     },
-    /// One level of a hold ends: the one that was granted to the `Acquire` with the id `level`, so a guard keeps
-    /// that id. Without a request nobody waits for the outcome.
+    /// One level of a hold ends: the one that was granted to the `Acquire` with the id `level`, so
+    /// a guard keeps that id. Without a request nobody waits for the outcome.
     Release {
         hold: u64,
         level: RequestId,
@@ -133,8 +134,9 @@ pub(crate) enum Event {
     PickedUp {
         request: RequestId,
     },
-    /// The grant was taken back from the caller's slot: the engine forgets the request. A caller that is polled
-    /// after all sends its `Acquire` again, with what is left of its wait, as a new request.
+    /// The grant was taken back from the caller's slot: the engine forgets the request. A caller
+    /// that is polled after all sends its `Acquire` again, with what is left of its wait, as a new
+    /// request.
     Withdrawn {
         request: RequestId,
     },
@@ -199,7 +201,8 @@ pub(crate) enum Effect {
         request: RequestId,
         answer: Answer,
     },
-    /// Take an `Answer::Granted` back if the caller has not taken it yet; reply with `PickedUp` or `Withdrawn`.
+    /// Take an `Answer::Granted` back if the caller has not taken it yet; reply with `PickedUp` or
+    /// `Withdrawn`.
     Withdraw {
         request: RequestId,
     },
@@ -295,7 +298,8 @@ pub(crate) enum Report {
         address: String,
         held: Duration,
     },
-    /// The first in line has waited long for another client, for the first time since this one had the lock.
+    /// The first in line has waited long for another client, for the first time since this one had
+    /// the lock.
     WaitingLong {
         name: LockName,
         holder: String,

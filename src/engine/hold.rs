@@ -258,7 +258,13 @@ impl Record for Hold {
 }
 
 impl Hold {
-    pub(crate) fn new(id: u64, name_id: u64, lock: LockName, owner: OwnerKey, lease: LeaseMs) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        name_id: u64,
+        lock: LockName,
+        owner: OwnerKey,
+        lease: LeaseMs,
+    ) -> Self {
         Self {
             id,
             name_id,
@@ -363,7 +369,9 @@ impl Hold {
     }
 
     pub(crate) fn take_todo(&mut self) -> VecDeque<PendingOperation> {
-        self.existing_work().map(|pending_work| std::mem::take(&mut pending_work.todo)).unwrap_or_default()
+        self.existing_work()
+            .map(|pending_work| std::mem::take(&mut pending_work.todo))
+            .unwrap_or_default()
     }
 
     pub(crate) fn take_lowering(&mut self) -> Vec<Option<Unlock>> {
@@ -395,7 +403,10 @@ impl Hold {
         let mut taken = Vec::new();
         let Some(pending_work) = &mut self.pending_work else { return taken };
         taken.extend(
-            pending_work.lowering.iter_mut().filter_map(|unlock| unlock.take_if(|unlock| over(unlock))),
+            pending_work
+                .lowering
+                .iter_mut()
+                .filter_map(|unlock| unlock.take_if(|unlock| over(unlock))),
         );
         for todo in &mut pending_work.todo {
             if let PendingOperation::LowerCount(unlock) = todo {
@@ -419,7 +430,9 @@ impl Hold {
 
     /// True if a caller has a guard that asked for renewals.
     pub(crate) fn is_watched(&self) -> bool {
-        self.levels.iter().any(|level| level.watched && (level.picked_up || seeded!(UntakenIsNotRenewed)))
+        self.levels
+            .iter()
+            .any(|level| level.watched && (level.picked_up || seeded!(UntakenIsNotRenewed)))
     }
 
     /// True if the watchdog has to extend the lease from time to time.
@@ -434,8 +447,9 @@ impl Hold {
 
     /// Sets the end that the first level asks for.
     pub(crate) fn set_max_end(&mut self, end: Option<Moment>) {
-        let new =
-            |nearest| Box::new(MaxHoldEnds { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER });
+        let new = |nearest| {
+            Box::new(MaxHoldEnds { nearest, of_levels: SmallVec::new(), given_up: Moment::NEVER })
+        };
         match end {
             Some(end) => self.pending_work().ends = Some(new(end)),
             None => {
@@ -472,7 +486,8 @@ impl Hold {
     /// The number of levels that are granted or on the wire.
     pub(crate) fn count_wanted(&self) -> usize {
         let on_the_wire = matches!(self.sending, Some(Sending::Reenter { abandoned: false, .. }));
-        let queued = self.todo().filter(|todo| matches!(todo, PendingOperation::Reenter(_))).count();
+        let queued =
+            self.todo().filter(|todo| matches!(todo, PendingOperation::Reenter(_))).count();
         self.levels.len() + queued + usize::from(on_the_wire)
     }
 
@@ -501,7 +516,9 @@ impl Hold {
     /// Removes the end that a level set which was not taken. Returns true if the hold may last
     /// longer than before.
     pub(crate) fn forget_end(&mut self, level: RequestId, now: Moment) -> bool {
-        let Some(nearest) = self.known_ends().and_then(|ends| ends.forget(level)) else { return false };
+        let Some(nearest) = self.known_ends().and_then(|ends| ends.forget(level)) else {
+            return false;
+        };
         if !self.state.is_live() {
             return false;
         }
@@ -548,7 +565,9 @@ impl Hold {
         end: Option<Moment>,
         round_trip: Duration,
     ) -> (Moment, LeaseMs) {
-        let Some(end) = end.filter(|_| !seeded!(MaxHoldCutsLeases)) else { return (deadline, lease) };
+        let Some(end) = end.filter(|_| !seeded!(MaxHoldCutsLeases)) else {
+            return (deadline, lease);
+        };
         let left = end.since(now);
         let deadline = deadline.min(now.plus((left / 10).max((10 * round_trip).min(left / 2))));
         (deadline, lease.at_most(end.since(deadline)))
@@ -627,7 +646,11 @@ mod tests {
     #[test]
     fn the_first_reason_of_a_loss_stays() {
         assert_eq!(HoldState::Lost(REASON).next(Input::Ended(LossReason::Expired)), None);
-        assert_eq!(HoldState::Lost(REASON).next(Input::Confirmed), None, "a late reply revives nothing");
+        assert_eq!(
+            HoldState::Lost(REASON).next(Input::Confirmed),
+            None,
+            "a late reply revives nothing"
+        );
     }
 
     #[test]
@@ -663,12 +686,22 @@ mod tests {
         let now = Moment(5_000_000_000);
         let lease = LeaseMs::checked("lease", Duration::from_secs(30)).unwrap();
         let end = now.plus(Duration::from_secs(10));
-        let (deadline, ttl) =
-            Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(end), Duration::ZERO);
+        let (deadline, ttl) = Hold::within_max_hold(
+            now,
+            now.plus(Duration::from_secs(1)),
+            lease,
+            Some(end),
+            Duration::ZERO,
+        );
         assert!(deadline.plus(ttl.duration()) <= end);
         assert_eq!(ttl.millis(), 9_000);
-        let (_, ttl) =
-            Hold::within_max_hold(now, now.plus(Duration::from_secs(1)), lease, Some(now), Duration::ZERO);
+        let (_, ttl) = Hold::within_max_hold(
+            now,
+            now.plus(Duration::from_secs(1)),
+            lease,
+            Some(now),
+            Duration::ZERO,
+        );
         assert_eq!(ttl.millis(), 1);
     }
 }

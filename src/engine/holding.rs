@@ -64,8 +64,11 @@ impl Engine {
                 hold.pending_work().todo.push_back(PendingOperation::LowerCount(unlock));
             }
             let unwatched = removed.watched && !hold.is_watched();
-            let in_outage =
-                self.cx.servers.of(&hold.lock).is_some_and(|server| server.outage_since().is_some());
+            let in_outage = self
+                .cx
+                .servers
+                .of(&hold.lock)
+                .is_some_and(|server| server.outage_since().is_some());
             if request.is_some() && in_outage {
                 self.cx.set_outage_timer(self.cx.now);
             }
@@ -101,7 +104,10 @@ impl Engine {
     /// hold.
     fn drop_if_lost(&mut self, id: u64) {
         let Some(hold) = self.holds.get(&id) else { return };
-        if matches!(hold.state, HoldState::Lost(_)) && hold.levels.is_empty() && hold.sending.is_none() {
+        if matches!(hold.state, HoldState::Lost(_))
+            && hold.levels.is_empty()
+            && hold.sending.is_none()
+        {
             self.drop_hold(id);
         }
     }
@@ -161,13 +167,17 @@ impl Engine {
         hold.pending_work().todo.pop_front();
         let own_end = waiter.max_hold.map(|limit| hold.begun.plus(limit));
         if own_end.is_some_and(|end| end <= self.cx.now) {
-            let error = max_hold_over(waiter.max_hold.unwrap_or_default(), self.cx.now.since(hold.begun));
+            let error =
+                max_hold_over(waiter.max_hold.unwrap_or_default(), self.cx.now.since(hold.begun));
             self.end_wait(request, Answer::Failed(error));
             return self.advance(id);
         }
         let end = [hold.max_end(), own_end].into_iter().flatten().min();
-        let limit =
-            self.cx.now.plus(self.cx.config.command_timeout).min(waiter.deadline.unwrap_or(Moment::NEVER));
+        let limit = self
+            .cx
+            .now
+            .plus(self.cx.config.command_timeout)
+            .min(waiter.deadline.unwrap_or(Moment::NEVER));
         let round_trip = self.cx.servers.round_trip(&hold.lock);
         let (deadline, lease) =
             Hold::within_max_hold(self.cx.now, limit, waiter.lease.length(), end, round_trip);
@@ -177,7 +187,8 @@ impl Engine {
         let name = hold.lock.clone();
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
-        let command = Command::Acquire { name, field: self.cx.field(id), count, lease: ttl, not_after };
+        let command =
+            Command::Acquire { name, field: self.cx.field(id), count, lease: ttl, not_after };
         self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Reenter { request, abandoned: false });
@@ -196,7 +207,8 @@ impl Engine {
                 PendingOperation::LowerCount(_) => None,
             });
             for request in waiting.collect::<Vec<_>>() {
-                let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                let since =
+                    self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
                 self.end_wait(request, Answer::Failed(self.cx.error_of(failure, since)));
             }
         }
@@ -236,7 +248,8 @@ impl Engine {
             // The key exists and is not ours.
             Outcome::Done(_) => self.lose_foreign(id),
             Outcome::NotExecuted(failure) if !failure.kind.is_transient() => {
-                let since = self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
+                let since =
+                    self.queues.waiters.get(&request).map_or(self.cx.now, |waiter| waiter.since);
                 let error = self.cx.error_of(&failure, since);
                 self.holds.forget_todo(id, request);
                 self.end_wait(request, Answer::Failed(error));
@@ -302,7 +315,12 @@ impl Engine {
         }
         let Some(mut cell) = hold.cell().cloned() else { return };
         if seeded!(ReentryKeepsToken) {
-            cell = Arc::new(HoldCell::new(cell.name.clone(), id, cell.token() + 1, cell.valid_until()));
+            cell = Arc::new(HoldCell::new(
+                cell.name.clone(),
+                id,
+                cell.token() + 1,
+                cell.valid_until(),
+            ));
             cell.set_count(hold.count());
         }
         self.holds.note_max_hold(&self.cx, id);
@@ -332,7 +350,8 @@ impl Engine {
         });
         let (name, count) = (hold.lock.clone(), hold.count());
         let to = self.cx.servers.id_of(&name);
-        let command = Command::Release { name, field: self.cx.field(id), count, announce, undo: false };
+        let command =
+            Command::Release { name, field: self.cx.field(id), count, announce, undo: false };
         let deadline = self.cx.attempt_deadline();
         self.cx.send(Op::LowerCount { hold: id }, to, command, deadline, ServerTime(0));
         if let Some(hold) = self.holds.get_mut(&id) {
@@ -376,7 +395,9 @@ impl Engine {
                 self.answer_all(waiting, |_| Answer::Failed(error.clone()));
             }
             Outcome::NotExecuted(_) | Outcome::Unknown(_) => {
-                hold.pending_work().todo.extend(unlocks.into_iter().map(PendingOperation::LowerCount));
+                hold.pending_work()
+                    .todo
+                    .extend(unlocks.into_iter().map(PendingOperation::LowerCount));
                 self.holds.retry_hold(&mut self.cx, id);
             }
         }
@@ -453,7 +474,9 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let reason = if hold.force_hint {
             LossReason::ForceUnlocked
-        } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock) && !seeded!(LostDataIsTold) {
+        } else if hold.server_epoch != self.cx.servers.epoch_of(&hold.lock)
+            && !seeded!(LostDataIsTold)
+        {
             LossReason::ServerLostData
         } else {
             LossReason::Removed
@@ -501,7 +524,13 @@ impl Engine {
     }
 
     /// Counts and reports a loss.
-    pub(super) fn note_loss(&mut self, name: LockName, hold: u64, reason: LossReason, begun: Moment) {
+    pub(super) fn note_loss(
+        &mut self,
+        name: LockName,
+        hold: u64,
+        reason: LossReason,
+        begun: Moment,
+    ) {
         let held = self.cx.now.since(begun);
         add(&self.cx.counters.losses, 1);
         add_time(&self.cx.counters.hold_micros, held);
@@ -533,7 +562,9 @@ impl Engine {
     ) {
         let (error, of_reentry) = (self.holds.lost_error(id), self.holds.reentry_lost_error(id));
         let on_the_wire = match self.holds.get(&id).and_then(|hold| hold.sending.as_ref()) {
-            Some(Sending::Reenter { request, abandoned: false }) => Some(PendingOperation::Reenter(*request)),
+            Some(Sending::Reenter { request, abandoned: false }) => {
+                Some(PendingOperation::Reenter(*request))
+            }
             _ => None,
         };
         for todo in todo.into_iter().chain(on_the_wire) {
@@ -542,7 +573,9 @@ impl Engine {
                     self.end_wait(request, Answer::Failed(of_reentry.clone()))
                 }
                 PendingOperation::LowerCount(unlock) => {
-                    self.answer_all(unlock.map(|unlock| unlock.request), |_| Answer::Failed(error.clone()));
+                    self.answer_all(unlock.map(|unlock| unlock.request), |_| {
+                        Answer::Failed(error.clone())
+                    });
                 }
             }
         }

@@ -116,7 +116,10 @@ impl Holds {
     /// covers later levels of the hold.
     pub(super) fn set_offer_timer(&mut self, cx: &mut Context, id: u64) {
         let Some(hold) = self.by_id.get(&id) else { return };
-        if hold.has_unpicked_level() && !seeded!(OfferEnds) && !cx.timers.is_set(TimerKey::Offer(id)) {
+        if hold.has_unpicked_level()
+            && !seeded!(OfferEnds)
+            && !cx.timers.is_set(TimerKey::Offer(id))
+        {
             // Counted from the sending, so that the first renewal is not late, but never shorter
             // than a third of the offer time.
             let at = hold.heard_at.plus(hold.offer_time()).max(cx.now.plus(hold.offer_time() / 3));

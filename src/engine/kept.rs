@@ -35,7 +35,8 @@ impl AtLeastEnd {
     /// The later of two ends. Ends by the same server's clock are compared by that clock, because a
     /// late answer makes the local time too late.
     fn or_later(self, other: Self) -> Self {
-        let is_later = if self.by == other.by { other.at > self.at } else { other.local > self.local };
+        let is_later =
+            if self.by == other.by { other.at > self.at } else { other.local > self.local };
         if is_later { other } else { self }
     }
 }
@@ -171,7 +172,9 @@ impl Engine {
     /// The entry's time has ended. The key has expired, unless it was renewed.
     pub(super) fn on_kept_over(&mut self, id: u64) {
         match self.holds.get(&id).filter(|hold| hold.state.is_live() && self.kept.is_left(id)) {
-            Some(hold) => self.keep_until(id, hold.key_end.max(self.cx.now.plus(hold.ttl.duration()))),
+            Some(hold) => {
+                self.keep_until(id, hold.key_end.max(self.cx.now.plus(hold.ttl.duration())))
+            }
             None => drop(self.kept.0.remove(&id)),
         }
     }
@@ -179,7 +182,9 @@ impl Engine {
     /// For how long the name of a hold has to stay taken if it is released now. The server decides
     /// how much of that is left, because its clock is not known here precisely enough.
     pub(super) fn remaining_time(&self, id: u64, lock: &LockName) -> RemainingTime {
-        let Some(end) = self.kept.0.get(&id).and_then(KeptHold::end) else { return RemainingTime::Nothing };
+        let Some(end) = self.kept.0.get(&id).and_then(KeptHold::end) else {
+            return RemainingTime::Nothing;
+        };
         let at = if self.cx.servers.executor_of(lock) == end.by {
             Some(end.at)
         } else {
@@ -191,8 +196,14 @@ impl Engine {
 
     /// The command of a hold's last release. `None` if the clock of the server has to be known
     /// first; it is then asked for.
-    pub(super) fn last_release(&mut self, id: u64, name_id: u64, lock: &LockName) -> Option<Command> {
-        let (name, field, announce) = (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
+    pub(super) fn last_release(
+        &mut self,
+        id: u64,
+        name_id: u64,
+        lock: &LockName,
+    ) -> Option<Command> {
+        let (name, field, announce) =
+            (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.cleanup.get(id).is_some();
@@ -211,9 +222,11 @@ impl Engine {
     /// Continues the releases that waited for this server's clock.
     pub(super) fn resume_kept(&mut self, server: ServerId) {
         let waits = |id: &u64| self.kept.contains(*id);
-        let dead = self.cleanup.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
+        let dead =
+            self.cleanup.iter().filter(|(_, dead)| self.cx.servers.id_of(&dead.lock) == server);
         let dead: Vec<u64> = dead.map(|(id, _)| id).filter(waits).collect();
-        let releasing: Vec<u64> = self.holds.at(&self.cx, server).into_iter().filter(waits).collect();
+        let releasing: Vec<u64> =
+            self.holds.at(&self.cx, server).into_iter().filter(waits).collect();
         for id in dead {
             self.send_cleanup(id);
         }

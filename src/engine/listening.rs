@@ -22,7 +22,12 @@ impl Engine {
         self.subscriptions.again(&mut self.cx, channel);
     }
 
-    pub(super) fn on_subscribed(&mut self, channel: &Arc<str>, generation: u64, result: Result<(), Failure>) {
+    pub(super) fn on_subscribed(
+        &mut self,
+        channel: &Arc<str>,
+        generation: u64,
+        result: Result<(), Failure>,
+    ) {
         for listener in self.subscriptions.answered(channel, generation, result.is_ok()) {
             self.on_listener_answered(listener, result.clone());
         }
@@ -32,12 +37,15 @@ impl Engine {
         match (listener, result) {
             // Messages from before the confirmation were not received, so the contender tries once
             // more.
-            (Listener::Name(name_id), Ok(())) if seeded!(AttemptOnceSubscribed) => self.queues.touch(name_id),
+            (Listener::Name(name_id), Ok(())) if seeded!(AttemptOnceSubscribed) => {
+                self.queues.touch(name_id)
+            }
             (Listener::Name(name_id), Ok(())) => self.queues.wake(name_id),
             (Listener::Name(name_id), Err(failure)) if failure.kind.is_transient() => {
-                self.cx
-                    .timers
-                    .set(TimerKey::Resubscribe(name_id), self.cx.now.plus(Duration::from_millis(200)));
+                self.cx.timers.set(
+                    TimerKey::Resubscribe(name_id),
+                    self.cx.now.plus(Duration::from_millis(200)),
+                );
             }
             (Listener::Name(name_id), Err(failure)) => {
                 self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
@@ -58,13 +66,16 @@ impl Engine {
                         self.cx.fail(request, error);
                     }
                 }
-                self.cx.timers.set(TimerKey::ClientChannel, self.cx.now.plus(Duration::from_secs(1)));
+                self.cx
+                    .timers
+                    .set(TimerKey::ClientChannel, self.cx.now.plus(Duration::from_secs(1)));
             }
         }
     }
 
     pub(super) fn on_resubscribe(&mut self, name_id: u64) {
-        let Some(channel) = self.queues.names.get(&name_id).and_then(|name| name.known_channel()) else {
+        let Some(channel) = self.queues.names.get(&name_id).and_then(|name| name.known_channel())
+        else {
             return;
         };
         if !self.subscriptions.is_confirmed(&channel) {
@@ -85,7 +96,9 @@ impl Engine {
     }
 
     fn on_wake_up(&mut self, name_id: u64) {
-        let Some(turn) = self.queues.names.get(&name_id).map(|name| self.turn(&name.lock)) else { return };
+        let Some(turn) = self.queues.names.get(&name_id).map(|name| self.turn(&name.lock)) else {
+            return;
+        };
         let trying = seeded!(WakeUpDuringAttempt) && self.attempt_in_flight(name_id);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         name.note_freed(self.cx.now, turn);
@@ -118,7 +131,9 @@ impl Engine {
         let until = name.contest().matters_until();
         self.cx.timers.clear(TimerKey::Try(name_id));
         self.cx.timers.clear(TimerKey::SelfWait(name_id));
-        if channel.is_some_and(|channel| self.subscriptions.listens(&channel, Listener::Name(name_id))) {
+        if channel
+            .is_some_and(|channel| self.subscriptions.listens(&channel, Listener::Name(name_id)))
+        {
             if !self.cx.timers.is_set(TimerKey::Linger(name_id)) {
                 self.cx.timers.set(TimerKey::Linger(name_id), self.cx.now.plus(LINGER));
             }
@@ -141,7 +156,9 @@ impl Engine {
     }
 
     pub(super) fn forget_channel(&mut self, name_id: u64) {
-        let Some(channel) = self.queues.names.get(&name_id).map(|name| name.known_channel()) else { return };
+        let Some(channel) = self.queues.names.get(&name_id).map(|name| name.known_channel()) else {
+            return;
+        };
         self.cx.timers.clear(TimerKey::Linger(name_id));
         self.cx.timers.clear(TimerKey::Resubscribe(name_id));
         if let Some(channel) = channel {

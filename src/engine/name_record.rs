@@ -1,5 +1,5 @@
-//! The waiters of a name. The first of them is the contender; what it has to do belongs to the name, so that the role
-//! passes on with everything that is pending when it leaves.
+//! The waiters of a name. The first of them is the contender; what it has to do belongs to the
+//! name, so that the role passes on with everything that is pending when it leaves.
 
 use std::num::NonZeroU64;
 use std::sync::Arc;
@@ -46,8 +46,8 @@ pub(crate) struct NameRecord {
     pub(super) contest: Option<Box<Contest>>,
 }
 
-/// The state of a name that has waiters, or whose recent past matters to the next waiter. Otherwise it is dropped, and
-/// takes no memory.
+/// The state of a name that has waiters, or whose recent past matters to the next waiter. Otherwise
+/// it is dropped, and takes no memory.
 #[derive(Debug)]
 pub(crate) struct Contest {
     /// Made when it is first needed.
@@ -62,13 +62,15 @@ pub(crate) struct Contest {
     pub(crate) once: usize,
     /// Dead hold ids that are being cleaned up.
     pub(crate) dead: Vec<u64>,
-    /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an attempt is sent.
+    /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an
+    /// attempt is sent.
     pub(crate) must_try: Option<Cause>,
     /// Without `must_try` it sleeps until here, and then tries for this reason.
     pub(crate) sleep: (Moment, Cause),
     /// Back-off: no attempt is sent before.
     pub(crate) not_before: Moment,
-    /// Until here other clients that received a message of a release go first. New waiters wait for it, too.
+    /// Until here other clients that received a message of a release go first. New waiters wait for
+    /// it, too.
     pub(crate) others_turn: Moment,
     /// The usual end of that, for a waiter whose deadline comes before the real one.
     pub(super) usual_turn: Moment,
@@ -78,11 +80,13 @@ pub(crate) struct Contest {
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
     pub(crate) refused_at: Moment,
-    /// When the lock was last assumed to be held without asking the server: because a hold of this client was in the
-    /// way, or because others had just received a message. While the server does not answer, this counts as no answer.
+    /// When the lock was last assumed to be held without asking the server: because a hold of this
+    /// client was in the way, or because others had just received a message. While the server does
+    /// not answer, this counts as no answer.
     pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
-    /// The failures of its attempts since the last good answer to one. Other commands may be answered meanwhile.
+    /// The failures of its attempts since the last good answer to one. Other commands may be
+    /// answered meanwhile.
     pub(crate) trouble: Option<Box<Trouble>>,
     /// It is in the log that the contender has waited long.
     pub(crate) long_wait_told: bool,
@@ -137,7 +141,11 @@ impl Contest {
         let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
         let waits = self.not_before.max(self.matters_until()).max(turn) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
-        self.queue.is_empty() && self.later_holds.is_empty() && self.hand_offs == 0 && !waits && !failing
+        self.queue.is_empty()
+            && self.later_holds.is_empty()
+            && self.hand_offs == 0
+            && !waits
+            && !failing
     }
 }
 
@@ -183,7 +191,9 @@ impl NameRecord {
     /// The channel of its wake-ups.
     pub(crate) fn channel(&self, profile: WireProfile) -> Arc<str> {
         let spelled = || self.lock.channel(profile);
-        self.contest.as_ref().map_or_else(spelled, |known| Arc::clone(known.channel.get_or_init(spelled)))
+        self.contest
+            .as_ref()
+            .map_or_else(spelled, |known| Arc::clone(known.channel.get_or_init(spelled)))
     }
 
     /// The channel, if it was ever needed.
@@ -196,7 +206,8 @@ impl NameRecord {
         self.contest().channel.get().is_some()
     }
 
-    /// Whether the message of our last release reached other clients, or may have where they are not counted.
+    /// Whether the message of our last release reached other clients, or may have where they are
+    /// not counted.
     pub(crate) fn has_told_others(&self) -> bool {
         self.contest().turns.messages > 0
     }
@@ -226,8 +237,8 @@ impl NameRecord {
         self.contest.is_none()
     }
 
-    /// Frees the memory for waiters if nothing needs it. Only for a name without an attempt on the wire or a subscribed
-    /// channel.
+    /// Frees the memory for waiters if nothing needs it. Only for a name without an attempt on the
+    /// wire or a subscribed channel.
     pub(crate) fn calm_down(&mut self, now: Moment) {
         self.contest.take_if(|contest| contest.is_over(now));
     }
@@ -303,10 +314,11 @@ impl NameRecord {
         if now >= at { Ok(cause) } else { Err(at) }
     }
 
-    /// Whether a release may hand off to a waiter of this client: at most 16 times in a row, and for 50 ms since the
-    /// last publish.
+    /// Whether a release may hand off to a waiter of this client: at most 16 times in a row, and
+    /// for 50 ms since the last publish.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
-        seeded!(HandOffsEnd) || (self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50))
+        seeded!(HandOffsEnd)
+            || (self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50))
     }
 
     /// Hand-offs since other clients last could have the lock.

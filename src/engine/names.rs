@@ -45,7 +45,9 @@ impl NameTable {
 
     pub(crate) fn remove(&mut self, id: &u64) {
         let Some(name) = self.records.get(id) else { return };
-        if let Ok(place) = self.ids.find_entry(self.hasher.hash_one(&name.lock), |other| other == id) {
+        if let Ok(place) =
+            self.ids.find_entry(self.hasher.hash_one(&name.lock), |other| other == id)
+        {
             place.remove();
             give_back(&mut self.ids, |id| self.hasher.hash_one(&self.records[id].lock));
         }
@@ -99,7 +101,10 @@ mod tests {
         let mut names = NameTable::default();
         (0..1_000).for_each(|id| names.add(NameRecord::new(id, lock(id))));
         for id in 0..1_000 {
-            assert_eq!((names.id_of(&lock(id)), &names.get(&id).unwrap().lock), (Some(id), &lock(id)));
+            assert_eq!(
+                (names.id_of(&lock(id)), &names.get(&id).unwrap().lock),
+                (Some(id), &lock(id))
+            );
         }
         (0..1_000).step_by(2).for_each(|id| names.remove(&id));
         for id in 0..1_000 {

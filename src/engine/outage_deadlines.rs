@@ -18,7 +18,11 @@ pub(crate) struct OutageDeadlines {
 }
 
 impl OutageDeadlines {
-    pub(crate) fn make(&mut self, now: Moment, waiters: impl IntoIterator<Item = (Moment, RequestId)>) {
+    pub(crate) fn make(
+        &mut self,
+        now: Moment,
+        waiters: impl IntoIterator<Item = (Moment, RequestId)>,
+    ) {
         self.made = now;
         self.due = waiters.into_iter().collect();
     }

@@ -20,7 +20,8 @@ impl Engine {
     /// its name.
     pub(super) fn trouble_since(&self, waiter: &Waiter) -> Option<Moment> {
         let own = self.trouble_of(waiter).map(|trouble| trouble.since);
-        let of_server = self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id)?.outage_since());
+        let of_server =
+            self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id)?.outage_since());
         [of_server, own].into_iter().flatten().min()
     }
 
@@ -31,7 +32,8 @@ impl Engine {
     fn trouble_of<'a>(&'a self, waiter: &'a Waiter) -> Option<&'a Trouble> {
         match waiter.place {
             WaiterPlace::Queued => {
-                let of_all = || self.queues.names.get(&waiter.name_id)?.contest().trouble.as_deref();
+                let of_all =
+                    || self.queues.names.get(&waiter.name_id)?.contest().trouble.as_deref();
                 waiter.late.as_deref().or_else(of_all)
             }
             WaiterPlace::Reentering(hold) => self.holds.get(&hold)?.trouble(),
@@ -41,7 +43,11 @@ impl Engine {
     /// While a release is not confirmed, nothing is sent for the waiters behind it, so its trouble
     /// is what they wait for.
     fn blocking_release_trouble(&self, waiter: &Waiter) -> Option<String> {
-        let name = self.queues.names.get(&waiter.name_id).filter(|_| waiter.place == WaiterPlace::Queued)?;
+        let name = self
+            .queues
+            .names
+            .get(&waiter.name_id)
+            .filter(|_| waiter.place == WaiterPlace::Queued)?;
         let words = self.release_trouble(name)?;
         Some(format!("this client's release of the lock is not confirmed: {words}"))
     }
@@ -96,8 +102,10 @@ impl Engine {
 
     /// Starts to watch all waits if any of them is in trouble.
     fn watch_waits(&mut self) {
-        let limit = |request| self.outage_deadline_of(request).map(|(at, trouble)| (at, request, trouble));
-        let open: Vec<_> = self.queues.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
+        let limit =
+            |request| self.outage_deadline_of(request).map(|(at, trouble)| (at, request, trouble));
+        let open: Vec<_> =
+            self.queues.waiters.ids(|_| true).into_iter().filter_map(limit).collect();
         let trouble = open.iter().any(|(_, _, trouble)| *trouble);
         let watched = open.into_iter().filter(|_| trouble).map(|(at, request, _)| (at, request));
         self.outage_deadlines.make(self.cx.now, watched);
@@ -108,7 +116,8 @@ impl Engine {
     fn outage_deadline_of(&self, request: RequestId) -> Option<(Moment, bool)> {
         let limit = self.cx.config.outage_limit;
         let limit = if seeded!(OutageHasALimit) { 100 * limit } else { limit };
-        let waiter = self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
+        let waiter =
+            self.queues.waiters.get(&request).filter(|waiter| waiter.deadline.is_none())?;
         Some(match self.trouble_since(waiter) {
             Some(trouble) => (trouble.max(waiter.since).plus(limit), true),
             None => (self.cx.now.plus(self.calm_interval()), false),
@@ -120,7 +129,10 @@ impl Engine {
     /// some waits may end a quarter of the limit late.
     fn calm_interval(&self) -> Duration {
         let limit = self.cx.config.outage_limit;
-        limit.saturating_sub(self.cx.config.command_timeout).max(limit / 4).max(Duration::from_millis(1))
+        limit
+            .saturating_sub(self.cx.config.command_timeout)
+            .max(limit / 4)
+            .max(Duration::from_millis(1))
     }
 
     /// Ends the waits for releases by the same limit; the releases go on. Returns when to look
@@ -136,7 +148,9 @@ impl Engine {
         for id in self.holds.ids(|_| true) {
             let Some(hold) = self.holds.get_mut(&id) else { continue };
             let server = self.cx.servers.id_of(&hold.lock);
-            let Some(outage) = self.cx.servers.get(server).and_then(Server::outage_since) else { continue };
+            let Some(outage) = self.cx.servers.get(server).and_then(Server::outage_since) else {
+                continue;
+            };
             let over = hold.take_unlocks(|unlock| {
                 let end = outage.max(unlock.since).plus(limit);
                 if end > now {

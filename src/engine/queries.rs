@@ -176,7 +176,10 @@ impl Queries {
             Asking::Inspect(name) | Asking::Force { name, from: ForceTarget::Whoever } => {
                 (Command::Inspect { name }, ServerTime(0))
             }
-            Asking::Force { name, from: ForceTarget::Found(expected) | ForceTarget::Named(expected) } => {
+            Asking::Force {
+                name,
+                from: ForceTarget::Found(expected) | ForceTarget::Named(expected),
+            } => {
                 let Some(not_after) = cx.servers.time_of(&name, query.deadline) else {
                     return cx.ask_clock(to);
                 };
@@ -237,7 +240,8 @@ impl Queries {
             return self.end_probe(cx, subscriptions, request, reply, false);
         }
         let Some(query) = self.end(cx, subscriptions, request) else { return };
-        let cause = query.trouble.clone().unwrap_or_else(|| cx.servers.last_trouble(query.server(cx)));
+        let cause =
+            query.trouble.clone().unwrap_or_else(|| cx.servers.last_trouble(query.server(cx)));
         let waited = cx.now.since(query.since);
         cx.fail(request, Error::Unavailable { name: None, waited, cause });
     }
@@ -253,7 +257,9 @@ impl Queries {
         query.op = None;
         match outcome {
             Outcome::Done(reply) => match query.asking.clone() {
-                Asking::Probe(probe) if is_awaited(&probe) && !query.heard => query.reply = Some(reply),
+                Asking::Probe(probe) if is_awaited(&probe) && !query.heard => {
+                    query.reply = Some(reply)
+                }
                 Asking::Probe(_) => {
                     let heard = query.heard;
                     self.end_probe(cx, subscriptions, request, reply, heard);
@@ -264,8 +270,10 @@ impl Queries {
                 self.fail_one(cx, subscriptions, request, &failure);
             }
             Outcome::NotExecuted(ref failure) | Outcome::Unknown(ref failure) => {
-                query.may_be_done |= matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
-                // Repeating it is safe: it reads, removes one named hold, or is a probe on a spare name.
+                query.may_be_done |=
+                    matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
+                // Repeating it is safe: it reads, removes one named hold, or is a probe on a spare
+                // name.
                 query.trouble = Some(failure.message.clone());
                 let at = cx.now.plus(back_off(query.failures)).min(query.deadline);
                 query.failures += 1;
@@ -335,7 +343,12 @@ impl Queries {
     }
 
     /// A message came on the channel that a probe listens to.
-    pub(super) fn heard(&mut self, cx: &mut Context, subscriptions: &mut Subscriptions, request: RequestId) {
+    pub(super) fn heard(
+        &mut self,
+        cx: &mut Context,
+        subscriptions: &mut Subscriptions,
+        request: RequestId,
+    ) {
         let Some(query) = self.open.get_mut(&request) else { return };
         query.heard = true;
         if let Some(reply) = query.reply.take() {
@@ -370,25 +383,40 @@ fn next_step(cx: &Context, query: &Query, asking: Asking, body: Body) -> NextSte
         (Asking::Force { name, from: ForceTarget::Whoever }, Body::Inspect(state)) => {
             force_found(name, state)
         }
-        (Asking::Force { name, from }, Body::Force(forced)) => after_force(cx, query, name, from, forced),
+        (Asking::Force { name, from }, Body::Force(forced)) => {
+            after_force(cx, query, name, from, forced)
+        }
         _ => NextStep::Answer(Answer::Failed(cx.unavailable(query.since, query.server(cx)))),
     }
 }
 
-/// What follows from the answer to a force-release of one hold, which the caller has named or which was found.
-fn after_force(cx: &Context, query: &Query, name: LockName, from: ForceTarget, forced: Forced) -> NextStep {
+/// What follows from the answer to a force-release of one hold, which the caller has named or which
+/// was found.
+fn after_force(
+    cx: &Context,
+    query: &Query,
+    name: LockName,
+    from: ForceTarget,
+    forced: Forced,
+) -> NextStep {
     let was_named = matches!(from, ForceTarget::Named(_));
     match forced {
-        Forced::Freed { receivers: None } => NextStep::Answer(Answer::Failed(force_not_announced(cx, &name))),
+        Forced::Freed { receivers: None } => {
+            NextStep::Answer(Answer::Failed(force_not_announced(cx, &name)))
+        }
         Forced::Freed { .. } => NextStep::Answer(Answer::Forced(true)),
         Forced::InOtherUse(leftover) => {
             let (name, found) = (name.to_string(), leftover.found().to_owned());
             NextStep::Answer(Answer::Failed(Error::KeyStillInUse { name, found }))
         }
-        // The same hold again, also if it was found: an earlier copy may have removed it, and the next holder must stay.
+        // The same hold again, also if it was found: an earlier copy may have removed it, and the
+        // next holder must stay.
         Forced::Late => NextStep::Ask(Asking::Force { name, from }),
-        // An earlier copy may have removed it. The present holder came later, and its hold must stay.
-        Forced::Gone | Forced::Foreign if query.may_be_done => NextStep::Answer(Answer::Forced(true)),
+        // An earlier copy may have removed it. The present holder came later, and its hold must
+        // stay.
+        Forced::Gone | Forced::Foreign if query.may_be_done => {
+            NextStep::Answer(Answer::Forced(true))
+        }
         Forced::Gone => NextStep::Answer(Answer::Forced(false)),
         Forced::Foreign if was_named => NextStep::Answer(Answer::Forced(false)),
         // The holder has changed since it was found: ask again.
@@ -427,8 +455,8 @@ fn force_release(cx: &Context, name: LockName, expected: String, not_after: Serv
     Command::ForceRelease { name, expected, not_after, announce, client_channel }
 }
 
-/// The cause if the server is known to be down. `None` if it refuses this client: the next attempt to
-/// connect brings that error.
+/// The cause if the server is known to be down. `None` if it refuses this client: the next attempt
+/// to connect brings that error.
 fn known_to_be_down(cx: &Context, server: ServerId) -> Option<String> {
     let server = cx.servers.get(server)?;
     let down = !server.is_up() && !server.refuses && server.outage_since().is_some();
@@ -503,7 +531,12 @@ mod tests {
     }
 
     fn held() -> Body {
-        Body::Inspect(KeyState::Hash { fields: 1, field: HOLDER.to_owned(), count: "1".to_owned(), pttl: 9 })
+        Body::Inspect(KeyState::Hash {
+            fields: 1,
+            field: HOLDER.to_owned(),
+            count: "1".to_owned(),
+            pttl: 9,
+        })
     }
 
     fn force() -> Asked {
@@ -516,7 +549,9 @@ mod tests {
         assert!(matches!(asked.sent()[..], [Command::Inspect { .. }]));
         asked.done(held());
         let sent = asked.sent();
-        assert!(matches!(&sent[..], [Command::ForceRelease { expected, .. }] if expected == HOLDER));
+        assert!(
+            matches!(&sent[..], [Command::ForceRelease { expected, .. }] if expected == HOLDER)
+        );
         asked.done(Body::Force(Forced::Freed { receivers: Some(1) }));
         assert!(matches!(asked.answer(), Some(Answer::Forced(true))));
         assert!(asked.queries.is_empty());
@@ -533,7 +568,10 @@ mod tests {
         asked.queries.on_timer(&mut asked.cx, &mut asked.subscriptions, REQUEST);
         assert_eq!(asked.sent().len(), 1);
         asked.done(Body::Force(Forced::Gone));
-        assert!(matches!(asked.answer(), Some(Answer::Forced(true))), "the first copy took it away");
+        assert!(
+            matches!(asked.answer(), Some(Answer::Forced(true))),
+            "the first copy took it away"
+        );
     }
 
     #[test]

@@ -23,7 +23,8 @@ use crate::engine::waiter::Waiter;
 
 /// Names whose fallback grants are counted, so that the count cannot grow without bound.
 const FALLBACK_NAMES: usize = 1_024;
-/// From this many grants in a row by the fallback poll on, the log says that wake-ups do not arrive.
+/// From this many grants in a row by the fallback poll on, the log says that wake-ups do not
+/// arrive.
 const SUSPICIOUS_FALLBACKS: u32 = 3;
 
 #[derive(Debug, Default)]
@@ -74,7 +75,8 @@ impl Queues {
         }
     }
 
-    /// What an attempt met. That it could not even be sent is no news: what the server said before tells more.
+    /// What an attempt met. That it could not even be sent is no news: what the server said before
+    /// tells more.
     pub(super) fn words_of(&self, name_id: u64, failure: &Failure) -> String {
         let before = self.names.get(&name_id).and_then(|name| name.contest().trouble.as_ref());
         match before.filter(|_| failure.kind == FailureKind::Link) {
@@ -109,7 +111,8 @@ impl Queues {
         match name.contest().trying_because {
             Cause::Fallback => {
                 add(&cx.counters.fallback_grants, 1);
-                if self.fallback_streaks.len() >= FALLBACK_NAMES && !self.fallback_streaks.contains_key(&lock)
+                if self.fallback_streaks.len() >= FALLBACK_NAMES
+                    && !self.fallback_streaks.contains_key(&lock)
                 {
                     return;
                 }
@@ -128,7 +131,13 @@ impl Queues {
     }
 
     /// What the server, or the way to it, had to do with an attempt that was sent then.
-    pub(super) fn note_trouble(&mut self, cx: &mut Context, name_id: u64, sent: Moment, words: String) {
+    pub(super) fn note_trouble(
+        &mut self,
+        cx: &mut Context,
+        name_id: u64,
+        sent: Moment,
+        words: String,
+    ) {
         cx.set_outage_timer(sent);
         if let Some(name) = self.names.get_mut(&name_id) {
             Trouble::note(&mut name.contest_mut().trouble, sent, words);
@@ -136,8 +145,8 @@ impl Queues {
         self.back_off_name(cx, name_id);
     }
 
-    /// The first late answer brought the server's time; after more of them the line is too slow for what this waiter
-    /// wants, and those behind it may have better luck.
+    /// The first late answer brought the server's time; after more of them the line is too slow for
+    /// what this waiter wants, and those behind it may have better luck.
     pub(super) fn came_late(
         &mut self,
         cx: &mut Context,
@@ -148,7 +157,8 @@ impl Queues {
     ) {
         cx.set_outage_timer(sent);
         let Some(name) = self.names.get_mut(&name_id) else { return };
-        if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?))) {
+        if let Some((request, waiter)) = taker.and_then(|id| Some((id, self.waiters.get_mut(&id)?)))
+        {
             if waiter.late.is_some() {
                 name.send_back(request, waiter);
             }

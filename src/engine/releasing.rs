@@ -39,13 +39,16 @@ use crate::kinds::reply::Leftover;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
 
-/// How long the lock may be free for others before we take it: four round trips, within these limits.
+/// How long the lock may be free for others before we take it: four round trips, within these
+/// limits.
 const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
-/// One of each eight of these stretches of the server's time is for those whose way is so long that a usual turn is
-/// over before they can come: then it lasts as long as it may. All clients go by the same clock, so that all step back.
+/// One of each eight of these stretches of the server's time is for those whose way is so long that
+/// a usual turn is over before they can come: then it lasts as long as it may. All clients go by
+/// the same clock, so that all step back.
 const STRETCH_US: u64 = 32_000;
 
-/// Which one of the eight is for them looks like chance, so that nobody who comes at regular times always misses it.
+/// Which one of the eight is for them looks like chance, so that nobody who comes at regular times
+/// always misses it.
 pub(super) fn is_for_the_far(time: ServerTime) -> bool {
     let stretch = u64::try_from(time.0).unwrap_or(0) / STRETCH_US;
     let mix = |bits: u64, by: u64| (bits ^ (bits >> 32)).wrapping_mul(by);
@@ -175,7 +178,13 @@ impl Engine {
             return self.cx.timers.set(TimerKey::HoldRetry(id), end);
         };
         let to = self.cx.servers.id_of(&lock);
-        self.cx.send(Op::Release { hold: id }, to, command, self.cx.attempt_deadline(), ServerTime(0));
+        self.cx.send(
+            Op::Release { hold: id },
+            to,
+            command,
+            self.cx.attempt_deadline(),
+            ServerTime(0),
+        );
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
             self.count_freed(name_id);
@@ -204,7 +213,8 @@ impl Engine {
         let to = self.new_hold(name_id, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
         let (old, new) = (self.cx.field(from), self.cx.field(to));
-        let command = Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
+        let command =
+            Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
         self.cx.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         self.holds.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
@@ -231,10 +241,14 @@ impl Engine {
             Outcome::Done(Reply { body: Body::Release(Released::Kept { receivers }), .. }) => {
                 self.on_given_up(id, receivers);
             }
-            Outcome::Done(Reply { body: Body::Release(Released::InOtherUse(leftover)), .. }) => {
+            Outcome::Done(Reply {
+                body: Body::Release(Released::InOtherUse(leftover)), ..
+            }) => {
                 self.on_freed_in_other_use(id, leftover);
             }
-            Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => self.on_not_ours(id, true),
+            Outcome::Done(Reply { body: Body::Release(Released::Gone), .. }) => {
+                self.on_not_ours(id, true)
+            }
             Outcome::Done(_) => self.on_not_ours(id, false),
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 hold.pending_work().release.last_failure = Some(failure.message);
@@ -258,7 +272,8 @@ impl Engine {
     fn retry_release(&mut self, id: u64) {
         self.holds.retry_hold(&mut self.cx, id);
         // Waiting would not help: there is no link, or the key has run out.
-        let pointless = |hold: &Hold| !self.cx.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
+        let pointless =
+            |hold: &Hold| !self.cx.servers.is_up(&hold.lock) || self.cx.now >= hold.key_end;
         if self.holds.get(&id).is_some_and(pointless) {
             self.send_release(id);
         }
@@ -270,7 +285,8 @@ impl Engine {
         self.on_given_up(id, receivers);
     }
 
-    /// The server has nothing of the hold any more. Where its name stays taken for a while, nobody's turn begins.
+    /// The server has nothing of the hold any more. Where its name stays taken for a while,
+    /// nobody's turn begins.
     fn on_given_up(&mut self, id: u64, receivers: Option<u64>) {
         let Some(lock) = self.note_given_up(id, receivers) else { return };
         if receivers.is_none() {
@@ -345,7 +361,8 @@ impl Engine {
         self.queues.wake(name_id);
     }
 
-    /// Whether this client was one of those who were told. It may listen to the channel for another name.
+    /// Whether this client was one of those who were told. It may listen to the channel for another
+    /// name.
     fn hears_releases(&self, name: &NameRecord, receivers: Option<u64>) -> bool {
         // Where nobody heard it and nobody waited, the channel is not worth spelling.
         let channel = name.known_channel().or_else(|| {
@@ -375,7 +392,8 @@ impl Engine {
     pub(super) fn on_not_ours(&mut self, id: u64, gone: bool) {
         let Some(hold) = self.holds.get(&id) else { return };
         let nobody_asks = hold.release().unlocks.is_empty() && !hold.release().background;
-        let (name, begun, may_be_done) = (hold.lock.clone(), hold.begun, hold.release().may_be_done);
+        let (name, begun, may_be_done) =
+            (hold.lock.clone(), hold.begun, hold.release().may_be_done);
         self.note_fate(&name, if may_be_done { Fate::Released } else { Fate::Lost });
         if may_be_done || nobody_asks {
             return self.end_release(id, None);
@@ -402,7 +420,8 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let server = self.cx.servers.id_of(&hold.lock);
         let release = &mut hold.pending_work().release;
-        let (unlocks, failure) = (std::mem::take(&mut release.unlocks), release.last_failure.clone());
+        let (unlocks, failure) =
+            (std::mem::take(&mut release.unlocks), release.last_failure.clone());
         let cause = failure.unwrap_or_else(|| self.cx.servers.last_trouble(server));
         // Each caller has waited since its own `unlock`.
         for unlock in unlocks {
@@ -416,7 +435,9 @@ impl Engine {
 
     /// Its release is given up.
     fn note_left(&mut self, id: u64) {
-        if let Some((lock, key_end)) = self.holds.get(&id).map(|hold| (hold.lock.clone(), hold.key_end)) {
+        if let Some((lock, key_end)) =
+            self.holds.get(&id).map(|hold| (hold.lock.clone(), hold.key_end))
+        {
             self.note_fate(&lock, Fate::Left(key_end));
         }
     }
@@ -432,7 +453,9 @@ impl Engine {
 
     /// Counts and logs a failed release if nobody waits for it.
     fn report_failed_release(&mut self, id: u64, cause: String) {
-        let Some(hold) = self.holds.get(&id).filter(|hold| hold.release().background) else { return };
+        let Some(hold) = self.holds.get(&id).filter(|hold| hold.release().background) else {
+            return;
+        };
         let name = hold.lock.clone();
         add(&self.cx.counters.failed_drop_releases, 1);
         self.cx.report(Report::ReleaseFailed { name, hold: id, cause });
@@ -441,7 +464,8 @@ impl Engine {
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let name_id = hold.name_id;
-        let release = hold.existing_work().map(|pending_work| std::mem::take(&mut pending_work.release));
+        let release =
+            hold.existing_work().map(|pending_work| std::mem::take(&mut pending_work.release));
         for unlock in release.unwrap_or_default().unlocks {
             let answer = error.clone().map_or(Answer::Done, Answer::Failed);
             self.cx.answer(unlock.request, answer);
@@ -452,8 +476,15 @@ impl Engine {
 
     // ---- releases that the server has lost
 
-    /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older state, has lost its release.
-    pub(super) fn release_again(&mut self, name_id: u64, lock: &LockName, holder: &str, key_end: Moment) {
+    /// The lock is kept by a hold of ours that is over: a failover, or a restart from an older
+    /// state, has lost its release.
+    pub(super) fn release_again(
+        &mut self,
+        name_id: u64,
+        lock: &LockName,
+        holder: &str,
+        key_end: Moment,
+    ) {
         let Some(id) = self.hold_of_field(holder) else { return };
         let over = self.holds.get(&id).is_none_or(|hold| matches!(hold.state, HoldState::Lost(_)));
         if !over || self.kept.is_left(id) || self.cleanup.get(id).is_some() {
@@ -467,7 +498,11 @@ impl Engine {
 
     /// The hold of this client that writes this field.
     fn hold_of_field(&self, field: &str) -> Option<u64> {
-        let id = field.strip_prefix(self.cx.config.client_id.as_str())?.strip_prefix(':')?.parse().ok()?;
+        let id = field
+            .strip_prefix(self.cx.config.client_id.as_str())?
+            .strip_prefix(':')?
+            .parse()
+            .ok()?;
         (self.cx.field(id) == field).then_some(id)
     }
 
@@ -491,9 +526,11 @@ impl Engine {
                 self.on_handed_off(from, to, lease, answered, token);
             }
             Outcome::Done(Reply {
-                body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }), ..
+                body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }),
+                ..
             }) => {
-                // A late answer granted nothing; the id is given up all the same, as after a late acquire.
+                // A late answer granted nothing; the id is given up all the same, as after a late
+                // acquire.
                 if late {
                     self.bury(to, answered.not_after)
                 } else {
@@ -501,7 +538,9 @@ impl Engine {
                 }
                 self.on_freed(from, receivers);
             }
-            Outcome::Done(Reply { body: Body::HandOff(HandedOff::InOtherUse(leftover)), .. }) => {
+            Outcome::Done(Reply {
+                body: Body::HandOff(HandedOff::InOtherUse(leftover)), ..
+            }) => {
                 self.drop_hold(to);
                 self.on_freed_in_other_use(from, leftover);
             }
@@ -524,7 +563,14 @@ impl Engine {
         }
     }
 
-    fn on_handed_off(&mut self, from: u64, to: u64, lease: LeaseMs, answered: Answered, token: u64) {
+    fn on_handed_off(
+        &mut self,
+        from: u64,
+        to: u64,
+        lease: LeaseMs,
+        answered: Answered,
+        token: u64,
+    ) {
         if let Some(hold) = self.holds.get(&from) {
             let (name_id, name) = (hold.name_id, hold.lock.clone());
             add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
@@ -575,7 +621,8 @@ mod tests {
         assert_eq!(stretches.len(), 10_000);
         assert!(stretches.windows(2).all(|pair| pair[1] - pair[0] <= 15), "never for long without");
         for period in 1..=128 {
-            // Whoever comes at regular times meets them as often as others, and after no longer than by chance.
+            // Whoever comes at regular times meets them as often as others, and after no longer
+            // than by chance.
             let met: Vec<u64> = (0..4_096).filter(|time| far(start + time * period)).collect();
             assert!((400..620).contains(&met.len()), "{period}: {}", met.len());
             let missed = met.windows(2).map(|pair| pair[1] - pair[0]).max();

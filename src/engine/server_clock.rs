@@ -16,8 +16,8 @@ const MOST_DRIFT: Duration = Duration::from_secs(1);
 
 /// Server clock minus local clock, in microseconds.
 ///
-/// A reply that says `s`, sent for at `t0` and received at `t1`, puts the offset between `s - t1` and `s - t0`. The
-/// lower bound is used, so that `not_after` is never later than meant.
+/// A reply that says `s`, sent for at `t0` and received at `t1`, puts the offset between `s - t1`
+/// and `s - t0`. The lower bound is used, so that `not_after` is never later than meant.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock {
     current: Option<Bounds>,
@@ -60,11 +60,14 @@ impl ServerClock {
         self.stale |= now.since(self.heard) >= STALE;
     }
 
-    /// Takes in a reply. True: the server's clock has jumped by more than 100 ms and 1 %, and what was known of it
-    /// is forgotten but for this reply.
+    /// Takes in a reply. True: the server's clock has jumped by more than 100 ms and 1 %, and what
+    /// was known of it is forgotten but for this reply.
     pub(crate) fn observe(&mut self, t0: Moment, t1: Moment, s: ServerTime) -> bool {
-        let sample =
-            Bounds { since: t1, low: s.0.saturating_sub(t1.micros()), high: s.0.saturating_sub(t0.micros()) };
+        let sample = Bounds {
+            since: t1,
+            low: s.0.saturating_sub(t1.micros()),
+            high: s.0.saturating_sub(t0.micros()),
+        };
         let jumped = self.contradicts(t1, sample) && !seeded!(ClockJumpIsSeen);
         if jumped || t1.since(self.heard) >= 2 * WINDOW {
             self.reset();
@@ -85,11 +88,13 @@ impl ServerClock {
         [self.current, self.previous].into_iter().flatten().any(|known| {
             let drift = (now.since(known.since) / 100).min(MOST_DRIFT);
             let slack = 100_000 + i64::try_from(drift.as_micros()).unwrap_or(i64::MAX / 4);
-            sample.low > known.high.saturating_add(slack) || sample.high < known.low.saturating_sub(slack)
+            sample.low > known.high.saturating_add(slack)
+                || sample.high < known.low.saturating_sub(slack)
         })
     }
 
-    /// The server's time at a local instant. `None` after a reset or a long silence, until a reply came.
+    /// The server's time at a local instant. `None` after a reset or a long silence, until a reply
+    /// came.
     pub(crate) fn at(&self, local: Moment) -> Option<ServerTime> {
         if self.stale {
             return None;
@@ -129,12 +134,21 @@ mod tests {
 
     #[test]
     fn jumps_in_both_directions_are_seen_and_reset() {
-        for (jump, seen) in
-            [(-60_000_i64, true), (-150, true), (-90, false), (90, false), (150, true), (60_000, true)]
-        {
+        for (jump, seen) in [
+            (-60_000_i64, true),
+            (-150, true),
+            (-90, false),
+            (90, false),
+            (150, true),
+            (60_000, true),
+        ] {
             let mut clock = ServerClock::default();
             clock.observe(ms(100_000), ms(100_001), server(500_000));
-            assert_eq!(clock.observe(ms(100_010), ms(100_011), server(500_010 + jump)), seen, "{jump} ms");
+            assert_eq!(
+                clock.observe(ms(100_010), ms(100_011), server(500_010 + jump)),
+                seen,
+                "{jump} ms"
+            );
         }
         let mut clock = ServerClock::default();
         clock.observe(ms(100_000), ms(100_001), server(500_000));
@@ -153,7 +167,9 @@ mod tests {
 
     #[test]
     fn a_jump_is_seen_after_a_long_silence_too() {
-        for (jump, seen) in [(-5_000_i64, true), (-1_200, true), (-300, false), (0, false), (1_200, true)] {
+        for (jump, seen) in
+            [(-5_000_i64, true), (-1_200, true), (-300, false), (0, false), (1_200, true)]
+        {
             let mut clock = ServerClock::default();
             clock.observe(ms(1_000), ms(1_001), server(500_000));
             assert_eq!(

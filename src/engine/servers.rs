@@ -79,7 +79,8 @@ impl Server {
         self.reported.clear();
         self.reconnects += u64::from(self.was_up());
         let same = self.info.as_ref().is_some_and(|known| {
-            known.run_id == info.run_id && (!info.run_id.is_empty() || known.address == info.address)
+            known.run_id == info.run_id
+                && (!info.run_id.is_empty() || known.address == info.address)
         });
         if !same {
             self.epoch = epoch;
@@ -105,11 +106,15 @@ impl Server {
         self.well_at = now;
         self.outage_since = None;
         self.trouble = None;
-        self.round_trip =
-            if self.round_trip.is_zero() { round_trip } else { (7 * self.round_trip + round_trip) / 8 };
+        self.round_trip = if self.round_trip.is_zero() {
+            round_trip
+        } else {
+            (7 * self.round_trip + round_trip) / 8
+        };
     }
 
-    /// Notes trouble, and gives the begin of the outage: nothing good was heard since, of what was sent by then.
+    /// Notes trouble, and gives the begin of the outage: nothing good was heard since, of what was
+    /// sent by then.
     pub(crate) fn failed(&mut self, sent: Moment, words: &str) -> Moment {
         self.trouble = Some(words.to_owned());
         let since = sent.max(self.well_at);
@@ -124,7 +129,8 @@ pub(crate) struct Servers {
     routes: Routes,
     known: BTreeMap<ServerId, Server>,
     last_epoch: u32,
-    /// Who answered last for a slot, where it was not the server that has it: the one that it is on its way to.
+    /// Who answered last for a slot, where it was not the server that has it: the one that it is on
+    /// its way to.
     stand_ins: BTreeMap<u16, ServerId>,
 }
 
@@ -234,7 +240,9 @@ impl Servers {
                 is_connected: server.is_some_and(Server::is_up),
                 since: server.and_then(Server::stands_since).unwrap_or(Moment::NEVER),
                 reconnects: server.map_or(0, |server| server.reconnects),
-                trouble: server.filter(|server| !server.up).and_then(|server| server.trouble.clone()),
+                trouble: server
+                    .filter(|server| !server.up)
+                    .and_then(|server| server.trouble.clone()),
             }
         };
         served.iter().map(link).collect()
@@ -292,8 +300,9 @@ impl Servers {
 
     /// Everything that has slots can be used, or has been tried in vain; and one at least can.
     pub(crate) fn are_ready(&self) -> bool {
-        let usable =
-            |id: &ServerId| self.get(*id).is_some_and(|server| server.up && server.clock.was_known());
+        let usable = |id: &ServerId| {
+            self.get(*id).is_some_and(|server| server.up && server.clock.was_known())
+        };
         match &self.routes {
             Routes::One => usable(&ServerId::ONLY),
             Routes::Slots { servers, .. } => {

@@ -87,7 +87,8 @@ impl Engine {
     /// have for this client. These include attempts that may have been granted: no answer came, and
     /// the lease may not be over.
     pub(crate) fn fates(&self) -> Fates {
-        let mut fates = self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
+        let mut fates =
+            self.stopping.as_ref().map(|stopping| stopping.fates.clone()).unwrap_or_default();
         let ours = |hold: &Hold| {
             !matches!(hold.state, HoldState::Lost(_)) && self.holds.unsent.get(&hold.id).is_none()
         };
@@ -126,7 +127,10 @@ impl Engine {
     }
 
     pub(super) fn finish_if_done(&mut self) {
-        if self.stopping.is_some() && !self.is_finished() && self.holds.is_empty() && self.cleanup.len() == 0
+        if self.stopping.is_some()
+            && !self.is_finished()
+            && self.holds.is_empty()
+            && self.cleanup.len() == 0
         {
             self.finish();
         }

@@ -11,7 +11,8 @@ use crate::engine::event::Effect;
 use crate::engine::event::RequestId;
 use crate::engine::timers::TimerKey;
 
-/// How long a subscription without waiters is kept, so that the next waiter needs no second attempt.
+/// How long a subscription without waiters is kept, so that the next waiter needs no second
+/// attempt.
 pub(crate) const LINGER: Duration = Duration::from_secs(1);
 
 /// What a channel is subscribed for.
@@ -40,7 +41,8 @@ pub(crate) struct Subscriptions {
     channels: BTreeMap<Arc<str>, Subscription>,
     connected: bool,
     generations: u64,
-    /// How many of the channels are this client's own: counted, since a gauge is shown after every event.
+    /// How many of the channels are this client's own: counted, since a gauge is shown after every
+    /// event.
     of_client: usize,
 }
 
@@ -54,7 +56,8 @@ impl Subscriptions {
         }
         self.of_client += usize::from(listener == Listener::Client);
         let listeners = BTreeSet::from([listener]);
-        self.channels.insert(channel.clone(), Subscription { listeners, generation: 0, confirmed: false });
+        self.channels
+            .insert(channel.clone(), Subscription { listeners, generation: 0, confirmed: false });
         self.again(cx, channel);
     }
 
@@ -132,11 +135,19 @@ impl Subscriptions {
         }
     }
 
-    /// Notes the answer to a SUBSCRIBE. Returns the listeners, or none if it is not the answer to the newest SUBSCRIBE.
-    pub(crate) fn answered(&mut self, channel: &Arc<str>, generation: u64, ok: bool) -> Vec<Listener> {
+    /// Notes the answer to a SUBSCRIBE. Returns the listeners, or none if it is not the answer to
+    /// the newest SUBSCRIBE.
+    pub(crate) fn answered(
+        &mut self,
+        channel: &Arc<str>,
+        generation: u64,
+        ok: bool,
+    ) -> Vec<Listener> {
         match self.channels.get_mut(channel) {
             Some(known) if seeded!(ReconnectWakes) && known.confirmed => Vec::new(),
-            Some(subscription) if subscription.generation == generation || seeded!(NewestSubscribeCounts) => {
+            Some(subscription)
+                if subscription.generation == generation || seeded!(NewestSubscribeCounts) =>
+            {
                 subscription.confirmed = ok;
                 subscription.listeners.iter().copied().collect()
             }
@@ -149,7 +160,9 @@ impl Subscriptions {
     }
 
     pub(crate) fn listeners(&self, channel: &Arc<str>) -> Vec<Listener> {
-        self.channels.get(channel).map_or_else(Vec::new, |known| known.listeners.iter().copied().collect())
+        self.channels
+            .get(channel)
+            .map_or_else(Vec::new, |known| known.listeners.iter().copied().collect())
     }
 
     pub(crate) fn listens(&self, channel: &Arc<str>, listener: Listener) -> bool {

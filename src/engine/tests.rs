@@ -1,5 +1,5 @@
-//! The engine by hand: one event, then what it wants. The simulation finds what nobody thought of; these say what was
-//! thought of, rule by rule.
+//! The engine by hand: one event, then what it wants. The simulation finds what nobody thought of;
+//! these say what was thought of, rule by rule.
 
 mod allocations;
 mod alone;
@@ -231,12 +231,20 @@ impl Hand {
 
     fn unknown(&mut self, op: OpId) {
         let failure = Failure::new(FailureKind::Link, "timed out");
-        self.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) });
+        self.event(Event::Replied {
+            op,
+            server: ServerId::ONLY,
+            outcome: Outcome::Unknown(failure),
+        });
     }
 
     fn refused(&mut self, op: OpId, kind: FailureKind) {
         let failure = Failure::new(kind, "no");
-        self.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::NotExecuted(failure) });
+        self.event(Event::Replied {
+            op,
+            server: ServerId::ONLY,
+            outcome: Outcome::NotExecuted(failure),
+        });
     }
 
     /// The only command that was sent since the last look.
@@ -285,7 +293,9 @@ impl Hand {
     /// What a shutdown says of the locks.
     fn fates(&mut self, shutdown: RequestId) -> Vec<(String, Fate)> {
         match self.answer(shutdown) {
-            Answer::ShutDown(fates) => fates.iter().map(|(name, fate)| (name.to_string(), *fate)).collect(),
+            Answer::ShutDown(fates) => {
+                fates.iter().map(|(name, fate)| (name.to_string(), *fate)).collect()
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -6,8 +6,8 @@ use std::collections::BinaryHeap;
 /// Room that is kept when nothing is to be looked at.
 const KEPT: usize = 1024;
 
-/// Taken in the order of their keys, each once however often it was touched before. A heap keeps its memory while it is
-/// empty, which is after each event.
+/// Taken in the order of their keys, each once however often it was touched before. A heap keeps
+/// its memory while it is empty, which is after each event.
 #[derive(Debug, Default)]
 pub(crate) struct Touched(BinaryHeap<Reverse<u64>>);
 

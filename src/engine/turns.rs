@@ -1,4 +1,5 @@
-//! Turns after a release: this client steps back while others that received the message may take the lock.
+//! Turns after a release: this client steps back while others that received the message may take
+//! the lock.
 
 use std::time::Duration;
 
@@ -6,15 +7,17 @@ use crate::base::clock::Moment;
 use crate::engine::name_record::Contest;
 use crate::engine::name_record::NameRecord;
 
-/// How long after a release of ours new attempts of this client back off for the clients that received its message.
-/// Redisson's clients, which never back off, get a second turn within this time.
+/// How long after a release of ours new attempts of this client back off for the clients that
+/// received its message. Redisson's clients, which never back off, get a second turn within this
+/// time.
 const TURNS: Duration = Duration::from_millis(20);
 /// After this many messages a client that lets an unknown number of others go first stops doing so.
 const STEPS: u32 = 8;
-/// An unknown number of messages: the others go first until nobody takes the lock, or the turns end.
+/// An unknown number of messages: the others go first until nobody takes the lock, or the turns
+/// end.
 pub(crate) const ANY: u64 = u64::MAX;
-/// How long other clients are assumed not to exist after none was heard. The next publish after that lets them go first
-/// again.
+/// How long other clients are assumed not to exist after none was heard. The next publish after
+/// that lets them go first again.
 const NOBODY: Duration = Duration::from_millis(100);
 
 /// For how long other clients are let go first.
@@ -69,7 +72,8 @@ impl Contest {
 }
 
 impl NameRecord {
-    /// Other clients received a message, or could have taken the lock: the limit of hand-offs starts anew.
+    /// Other clients received a message, or could have taken the lock: the limit of hand-offs
+    /// starts anew.
     pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
         if let Some(contest) = self.known_contest() {
             contest.hand_offs = 0;
@@ -83,7 +87,8 @@ impl NameRecord {
         if turns.messages == ANY && turns.uncut {
             let came = turns.heard > u64::from(turns.listens);
             unseen.in_vain = if came { 0 } else { unseen.in_vain.saturating_add(1) };
-            // Only after two failures, because the others may have let us go first at the same time.
+            // Only after two failures, because the others may have let us go first at the same
+            // time.
             if unseen.in_vain >= 2 {
                 unseen.again_at = now.plus(NOBODY);
             }
@@ -97,9 +102,9 @@ impl NameRecord {
         now >= self.contest().unseen.again_at
     }
 
-    /// Lets other clients go first until `messages` were heard, our own included if we listen, and for a moment
-    /// until the
-    /// `second` ones were heard, too. If nobody takes the lock for the length of a `turn`, nobody else wants it.
+    /// Lets other clients go first until `messages` were heard, our own included if we listen, and
+    /// for a moment until the `second` ones were heard, too. If nobody takes the lock for the
+    /// length of a `turn`, nobody else wants it.
     pub(crate) fn let_others(
         &mut self,
         now: Moment,
@@ -125,16 +130,16 @@ impl NameRecord {
         contest.begin_turn(now, turn);
     }
 
-    /// A message says that the lock was freed: one client fewer is waited for, and the next one gets a turn of this
-    /// length. Clients that PUBLISH does not count get what is left of theirs.
+    /// A message says that the lock was freed: one client fewer is waited for, and the next one
+    /// gets a turn of this length. Clients that PUBLISH does not count get what is left of theirs.
     pub(crate) fn note_freed(&mut self, now: Moment, turn: TurnLength) {
         let contest = self.contest_mut();
         let turns = &mut contest.turns;
         turns.heard += 1;
         let second = if now < turns.end { 0 } else { std::mem::take(&mut turns.second) };
         turns.left = turns.left.saturating_sub(second.saturating_add(1));
-        // Of clients that let each other go first, the one that has done so for longest is next, so that turns get
-        // shorter.
+        // Of clients that let each other go first, the one that has done so for longest is next, so
+        // that turns get shorter.
         let turn = if turns.messages == ANY {
             let steps = u32::try_from(turns.heard).unwrap_or(STEPS).min(STEPS);
             TurnLength::of(turns.each * (STEPS - steps) / STEPS)
@@ -151,7 +156,8 @@ impl NameRecord {
             (Turns::default(), Moment::ZERO, Moment::ZERO);
     }
 
-    /// Ends the turn of the others at `end`. If it is cut short, it does not show whether they wanted one.
+    /// Ends the turn of the others at `end`. If it is cut short, it does not show whether they
+    /// wanted one.
     pub(crate) fn shorten_turn(&mut self, now: Moment, end: Moment) {
         let Some(contest) = self.known_contest() else { return };
         if end < contest.others_turn {
@@ -160,7 +166,8 @@ impl NameRecord {
         }
     }
 
-    /// Until when a waiter with this deadline lets others go first: a whole turn, a usual one, or not at all.
+    /// Until when a waiter with this deadline lets others go first: a whole turn, a usual one, or
+    /// not at all.
     pub(crate) fn steps_back(&self, deadline: Moment, answer: Duration) -> Moment {
         let Contest { others_turn, usual_turn, .. } = *self.contest();
         let fits = |end: &Moment| deadline > end.plus(answer);
@@ -221,7 +228,8 @@ mod tests {
         let now = Moment(1_000_000_000);
         name.start_counting(now);
         name.let_others(now, 1, 0, false, TurnLength { usual: ms(2), whole: ms(20) });
-        let until = |name: &NameRecord, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
+        let until =
+            |name: &NameRecord, wait| name.steps_back(now.plus(ms(wait)), ms(20)).since(now);
         assert_eq!(until(&name, 41), ms(20));
         assert_eq!(until(&name, 40), ms(2), "as at any other time");
         assert_eq!(until(&name, 22), ms(0), "not at all");
@@ -247,7 +255,8 @@ mod tests {
         }
     }
 
-    /// A publish whose audience nobody has counted, so much silence, an attempt, and the next release.
+    /// A publish whose audience nobody has counted, so much silence, an attempt, and the next
+    /// release.
     fn look(name: &mut NameRecord, now: &mut Moment, waits: Duration) {
         let each = Duration::from_millis(2);
         name.let_others(*now, ANY, 0, false, TurnLength::of(each));
@@ -263,7 +272,11 @@ mod tests {
         let (mut name, mut now) = (name(), Moment(1_000_000_000));
         assert!(name.may_have_unseen(now));
         look(&mut name, &mut now, all);
-        assert_eq!(again(&name, now), Duration::from_millis(8), "five times as long from the publish on");
+        assert_eq!(
+            again(&name, now),
+            Duration::from_millis(8),
+            "five times as long from the publish on"
+        );
         look(&mut name, &mut now, short);
         assert_eq!(again(&name, now), Duration::from_millis(9), "they had no time to come");
         look(&mut name, &mut now, all);

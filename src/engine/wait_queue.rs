@@ -80,7 +80,8 @@ impl WaitQueue {
             }
         }
         if self.others.is_empty() {
-            // Both keep memory when they are empty, and most names are held without anybody waiting.
+            // Both keep memory when they are empty, and most names are held without anybody
+            // waiting.
             self.others = BTreeMap::new();
             self.owners = Map::default();
         }
@@ -94,9 +95,9 @@ mod tests {
 
     fn line(tickets: &[u64]) -> WaitQueue {
         let mut line = WaitQueue::default();
-        tickets
-            .iter()
-            .for_each(|&ticket| line.insert(ticket, RequestId(ticket), OwnerKey::from_test(ticket % 2)));
+        tickets.iter().for_each(|&ticket| {
+            line.insert(ticket, RequestId(ticket), OwnerKey::from_test(ticket % 2))
+        });
         line
     }
 
@@ -107,7 +108,10 @@ mod tests {
     #[test]
     fn they_stand_in_order_whoever_comes_and_goes() {
         let mut line = line(&[3, 5, 1, 4]);
-        assert_eq!((requests(&line), line.len(), line.first()), (vec![1, 3, 4, 5], 4, Some(RequestId(1))));
+        assert_eq!(
+            (requests(&line), line.len(), line.first()),
+            (vec![1, 3, 4, 5], 4, Some(RequestId(1)))
+        );
         assert!(line.remove(4) && !line.remove(4) && !line.remove(7));
         assert_eq!(requests(&line), [1, 3, 5]);
         assert!(line.remove(1));
@@ -122,7 +126,9 @@ mod tests {
     fn an_owner_is_there_until_the_last_of_its_requests_is_gone() {
         let [even, odd] = [0, 1].map(OwnerKey::from_test);
         let mut line = line(&[1, 2, 3, 5]);
-        assert!(line.has_owner(even) && line.has_owner(odd) && !line.has_owner(OwnerKey::from_test(2)));
+        assert!(
+            line.has_owner(even) && line.has_owner(odd) && !line.has_owner(OwnerKey::from_test(2))
+        );
         assert!(line.remove(2) && !line.has_owner(even));
         assert!(line.remove(1) && line.has_owner(odd), "the next one is");
         assert!(line.remove(5) && line.has_owner(odd) && line.remove(3) && !line.has_owner(odd));

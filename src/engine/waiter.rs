@@ -36,8 +36,8 @@ pub(crate) struct Waiter {
     pub(crate) ticket: u64,
     /// It is in the count of requests that had to wait.
     pub(crate) waited: bool,
-    /// Its own attempts that were answered too late for its lease or its `max_hold`, which does not concern the others
-    /// in the queue.
+    /// Its own attempts that were answered too late for its lease or its `max_hold`, which does not
+    /// concern the others in the queue.
     pub(crate) late: Option<Box<Trouble>>,
     pub(crate) place: WaiterPlace,
 }

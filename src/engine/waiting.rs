@@ -96,7 +96,9 @@ impl Engine {
             let error = self.holds.reentry_lost_error(id);
             return self.cx.fail(request, error);
         }
-        if hold.count_wanted() >= self.cx.config.max_hold_count as usize && !seeded!(HoldCountIsBounded) {
+        if hold.count_wanted() >= self.cx.config.max_hold_count as usize
+            && !seeded!(HoldCountIsBounded)
+        {
             let (name, limit) = (hold.lock.to_string(), self.cx.config.max_hold_count);
             return self.cx.fail(request, Error::HoldCountLimit { name, limit });
         }
@@ -152,7 +154,8 @@ impl Engine {
         self.shorten_turn_for(name_id, request);
     }
 
-    /// A `try_lock` of which it is known that it would have no answer: nobody listens where its server should be.
+    /// A `try_lock` of which it is known that it would have no answer: nobody listens where its
+    /// server should be.
     fn asks_nobody(&self, waiter: &Waiter) -> bool {
         let server = self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id));
         waiter.once && server.is_some_and(|server| server.nobody_listens)
@@ -166,8 +169,8 @@ impl Engine {
         }
     }
 
-    /// Another turn of others has begun: the same for those who have come since the last answer. The rest can be told
-    /// that the lock was held.
+    /// Another turn of others has begun: the same for those who have come since the last answer.
+    /// The rest can be told that the lock was held.
     pub(super) fn shorten_turn_for_new(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let Contest { others_turn, refused_at, presumed_at, .. } = *name.contest();
@@ -241,7 +244,8 @@ impl Engine {
         else {
             return false;
         };
-        let presumed = || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
+        let presumed =
+            || name.contest().was_presumed_since(waiter.since) && !self.is_in_trouble(name);
         match self.holds.in_the_way(name) {
             Some(hold) if hold.is_kept() => true,
             Some(_) => presumed(),
@@ -284,12 +288,15 @@ impl Engine {
         true
     }
 
-    /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given back.
+    /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given
+    /// back.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
         let Some(name) = self.queues.names.get(&waiter.name_id) else { return };
         let attempt = name.holds().find(|id| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.taker() == Some(request))
+            hold.is_some_and(|hold| {
+                hold.state == HoldState::Acquiring && hold.taker() == Some(request)
+            })
         });
         let follower = if name.has_owner(waiter.owner) {
             name.waiters().find(|other| self.queues.waiters[other].owner == waiter.owner)
@@ -342,7 +349,9 @@ impl Engine {
     // ---- a parent that joins its child while holding
 
     pub(super) fn watch_self_wait(&mut self, name_id: u64, hold: u64, contender: RequestId) {
-        let (Some(hold), Some(waiter)) = (self.holds.get(&hold), self.queues.waiters.get(&contender)) else {
+        let (Some(hold), Some(waiter)) =
+            (self.holds.get(&hold), self.queues.waiters.get(&contender))
+        else {
             return;
         };
         if !hold.self_wait_reported && hold.state.is_live() {

@@ -39,8 +39,8 @@ pub(crate) struct Verification {
     trouble: Option<String>,
 }
 
-/// When each hold is renewed next, how many renewals are on the wire, and who waits to hear whether a
-/// hold is still there.
+/// When each hold is renewed next, how many renewals are on the wire, and who waits to hear whether
+/// a hold is still there.
 #[derive(Debug, Default)]
 pub(super) struct Watchdog {
     pub(super) schedule: RenewalSchedule,
@@ -62,8 +62,15 @@ impl Watchdog {
         self.verifications.remove(&request).is_some()
     }
 
-    /// Starts a verification. It ends with the answer of a renewal, the loss of the hold, or its timer.
-    fn begin_verification(&mut self, cx: &mut Context, holds: &mut Holds, id: u64, request: RequestId) {
+    /// Starts a verification. It ends with the answer of a renewal, the loss of the hold, or its
+    /// timer.
+    fn begin_verification(
+        &mut self,
+        cx: &mut Context,
+        holds: &mut Holds,
+        id: u64,
+        request: RequestId,
+    ) {
         match holds.get_mut(&id) {
             Some(hold) if hold.state.is_live() => {
                 hold.pending_work().verifying.push(request);
@@ -87,7 +94,8 @@ impl Watchdog {
     /// The same for a hold that becomes watched; an earlier entry stays.
     pub(super) fn arm_first(&mut self, cx: &Context, holds: &mut Holds, id: u64) {
         let lease = cx.config.lease;
-        let to_be_renewed = |hold: &&mut Hold| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
+        let to_be_renewed =
+            |hold: &&mut Hold| hold.is_to_be_renewed() && !seeded!(RenewedOncePickedUp);
         if let Some(hold) = holds.get_mut(&id).filter(to_be_renewed) {
             self.schedule.arm(hold, hold.renew_at(lease));
         }
@@ -125,8 +133,8 @@ impl Watchdog {
         }
     }
 
-    /// Sends the queued renewals, in batches. If a server has more than a window of them, those whose
-    /// lease ends first go first.
+    /// Sends the queued renewals, in batches. If a server has more than a window of them, those
+    /// whose lease ends first go first.
     pub(super) fn send_queued(&mut self, cx: &mut Context, holds: &mut Holds) {
         while let Some(ids) = self.schedule.take_turn() {
             self.send_all(cx, holds, ids);
@@ -167,7 +175,8 @@ impl Watchdog {
 
     /// Sends one script; all `ids` are of one server.
     fn send(&mut self, cx: &mut Context, holds: &mut Holds, ids: &[u64]) {
-        let Some(lock) = ids.first().and_then(|id| holds.get(id)).map(|hold| hold.lock.clone()) else {
+        let Some(lock) = ids.first().and_then(|id| holds.get(id)).map(|hold| hold.lock.clone())
+        else {
             return;
         };
         let round_trip = cx.servers.round_trip(&lock);
@@ -181,7 +190,8 @@ impl Watchdog {
             leases.push((*id, lease));
         }
         let ends = leases.iter().filter(|(_, lease)| *lease != LeaseMs::PROBE);
-        let end = ends.map(|(_, lease)| cx.now.plus(lease.duration())).min().unwrap_or(Moment::NEVER);
+        let end =
+            ends.map(|(_, lease)| cx.now.plus(lease.duration())).min().unwrap_or(Moment::NEVER);
         let Some(not_after) = cx.servers.time_of(&lock, deadline.min(end)) else { return };
         let (mut items, mut renewing) = (Vec::new(), Vec::new());
         for (id, lease) in leases {
@@ -202,7 +212,12 @@ impl Watchdog {
     }
 
     /// Answers a verification, unless it was answered already.
-    pub(super) fn end_verification(&mut self, cx: &mut Context, request: RequestId, answer: Answer) {
+    pub(super) fn end_verification(
+        &mut self,
+        cx: &mut Context,
+        request: RequestId,
+        answer: Answer,
+    ) {
         if self.verifications.remove(&request).is_some() {
             cx.answer(request, answer);
         }
@@ -239,7 +254,12 @@ impl Watchdog {
     }
 
     /// No answer came in time: the caller gets an error; the hold and its renewals go on.
-    pub(super) fn on_verification_over(&mut self, cx: &mut Context, holds: &mut Holds, request: RequestId) {
+    pub(super) fn on_verification_over(
+        &mut self,
+        cx: &mut Context,
+        holds: &mut Holds,
+        request: RequestId,
+    ) {
         let Some(verification) = self.verifications.remove(&request) else { return };
         let lost = holds.lost_error(verification.hold);
         let Some(hold) = holds.get_mut(&verification.hold) else { return cx.fail(request, lost) };
@@ -249,7 +269,10 @@ impl Watchdog {
         hold.pending_work().verifying.retain(|other| *other != request);
         let server = cx.servers.id_of(&hold.lock);
         let cause = verification.trouble.unwrap_or_else(|| cx.servers.last_trouble(server));
-        cx.fail(request, Error::Unavailable { name: None, waited: cx.now.since(verification.since), cause });
+        cx.fail(
+            request,
+            Error::Unavailable { name: None, waited: cx.now.since(verification.since), cause },
+        );
     }
 
     fn retry_after(&mut self, cx: &mut Context, holds: &mut Holds, one: Renewing, pause: Duration) {
@@ -273,7 +296,13 @@ impl Watchdog {
     }
 
     /// The hold stays valid until its old end, and is renewed again after a pause.
-    fn on_failed(&mut self, cx: &mut Context, holds: &mut Holds, renewing: Vec<Renewing>, failure: &Failure) {
+    fn on_failed(
+        &mut self,
+        cx: &mut Context,
+        holds: &mut Holds,
+        renewing: Vec<Renewing>,
+        failure: &Failure,
+    ) {
         add(&cx.counters.renewal_failures, renewing.len() as u64);
         cx.report(Report::RenewalFailed { holds: renewing.len(), cause: failure.message.clone() });
         for one in renewing {
@@ -297,8 +326,8 @@ impl Engine {
         self.watchdog.begin_verification(&mut self.cx, &mut self.holds, id, request);
     }
 
-    /// Queues all holds that are due now or within a sixtieth of a lease, and checks whether each is still
-    /// valid.
+    /// Queues all holds that are due now or within a sixtieth of a lease, and checks whether each
+    /// is still valid.
     pub(super) fn enqueue_due(&mut self) {
         if self.watchdog.schedule.next().is_none_or(|at| at > self.cx.now) {
             return;
@@ -337,8 +366,8 @@ impl Engine {
                 self.cx.report(Report::Renewed { holds: renewed });
             }
             Outcome::Done(_) => {
-                // Late. The reply told us the server's time, so the first retry goes at once; after another
-                // late answer it waits.
+                // Late. The reply told us the server's time, so the first retry goes at once; after
+                // another late answer it waits.
                 for one in holds {
                     let pause = self.watchdog.pause_after_late(&self.cx, &mut self.holds, one.hold);
                     self.watchdog.retry_after(&mut self.cx, &mut self.holds, one, pause);
@@ -366,7 +395,9 @@ impl Engine {
         }
         match answer {
             Renewed::Yes => return self.on_confirmed(one, server, sent),
-            Renewed::Gone if seeded!(GoneIsLost) => self.watchdog.arm(&self.cx, &mut self.holds, id),
+            Renewed::Gone if seeded!(GoneIsLost) => {
+                self.watchdog.arm(&self.cx, &mut self.holds, id)
+            }
             Renewed::Gone => self.lose_gone(id),
             Renewed::Foreign => self.lose_foreign(id),
             Renewed::Refused => {
@@ -402,8 +433,9 @@ impl Engine {
     }
 }
 
-/// Holds with the same number go in one script. Their remaining times differ by less than an eighth,
-/// because a script has one deadline, and one hold must not shorten that of the others much.
+/// Holds with the same number go in one script. Their remaining times differ by less than an
+/// eighth, because a script has one deadline, and one hold must not shorten that of the others
+/// much.
 fn urgency(cx: &Context, hold: &Hold) -> u32 {
     let limit = cx.attempt_deadline();
     let round_trip = cx.servers.round_trip(&hold.lock);
@@ -417,14 +449,20 @@ fn urgency(cx: &Context, hold: &Hold) -> u32 {
     octave * 8 + u32::try_from(eighth).unwrap_or(7)
 }
 
-/// Whether a refusal of a batch may be about one of its keys only: forbidden, of another type, or already moved.
+/// Whether a refusal of a batch may be about one of its keys only: forbidden, of another type, or
+/// already moved.
 fn concerns_one_key(kind: FailureKind) -> bool {
     !kind.is_transient() || kind == FailureKind::SlotMoving
 }
 
-/// The deadline of a renewal and the TTL to send. The TTL `PROBE` only asks: the hold is not watched, or
-/// `max_hold` leaves almost nothing to gain.
-fn renewal_lease(cx: &Context, hold: &Hold, round_trip: Duration, deadline: Moment) -> (Moment, LeaseMs) {
+/// The deadline of a renewal and the TTL to send. The TTL `PROBE` only asks: the hold is not
+/// watched, or `max_hold` leaves almost nothing to gain.
+fn renewal_lease(
+    cx: &Context,
+    hold: &Hold,
+    round_trip: Duration,
+    deadline: Moment,
+) -> (Moment, LeaseMs) {
     if !hold.is_watched() {
         return (deadline, LeaseMs::PROBE);
     }

@@ -1,4 +1,5 @@
-//! What the engine has sent: a command for each thing that it wants done, whatever the kind of lock.
+//! What the engine has sent: a command for each thing that it wants done, whatever the kind of
+//! lock.
 
 use std::time::Duration;
 
@@ -26,8 +27,8 @@ impl ServerTime {
         Self(self.0.saturating_add(i64::try_from(time.as_micros()).unwrap_or(i64::MAX)))
     }
 
-    /// The same for what is asked for at about the same time, so that several are told it once: earlier by less than a
-    /// 128th of what is `left` until then.
+    /// The same for what is asked for at about the same time, so that several are told it once:
+    /// earlier by less than a 128th of what is `left` until then.
     pub(crate) fn shared(self, left: Duration) -> Self {
         let most = i64::try_from(left.as_micros() / 128).unwrap_or(i64::MAX);
         let step = most.checked_ilog2().map_or(1, |bits| 1 << bits);
@@ -153,7 +154,8 @@ pub(crate) struct RenewItem {
 impl Command {
     /// The script and its arguments.
     pub(crate) fn to_call(&self) -> Call {
-        let script = |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
+        let script =
+            |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
         let lock = |name: &LockName| [name.as_str()].into();
         let of = |name: &LockName| name.kind().scripts();
         let args = || Words::with_capacity(USUAL);
@@ -202,7 +204,8 @@ impl Command {
                 )
             }
             Self::HandOff { name, from, to, lease, not_after, announce } => {
-                let args = args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
+                let args =
+                    args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
                 script(of(name).hand_off, lock_and_fence(name), announce.add_to(args))
             }
             Self::Inspect { name } => script(of(name).inspect, lock(name), Words::default()),

@@ -54,7 +54,9 @@ mod tests {
         for good in [format!("{uuid}:731"), format!("{uuid}:1:tx"), format!("{uuid}:1:write")] {
             assert!(is_holder_field(&good), "{good}");
         }
-        for bad in [uuid.to_owned(), format!("{uuid}:"), format!("{uuid}:x"), "a:1".into(), String::new()] {
+        for bad in
+            [uuid.to_owned(), format!("{uuid}:"), format!("{uuid}:x"), "a:1".into(), String::new()]
+        {
             assert!(!is_holder_field(&bad), "{bad}");
         }
     }

@@ -1,5 +1,5 @@
-//! A kind for tests that differs where it hurts: two may hold it at once, a release grants to nobody, and what a dead
-//! hold id has left is removed by a script of its own.
+//! A kind for tests that differs where it hurts: two may hold it at once, a release grants to
+//! nobody, and what a dead hold id has left is removed by a script of its own.
 
 use crate::backend::Script;
 use crate::kinds::Scripts;
@@ -9,7 +9,12 @@ macro_rules! pair {
     ($name:literal) => {
         Script {
             name: concat!("pair/", $name),
-            source: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pair/", $name, ".lua")),
+            source: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/pair/",
+                $name,
+                ".lua"
+            )),
         }
     };
 }

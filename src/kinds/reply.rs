@@ -156,7 +156,8 @@ pub(crate) enum Forced {
 }
 
 impl Command {
-    /// Reads the reply to this command. A reply of another shape is `Unknown`: something was executed.
+    /// Reads the reply to this command. A reply of another shape is `Unknown`: something was
+    /// executed.
     pub(crate) fn read(&self, value: Value) -> Outcome<Reply> {
         match self.parse(&value) {
             Some(Ok(reply)) => Outcome::Done(reply),
@@ -182,7 +183,8 @@ impl Command {
         let code = fields.int()?;
         let time = Some(ServerTime(fields.int()?));
         if code == -9 {
-            let message = format!("{} script: ARGV[{}] is not allowed", self.label(), fields.int()?);
+            let message =
+                format!("{} script: ARGV[{}] is not allowed", self.label(), fields.int()?);
             return Some(Err(Failure::new(FailureKind::Refused, message)));
         }
         let body = match self {
@@ -335,9 +337,12 @@ mod tests {
     #[test]
     fn a_reply_of_another_shape_is_unknown() {
         let command = Command::Inspect { name: LockName::new("n").unwrap() };
-        for value in
-            [Value::Nil, Value::Int(1), Value::List(vec![]), Value::List(vec![Value::Int(7), Value::Int(1)])]
-        {
+        for value in [
+            Value::Nil,
+            Value::Int(1),
+            Value::List(vec![]),
+            Value::List(vec![Value::Int(7), Value::Int(1)]),
+        ] {
             assert!(matches!(command.read(value), Outcome::Unknown(_)));
         }
     }

@@ -1,9 +1,9 @@
-//! The tests of scripts that are the same for every kind of lock. A kind adds a [`Suite`]: its scripts, a model of them
-//! written from the description of the protocol, tables, and random calls.
+//! The tests of scripts that are the same for every kind of lock. A kind adds a [`Suite`]: its
+//! scripts, a model of them written from the description of the protocol, tables, and random calls.
 //!
-//! States, calls and answers are written as text, so that a row shows all there is:
-//! `fence=7 lock={a:1}@5` is a string without and a hash with a time to live of five units of 1,000 s;
-//! `T` is the time of the call, `T3` of the third call. [`text`] has the rest.
+//! States, calls and answers are written as text, so that a row shows all there is: `fence=7
+//! lock={a:1}@5` is a string without and a hash with a time to live of five units of 1,000 s; `T`
+//! is the time of the call, `T3` of the third call. [`text`] has the rest.
 
 pub(crate) mod faults;
 pub(crate) mod lives;
@@ -48,20 +48,25 @@ pub(crate) struct Suite {
     pub(crate) others: &'static [&'static Script],
     /// The channels that have one subscriber; true: sharded.
     pub(crate) listened: &'static [(&'static str, bool)],
-    /// The keys of a call that is written as text: of the script with this last word, with so many arguments.
+    /// The keys of a call that is written as text: of the script with this last word, with so many
+    /// arguments.
     pub(crate) keys: fn(&str, usize) -> Words,
-    /// Whether what this key has for this field or member is a time: its end, in ms on the server's clock.
+    /// Whether what this key has for this field or member is a time: its end, in ms on the server's
+    /// clock.
     pub(crate) is_end: fn(&str, &str) -> bool,
-    /// What counts at this time in ms of the fields of a lock's hash: without what is over by itself.
+    /// What counts at this time in ms of the fields of a lock's hash: without what is over by
+    /// itself.
     pub(crate) valid: fn(&Fields, i64) -> Vec<(String, String)>,
-    /// Whether the hash of a lock may have these fields of holds. Those of other programs are left out.
+    /// Whether the hash of a lock may have these fields of holds. Those of other programs are left
+    /// out.
     pub(crate) may_be: fn(&Fields) -> bool,
     /// What a script does, written from the description of the protocol. An error is Redis's own.
     pub(crate) model: fn(&mut Modelled, &ScriptCall) -> Result<Answer, String>,
     pub(crate) calls: Calls,
     /// What somebody else may have put under the name of a lock.
     pub(crate) garbage: &'static [&'static str],
-    /// What each script does in each state. The name of a table is the last word of the script's name.
+    /// What each script does in each state. The name of a table is the last word of the script's
+    /// name.
     pub(crate) tables: &'static [(&'static str, &'static [Row])],
     /// What is checked on both servers, and which mutants of the scripts must not pass.
     pub(crate) checks: &'static [Check],
@@ -69,7 +74,8 @@ pub(crate) struct Suite {
     pub(crate) edges: &'static [Edge],
     /// Checks that need a Redis 7, and what of it.
     pub(crate) needs_redis_7: &'static [(&'static str, &'static str)],
-    /// Mistakes that the model must notice: the last word of the script's name, what is in it, what stands there instead.
+    /// Mistakes that the model must notice: the last word of the script's name, what is in it, what
+    /// stands there instead.
     pub(crate) mistakes: &'static [(&'static str, &'static str, &'static str)],
     /// The file with the mutants that do the same as their scripts.
     pub(crate) equivalent: &'static str,
@@ -103,7 +109,9 @@ impl Suite {
     /// By the last word of its name.
     pub(crate) fn script(&self, word: &str) -> &'static Script {
         let mut scripts = self.scripts.iter();
-        scripts.find(|script| last_word(script) == word).unwrap_or_else(|| panic!("no script {word}"))
+        scripts
+            .find(|script| last_word(script) == word)
+            .unwrap_or_else(|| panic!("no script {word}"))
     }
 
     pub(crate) fn has(&self, script: &Script) -> bool {
@@ -130,7 +138,8 @@ pub(crate) trait Server {
     /// What was published since the last call on the channels that are listened to, in order.
     fn published(&mut self) -> Vec<Published>;
     fn set_out_of_memory(&mut self, on: bool);
-    /// The user who runs scripts may not use this command, nor any with a key that does not begin with `x`.
+    /// The user who runs scripts may not use this command, nor any with a key that does not begin
+    /// with `x`.
     fn forbid(&mut self, command: &'static str);
     /// One call, and all that is to be known about it.
     fn step(&mut self, call: &ScriptCall) -> Step {

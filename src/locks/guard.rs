@@ -194,7 +194,8 @@ impl Guard {
         let mut future = pin!(Some(future));
         let done = poll_fn(|cx| {
             // `lost` notices a fork as well.
-            let over = lost.as_mut().poll(cx).is_ready() || !self.cell.is_still_held(self.shared.now());
+            let over =
+                lost.as_mut().poll(cx).is_ready() || !self.cell.is_still_held(self.shared.now());
             if over && !seeded!(RunEndsWithHold) {
                 return Poll::Ready(None);
             }
@@ -235,7 +236,11 @@ impl Guard {
         }
         let remaining = self.valid_until().remaining();
         if remaining.is_zero() || remaining < min_remaining {
-            return Err(Error::EndsSoon { name: self.name().to_owned(), remaining, needed: min_remaining });
+            return Err(Error::EndsSoon {
+                name: self.name().to_owned(),
+                remaining,
+                needed: min_remaining,
+            });
         }
         Ok(())
     }
@@ -283,9 +288,9 @@ impl Guard {
     ///   the lease had ended for certain, which is up to 1 % and one command timeout after its
     ///   length. Until then the release goes on in the background; the hold ends with its lease at
     ///   the latest.
-    /// * [`Error::NotAnnounced`]: the hold is released, but the waiters were not told and find out by
-    ///   themselves. The lock is free; with [`at_least`](crate::LockOptions::at_least), at the end
-    ///   of that time.
+    /// * [`Error::NotAnnounced`]: the hold is released, but the waiters were not told and find out
+    ///   by themselves. The lock is free; with [`at_least`](crate::LockOptions::at_least), at the
+    ///   end of that time.
     /// * [`Error::KeyStillInUse`]: the lock is free, but data of somebody else is left under its
     ///   key.
     /// * [`Error::Auth`], [`Error::Tls`], [`Error::Denied`], [`Error::Unsupported`] and

@@ -155,7 +155,11 @@ impl LockOptions {
                 given: format!("{lease:?}"),
                 allowed: format!("no longer than max_hold, {max_hold:?}"),
             }),
-            _ => Ok(Terms { lease: lease.map_or(watched, Lease::Fixed), max_hold: self.max_hold, at_least }),
+            _ => Ok(Terms {
+                lease: lease.map_or(watched, Lease::Fixed),
+                max_hold: self.max_hold,
+                at_least,
+            }),
         }
     }
 }
@@ -312,7 +316,11 @@ impl Lock {
     }
 
     /// Runs `work` while the lock is held, and then releases it.
-    pub(crate) async fn with<T>(&self, owner: OwnerKey, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
+    pub(crate) async fn with<T>(
+        &self,
+        owner: OwnerKey,
+        work: impl AsyncFnOnce(&Guard) -> T,
+    ) -> Result<T> {
         work_under(self.lock(owner).await?, work).await
     }
 
@@ -345,7 +353,12 @@ impl Lock {
         Terms { lease, max_hold: None, at_least: None }
     }
 
-    async fn acquire(&self, owner: OwnerKey, terms: Terms, wait: Wait) -> Result<Result<Guard, NotAcquired>> {
+    async fn acquire(
+        &self,
+        owner: OwnerKey,
+        terms: Terms,
+        wait: Wait,
+    ) -> Result<Result<Guard, NotAcquired>> {
         let span = trace::acquire_span(&self.name, &owner);
         let since = self.shared.now();
         let result = self.ask(since, owner, terms, wait).instrument(span.clone()).await;
@@ -378,7 +391,15 @@ impl Lock {
         loop {
             let name = self.name.clone();
             let mut asked = self.shared.ask_cancellable(|request| {
-                Event::Acquire(Acquire { request, name, owner, lease, wait: left, max_hold, at_least })
+                Event::Acquire(Acquire {
+                    request,
+                    name,
+                    owner,
+                    lease,
+                    wait: left,
+                    max_hold,
+                    at_least,
+                })
             });
             match asked.or_withdrawn().await {
                 Some(Answer::Granted(cell)) => {
@@ -433,7 +454,10 @@ impl Lock {
 
     fn read(&self, state: KeyState) -> Result<Option<(Holder, Duration)>> {
         if let Some(found) = state.conflict(self.name.kind()) {
-            return Err(Error::KeyConflict { name: self.name().to_owned(), found: found.to_owned() });
+            return Err(Error::KeyConflict {
+                name: self.name().to_owned(),
+                found: found.to_owned(),
+            });
         }
         let KeyState::Hash { pttl, field, count, .. } = state else { return Ok(None) };
         let (client, hold) = field.split_once(':').unwrap_or((&field, ""));
@@ -453,7 +477,11 @@ impl Lock {
         // In a forked child a shard of the directory may be locked, because the driver held it at
         // the fork.
         self.check_process()?;
-        let cell = self.shared.directory().get(&(self.name.clone(), owner)).map(|entry| Arc::clone(&entry));
+        let cell = self
+            .shared
+            .directory()
+            .get(&(self.name.clone(), owner))
+            .map(|entry| Arc::clone(&entry));
         Ok(cell.filter(|cell| cell.is_held(self.shared.now())).map_or(0, |cell| cell.count()))
     }
 }
@@ -524,7 +552,9 @@ mod tests {
             ),
             (
                 options().at_least(Duration::MAX),
-                Some("at_least 18446744073709551615.999999999s is not allowed: it must be 10 ms to 24 h"),
+                Some(
+                    "at_least 18446744073709551615.999999999s is not allowed: it must be 10 ms to 24 h",
+                ),
             ),
         ];
         for (options, refusal) in table {

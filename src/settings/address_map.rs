@@ -56,7 +56,9 @@ type MapFn = dyn Fn(&str, u16) -> MappedAddress + Send + Sync;
 pub(crate) struct AddressMap(Arc<MapFn>);
 
 impl AddressMap {
-    pub(crate) fn new<A: Into<MappedAddress>>(map: impl Fn(&str, u16) -> A + Send + Sync + 'static) -> Self {
+    pub(crate) fn new<A: Into<MappedAddress>>(
+        map: impl Fn(&str, u16) -> A + Send + Sync + 'static,
+    ) -> Self {
         Self(Arc::new(move |host, port| map(host, port).into()))
     }
 

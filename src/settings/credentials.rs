@@ -19,7 +19,11 @@ impl Credentials {
     /// With an empty user, the login is for the default user of Redis.
     pub fn new(user: impl Into<String>, password: impl Into<String>) -> Self {
         let user = user.into();
-        Self { user: (!user.is_empty()).then_some(user), password: password.into(), valid_for: None }
+        Self {
+            user: (!user.is_empty()).then_some(user),
+            password: password.into(),
+            valid_for: None,
+        }
     }
 
     /// For how long from now on the server accepts them, such as the lifetime of a token. The
@@ -116,7 +120,10 @@ mod tests {
     fn passwords_are_not_shown() {
         let credentials = Credentials::new("ann", "hunter2").valid_for(Duration::from_secs(9));
         let shown = format!("{credentials:?} {credentials:#?}");
-        assert!(shown.contains("ann") && shown.contains("9s") && !shown.contains("hunter2"), "{shown}");
+        assert!(
+            shown.contains("ann") && shown.contains("9s") && !shown.contains("hunter2"),
+            "{shown}"
+        );
         assert_eq!(Credentials::new("", "x").user, None);
     }
 }

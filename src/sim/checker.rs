@@ -1,5 +1,5 @@
-//! What must be true, looked at after every event: here the state of the checks, in the files below the
-//! checks themselves. The promises have numbers:
+//! What must be true, looked at after every event: here the state of the checks, in the files below
+//! the checks themselves. The promises have numbers:
 //!
 //! | | promise | checked in |
 //! |---|---|---|
@@ -20,12 +20,14 @@
 //! | P15 | a kind that forbids hand-offs sends none | `server_side` |
 //! | P16 | whoever waits for a server that refuses the login is told so, and nobody else is | here, `looks` |
 //!
-//! All of them hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the kind which holds may be
-//! there together, P3 needs a kind whose tokens protect a resource (`tokens_protect`), P15 one that forbids hand-offs. What is
-//! said of *the* hold of a name (P4, P5, P7, P14) is checked for each of its holds.
+//! All of them hold for every kind of lock, except where its [`Rules`] say otherwise: P1 asks the
+//! kind which holds may be there together, P3 needs a kind whose tokens protect a resource
+//! (`tokens_protect`), P15 one that forbids hand-offs. What is said of *the* hold of a name (P4,
+//! P5, P7, P14) is checked for each of its holds.
 //!
-//! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of its hold: it need not
-//! be protected any more, but it must learn of it with the first answer, or by the end of its validity.
+//! Where data, clocks or locks are taken away from under a holder, that is declared as a breach of
+//! its hold: it need not be protected any more, but it must learn of it with the first answer, or
+//! by the end of its validity.
 
 mod exclusion;
 mod looks;
@@ -85,7 +87,8 @@ struct Hold {
     ended: bool,
     /// Taken away by something that no lock can withstand.
     breach: Option<&'static str>,
-    /// Its key came back from a replica after it was given up, or a release of it was refused for good.
+    /// Its key came back from a replica after it was given up, or a release of it was refused for
+    /// good.
     excused: bool,
     lost_before_shutdown: bool,
     /// The latest that was ever sent, on our clock.
@@ -117,7 +120,9 @@ impl Hold {
 
     /// Somebody has a guard of it that the watchdog keeps.
     fn is_kept(&self, to: &Client) -> bool {
-        let has = |level: &RequestId| to.asks.get(level).is_none_or(|ask| matches!(ask.slot, Slot::Taken));
+        let has = |level: &RequestId| {
+            to.asks.get(level).is_none_or(|ask| matches!(ask.slot, Slot::Taken))
+        };
         self.watched.iter().any(|level| self.levels.contains(level) && has(level))
     }
 
@@ -129,7 +134,8 @@ impl Hold {
         self.name.as_ref().is_some_and(|own| own.as_str() == name)
     }
 
-    /// Its client lets nobody else of its own try. `grace`: how long the last release may be under way.
+    /// Its client lets nobody else of its own try. `grace`: how long the last release may be under
+    /// way.
     fn is_in_the_way(&self, now: Moment, grace: Duration) -> bool {
         let end = self.not_after.plus(Duration::from_millis(self.lease_ms) + grace);
         let lost = self.is_lost() && self.ended;
@@ -224,7 +230,8 @@ pub(super) struct Checker {
     kept: BTreeMap<(usize, RequestId), Moment>,
     names: BTreeMap<String, Name>,
     sent: BTreeMap<(usize, OpId), Sent>,
-    /// Hold ids of attempts whose end is unknown, and until when they may certainly still be granted.
+    /// Hold ids of attempts whose end is unknown, and until when they may certainly still be
+    /// granted.
     dead: BTreeMap<(usize, u64), Moment>,
     /// Holds that the answer just heard has ended.
     must_end: Vec<(usize, u64)>,
@@ -335,8 +342,8 @@ impl Checker {
         self.keeps_no_more(name.as_str(), None);
     }
 
-    /// A hold of the name was taken away, or all of them: it need not stay taken, for levels either that were granted before
-    /// and are picked up later.
+    /// A hold of the name was taken away, or all of them: it need not stay taken, for levels either
+    /// that were granted before and are picked up later.
     fn keeps_no_more(&mut self, name: &str, field: Option<&str>) {
         if let Some(name) = self.names.get_mut(name) {
             name.taken.retain(|(hold, _)| field.is_some_and(|field| field != hold));
@@ -377,9 +384,11 @@ impl Checker {
 
     pub(super) fn on_wish(&mut self, now: Moment, client: usize, acquire: &Acquire, to: &Client) {
         let floor = self.names.get(acquire.name.as_str()).map_or(0, |name| name.answered_token);
-        let others = to.asks.iter().filter(|(_, ask)| ask.open && ask.lock.as_ref() == Some(&acquire.name));
-        let since =
-            others.filter_map(|(request, _)| self.wishes.get(&(client, *request))).map(|wish| wish.since);
+        let others =
+            to.asks.iter().filter(|(_, ask)| ask.open && ask.lock.as_ref() == Some(&acquire.name));
+        let since = others
+            .filter_map(|(request, _)| self.wishes.get(&(client, *request)))
+            .map(|wish| wish.since);
         let since = since.min().unwrap_or(now);
         if self.keeps_others_away(now, client, acquire.name.as_str()) {
             self.held_said.insert((client, acquire.name.to_string()), now);
@@ -398,12 +407,14 @@ impl Checker {
                 }
                 self.end_level(now, client, *level);
             }
-            Event::Cancel { request } | Event::Withdrawn { request } => self.end_level(now, client, *request),
+            Event::Cancel { request } | Event::Withdrawn { request } => {
+                self.end_level(now, client, *request)
+            }
             Event::Replied { op, outcome, .. } => {
                 // A server that answers with an error of its own is there, and the link works.
                 let cut_short = self.sent.get(&(client, *op)).is_some_and(|sent| sent.cut_short);
-                self.fails =
-                    matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient()) && !cut_short;
+                self.fails = matches!(outcome, Outcome::Unknown(failure) if failure.kind.is_transient())
+                    && !cut_short;
                 self.troubled[client] &= !matches!(outcome, Outcome::Done(_));
                 if let Outcome::NotExecuted(failure) = outcome {
                     self.refusals[client].note(failure);
@@ -418,7 +429,8 @@ impl Checker {
             Event::Shutdown { .. } => {
                 for hold in self.holds_of(client) {
                     // Lost is also what was over before anybody looked.
-                    hold.lost_before_shutdown = hold.cell.as_ref().is_some_and(|cell| !cell.is_held(now));
+                    hold.lost_before_shutdown =
+                        hold.cell.as_ref().is_some_and(|cell| !cell.is_held(now));
                     if hold.has_guard() {
                         hold.guard_end = now;
                     }
@@ -463,14 +475,17 @@ impl Checker {
                 self.reports.insert(client, names);
                 Ok(())
             }
-            Answer::Failed(error) if self.plan.calm && ask.is_some_and(|ask| ask.lock.is_some()) => {
+            Answer::Failed(error)
+                if self.plan.calm && ask.is_some_and(|ask| ask.lock.is_some()) =>
+            {
                 self.on_failed_in_calm(now, client, ask, error)
             }
             _ => Ok(()),
         }
     }
 
-    /// P16: an error that tells people to mend a login or permissions is about something that was refused.
+    /// P16: an error that tells people to mend a login or permissions is about something that was
+    /// refused.
     fn look_at_error(
         &self,
         now: Moment,
@@ -492,7 +507,9 @@ impl Checker {
         };
         match is_right {
             true => Ok(()),
-            false => Err(format!("P16: client {client} {request:?} is told {error:?}, after {told:?}")),
+            false => {
+                Err(format!("P16: client {client} {request:?} is told {error:?}, after {told:?}"))
+            }
         }
     }
 
@@ -508,7 +525,9 @@ impl Checker {
         let Some(ask) = to.asks.get(&request) else { return Ok(()) };
         let Some(lock) = &ask.lock else { return Ok(()) };
         if ask.wait == Some(Wait::Forever) {
-            return Err(format!("P11: client {client} {request:?} waits without a limit and is told None"));
+            return Err(format!(
+                "P11: client {client} {request:?} waits without a limit and is told None"
+            ));
         }
         // A wish of the same owner that is under way counts as an answer, too.
         let mut others = to.asks.iter().filter(|(id, other)| **id != request && other.open);
@@ -517,7 +536,8 @@ impl Checker {
         }
         let key = (client, lock.to_string());
         let said = self.held_said.get(&key).copied();
-        let refused = self.refused.get(&key).copied() >= wish.as_ref().map(|wish| wish.since).or(Some(now));
+        let refused =
+            self.refused.get(&key).copied() >= wish.as_ref().map(|wish| wish.since).or(Some(now));
         let end = match (ask.wait, ask.told) {
             (Some(Wait::For(limit)), Some(told)) => now.min(told.plus(limit)),
             _ => now,
@@ -538,12 +558,14 @@ impl Checker {
         {
             return Ok(());
         }
-        Err(format!("P11: client {client} {request:?} is told None, and nobody said that {lock} is held"))
+        Err(format!(
+            "P11: client {client} {request:?} is told None, and nobody said that {lock} is held"
+        ))
     }
 
-    /// Without any fault only a wait too short for one round trip may end without an answer, or one for a hold that is
-    /// over by then; or one whose owner got the lock elsewhere so shortly before its end that too little was left for a
-    /// re-entry.
+    /// Without any fault only a wait too short for one round trip may end without an answer, or one
+    /// for a hold that is over by then; or one whose owner got the lock elsewhere so shortly before
+    /// its end that too little was left for a re-entry.
     fn on_failed_in_calm(
         &self,
         now: Moment,
@@ -551,9 +573,11 @@ impl Checker {
         ask: Option<&Ask>,
         error: &Error,
     ) -> Result<(), String> {
-        let long = self.plan.command_timeout.max(Duration::from_micros(100_000 + 8 * self.plan.latency));
+        let long =
+            self.plan.command_timeout.max(Duration::from_micros(100_000 + 8 * self.plan.latency));
         let just_granted = |ask: &Ask| {
-            let of_client = self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
+            let of_client =
+                self.holds.range((client, 0)..=(client, u64::MAX)).map(|(_, hold)| hold);
             of_client.filter(|hold| hold.owner == ask.owner).any(|hold| {
                 hold.cell.as_ref().is_some_and(|cell| Some(&cell.name) == ask.lock.as_ref())
                     && hold.granted_at.is_some_and(|at| now.since(at) < long)
@@ -622,7 +646,8 @@ impl Checker {
         hold.max_hold |= ask.is_some_and(|ask| ask.max_hold.is_some());
         self.levels.insert((client, request), id);
         if let Some(at_least) = ask.and_then(|ask| ask.at_least) {
-            let end = hold.level_sent.plus(at_least.saturating_sub(drifts_by(at_least, self.plan.drift)));
+            let end =
+                hold.level_sent.plus(at_least.saturating_sub(drifts_by(at_least, self.plan.drift)));
             self.kept.insert((client, request), end);
         }
         if !hold.ended {
@@ -638,7 +663,9 @@ impl Checker {
     pub(super) fn on_taken(&mut self, client: usize, request: RequestId) {
         let Some(end) = self.kept.remove(&(client, request)) else { return };
         let Some(id) = self.levels.get(&(client, request)).copied() else { return };
-        let Some(hold) = self.holds.get(&(client, id)).filter(|hold| hold.breach.is_none()) else { return };
+        let Some(hold) = self.holds.get(&(client, id)).filter(|hold| hold.breach.is_none()) else {
+            return;
+        };
         let field = format!("{}:{id}", self.ids[client]);
         if let Some(name) = hold.name.as_ref().and_then(|name| self.names.get_mut(name.as_str())) {
             name.taken.push((field, end));

@@ -304,7 +304,9 @@ impl Client {
 
     /// What is wrong with its login at a process.
     pub(super) fn login_trouble(&self, now: Moment, process: usize) -> Option<LoginTrouble> {
-        let here = |trouble: &LoginTrouble| trouble.at.is_none_or(|at| at == process) && now < trouble.until;
+        let here = |trouble: &LoginTrouble| {
+            trouble.at.is_none_or(|at| at == process) && now < trouble.until
+        };
         self.login_trouble.filter(here)
     }
 
@@ -400,13 +402,19 @@ impl Client {
     pub(super) fn tidy(&mut self) {
         self.asks.retain(|_, ask| {
             let kept = matches!(ask.slot, Slot::Full(_)) && ask.lock.is_none() && !ask.awaited;
-            ask.open || ask.told.is_none() || !(kept || matches!(ask.slot, Slot::Taken | Slot::Closed))
+            ask.open
+                || ask.told.is_none()
+                || !(kept || matches!(ask.slot, Slot::Taken | Slot::Closed))
         });
     }
 
     // ---- the driver's desk
 
-    pub(super) fn answer(&mut self, request: RequestId, answer: Answer) -> Result<Option<Event>, String> {
+    pub(super) fn answer(
+        &mut self,
+        request: RequestId,
+        answer: Answer,
+    ) -> Result<Option<Event>, String> {
         let granted = matches!(answer, Answer::Granted(_));
         if self.cancelling == Some(request) && !granted {
             // Its time was over when its cancellation came; the desk has nobody to tell.
@@ -416,7 +424,9 @@ impl Client {
             return Err(format!("an answer to {request:?}, which nobody sent"));
         };
         if !ask.open {
-            return Err(format!("a second answer to {request:?}, or one after its end: {answer:?}"));
+            return Err(format!(
+                "a second answer to {request:?}, or one after its end: {answer:?}"
+            ));
         }
         if matches!(ask.slot, Slot::Full(_) | Slot::Taken) {
             return Err(format!("two answers to {request:?}: {answer:?}"));

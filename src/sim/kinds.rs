@@ -1,7 +1,9 @@
-//! What the simulation must know of a kind of lock. Everything else in it is the same for all kinds and names none.
+//! What the simulation must know of a kind of lock. Everything else in it is the same for all kinds
+//! and names none.
 //!
-//! A kind has one file here, with its [`Rules`]: how the holds in its key are read, which of them may be there at once,
-//! and which promises apply to it. What it promises beyond that is checked in the same file.
+//! A kind has one file here, with its [`Rules`]: how the holds in its key are read, which of them
+//! may be there at once, and which promises apply to it. What it promises beyond that is checked in
+//! the same file.
 
 mod pair;
 mod reentrant;
@@ -61,11 +63,13 @@ impl Found {
 /// The promises that not every kind gives. All others are checked for each kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Promises {
-    /// P3: a resource that takes only the largest token loses no update. For this a name must have one holder.
+    /// P3: a resource that takes only the largest token loses no update. For this a name must have
+    /// one holder.
     pub(super) tokens_protect: bool,
     /// A release may grant to a waiter of the same client. If not, P15: no hand-off is ever sent.
     pub(super) hands_off: bool,
-    /// How long a hold lasts does not depend on the server's clock: a slot may move to a server with another clock.
+    /// How long a hold lasts does not depend on the server's clock: a slot may move to a server
+    /// with another clock.
     pub(super) moves_between_clocks: bool,
 }
 
@@ -86,7 +90,8 @@ pub(super) trait Rules: Sync {
         beside.len() < self.at_once()
     }
 
-    /// The key of a name at this server time, in µs. A key without a hold that is still there has no places.
+    /// The key of a name at this server time, in µs. A key without a hold that is still there has
+    /// no places.
     fn find(&self, keys: &Keyspace, time: i64, name: &LockName) -> Option<Found>;
 
     /// A key in which a client that is none of ours holds the name for so many ms.

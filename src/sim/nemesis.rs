@@ -116,10 +116,14 @@ impl World {
         self.cut_all(process);
     }
 
-    /// A replica takes the place of a process, which has died, or stands still, or does not know yet.
+    /// A replica takes the place of a process, which has died, or stands still, or does not know
+    /// yet.
     fn fail_over(&mut self, old: usize) {
-        let in_move =
-            self.places.moving.as_ref().is_some_and(|moving| moving.from == old || moving.to == old);
+        let in_move = self
+            .places
+            .moving
+            .as_ref()
+            .is_some_and(|moving| moving.from == old || moving.to == old);
         if in_move || self.processes.len() > 12 {
             return;
         }
@@ -172,8 +176,12 @@ impl World {
     /// What the replica does not have, or has for a shorter time.
     fn declare_lost_writes(&mut self, old: usize, new: usize) {
         let now = self.now;
-        let names: Vec<LockName> =
-            self.names.iter().filter(|name| self.places.owner(name.slot()) == old).cloned().collect();
+        let names: Vec<LockName> = self
+            .names
+            .iter()
+            .filter(|name| self.places.owner(name.slot()) == old)
+            .cloned()
+            .collect();
         for name in names {
             let had = self.processes[old].lock(now, &name);
             let has = self.processes[new].lock(now, &name);
@@ -182,9 +190,14 @@ impl World {
                 is.is_some_and(|is| is.left >= was.left)
             };
             for was in had.iter().flat_map(|had| &had.holds).filter(|was| !is_kept(was)) {
-                self.checker.breach(now, &was.field, "its server's replica did not have its last write");
+                self.checker.breach(
+                    now,
+                    &was.field,
+                    "its server's replica did not have its last write",
+                );
             }
-            let was_there = |is: &Place| had.as_ref().is_some_and(|had| had.hold(&is.field).is_some());
+            let was_there =
+                |is: &Place| had.as_ref().is_some_and(|had| had.hold(&is.field).is_some());
             for is in has.iter().flat_map(|has| &has.holds).filter(|is| !was_there(is)) {
                 self.checker.revive(&is.field);
             }
@@ -291,7 +304,9 @@ impl World {
         let mut backlog = std::mem::take(&mut self.clients[client].backlog);
         if self.chance.permille(300) {
             // The timers may be looked at before the sockets.
-            backlog.sort_by_key(|inbound| !matches!(inbound, Inbound::Outcome(_, _, Outcome::Unknown(_))));
+            backlog.sort_by_key(|inbound| {
+                !matches!(inbound, Inbound::Outcome(_, _, Outcome::Unknown(_)))
+            });
         }
         self.clients[client].tick_at = None;
         for inbound in backlog {
@@ -301,8 +316,9 @@ impl World {
         Ok(())
     }
 
-    /// The login of a client is refused for a while, at one process or everywhere: its password has changed, its user is
-    /// gone, its connections have to log in anew, or its permissions were taken away.
+    /// The login of a client is refused for a while, at one process or everywhere: its password has
+    /// changed, its user is gone, its connections have to log in anew, or its permissions were
+    /// taken away.
     fn refuse_logins(&mut self, client: usize, process: usize) {
         let wait = self.chance.time(5_000, 3 * self.plan.lease_us());
         let at = self.chance.permille(500).then_some(process);
@@ -313,7 +329,9 @@ impl World {
             _ => (false, Some(NO_PERMISSION), false),
         };
         self.say(|| {
-            format!("the login of {client} is refused for {wait:?}: {to_calls:?}, {connecting}, {cuts}")
+            format!(
+                "the login of {client} is refused for {wait:?}: {to_calls:?}, {connecting}, {cuts}"
+            )
         });
         let until = self.now.plus(wait);
         self.clients[client].login_trouble = Some(LoginTrouble { until, at, connecting, to_calls });
@@ -357,8 +375,8 @@ impl World {
         Ok(())
     }
 
-    /// The last fault: nobody hears the releases that the waits still open depend on, and nobody comes later whose own
-    /// release would be heard.
+    /// The last fault: nobody hears the releases that the waits still open depend on, and nobody
+    /// comes later whose own release would be heard.
     fn deafen_everybody(&mut self) {
         let (number, happens) = self.next_strike();
         if happens {

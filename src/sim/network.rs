@@ -71,7 +71,13 @@ impl World {
         }
         if !up {
             let wait = self.chance.time(1, 50);
-            self.end_flight(client, op, to, Outcome::NotExecuted(link_failure("not connected")), wait);
+            self.end_flight(
+                client,
+                op,
+                to,
+                Outcome::NotExecuted(link_failure("not connected")),
+                wait,
+            );
             return Ok(());
         }
         let late = self.chance.time(1, 1_000);
@@ -93,7 +99,9 @@ impl World {
         let client = request.client;
         let mut wait = self.way(client);
         if self.fault(self.plan.faults.slow) {
-            wait += self.chance.time(1_000, 2_000 * u64::try_from(timeout.as_millis()).unwrap_or(1_000));
+            wait += self
+                .chance
+                .time(1_000, 2_000 * u64::try_from(timeout.as_millis()).unwrap_or(1_000));
         }
         let at = self.now.plus(wait);
         let Some(link) = self.clients[client].links.get_mut(&to) else { return };
@@ -121,7 +129,13 @@ impl World {
         let server = self.places.server_id(request.process);
         self.disturb(client, Some(server));
         self.copy_later(&request);
-        self.end_flight(client, op, server, Outcome::Unknown(link_failure("timed out")), Duration::ZERO);
+        self.end_flight(
+            client,
+            op,
+            server,
+            Outcome::Unknown(link_failure("timed out")),
+            Duration::ZERO,
+        );
     }
 
     /// What ended unknown may be executed once more.
@@ -207,7 +221,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether it gets an error for an answer; one that leaves it open may come after the execution.
+    /// Whether it gets an error for an answer; one that leaves it open may come after the
+    /// execution.
     fn is_refused(&mut self, request: &Rc<Request>) -> Result<bool, String> {
         let now = self.now;
         let trouble = self.processes[request.process].trouble.filter(|(until, _)| *until > now);
@@ -268,7 +283,12 @@ impl World {
     }
 
     /// The flight goes on as another request.
-    fn replace_flight(&mut self, old: &Rc<Request>, new: Request, then: impl FnOnce(&mut Self, Rc<Request>)) {
+    fn replace_flight(
+        &mut self,
+        old: &Rc<Request>,
+        new: Request,
+        then: impl FnOnce(&mut Self, Rc<Request>),
+    ) {
         old.fate.set(Fate::Dropped);
         let new = Rc::new(new);
         if let Some(flight) = self.clients[old.client].flights.get_mut(&old.op) {
@@ -337,8 +357,15 @@ impl World {
         let (up, connection) = (link.up, link.connection);
         let left = request.deadline.since(self.now);
         if !up || left.is_zero() || request.redirections >= REDIRECTIONS {
-            let failure = Failure::new(FailureKind::SlotMoving, "redirected, and not there in time");
-            return self.end_flight(client, request.op, server, Outcome::NotExecuted(failure), back);
+            let failure =
+                Failure::new(FailureKind::SlotMoving, "redirected, and not there in time");
+            return self.end_flight(
+                client,
+                request.op,
+                server,
+                Outcome::NotExecuted(failure),
+                back,
+            );
         }
         let mut on = request.copy(Fate::Travelling);
         (on.process, on.run, on.connection) = (process, self.processes[process].run, connection);
@@ -403,7 +430,8 @@ impl World {
         }
         let overtaken = self.places.cluster
             && !request.asking
-            && name_of(&request.command).is_some_and(|name| self.clients[client].server_of(name) != server);
+            && name_of(&request.command)
+                .is_some_and(|name| self.clients[client].server_of(name) != server);
         let outcome = match outcome {
             Outcome::Done(_) if overtaken => {
                 Outcome::Unknown(link_failure("another node has the slot by now"))
@@ -422,10 +450,13 @@ impl World {
     // ---- connections
 
     pub(super) fn cut(&mut self, client: usize, server: ServerId, for_good: bool) {
-        let Some(link) = self.clients[client].links.get_mut(&server).filter(|link| link.up) else { return };
+        let Some(link) = self.clients[client].links.get_mut(&server).filter(|link| link.up) else {
+            return;
+        };
         link.up = false;
         let connection = std::mem::take(&mut link.connection);
-        (link.last_arrival, link.last_reply, link.held_until) = (Moment::ZERO, Moment::ZERO, Moment::ZERO);
+        (link.last_arrival, link.last_reply, link.held_until) =
+            (Moment::ZERO, Moment::ZERO, Moment::ZERO);
         let process = link.process;
         self.say(|| format!("the connection of {client} to s{process} is cut"));
         self.disturb(client, Some(server));
@@ -446,7 +477,8 @@ impl World {
         }
     }
 
-    /// Decides what becomes of a command whose connection is gone, and tells the client what it can know.
+    /// Decides what becomes of a command whose connection is gone, and tells the client what it can
+    /// know.
     fn lose(&mut self, server: ServerId, request: &Rc<Request>) {
         let client = request.client;
         let mut outcome = Outcome::Unknown(link_failure("cut"));
@@ -454,7 +486,9 @@ impl World {
             request.fate.set(Fate::Dropped);
             if self.fault(self.plan.faults.ghost) {
                 let wait = self.chance.time(100, 3_000_000);
-                self.say(|| format!("{} of {client} will be executed in {wait:?}", request.command.label()));
+                self.say(|| {
+                    format!("{} of {client} will be executed in {wait:?}", request.command.label())
+                });
                 self.after(wait, Happening::Arrive(Rc::new(request.copy(Fate::Ghost))));
             } else if self.chance.permille(300) {
                 outcome = Outcome::NotExecuted(link_failure("cut"));
@@ -462,7 +496,8 @@ impl World {
         } else {
             self.copy_later(request);
         }
-        let wait = if self.chance.permille(200) { self.chance.time(1, 20_000) } else { Duration::ZERO };
+        let wait =
+            if self.chance.permille(200) { self.chance.time(1, 20_000) } else { Duration::ZERO };
         let now = self.now;
         if let Some(link) = self.clients[client].links.get_mut(&server) {
             link.settled = link.settled.max(now.plus(wait));
@@ -471,7 +506,9 @@ impl World {
     }
 
     pub(super) fn connect_later(&mut self, wait: Duration, client: usize, server: ServerId) {
-        if let Some(link) = self.clients[client].links.get_mut(&server).filter(|link| !link.connecting) {
+        if let Some(link) =
+            self.clients[client].links.get_mut(&server).filter(|link| !link.connecting)
+        {
             link.connecting = true;
             self.after(wait, Happening::Connect(client, server));
         }
@@ -499,7 +536,10 @@ impl World {
             let wait = self.chance.time(5_000, 300_000);
             return self.connect_later(wait, client, server);
         }
-        if self.clients[client].login_trouble(self.now, process).is_some_and(|login| login.connecting) {
+        if self.clients[client]
+            .login_trouble(self.now, process)
+            .is_some_and(|login| login.connecting)
+        {
             self.refuse_login(client, server);
             let wait = self.chance.time(5_000, 300_000);
             return self.connect_later(wait, client, server);
@@ -510,7 +550,11 @@ impl World {
             (link.up, link.connection) = (true, connection);
         }
         self.disturb(client, Some(server));
-        self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::Up(server, info)));
+        self.send_to_client(
+            Duration::ZERO,
+            client,
+            Inbound::Backend(None, Event::Up(server, info)),
+        );
     }
 
     /// An attempt to connect ends with WRONGPASS.
@@ -529,7 +573,8 @@ impl World {
         }
     }
 
-    /// A connection that is told to log in is replaced. What was sent on it behind the refused call is refused as well, or lost.
+    /// A connection that is told to log in is replaced. What was sent on it behind the refused call
+    /// is refused as well, or lost.
     fn replace_connection(&mut self, client: usize, server: ServerId, failure: &Failure) {
         if is_about_login(&failure.message) {
             self.cut(client, server, false);
@@ -539,11 +584,16 @@ impl World {
     /// Whether a process takes new connections, and is what clients look for.
     pub(super) fn accepts(&self, process: usize) -> bool {
         let at = &self.processes[process];
-        at.alive && at.unreachable_until <= self.now && at.paused_until <= self.now && at.deposed.is_none()
+        at.alive
+            && at.unreachable_until <= self.now
+            && at.paused_until <= self.now
+            && at.deposed.is_none()
     }
 
     pub(super) fn reconnect(&mut self, client: usize, server: ServerId) {
-        let Some(process) = self.clients[client].links.get(&server).map(|link| link.process) else { return };
+        let Some(process) = self.clients[client].links.get(&server).map(|link| link.process) else {
+            return;
+        };
         self.cut(client, server, false);
         self.cut_listening(client, process, false);
     }

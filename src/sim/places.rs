@@ -101,13 +101,17 @@ pub(super) fn keys_of(command: &Command) -> (Option<&LockName>, Vec<String>) {
         | Command::ReleaseAt { name, .. }
         | Command::Inspect { name }
         | Command::ForceRelease { name, .. } => (Some(name), vec![name.to_string()]),
-        Command::ReleaseMany(holds) => {
-            (holds.first().map(|item| &item.name), holds.iter().map(|item| item.name.to_string()).collect())
+        Command::ReleaseMany(holds) => (
+            holds.first().map(|item| &item.name),
+            holds.iter().map(|item| item.name.to_string()).collect(),
+        ),
+        Command::Renew { holds, .. } => (
+            holds.first().map(|item| &item.name),
+            holds.iter().map(|item| item.name.to_string()).collect(),
+        ),
+        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) => {
+            (None, Vec::new())
         }
-        Command::Renew { holds, .. } => {
-            (holds.first().map(|item| &item.name), holds.iter().map(|item| item.name.to_string()).collect())
-        }
-        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) => (None, Vec::new()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! What a seed does: how many clients and servers, how fast the network is, and which faults happen how often.
+//! What a seed does: how many clients and servers, how fast the network is, and which faults happen
+//! how often.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +19,8 @@ pub(super) struct Seed {
     pub(super) number: u64,
     /// Of all names; if none is given, the seed draws them.
     pub(super) kind: Option<Kind>,
-    /// Whether servers misdirect and refuse logins, too. Seeds that found something before that was simulated do without.
+    /// Whether servers misdirect and refuse logins, too. Seeds that found something before that was
+    /// simulated do without.
     pub(super) with_access_faults: bool,
     /// Servers run this in place of the script of the same name.
     pub(super) instead: Option<&'static Script>,
@@ -29,7 +31,8 @@ impl Seed {
         Self { number, kind, with_access_faults: true, instead: None }
     }
 
-    /// What this seed was when there was one kind of lock, and neither misdirections nor refused logins.
+    /// What this seed was when there was one kind of lock, and neither misdirections nor refused
+    /// logins.
     pub(super) fn of_old(number: u64) -> Self {
         Self { number, kind: Some(Kind::Reentrant), with_access_faults: false, instead: None }
     }
@@ -126,7 +129,8 @@ pub(super) struct Faults {
     /// Of what was executed and ended unknown: executed once more, later.
     pub(super) late_copy: u64,
     pub(super) connect_fails: u64,
-    /// A node of a cluster says TRYAGAIN, or names a node that has not the slot, as one does that has not heard of a change.
+    /// A node of a cluster says TRYAGAIN, or names a node that has not the slot, as one does that
+    /// has not heard of a change.
     pub(super) misdirected: u64,
     pub(super) stale_confirmation: u64,
     pub(super) subscribe_refused: u64,
@@ -181,7 +185,8 @@ pub(super) struct Plan {
     pub(super) leave: u64,
     pub(super) shutdown: u64,
     pub(super) think: u64,
-    /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a share.
+    /// They lock and unlock one name without an end, and nothing goes wrong: everybody has to get a
+    /// share.
     pub(super) crowd: bool,
     /// A redirection takes its way back to the client before it is followed.
     pub(super) redirections_travel: bool,
@@ -191,7 +196,8 @@ pub(super) struct Plan {
     pub(super) hurried: bool,
     /// One that hears messages so much later, as if it were slow to wake up.
     pub(super) late: Option<(usize, Duration)>,
-    /// How much longer the way to a server is for each client, one way; none for those who are not named.
+    /// How much longer the way to a server is for each client, one way; none for those who are not
+    /// named.
     pub(super) distances: Vec<Duration>,
     /// So many hear every message and want nothing.
     pub(super) idle_listeners: usize,
@@ -206,8 +212,8 @@ impl Plan {
         let nemeses = draw_nemeses(chance, calm, breaches, primaries.is_some());
         // One in twenty has the defaults that users have.
         let lease = *chance.pick(&[
-            200, 200, 200, 500, 500, 500, 500, 500, 500, 500, 1_000, 1_000, 1_000, 1_000, 1_000, 3_000,
-            3_000, 3_000, 3_000, 30_000,
+            200, 200, 200, 500, 500, 500, 500, 500, 500, 500, 1_000, 1_000, 1_000, 1_000, 1_000,
+            3_000, 3_000, 3_000, 3_000, 30_000,
         ]);
         let slow = lease == 30_000;
         let timeout = if slow { 1_000 } else { *chance.pick(&[50, 150, 400, 1_000]) };
@@ -222,7 +228,11 @@ impl Plan {
             horizon: Duration::from_millis(if slow { 90_000 } else { chance.range(400, 2_500) }),
             lease: Duration::from_millis(lease),
             command_timeout: Duration::from_millis(timeout.min(lease)),
-            outage_limit: Duration::from_millis(if slow { 30_000 } else { chance.range(300, 3_000) }),
+            outage_limit: Duration::from_millis(if slow {
+                30_000
+            } else {
+                chance.range(300, 3_000)
+            }),
             fallback: Duration::from_millis(fallback),
             hand_off: chance.permille(800),
             max_hold_count: *chance.pick(&[2, 65_535, 65_535]) as u32,
@@ -253,8 +263,8 @@ impl Plan {
         }
     }
 
-    /// One in eight has leases that last longer than a wake-up may take with faults: no end of a lease makes up for one
-    /// that was lost.
+    /// One in eight has leases that last longer than a wake-up may take with faults: no end of a
+    /// lease makes up for one that was lost.
     pub(super) fn patient(self, chance: &mut Chance) -> Self {
         if self.calm || !chance.permille(125) {
             return self;
@@ -273,10 +283,15 @@ impl Plan {
         if !chance.permille(333) {
             return self;
         }
-        Self { at_least: *chance.pick(&[100, 300, 1_000]), leave: *chance.pick(&[0, 0, 30, 100]), ..self }
+        Self {
+            at_least: *chance.pick(&[100, 300, 1_000]),
+            leave: *chance.pick(&[0, 0, 30, 100]),
+            ..self
+        }
     }
 
-    /// In one of five, the first name is of another kind than the reentrant lock, and the others are of any.
+    /// In one of five, the first name is of another kind than the reentrant lock, and the others
+    /// are of any.
     pub(super) fn of_kinds(mut self, chance: &mut Chance, only: Option<Kind>) -> Self {
         let mixed = chance.permille(200);
         for (at, kind) in self.kinds.iter_mut().enumerate() {
@@ -291,7 +306,8 @@ impl Plan {
         self
     }
 
-    /// In one of four with faults, logins are refused; in one of three such clusters, nodes misdirect.
+    /// In one of four with faults, logins are refused; in one of three such clusters, nodes
+    /// misdirect.
     pub(super) fn with_access_faults(mut self, chance: &mut Chance) -> Self {
         self.redirections_travel = true;
         if self.calm {
@@ -312,7 +328,8 @@ impl Plan {
         // The fourth would share an owner with the third.
         let tasks = chance.range(1, 3) as usize;
         // Longer than the turn of another takes, as most locks are.
-        let hold = Duration::from_millis(if chance.permille(500) { chance.range(5, 150) } else { 0 });
+        let hold =
+            Duration::from_millis(if chance.permille(500) { chance.range(5, 150) } else { 0 });
         Self {
             clients,
             tasks,
@@ -363,7 +380,8 @@ impl Plan {
 }
 
 fn draw_faults(chance: &mut Chance) -> Faults {
-    let mut some = |often: u64, most: u64| if chance.permille(often) { chance.range(1, most) } else { 0 };
+    let mut some =
+        |often: u64, most: u64| if chance.permille(often) { chance.range(1, most) } else { 0 };
     Faults {
         lost_request: some(400, 60),
         lost_reply: some(500, 80),

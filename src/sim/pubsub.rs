@@ -43,7 +43,10 @@ impl World {
         if up || !self.clients[client].serves() {
             return;
         }
-        if !self.processes[process].alive && self.places.cluster && !self.places.owners().contains(&process) {
+        if !self.processes[process].alive
+            && self.places.cluster
+            && !self.places.owners().contains(&process)
+        {
             self.clients[client].listens.remove(&process);
             return;
         }
@@ -51,7 +54,10 @@ impl World {
             let wait = self.chance.time(5_000, 300_000);
             return self.listen_later(wait, client, process);
         }
-        if self.clients[client].login_trouble(self.now, process).is_some_and(|login| login.connecting) {
+        if self.clients[client]
+            .login_trouble(self.now, process)
+            .is_some_and(|login| login.connecting)
+        {
             if !self.places.cluster || self.clients[client].routes.contains(&process) {
                 self.refuse_login(client, self.places.server_id(process));
             }
@@ -100,7 +106,11 @@ impl World {
 
     fn tell_of_lost_subscriptions(&mut self, client: usize, process: usize) {
         if !self.places.cluster {
-            return self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::PubSubDown));
+            return self.send_to_client(
+                Duration::ZERO,
+                client,
+                Inbound::Backend(None, Event::PubSubDown),
+            );
         }
         let lost: Vec<Arc<str>> = self.clients[client]
             .subscriptions
@@ -119,7 +129,13 @@ impl World {
 
     // ---- subscriptions
 
-    pub(super) fn subscribe(&mut self, client: usize, channel: Arc<str>, sharded: bool, generation: u64) {
+    pub(super) fn subscribe(
+        &mut self,
+        client: usize,
+        channel: Arc<str>,
+        sharded: bool,
+        generation: u64,
+    ) {
         let subscription = Subscription { sharded, generation, at: None };
         let before = self.clients[client].subscriptions.insert(Arc::clone(&channel), subscription);
         self.place_subscription(client, &channel);
@@ -132,7 +148,9 @@ impl World {
     }
 
     pub(super) fn unsubscribe(&mut self, client: usize, channel: Arc<str>) {
-        let Some(subscription) = self.clients[client].subscriptions.remove(&channel) else { return };
+        let Some(subscription) = self.clients[client].subscriptions.remove(&channel) else {
+            return;
+        };
         if let Some(process) = subscription.at {
             self.write_subscribe(client, process, channel, subscription.sharded, None);
         }
@@ -154,12 +172,14 @@ impl World {
     fn place_subscription(&mut self, client: usize, channel: &Arc<str>) {
         let to = &mut self.clients[client];
         let Some(subscription) = to.subscriptions.get_mut(channel) else { return };
-        let connected = |process: &usize| to.listens.get(process).is_some_and(|listening| listening.up);
+        let connected =
+            |process: &usize| to.listens.get(process).is_some_and(|listening| listening.up);
         let process = if subscription.sharded {
             to.routes.get(usize::from(slot_of(channel))).copied().filter(connected)
         } else {
             let mut up = to.listens.keys().copied().filter(connected);
-            // Of a crowd not all at the same one: PUBLISH counts those only that listen where it is executed.
+            // Of a crowd not all at the same one: PUBLISH counts those only that listen where it is
+            // executed.
             if self.plan.crowd { up.cycle().nth(client) } else { up.next() }
         };
         let Some(process) = process else { return };
@@ -189,19 +209,24 @@ impl World {
         self.place_subscriptions(client);
     }
 
-    /// A slot has moved: its server ends the sharded subscriptions, and the backend asks for them anew.
+    /// A slot has moved: its server ends the sharded subscriptions, and the backend asks for them
+    /// anew.
     pub(super) fn end_sharded_subscriptions(&mut self, process: usize, slot: u16) {
         let ended: Vec<(String, Vec<usize>)> = self
             .subscribers
             .iter()
-            .filter(|((at, sharded, channel), _)| *at == process && *sharded && slot_of(channel) == slot)
+            .filter(|((at, sharded, channel), _)| {
+                *at == process && *sharded && slot_of(channel) == slot
+            })
             .map(|((_, _, channel), clients)| (channel.clone(), clients.iter().copied().collect()))
             .collect();
         for (channel, clients) in ended {
             for client in clients {
                 self.note_subscriber(client, process, true, &channel, false);
                 let mine = self.clients[client].subscriptions.get_mut(channel.as_str());
-                let Some(subscription) = mine.filter(|mine| mine.at == Some(process)) else { continue };
+                let Some(subscription) = mine.filter(|mine| mine.at == Some(process)) else {
+                    continue;
+                };
                 subscription.at = None;
                 let event = Event::SubscriptionLost { channel: channel.as_str().into() };
                 self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, event));
@@ -232,8 +257,10 @@ impl World {
 
     pub(super) fn on_subscribe(&mut self, subscribing: Subscribing) {
         let Subscribing { client, process, epoch, channel, sharded, generation } = subscribing;
-        let lives =
-            self.clients[client].listens.get(&process).is_some_and(|listening| listening.epoch == epoch);
+        let lives = self.clients[client]
+            .listens
+            .get(&process)
+            .is_some_and(|listening| listening.epoch == epoch);
         let Some(generation) = generation else {
             if lives {
                 self.note_subscriber(client, process, sharded, &channel, false);
@@ -251,7 +278,8 @@ impl World {
         let elsewhere = sharded && self.places.owner(slot_of(&channel)) != process;
         let result = if elsewhere {
             let known = self.clients[client].subscriptions.get_mut(&channel);
-            let asked = known.filter(|known| known.at == Some(process) && known.generation == generation);
+            let asked =
+                known.filter(|known| known.at == Some(process) && known.generation == generation);
             let Some(subscription) = asked else { return };
             subscription.at = None;
             Err(Failure::new(FailureKind::SlotMoving, "MOVED"))
@@ -264,10 +292,22 @@ impl World {
         if result.is_err() {
             self.disturb(client, None);
         }
-        self.hear(client, process, Duration::ZERO, Event::Subscribed { channel, generation, result });
+        self.hear(
+            client,
+            process,
+            Duration::ZERO,
+            Event::Subscribed { channel, generation, result },
+        );
     }
 
-    fn note_subscriber(&mut self, client: usize, process: usize, sharded: bool, channel: &str, on: bool) {
+    fn note_subscriber(
+        &mut self,
+        client: usize,
+        process: usize,
+        sharded: bool,
+        channel: &str,
+        on: bool,
+    ) {
         let set = self.subscribers.entry((process, sharded, channel.to_owned())).or_default();
         if on {
             set.insert(client);
@@ -292,7 +332,8 @@ impl World {
 
     // ---- messages
 
-    /// What the last command of a process published goes to its subscribers; in a cluster to those of the others too.
+    /// What the last command of a process published goes to its subscribers; in a cluster to those
+    /// of the others too.
     pub(super) fn deliver_published(&mut self, process: usize) {
         for message in self.processes[process].keys.take_published() {
             let receivers: Vec<(usize, usize)> = self
@@ -307,18 +348,29 @@ impl World {
                 .collect();
             let channel: Arc<str> = message.channel.as_str().into();
             for (client, at) in receivers {
-                let bus =
-                    if at == process { Duration::ZERO } else { self.chance.time(20, self.plan.latency) };
+                let bus = if at == process {
+                    Duration::ZERO
+                } else {
+                    self.chance.time(20, self.plan.latency)
+                };
                 self.publish(client, at, bus, &channel, &message.payload);
             }
         }
     }
 
-    fn publish(&mut self, client: usize, process: usize, bus: Duration, channel: &Arc<str>, payload: &str) {
+    fn publish(
+        &mut self,
+        client: usize,
+        process: usize,
+        bus: Duration,
+        channel: &Arc<str>,
+        payload: &str,
+    ) {
         if self.clients[client].lagging || self.fault(self.plan.faults.silent_loss) {
             return self.say(|| format!("{client} does not hear {channel}"));
         }
-        let message = || Event::Message { channel: Arc::clone(channel), payload: payload.to_owned() };
+        let message =
+            || Event::Message { channel: Arc::clone(channel), payload: payload.to_owned() };
         if self.fault(self.plan.faults.message_twice) {
             self.hear(client, process, bus, message());
         }
@@ -339,7 +391,8 @@ impl World {
         listening.last_message = at;
         let gate = (process, listening.epoch);
         let paused = self.processes[process].paused_until;
-        let late = self.plan.late.filter(|(late, _)| *late == client).map_or(Duration::ZERO, |(_, by)| by);
+        let late =
+            self.plan.late.filter(|(late, _)| *late == client).map_or(Duration::ZERO, |(_, by)| by);
         let at: Moment = at.max(paused).plus(held_up + late);
         self.at(at, Happening::To(client, Inbound::Backend(Some(gate), event)));
     }

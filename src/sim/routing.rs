@@ -50,7 +50,11 @@ impl World {
                 _ => Where::TryAgain,
             },
             Some(moving) if process == moving.to && asking => {
-                if keys.len() > 1 && count(process) < keys.len() { Where::TryAgain } else { Where::Here }
+                if keys.len() > 1 && count(process) < keys.len() {
+                    Where::TryAgain
+                } else {
+                    Where::Here
+                }
             }
             _ if self.places.owner(name.slot()) == process => Where::Here,
             _ => Where::Elsewhere { process: self.places.owner(name.slot()), ask: false },
@@ -66,7 +70,11 @@ impl World {
         }
         if !self.places.cluster {
             let current = self.places.current();
-            if self.clients[client].links.get(&ServerId::ONLY).is_some_and(|link| link.process != current) {
+            if self.clients[client]
+                .links
+                .get(&ServerId::ONLY)
+                .is_some_and(|link| link.process != current)
+            {
                 self.cut(client, ServerId::ONLY, false);
             }
             if self.clients[client].listens.keys().any(|process| *process != current) {
@@ -97,8 +105,10 @@ impl World {
     /// Makes connections to a server that it did not know, or has given up while that had no slots.
     pub(super) fn meet(&mut self, client: usize, process: usize) {
         let id = self.places.server_id(process);
-        let link =
-            self.clients[client].links.entry(id).or_insert_with(|| Link { process, ..Link::default() });
+        let link = self.clients[client]
+            .links
+            .entry(id)
+            .or_insert_with(|| Link { process, ..Link::default() });
         if link.up || link.connecting {
             return;
         }
@@ -127,7 +137,9 @@ impl World {
         let name = self.chance.pick(&self.names).clone();
         let from = self.places.owner(name.slot());
         let others: Vec<usize> = (0..self.processes.len())
-            .filter(|at| *at != from && self.processes[*at].alive && self.processes[*at].deposed.is_none())
+            .filter(|at| {
+                *at != from && self.processes[*at].alive && self.processes[*at].deposed.is_none()
+            })
             .collect();
         if others.is_empty() || !self.processes[from].alive {
             return;
@@ -162,9 +174,13 @@ impl World {
         let Some(dumped) = self.processes[from].keys.peek(time, key) else { return };
         let apart = self.processes[to].time(now) - time;
         let lock = self.names.iter().find(|name| name.as_str() == key);
-        let lock = lock.filter(|name| apart != 0 && !rules_of(name).promises().moves_between_clocks);
+        let lock =
+            lock.filter(|name| apart != 0 && !rules_of(name).promises().moves_between_clocks);
         if let Some(lock) = lock.and_then(|name| self.processes[from].lock(now, name)) {
-            self.breach_all_of(&lock, "its key has ends by the clock of a server, and moved to another");
+            self.breach_all_of(
+                &lock,
+                "its key has ends by the clock of a server, and moved to another",
+            );
             self.checker.skew(apart);
         }
         self.processes[from].keys.remove(time, key);
@@ -176,7 +192,8 @@ impl World {
 
     pub(super) fn end_move(&mut self) {
         let Some(Moving { from, to, slot }) = self.places.moving.clone() else { return };
-        let names: Vec<LockName> = self.names.iter().filter(|name| name.slot() == slot).cloned().collect();
+        let names: Vec<LockName> =
+            self.names.iter().filter(|name| name.slot() == slot).cloned().collect();
         for name in names {
             self.move_key(name.as_str());
             self.move_key(&name.fence_key());

@@ -86,9 +86,9 @@ impl Process {
     /// When its clock will show this, at the latest, as it runs now.
     pub(super) fn moment_of(&self, now: Moment, time: i64) -> Moment {
         let left = u64::try_from(time.saturating_sub(self.time(now))).unwrap_or(0);
-        Moment(
-            now.0.saturating_add(left.saturating_mul(1_000 + 1_000 * self.drift.unsigned_abs() / 1_000_000)),
-        )
+        Moment(now.0.saturating_add(
+            left.saturating_mul(1_000 + 1_000 * self.drift.unsigned_abs() / 1_000_000),
+        ))
     }
 
     pub(super) fn execute(&mut self, now: Moment, call: &Call) -> Outcome<Value> {
@@ -96,7 +96,9 @@ impl Process {
         match call {
             Call::Time => Outcome::Done(Value::List(vec![Value::Int(time)])),
             Call::Ping => Outcome::Done(Value::List(Vec::new())),
-            Call::Info => Outcome::Done(Value::List(vec![Value::Text("in_memory:1\r\n".to_owned())])),
+            Call::Info => {
+                Outcome::Done(Value::List(vec![Value::Text("in_memory:1\r\n".to_owned())]))
+            }
             Call::Script(call) => {
                 if self.replicated {
                     self.history.push_back(self.keys.snapshot());
@@ -151,7 +153,8 @@ impl Process {
     }
 }
 
-/// Redis's refusals, in its words; which of them say that nothing was executed is the classifier's to know.
+/// Redis's refusals, in its words; which of them say that nothing was executed is the classifier's
+/// to know.
 pub(super) const REFUSALS: [&str; 20] = [
     "NOSCRIPT No matching script. Please use EVAL.",
     "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -190,8 +193,8 @@ pub(super) const PASSING: usize = 14;
 
 /// What the scripts call.
 pub(super) const CALLED: [&str; 15] = [
-    "TIME", "PTTL", "PEXPIRE", "PERSIST", "EXISTS", "TYPE", "HGET", "HSET", "HDEL", "HLEN", "HEXISTS",
-    "HKEYS", "GET", "SET", "PUBLISH",
+    "TIME", "PTTL", "PEXPIRE", "PERSIST", "EXISTS", "TYPE", "HGET", "HSET", "HDEL", "HLEN",
+    "HEXISTS", "HKEYS", "GET", "SET", "PUBLISH",
 ];
 
 /// What a command within a script is refused with.

@@ -114,7 +114,9 @@ impl Trace {
                 Effect::Send { op, to, command, .. } => {
                     format!("{client} <- {} to {}: {}", op.0, to.0, words(command))
                 }
-                Effect::Answer { request, answer } => format!("{client} <- wish {}: {answer:?}", request.0),
+                Effect::Answer { request, answer } => {
+                    format!("{client} <- wish {}: {answer:?}", request.0)
+                }
                 other => format!("{client} <- {other:?}"),
             });
         }
@@ -136,8 +138,12 @@ fn words(command: &Command) -> String {
         Command::Acquire { name, field, count, lease, .. } => {
             format!("acquire {name} {field} count {count} lease {} ms", lease.millis())
         }
-        Command::Release { name, field, count, .. } => format!("release {name} {field} count {count}"),
-        Command::ReleaseAt { name, field, free_at, .. } => format!("release {name} {field} at {}", free_at.0),
+        Command::Release { name, field, count, .. } => {
+            format!("release {name} {field} count {count}")
+        }
+        Command::ReleaseAt { name, field, free_at, .. } => {
+            format!("release {name} {field} at {}", free_at.0)
+        }
         Command::ReleaseMany(holds) => {
             let holds: Vec<String> =
                 holds.iter().map(|item| format!("{} {}", item.name, item.field)).collect();

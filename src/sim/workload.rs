@@ -21,7 +21,8 @@ use crate::sim::task::Task;
 use crate::sim::world::Phase;
 use crate::sim::world::World;
 
-/// The task of each client that locks as a mutex does, half of the time. It shares its owner with no other.
+/// The task of each client that locks as a mutex does, half of the time. It shares its owner with
+/// no other.
 const MUTEX: usize = 0;
 
 impl World {
@@ -41,7 +42,9 @@ impl World {
 
     /// The task does something, if it is not waiting. What it is does not depend on what others do.
     pub(super) fn step(&mut self, client: usize, task: usize) -> Result<(), String> {
-        if self.clients[client].tasks[task].pending.is_some() || self.clients[client].shutdown.is_some() {
+        if self.clients[client].tasks[task].pending.is_some()
+            || self.clients[client].shutdown.is_some()
+        {
             return Ok(());
         }
         let number = self.clients[client].tasks[task].steps;
@@ -91,7 +94,9 @@ impl World {
                 let wait = self.chance.time(lease / 4, 2 * lease);
                 self.send_to_client(wait, client, Inbound::Step(task));
             }
-            _ if depth == 0 || self.chance.below(10) < 4 / (1 + depth / 3) => self.acquire(client, task),
+            _ if depth == 0 || self.chance.below(10) < 4 / (1 + depth / 3) => {
+                self.acquire(client, task)
+            }
             _ => self.release_some(client, task),
         }
         Ok(())
@@ -107,7 +112,8 @@ impl World {
         };
         let at_least = self.draw_at_least();
         let owner = self.draw_owner(client, task);
-        let mut acquire = Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least };
+        let mut acquire =
+            Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least };
         self.clients[client].open_acquire(task, &mut acquire);
         let request = acquire.request;
         let lazy = self.chance.permille(self.plan.lazy);
@@ -125,7 +131,8 @@ impl World {
         if self.plan.at_least == 0 || !self.chance.permille(self.plan.at_least) {
             return None;
         }
-        let time = self.chance.time(10_000, 2 * self.plan.lease_us()).max(Duration::from_millis(10));
+        let time =
+            self.chance.time(10_000, 2 * self.plan.lease_us()).max(Duration::from_millis(10));
         Some(LeaseMs::checked("at_least", time).expect("within the limits"))
     }
 
@@ -175,9 +182,13 @@ impl World {
         (wait, lease, max_hold)
     }
 
-    /// Whoever waits without a limit for one lock while it has another may wait forever, and a mutex for itself.
+    /// Whoever waits without a limit for one lock while it has another may wait forever, and a
+    /// mutex for itself.
     fn may_block_itself(&self, client: usize, task: usize, name: &LockName) -> bool {
-        self.clients[client].tasks[task].guards.iter().any(|guard| task == MUTEX || guard.cell.name != *name)
+        self.clients[client].tasks[task]
+            .guards
+            .iter()
+            .any(|guard| task == MUTEX || guard.cell.name != *name)
     }
 
     /// Any level of any hold.
@@ -210,7 +221,8 @@ impl World {
 
     fn ask(&mut self, client: usize, task: usize, event: impl FnOnce(RequestId) -> Event) {
         let request = self.clients[client].open_ask(task);
-        self.clients[client].tasks[task].pending = Some(Pending { request, acquire: None, lazy: false });
+        self.clients[client].tasks[task].pending =
+            Some(Pending { request, acquire: None, lazy: false });
         self.mail(client, Mail::Ask(request, event(request)));
     }
 
@@ -236,7 +248,12 @@ impl World {
     }
 
     /// The future of a request is polled.
-    pub(super) fn on_wake(&mut self, client: usize, task: usize, request: RequestId) -> Result<(), String> {
+    pub(super) fn on_wake(
+        &mut self,
+        client: usize,
+        task: usize,
+        request: RequestId,
+    ) -> Result<(), String> {
         let to = &mut self.clients[client];
         let current = to.tasks.get(task).and_then(|task| task.pending.as_ref());
         if current.is_none_or(|pending| pending.request != request) {
@@ -288,7 +305,12 @@ impl World {
     }
 
     /// The future of a request is dropped.
-    pub(super) fn on_cancel(&mut self, client: usize, task: usize, request: RequestId) -> Result<(), String> {
+    pub(super) fn on_cancel(
+        &mut self,
+        client: usize,
+        task: usize,
+        request: RequestId,
+    ) -> Result<(), String> {
         let to = &mut self.clients[client];
         if to.tasks[task].pending.as_ref().is_none_or(|pending| pending.request != request) {
             return Ok(());

@@ -141,19 +141,32 @@ impl World {
     /// A crowd in a cluster in which PUBLISH does not count all of it.
     pub(super) fn plain_crowd(seed: u64, clients: usize, tasks: usize, hand_off: bool) -> Self {
         Self::crowd_of(seed, |drawn| {
-            let cluster = Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
+            let cluster =
+                Plan { primaries: Some(3), sharded: false, latency: 200, late: None, ..drawn };
             let (hold, horizon) = (Duration::ZERO, Plan::crowded_for(Duration::ZERO));
             Plan { clients, tasks, hand_off, think: 50, hold, horizon, ..cluster }
         })
     }
 
     /// Clients of two tasks at one server, each so far away from it, beside some who want nothing.
-    pub(super) fn spread_crowd(seed: u64, distances: &[u64], idle_listeners: usize, hold: Duration) -> Self {
+    pub(super) fn spread_crowd(
+        seed: u64,
+        distances: &[u64],
+        idle_listeners: usize,
+        hold: Duration,
+    ) -> Self {
         let mut world = Self::crowd_of(seed, |drawn| {
-            let one =
-                Plan { primaries: None, sharded: false, latency: 200, late: None, hurried: false, ..drawn };
+            let one = Plan {
+                primaries: None,
+                sharded: false,
+                latency: 200,
+                late: None,
+                hurried: false,
+                ..drawn
+            };
             let horizon = 2 * Plan::crowded_for(hold);
-            let distances: Vec<Duration> = distances.iter().copied().map(Duration::from_micros).collect();
+            let distances: Vec<Duration> =
+                distances.iter().copied().map(Duration::from_micros).collect();
             let clients = distances.len();
             let crowd = Plan { clients, tasks: 2, hand_off: true, think: 50, hold, ..one };
             Plan { horizon, distances, idle_listeners, ..crowd }
@@ -181,7 +194,8 @@ impl World {
             Process::new(offset, drift, at as u64 + 1, replicated)
         });
         let processes: Vec<Process> = processes.collect();
-        let clients: Vec<Client> = (0..plan.clients).map(|index| Client::new(seed, index, &plan)).collect();
+        let clients: Vec<Client> =
+            (0..plan.clients).map(|index| Client::new(seed, index, &plan)).collect();
         let ids: Vec<String> = clients.iter().map(|client| client.id.clone()).collect();
         let checker = Checker::new(&plan, ids.clone(), &names);
         let mut world = Self {
@@ -228,7 +242,11 @@ impl World {
             }
             self.done.clients.insert(client);
             if self.places.cluster {
-                self.send_to_client(Duration::ZERO, client, Inbound::Backend(None, Event::PubSubUp));
+                self.send_to_client(
+                    Duration::ZERO,
+                    client,
+                    Inbound::Backend(None, Event::PubSubUp),
+                );
                 self.adopt(client, owners.clone());
             } else {
                 self.meet(client, 0);
@@ -406,7 +424,8 @@ impl World {
     pub(super) fn disturb_users(&mut self, process: usize, until: Moment) {
         let server = self.places.server_id(process);
         for client in &mut self.clients {
-            if let Some(link) = client.links.get_mut(&server).filter(|link| link.process == process) {
+            if let Some(link) = client.links.get_mut(&server).filter(|link| link.process == process)
+            {
                 link.undisturbed = link.undisturbed.max(until);
             }
             // What is published anywhere comes through the one that a channel is subscribed at.
@@ -439,7 +458,8 @@ impl World {
                 if !matches!(outcome, Outcome::Done(_)) {
                     self.disturb(client, Some(server));
                     if self.plan.calm {
-                        // A wait or a `max_hold` shorter than the way: the name is left alone for a while.
+                        // A wait or a `max_hold` shorter than the way: the name is left alone for a
+                        // while.
                         self.disturb_for(client, BACK_OFF);
                     }
                 }
@@ -483,7 +503,8 @@ impl World {
                 self.handle(client, Event::Acquire(acquire))
             }
             Mail::Cancel(request) => {
-                let open = to.asks.get_mut(&request).is_some_and(|ask| std::mem::take(&mut ask.open));
+                let open =
+                    to.asks.get_mut(&request).is_some_and(|ask| std::mem::take(&mut ask.open));
                 if !open {
                     return Ok(());
                 }
@@ -557,7 +578,9 @@ impl World {
         if tick && due {
             to.ticks_at.1 += 1;
             if to.ticks_at.1 > 3 {
-                return Err(format!("driver: client {client} ticks again and again without getting on"));
+                return Err(format!(
+                    "driver: client {client} ticks again and again without getting on"
+                ));
             }
         }
         if to.shutdown.is_some_and(|until| now >= until) && tick && !to.finished && !due {
@@ -575,7 +598,8 @@ impl World {
         self.clients[client].tick_at = at;
         if let Some(at) = at {
             let number = self.clients[client].tick;
-            let late = if self.chance.permille(50) { self.chance.time(1, 2_000) } else { Duration::ZERO };
+            let late =
+                if self.chance.permille(50) { self.chance.time(1, 2_000) } else { Duration::ZERO };
             self.at(at.max(self.now).plus(late), Happening::To(client, Inbound::Tick(number)));
         }
     }
@@ -584,17 +608,27 @@ impl World {
         let mut back = Vec::new();
         for effect in effects {
             if self.clients[client].finished {
-                return Err(format!("driver: client {client}: an effect after Finished: {effect:?}"));
+                return Err(format!(
+                    "driver: client {client}: an effect after Finished: {effect:?}"
+                ));
             }
             match effect {
-                Effect::Send { op, to, command, timeout } => self.submit(client, op, to, command, timeout)?,
+                Effect::Send { op, to, command, timeout } => {
+                    self.submit(client, op, to, command, timeout)?
+                }
                 Effect::Subscribe { channel, sharded, generation } => {
                     self.subscribe(client, channel, sharded, generation);
                 }
                 Effect::Unsubscribe { channel, .. } => self.unsubscribe(client, channel),
                 Effect::Reconnect(server) => self.reconnect(client, server),
                 Effect::Answer { request, answer } => {
-                    self.checker.on_answer(self.now, client, request, &answer, &self.clients[client])?;
+                    self.checker.on_answer(
+                        self.now,
+                        client,
+                        request,
+                        &answer,
+                        &self.clients[client],
+                    )?;
                     back.extend(self.clients[client].answer(request, answer)?);
                     self.wake_task(client, request);
                 }

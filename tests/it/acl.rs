@@ -1,5 +1,5 @@
-//! The Redis user that `required_acl` describes may do everything a lock does; without any one of its permissions
-//! something ends in an error that names the permission, and nothing is half done.
+//! The Redis user that `required_acl` describes may do everything a lock does; without any one of
+//! its permissions something ends in an error that names the permission, and nothing is half done.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -32,7 +32,15 @@ fn rules(profile: WireProfile) -> Vec<String> {
 
 fn set_user(connection: &mut Connection, user: &str, rules: &[String]) {
     let mut command = redis::cmd("ACL");
-    command.arg("SETUSER").arg(user).arg("reset").arg("on").arg(">pw").arg(rules).exec(connection).unwrap();
+    command
+        .arg("SETUSER")
+        .arg(user)
+        .arg("reset")
+        .arg("on")
+        .arg(">pw")
+        .arg(rules)
+        .exec(connection)
+        .unwrap();
 }
 
 fn url(server: &RedisServer, user: &str) -> String {
@@ -40,7 +48,10 @@ fn url(server: &RedisServer, user: &str) -> String {
 }
 
 fn builder(url: &str) -> LockClientBuilder {
-    LockClient::builder().url(url).lease(Duration::from_secs(2)).outage_limit(Duration::from_secs(3))
+    LockClient::builder()
+        .url(url)
+        .lease(Duration::from_secs(2))
+        .outage_limit(Duration::from_secs(3))
 }
 
 /// Everything that a lock does, by two clients of one user. Ends with the first error.
@@ -80,7 +91,8 @@ impl Life {
                 assert!(outer.is_held());
                 let before = self.ours.stats().renewals;
                 let renewed = outer.verify().await;
-                let questions = (lock.is_locked().await, lock.holder().await, lock.remaining_lease().await);
+                let questions =
+                    (lock.is_locked().await, lock.holder().await, lock.remaining_lease().await);
                 match inner {
                     Ok(inner) => inner.unlock().await?,
                     Err(error) => {
@@ -174,11 +186,16 @@ async fn the_line_allows_all_that_a_lock_does() {
     ] {
         set_user(&mut connection, "locks", &rules(profile));
         let life = Life::begin(&url(&server, "locks"), profile).await.unwrap();
-        life.live(name, &mut connection).await.unwrap_or_else(|error| panic!("{name} {profile:?}: {error}"));
+        life.live(name, &mut connection)
+            .await
+            .unwrap_or_else(|error| panic!("{name} {profile:?}: {error}"));
         leaves_nothing(&server, &life.ours).await;
         // Another name is none of this user's business.
         let error = life.ours.mutex("invoices:1").unwrap().try_lock().await.unwrap_err();
-        assert!(matches!(error, Error::Denied { .. }) && error.to_string().contains("invoices:1"), "{error}");
+        assert!(
+            matches!(error, Error::Denied { .. }) && error.to_string().contains("invoices:1"),
+            "{error}"
+        );
         life.end().await;
     }
     // Nothing beyond the line is even tried.
@@ -232,12 +249,16 @@ async fn each_missing_permission_is_named() {
         });
         let end = end.await.unwrap_or_else(|_| panic!("without {rule}: a hang"));
         match end {
-            Err(error) if is_denial(&error) && error.to_string().to_lowercase().contains(named(rule)) => {
+            Err(error)
+                if is_denial(&error) && error.to_string().to_lowercase().contains(named(rule)) =>
+            {
                 println!("without {rule}: {error}");
             }
             other => missed.push(format!("without {rule}: {other:?}")),
         }
-        assert!(look::dump(&mut connection).keys().all(|key| key.starts_with("redisson_lock_fence:")));
+        assert!(
+            look::dump(&mut connection).keys().all(|key| key.starts_with("redisson_lock_fence:"))
+        );
     }
     assert!(missed.is_empty(), "\n{}", missed.join("\n"));
     println!("{{\"part\":\"acl\",\"removed\":{removed}}}");
@@ -257,16 +278,25 @@ async fn the_line_for_a_cluster() {
         return;
     }
     let cluster = Topology::cluster();
-    let acl = RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
+    let acl =
+        RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Cluster);
     let rules = acl.rules();
     let url = format!("redis-cluster://narrow:pw@{}", cluster.addresses(0..6).join(","));
-    let on_first =
-        |name: &String| cluster.owner_of(cluster.ask(0, &["CLUSTER", "KEYSLOT", name]), 0) == Some(0);
+    let on_first = |name: &String| {
+        cluster.owner_of(cluster.ask(0, &["CLUSTER", "KEYSLOT", name]), 0) == Some(0)
+    };
     let name = (0..).map(|number| format!("orders:{number}")).find(on_first).unwrap();
-    // Of ASKING and SUNSUBSCRIBE nobody hears here: no slot moves, and an old subscription harms nobody.
-    for without in
-        ["", "+cluster|slots", "+pubsub|shardnumsub", "+ssubscribe", "+spublish", "+subscribe", "+get"]
-    {
+    // Of ASKING and SUNSUBSCRIBE nobody hears here: no slot moves, and an old subscription harms
+    // nobody.
+    for without in [
+        "",
+        "+cluster|slots",
+        "+pubsub|shardnumsub",
+        "+ssubscribe",
+        "+spublish",
+        "+subscribe",
+        "+get",
+    ] {
         set_on(&cluster, 0..6, &rules, without);
         let end = timeout(3 * BOUND, async {
             let life = Life::begin(&url, WireProfile::Native).await?;
@@ -292,13 +322,16 @@ async fn the_line_for_a_cluster() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lines_for_sentinels() {
     let set = Topology::sentinel();
-    let acl = RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Sentinel);
+    let acl =
+        RequiredAcl::new(["orders:*"]).unwrap().topology(redis_reentrant_lock::Topology::Sentinel);
     let line = acl.sentinel_line().unwrap();
-    let rules: Vec<String> = line.split("password> ").nth(1).unwrap().split(' ').map(str::to_owned).collect();
+    let rules: Vec<String> =
+        line.split("password> ").nth(1).unwrap().split(' ').map(str::to_owned).collect();
     set_on(&set, 0..3, &acl.rules(), "");
     let sentinels = set.addresses(3..6).join(",");
-    let url =
-        format!("redis-sentinel://narrow:pw@{sentinels}/main?sentinel_user=narrow&sentinel_password=pw");
+    let url = format!(
+        "redis-sentinel://narrow:pw@{sentinels}/main?sentinel_user=narrow&sentinel_password=pw"
+    );
     // Without the others a failover is noticed later, or a sentinel that lags behind is believed.
     for without in ["", "+sentinel|get-master-addr-by-name"] {
         set_on(&set, 3..6, &rules, without);
@@ -324,12 +357,14 @@ fn the_commands_are_those_of_the_scripts_and_no_others() {
     let mut called: Vec<String> = Vec::new();
     for text in look::scripts().values() {
         for call in ["redis.call(\"", "redis.pcall(\""] {
-            let names = text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_lowercase());
+            let names =
+                text.split(call).skip(1).map(|rest| rest.split('"').next().unwrap().to_lowercase());
             called.extend(names);
         }
     }
     called.extend(
-        ["publish", "ping", "info", "time", "eval", "evalsha", "subscribe", "unsubscribe"].map(String::from),
+        ["publish", "ping", "info", "time", "eval", "evalsha", "subscribe", "unsubscribe"]
+            .map(String::from),
     );
     called.sort();
     called.dedup();
@@ -367,7 +402,8 @@ fn rules_are_as_narrow_as_the_syntax_allows() {
     assert!(fence[1].starts_with("~redisson_lock_fence:{") && !fence[1].contains('*'), "{fence:?}");
     assert_eq!(with(&["a{orders}:*"], ours, "&"), ["&redisson_lock__channel:a{orders}:*", client]);
     assert_eq!(with(&["*{orders}"], ours, "~"), ["~*{orders}", "~redisson_lock_fence:{*}"]);
-    // What means something in a pattern is written as it was, and a class that takes a brace is a brace.
+    // What means something in a pattern is written as it was, and a class that takes a brace is a
+    // brace.
     assert_eq!(with(&["a\\*b"], ours, "&"), ["&redisson_lock__channel__{a\\*b}", client]);
     assert_eq!(with(&["a[0-9]b"], ours, "&"), ["&redisson_lock__channel__{a[0-9]b}", client]);
     assert_eq!(
@@ -390,7 +426,8 @@ fn redis_takes_every_line() {
     let mut connection = server.connection();
     use redis_reentrant_lock::Topology as Kind;
     for topology in [Kind::Single, Kind::Sentinel, Kind::Cluster] {
-        for patterns in [&["*"][..], &["orders:*", "a\\[b", "x[^{]?"], &["ü:*🔒", "\"'#"], &["{a}b", "a{b}*"]]
+        for patterns in
+            [&["*"][..], &["orders:*", "a\\[b", "x[^{]?"], &["ü:*🔒", "\"'#"], &["{a}b", "a{b}*"]]
         {
             let acl = RequiredAcl::new(patterns).unwrap().topology(topology);
             let acl = acl.other_database(true).user("some-user").unwrap();

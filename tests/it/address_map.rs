@@ -1,4 +1,5 @@
-//! Servers that announce addresses which are not those at which they can be reached, as behind NAT or tunnels.
+//! Servers that announce addresses which are not those at which they can be reached, as behind NAT
+//! or tunnels.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -56,7 +57,8 @@ async fn forward_all(at: &str, servers: &Topology) -> (Vec<Forwarded>, HashMap<u
     for node in 0..6 {
         all.push(Forwarded::start(at, servers.address(node)).await);
     }
-    let ports = all.iter().enumerate().map(|(node, forwarded)| (servers.port(node), forwarded.port));
+    let ports =
+        all.iter().enumerate().map(|(node, forwarded)| (servers.port(node), forwarded.port));
     let ports = ports.collect();
     (all, ports)
 }
@@ -83,7 +85,8 @@ async fn a_cluster_behind_forwarded_ports() {
     if !has_redis_7("host names of nodes") {
         return;
     }
-    let names = format!("cluster-announce-hostname {HIDDEN}\ncluster-preferred-endpoint-type hostname");
+    let names =
+        format!("cluster-announce-hostname {HIDDEN}\ncluster-preferred-endpoint-type hostname");
     let mut cluster = Plan::new(Kind::Cluster).config(&names).start();
     let (forwarded, ports) = forward_all("127.0.0.1", &cluster).await;
     let url = format!("redis-cluster://127.0.0.1:{}", forwarded[0].port);
@@ -101,7 +104,11 @@ async fn a_cluster_behind_forwarded_ports() {
     }
     let mut known: Vec<String> = client.links().into_iter().map(|link| link.address).collect();
     known.sort();
-    assert_eq!(known, [0, 1, 2].map(|node| format!("{HIDDEN}:{}", cluster.port(node))), "as announced");
+    assert_eq!(
+        known,
+        [0, 1, 2].map(|node| format!("{HIDDEN}:{}", cluster.port(node))),
+        "as announced"
+    );
 
     // ASK and MOVED name the host, too.
     let name = name_on(&cluster, 1);
@@ -130,7 +137,8 @@ async fn a_cluster_behind_forwarded_ports() {
 async fn the_primary_of_sentinels_behind_forwarded_ports() {
     let mut set = Topology::sentinel();
     let (forwarded, ports) = forward_all("127.0.0.1", &set).await;
-    let sentinels: Vec<_> = forwarded[3..].iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
+    let sentinels: Vec<_> =
+        forwarded[3..].iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
     let url = format!(
         "redis-sentinel://locks:lock-secret@{}/main?sentinel_password=sentinel-secret",
         sentinels.join(",")
@@ -175,8 +183,9 @@ async fn the_certificate_is_for_the_mapped_host_unless_another_is_named() {
     let set = Plan::new(Kind::Sentinel).setting("TOPOLOGY_CERTS", &written).start();
     let (forwarded, ports) = forward_all("127.0.0.2", &set).await;
     let sentinels = set.addresses(3..6).join(",");
-    let url =
-        format!("rediss-sentinel://locks:lock-secret@{sentinels}/main?sentinel_password=sentinel-secret");
+    let url = format!(
+        "rediss-sentinel://locks:lock-secret@{sentinels}/main?sentinel_password=sentinel-secret"
+    );
     let ours = || Tls::new().ca_pem(std::fs::read(directory.join("ca.crt")).expect("an authority"));
     let builder = |certified: bool| {
         let ports = ports.clone();

@@ -13,8 +13,9 @@ fn an_uncontended_pair_allocates_no_more_than_it_should() {
     let server = RedisServer::start();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let url = server.url();
-    let client = runtime
-        .block_on(async { LockClient::builder().url(&url).driver(Driver::Current).connect().await.unwrap() });
+    let client = runtime.block_on(async {
+        LockClient::builder().url(&url).driver(Driver::Current).connect().await.unwrap()
+    });
     let lock = client.mutex("counted").unwrap();
     let mut counts = Vec::new();
     for _ in 0..200 {
@@ -26,6 +27,9 @@ fn an_uncontended_pair_allocates_no_more_than_it_should() {
     // A reply in two pieces, a map that grows: some take more.
     let (count, bytes) = counts.iter().copied().min().unwrap();
     assert!(count <= PAIR, "{count} allocations, {bytes} bytes: {counts:?}");
-    assert!(count > PAIR - 10, "{count} allocations, {bytes} bytes: lower the limit, so that it guards this");
+    assert!(
+        count > PAIR - 10,
+        "{count} allocations, {bytes} bytes: lower the limit, so that it guards this"
+    );
     drop(client);
 }

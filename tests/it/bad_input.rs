@@ -1,5 +1,5 @@
-//! Input that is not allowed, and servers that are not what they should be: each has a typed error that says what was
-//! wrong and what is allowed, and nothing is changed or sent.
+//! Input that is not allowed, and servers that are not what they should be: each has a typed error
+//! that says what was wrong and what is allowed, and nothing is changed or sent.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,7 +79,8 @@ async fn names() {
         ("a{}{b}", "a non-empty {tag}"),
     ];
     for (name, words) in refused {
-        let errors = [world.client.reentrant_lock(name).unwrap_err(), world.client.mutex(name).unwrap_err()];
+        let errors =
+            [world.client.reentrant_lock(name).unwrap_err(), world.client.mutex(name).unwrap_err()];
         for error in errors {
             assert!(matches!(error, Error::InvalidName { .. }), "{error:?}");
             says(&error, &[words]);
@@ -97,12 +98,14 @@ async fn names() {
     leaves_nothing(&world.server, &world.client).await;
 }
 
-/// The corpus as the server sees it: one key for each that is accepted, nothing sent for the others.
+/// The corpus as the server sees it: one key for each that is accepted, nothing sent for the
+/// others.
 #[tokio::test]
 async fn every_name_of_the_corpus_has_one_key() {
     let mut world = World::new().await;
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/names.json");
-    let all: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    let all: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     let list = |word: &str| all[word].as_array().unwrap().iter().map(|name| name.as_str().unwrap());
     let before = (world.runs(), look::dump(&mut world.connection));
     for name in list("refused") {
@@ -137,10 +140,13 @@ async fn leases_and_limits_of_a_hold() {
     let lock = world.client.reentrant_lock(NAME).unwrap();
     let before = (world.runs(), look::dump(&mut world.connection));
     let day = Duration::from_secs(86_400);
-    for bad in [Duration::ZERO, Duration::from_micros(9_999), day + Duration::from_nanos(1), Duration::MAX] {
-        for (what, options) in
-            [("lease", LockOptions::new().lease(bad)), ("max_hold", LockOptions::new().max_hold(bad))]
-        {
+    for bad in
+        [Duration::ZERO, Duration::from_micros(9_999), day + Duration::from_nanos(1), Duration::MAX]
+    {
+        for (what, options) in [
+            ("lease", LockOptions::new().lease(bad)),
+            ("max_hold", LockOptions::new().max_hold(bad)),
+        ] {
             let error = lock.lock_with(options).await.unwrap_err();
             assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
             says(&error, &[what, &format!("{bad:?}"), "10 ms to 24 h"]);
@@ -199,14 +205,20 @@ async fn settings_of_a_client() {
     let day = Duration::from_secs(86_400);
     let table: [(&str, Setter, Duration, &str); 4] = [
         ("lease", LockClientBuilder::lease, day, "10 ms to 24 h"),
-        ("command_timeout", LockClientBuilder::command_timeout, Duration::from_secs(60), "10 ms to 1 min"),
+        (
+            "command_timeout",
+            LockClientBuilder::command_timeout,
+            Duration::from_secs(60),
+            "10 ms to 1 min",
+        ),
         ("outage_limit", LockClientBuilder::outage_limit, day, "10 ms to 24 h"),
         ("connect_timeout", LockClientBuilder::connect_timeout, day, "10 ms to 24 h"),
     ];
     for (what, set, longest, allowed) in table {
         let tiny = Duration::from_nanos(1);
         for bad in [Duration::ZERO, short - tiny, longest + tiny, Duration::MAX] {
-            let error = set(LockClient::builder().url(server.url()), bad).connect().await.unwrap_err();
+            let error =
+                set(LockClient::builder().url(server.url()), bad).connect().await.unwrap_err();
             assert!(matches!(error, Error::InvalidOption { .. }), "{error:?}");
             says(&error, &[what, &format!("{bad:?}"), allowed]);
         }
@@ -236,10 +248,19 @@ fn strangers() -> Vec<(&'static [&'static [&'static str]], &'static str)> {
             "a hash whose field is not a lock holder",
         ),
         (&[&["HSET", NAME, "colour", "red"]], "a hash whose field is not a lock holder"),
-        (&[&["HSET", NAME, "a", "1", "b", "2"], &["PEXPIRE", NAME, "60000"]], "a hash with several fields"),
-        (&[&["HSET", NAME, FIELD, "1", "x", "2"], &["PEXPIRE", NAME, "60000"]], "a hash with several fields"),
+        (
+            &[&["HSET", NAME, "a", "1", "b", "2"], &["PEXPIRE", NAME, "60000"]],
+            "a hash with several fields",
+        ),
+        (
+            &[&["HSET", NAME, FIELD, "1", "x", "2"], &["PEXPIRE", NAME, "60000"]],
+            "a hash with several fields",
+        ),
         (&[&["HSET", NAME, "mode", "read"]], "a read-write lock"),
-        (&[&["HSET", NAME, "mode", "read", FIELD, "1"], &["PEXPIRE", NAME, "60000"]], "a read-write lock"),
+        (
+            &[&["HSET", NAME, "mode", "read", FIELD, "1"], &["PEXPIRE", NAME, "60000"]],
+            "a read-write lock",
+        ),
     ]
 }
 
@@ -323,7 +344,8 @@ async fn a_fence_counter_in_other_use() {
 
 async fn refused(url: &str) -> Error {
     let builder = LockClient::builder().url(url).connect_timeout(Duration::from_secs(8));
-    let error = timeout(BOUND, builder.connect()).await.expect("within the connect timeout").unwrap_err();
+    let error =
+        timeout(BOUND, builder.connect()).await.expect("within the connect timeout").unwrap_err();
     assert!(!format!("{error} {error:?}").contains(SECRET), "{error:?}");
     error
 }
@@ -358,8 +380,11 @@ async fn addresses() {
 #[tokio::test]
 async fn servers_that_cannot_be_reached() {
     let nobody = RedisServer::not_started(&[]);
-    for url in [nobody.url(), "redis://no-such-host.invalid".to_owned(), "unix:///no/such/socket".to_owned()]
-    {
+    for url in [
+        nobody.url(),
+        "redis://no-such-host.invalid".to_owned(),
+        "unix:///no/such/socket".to_owned(),
+    ] {
         let limit = Duration::from_millis(300);
         let builder = LockClient::builder().url(&url).connect_timeout(limit);
         let error = timeout(BOUND, builder.connect()).await.unwrap().unwrap_err();
@@ -390,7 +415,12 @@ async fn a_password_that_the_server_has_not_is_refused_in_resp2_only() {
     let url = format!("redis://:wrong@{}", server.address());
     let error = refused(&url).await;
     assert!(matches!(error, Error::Auth { .. }), "{error:?}");
-    LockClient::connect(&format!("{url}?protocol=resp3")).await.unwrap().shutdown(BOUND).await.unwrap();
+    LockClient::connect(&format!("{url}?protocol=resp3"))
+        .await
+        .unwrap()
+        .shutdown(BOUND)
+        .await
+        .unwrap();
 }
 
 #[tokio::test]
@@ -408,7 +438,12 @@ async fn databases_roles_and_versions() {
     let server = RedisServer::start();
     let error = refused(&format!("{}/16", server.url())).await;
     says(&error, &["database", "out of range", &server.address()]);
-    LockClient::connect(&format!("{}/15", server.url())).await.unwrap().shutdown(BOUND).await.unwrap();
+    LockClient::connect(&format!("{}/15", server.url()))
+        .await
+        .unwrap()
+        .shutdown(BOUND)
+        .await
+        .unwrap();
 
     let replica = RedisServer::with(&["--replicaof", "127.0.0.1", &server.port().to_string()]);
     let error = refused(&replica.url()).await;
@@ -487,7 +522,8 @@ async fn the_password_is_nowhere_to_be_read() {
             let asked = Arc::clone(&asked);
             CredentialProvider::new(move || {
                 asked.fetch_add(1, Ordering::Relaxed);
-                let credentials = Credentials::new("", &password).valid_for(Duration::from_millis(100));
+                let credentials =
+                    Credentials::new("", &password).valid_for(Duration::from_millis(100));
                 async move { Ok::<_, io::Error>(credentials) }
             })
         };

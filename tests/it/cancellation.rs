@@ -54,8 +54,13 @@ fn nothing_is_left(server: &RedisServer, client: &LockClient) {
         let channels: Vec<String> =
             redis::cmd("PUBSUB").arg("CHANNELS").arg("*_channel*").query(&mut redis).unwrap();
         let stats = client.stats();
-        let gauges =
-            [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups];
+        let gauges = [
+            stats.holds,
+            stats.waiters,
+            stats.registered_renewals,
+            stats.subscriptions,
+            stats.clean_ups,
+        ];
         exists == 0 && channels.is_empty() && gauges == [0; 5]
     });
 }

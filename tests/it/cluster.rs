@@ -66,11 +66,16 @@ async fn every_primary_serves_its_own_locks() {
             let name = name_on(&cluster, node, "life");
             let lock = a.reentrant_lock(&name).expect("a good name");
             let outer = Owner::new().scope(lock.lock()).await.expect("free");
-            assert_eq!(cluster.ask::<i64>(node, &["EXISTS", &name]), 1, "on the primary of its slot");
+            assert_eq!(
+                cluster.ask::<i64>(node, &["EXISTS", &name]),
+                1,
+                "on the primary of its slot"
+            );
             let other = b.reentrant_lock(&name).expect("a good name");
             assert!(Owner::new().scope(other.try_lock()).await.expect("answered").is_err());
             let waiter = tokio::spawn(async move { other.lock().await });
-            let (looked, channel) = (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
+            let (looked, channel) =
+                (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
             let how = if sharding == Sharding::Off { "NUMSUB" } else { numsub() };
             settles("the waiter sleeps", move || {
                 let heard = |node| looked.ask::<(String, u64)>(node, &["PUBSUB", how, &channel]).1;
@@ -79,7 +84,8 @@ async fn every_primary_serves_its_own_locks() {
             .await;
             let asleep = Instant::now();
             outer.unlock().await.expect("held");
-            let guard = timeout(LONG, waiter).await.expect("woken").expect("no panic").expect("granted");
+            let guard =
+                timeout(LONG, waiter).await.expect("woken").expect("no panic").expect("granted");
             println!("{sharding:?}, node {node}: woken after {:?}", asleep.elapsed());
             assert_eq!(b.stats().fallback_grants, 0, "woken, not by chance");
             assert!(lock.force_unlock().await.expect("answered"));
@@ -98,7 +104,8 @@ async fn nesting_and_hand_off_are_the_same_as_on_one_server() {
     let client = client(&cluster).await;
     for node in 0..3 {
         let lock = client.reentrant_lock(name_on(&cluster, node, "nested")).expect("a good name");
-        // A server that was silent for a while is asked for its time first, and the lock is released plainly meanwhile.
+        // A server that was silent for a while is asked for its time first, and the lock is
+        // released plainly meanwhile.
         let before = client.stats().hand_offs;
         let handed = async {
             while client.stats().hand_offs == before {
@@ -129,7 +136,8 @@ async fn pass_on(client: &LockClient, lock: &ReentrantLock) {
     next.unlock().await.expect("held");
 }
 
-/// A slot on its way: what is held there goes on; what is free there cannot be taken before it has arrived.
+/// A slot on its way: what is held there goes on; what is free there cannot be taken before it has
+/// arrived.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slot_that_is_moving() {
     let cluster = Topology::cluster();
@@ -157,8 +165,8 @@ async fn a_slot_that_is_moving() {
 
     cluster.begin_move(moving, 0, 1);
     // Half of it: the fence counter, or some of the locks, or both, are on the other side.
-    let _: String =
-        cluster.ask(0, &["MIGRATE", "127.0.0.1", &cluster.port(1).to_string(), &name("0"), "0", "5000"]);
+    let _: String = cluster
+        .ask(0, &["MIGRATE", "127.0.0.1", &cluster.port(1).to_string(), &name("0"), "0", "5000"]);
     let inner = owner.scope(held.lock()).await.expect("held is held, here or there");
     inner.unlock().await.expect("held");
     for guard in &others {
@@ -174,7 +182,8 @@ async fn a_slot_that_is_moving() {
     cluster.end_move(moving, 0, 1);
 
     for waiter in [contender, patient] {
-        let guard = timeout(LONG, waiter).await.expect("granted").expect("no panic").expect("granted");
+        let guard =
+            timeout(LONG, waiter).await.expect("granted").expect("no panic").expect("granted");
         guard.verify().await.expect("held on the other side");
         guard.unlock().await.expect("held");
     }
@@ -185,7 +194,8 @@ async fn a_slot_that_is_moving() {
     assert_eq!(client.stats().losses, 0);
 }
 
-/// Somebody sleeps on a slot that moves: the sharded subscription moves along, so the unlock on the other side wakes.
+/// Somebody sleeps on a slot that moves: the sharded subscription moves along, so the unlock on the
+/// other side wakes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wake_up_after_the_slot_has_moved() {
     if !has_redis_7("sharded pub/sub") {
@@ -198,7 +208,8 @@ async fn a_wake_up_after_the_slot_has_moved() {
     let mutex = b.mutex(&name).expect("a good name");
     let waiter = tokio::spawn(async move { mutex.lock().await });
     let heard = |node| {
-        let (cluster, channel) = (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
+        let (cluster, channel) =
+            (Arc::clone(&cluster), format!("redisson_lock__channel__{{{name}}}"));
         move || cluster.ask::<(String, u64)>(node, &["PUBSUB", numsub(), &channel]).1 == 1
     };
     settles("the waiter sleeps", heard(0)).await;
@@ -290,7 +301,8 @@ async fn a_frozen_primary_slows_nobody_else_down() {
     assert_eq!(client.stats().losses, 0);
 }
 
-/// A frozen primary is followed by its replica, and then wakes up with an attempt in its socket that it grants.
+/// A frozen primary is followed by its replica, and then wakes up with an attempt in its socket
+/// that it grants.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_deposed_primary_grants_is_not_believed() {
     let cluster = Arc::new(Topology::cluster());
@@ -308,7 +320,11 @@ async fn what_a_deposed_primary_grants_is_not_believed() {
     let other = timeout(LONG, other.lock()).await.expect("the new primary answers").expect("free");
     cluster.thaw(0);
     let guard = timeout(LONG, attempt).await.expect("an end").expect("no panic").expect("granted");
-    assert_eq!(cluster.ask::<i64>(replica, &["EXISTS", &name]), 1, "granted by the primary that counts");
+    assert_eq!(
+        cluster.ask::<i64>(replica, &["EXISTS", &name]),
+        1,
+        "granted by the primary that counts"
+    );
     guard.unlock().await.expect("held");
     other.unlock().await.expect("held");
 }

@@ -24,13 +24,19 @@ use crate::support::settle::settles;
 use crate::support::topology::Topology;
 
 const BOUND: Duration = Duration::from_secs(10);
-/// Outlasts a renewal that was just due, the outage that these tests make, and the longest pause between logins.
+/// Outlasts a renewal that was just due, the outage that these tests make, and the longest pause
+/// between logins.
 const LEASE: Duration = Duration::from_secs(6);
 
 fn set_password(server: &RedisServer, user: &str, password: &str) {
     let rights = format!("on resetpass >{password} ~* &* +@all");
     let rights: Vec<_> = rights.split(' ').collect();
-    let () = redis::cmd("ACL").arg("SETUSER").arg(user).arg(rights).query(&mut server.connection()).unwrap();
+    let () = redis::cmd("ACL")
+        .arg("SETUSER")
+        .arg(user)
+        .arg(rights)
+        .query(&mut server.connection())
+        .unwrap();
 }
 
 /// Ends the connections of a user; how many there were.
@@ -128,8 +134,9 @@ async fn a_changed_password_costs_no_hold_in_a_cluster() {
     let guards = many_guards(&client).await;
 
     set(&cluster, "new");
-    let ended =
-        |cluster: &Topology, node| -> usize { cluster.ask(node, &["CLIENT", "KILL", "USER", "locks"]) };
+    let ended = |cluster: &Topology, node| -> usize {
+        cluster.ask(node, &["CLIENT", "KILL", "USER", "locks"])
+    };
     for node in 0..3 {
         assert_eq!(ended(&cluster, node), 2, "commands and pub/sub");
     }
@@ -147,7 +154,10 @@ async fn a_changed_password_costs_no_hold_in_a_cluster() {
         guard.loss()
     });
     let losses = timeout(3 * BOUND, futures::future::join_all(taken_over)).await.unwrap();
-    assert!(losses.iter().all(|loss| matches!(loss, None | Some(LossReason::ServerLostData))), "{losses:?}");
+    assert!(
+        losses.iter().all(|loss| matches!(loss, None | Some(LossReason::ServerLostData))),
+        "{losses:?}"
+    );
     assert!(client.shutdown(BOUND).await.unwrap().is_clean());
 }
 
@@ -181,7 +191,8 @@ async fn without_a_provider_holders_and_waiters_are_told() {
 fn connection_of(server: &RedisServer, subscribed: bool) -> Option<(String, String)> {
     let list: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connection()).unwrap();
     list.lines().find_map(|line| {
-        let field = |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or("");
+        let field =
+            |name: &str| line.split(' ').find_map(|field| field.strip_prefix(name)).unwrap_or("");
         let ours = field("user=") != "default" && (field("sub=") != "0") == subscribed;
         ours.then(|| (field("id=").to_owned(), field("user=").to_owned()))
     })
@@ -203,8 +214,13 @@ async fn short_lived_credentials_are_renewed_on_the_live_connection() {
             async move { Ok::<_, io::Error>(credentials.valid_for(Duration::from_millis(400))) }
         });
         let url = format!("{}?protocol={protocol}", server.url());
-        let client =
-            LockClient::builder().url(&url).credentials(provider).lease(LEASE).connect().await.unwrap();
+        let client = LockClient::builder()
+            .url(&url)
+            .credentials(provider)
+            .lease(LEASE)
+            .connect()
+            .await
+            .unwrap();
         let guard = client.mutex("n").unwrap().lock().await.unwrap();
         let (id, user) = connection_of(&server, false).unwrap();
         let mut subscribed = String::new();
@@ -280,19 +296,23 @@ async fn fails(provider: CredentialProvider) -> String {
     text
 }
 
-/// Panics without the hook, which would print a backtrace first: that may take all the time there is.
+/// Panics without the hook, which would print a backtrace first: that may take all the time there
+/// is.
 fn no_token<T>() -> T {
     std::panic::resume_unwind(Box::new("no token"))
 }
 
 #[tokio::test]
 async fn providers_that_give_nothing_are_named() {
-    let failing =
-        CredentialProvider::new(|| async { Err::<Credentials, _>(io::Error::other("the vault is shut")) });
+    let failing = CredentialProvider::new(|| async {
+        Err::<Credentials, _>(io::Error::other("the vault is shut"))
+    });
     let hanging = CredentialProvider::new(std::future::pending::<io::Result<Credentials>>);
     let panicking = CredentialProvider::new(|| async { no_token::<io::Result<Credentials>>() });
-    let panicking_at_once = CredentialProvider::new(no_token::<std::future::Ready<io::Result<Credentials>>>);
-    let wrong = CredentialProvider::new(|| async { Ok::<_, io::Error>(Credentials::new("", "hunter2")) });
+    let panicking_at_once =
+        CredentialProvider::new(no_token::<std::future::Ready<io::Result<Credentials>>>);
+    let wrong =
+        CredentialProvider::new(|| async { Ok::<_, io::Error>(Credentials::new("", "hunter2")) });
     let (failing, hanging, panicking, at_once, wrong) = tokio::join!(
         fails(failing),
         fails(hanging),
@@ -358,6 +378,9 @@ async fn a_provider_that_blocks_a_thread_does_not_hold_up_the_end() {
     });
     let client = builder(&server, provider).connect().await.unwrap();
     settles("the provider is asked again", move || blocked.load(Ordering::Relaxed) > 2).await;
-    timeout(BOUND, client.shutdown(Duration::from_secs(1))).await.expect("it ends in time").unwrap();
+    timeout(BOUND, client.shutdown(Duration::from_secs(1)))
+        .await
+        .expect("it ends in time")
+        .unwrap();
     drop(release);
 }

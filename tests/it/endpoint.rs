@@ -1,7 +1,8 @@
-//! What must work on any deployment that `REDIS_URL` names; without it, on a private server. `REDIS_CA` is a file with
-//! the authority that its certificates are from, if it uses TLS.
+//! What must work on any deployment that `REDIS_URL` names; without it, on a private server.
+//! `REDIS_CA` is a file with the authority that its certificates are from, if it uses TLS.
 //!
-//! Nothing here harms a server that others use: names are of one's own, and nothing is flushed or configured.
+//! Nothing here harms a server that others use: names are of one's own, and nothing is flushed or
+//! configured.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -139,7 +140,8 @@ async fn a_fixed_lease_runs_out_and_is_taken_over() {
     let (a, b) = (endpoint.client().await, endpoint.client().await);
     let options = LockOptions::new().lease(Duration::from_millis(300));
     let old = a.reentrant_lock(name("lease")).unwrap().lock_with(options).await.unwrap().unwrap();
-    let new = timeout(BOUND, b.reentrant_lock(name("lease")).unwrap().lock()).await.unwrap().unwrap();
+    let new =
+        timeout(BOUND, b.reentrant_lock(name("lease")).unwrap().lock()).await.unwrap().unwrap();
     assert!(new.fencing_token() > old.fencing_token());
     assert!(!old.is_held());
     assert!(old.unlock().await.unwrap_err().is_lost());

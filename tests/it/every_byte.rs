@@ -1,5 +1,5 @@
-//! Every script cut off at each byte of its request and of its reply: executed or not, nobody can know, and the operation
-//! ends well, with exact counts and nothing left.
+//! Every script cut off at each byte of its request and of its reply: executed or not, nobody can
+//! know, and the operation ends well, with exact counts and nothing left.
 
 use std::time::Duration;
 
@@ -50,7 +50,10 @@ impl World {
     }
 
     fn count(&mut self) -> Option<u32> {
-        look::hash(&mut self.connection, "lock").into_values().next().map(|count| count.parse().unwrap())
+        look::hash(&mut self.connection, "lock")
+            .into_values()
+            .next()
+            .map(|count| count.parse().unwrap())
     }
 
     async fn run(&mut self, of: Use, fault: &Fault) {
@@ -79,7 +82,12 @@ impl World {
             }
             Use::ForceRelease => {
                 let field = format!("{}:1", uuid::Uuid::new_v4());
-                redis::cmd("HSET").arg("lock").arg(field).arg(1).exec(&mut self.connection).unwrap();
+                redis::cmd("HSET")
+                    .arg("lock")
+                    .arg(field)
+                    .arg(1)
+                    .exec(&mut self.connection)
+                    .unwrap();
                 redis::cmd("PEXPIRE").arg("lock").arg(60_000).exec(&mut self.connection).unwrap();
                 self.arm(fault);
                 assert!(lock.force_unlock().await.unwrap(), "{}", self.what);
@@ -154,8 +162,9 @@ impl World {
         guard.unlock().await.unwrap();
     }
 
-    /// What is meant to be handed off, or to go together, goes by itself now and then. And much that is to be undone goes
-    /// in a script that the server lacks: then each script is sent in full once, which is not what is cut.
+    /// What is meant to be handed off, or to go together, goes by itself now and then. And much
+    /// that is to be undone goes in a script that the server lacks: then each script is sent in
+    /// full once, which is not what is cut.
     async fn run_until_met(&mut self, of: Use, fault: &Fault) {
         for _ in 0..200 {
             let whole = self.proxy.seen("EVAL");
@@ -187,7 +196,9 @@ async fn cut(of: Use) {
     let mut world = World::new(of.script()).await;
     let requests = world.every_byte(of, Fault::CutRequestAt).await;
     let replies = world.every_byte(of, Fault::CutReplyAt).await;
-    println!("{{\"part\":\"every-byte\",\"of\":\"{of:?}\",\"requests\":{requests},\"replies\":{replies}}}");
+    println!(
+        "{{\"part\":\"every-byte\",\"of\":\"{of:?}\",\"requests\":{requests},\"replies\":{replies}}}"
+    );
     assert!(requests > 50 && replies > 10);
     assert!(look::immortal_keys(&mut world.connection).is_empty());
     leaves_nothing(&world.server, &world.client).await;
@@ -212,7 +223,8 @@ cut! {
     a_release_that_keeps_the_name: Use::ReleaseAt;
 }
 
-/// What a new connection says first, and what it is answered, cut off at each byte: the next one is well.
+/// What a new connection says first, and what it is answered, cut off at each byte: the next one is
+/// well.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_greeting() {
     let server = RedisServer::start();

@@ -1,5 +1,5 @@
-//! Every future of the API dropped after each number of polls, on a server that answers, one that does not, and one that
-//! cannot be reached: whatever had begun is undone, and nothing is left.
+//! Every future of the API dropped after each number of polls, on a server that answers, one that
+//! does not, and one that cannot be reached: whatever had begun is undone, and nothing is left.
 
 use std::any::Any;
 use std::future::Future;
@@ -158,7 +158,8 @@ calls! {
 struct Polled {
     call: Option<Call>,
     left: usize,
-    /// At every turn of the runtime, in which time stands still, or only when it is woken, while time passes.
+    /// At every turn of the runtime, in which time stands still, or only when it is woken, while
+    /// time passes.
     eager: bool,
 }
 
@@ -202,17 +203,24 @@ impl Weather {
 }
 
 /// Whether the call was done within so many polls. Checks that nothing is left of it.
-async fn polled(prepare: fn(World) -> Prepared, weather: Weather, polls: usize, eager: bool) -> bool {
+async fn polled(
+    prepare: fn(World) -> Prepared,
+    weather: Weather,
+    polls: usize,
+    eager: bool,
+) -> bool {
     let world = World::new().await;
     let (call, kept) = prepare(world.clone()).await;
     weather.set(&world.server, true);
-    // One that is not woken any more waits for something that will not happen: no number of polls changes that.
+    // One that is not woken any more waits for something that will not happen: no number of polls
+    // changes that.
     let polled = Polled { call: Some(call), left: polls, eager };
     let done = tokio::time::timeout(Duration::from_secs(10), polled).await.unwrap_or(true);
     weather.set(&world.server, false);
     // Whoever waits behind a task that is not polled would wait for ever.
     drop(kept);
-    let guard = world.theirs.mutex(NAME).unwrap().try_lock_for(Duration::from_secs(60)).await.unwrap();
+    let guard =
+        world.theirs.mutex(NAME).unwrap().try_lock_for(Duration::from_secs(60)).await.unwrap();
     guard.expect("free within a lease").unlock().await.unwrap();
     // A client that was shut down says what it left to its lease, and does nothing any more.
     let open = !matches!(world.ours.ping().await, Err(Error::Closed { .. }));
@@ -231,16 +239,24 @@ async fn polled(prepare: fn(World) -> Prepared, weather: Weather, polls: usize, 
 
 fn is_idle(client: &LockClient) -> bool {
     let stats = client.stats();
-    [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups] == [0; 5]
+    [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups]
+        == [0; 5]
 }
 
 /// With each number of polls, until it is done; how many numbers there were.
-async fn every_poll(name: &str, prepare: fn(World) -> Prepared, weather: Weather, eager: bool) -> usize {
+async fn every_poll(
+    name: &str,
+    prepare: fn(World) -> Prepared,
+    weather: Weather,
+    eager: bool,
+) -> usize {
     for polls in 0..MOST {
         let checked = tokio::spawn(polled(prepare, weather, polls, eager));
-        let done =
-            checked.await.unwrap_or_else(|_| panic!("{name} {weather:?}, dropped after {polls} polls"));
-        // While time stands still, what waits for time is never done: enough once every turn has been seen.
+        let done = checked
+            .await
+            .unwrap_or_else(|_| panic!("{name} {weather:?}, dropped after {polls} polls"));
+        // While time stands still, what waits for time is never done: enough once every turn has
+        // been seen.
         if done || eager && polls == 40 {
             return polls + 1;
         }

@@ -105,7 +105,10 @@ async fn take_away(server: &RedisServer, name: &str) {
 // ---- axum
 
 /// The service, its address, and a request in progress that holds its lock.
-fn serve(server: &RedisServer, work_ms: &str) -> (Example, String, std::thread::JoinHandle<String>) {
+fn serve(
+    server: &RedisServer,
+    work_ms: &str,
+) -> (Example, String, std::thread::JoinHandle<String>) {
     let settings = [("ADDRESS", "127.0.0.1:0"), ("WORK_MS", work_ms)];
     let mut service = Example::start("axum", &[], &server.url(), &settings);
     let line = service.line();
@@ -157,7 +160,8 @@ fn what_a_request_that_is_cut_short_holds_is_released() {
 // ---- payments
 
 fn number(redis: &mut Connection, hash: &str, field: &str) -> u64 {
-    let number: Option<u64> = redis::cmd("HGET").arg(hash).arg(field).query(redis).expect("an answer");
+    let number: Option<u64> =
+        redis::cmd("HGET").arg(hash).arg(field).query(redis).expect("an answer");
     number.unwrap_or(0)
 }
 
@@ -192,7 +196,11 @@ async fn a_worker_that_loses_its_lock_in_the_middle_does_not_pay_twice() {
     take_away(&server, "example:invoices:1").await;
     let (code, said) = worker.end();
     assert_eq!((code, said.matches("invoice 1: paid").count()), (Some(0), 1), "{said}");
-    assert_eq!(number(&mut redis, "example:attempts", "invoice-1"), 2, "the first went on in its thread");
+    assert_eq!(
+        number(&mut redis, "example:attempts", "invoice-1"),
+        2,
+        "the first went on in its thread"
+    );
     assert_eq!((due(&mut redis), charges(&mut redis)), (0, 1));
 }
 
@@ -254,7 +262,10 @@ fn at_sigterm_a_migration_gives_its_lock_back() {
     replica.terminate();
     // The release is on its way when the client is shut down, or has just been answered.
     let (code, said) = replica.end();
-    assert!(code == Some(1) && ["1 lock released", "no lock was held"].contains(&said.trim()), "{said}");
+    assert!(
+        code == Some(1) && ["1 lock released", "no lock was held"].contains(&said.trim()),
+        "{said}"
+    );
     assert!(is_free(&mut redis));
     assert_eq!(number(&mut redis, "example:schema", "version"), 0);
 }
@@ -290,7 +301,10 @@ fn without_a_server_a_migration_ends_with_an_error_and_a_cache_computes() {
     let cache = Example::start("cache_refill", &[], &url, &[]);
     assert_eq!(migration.end().0, Some(1));
     let (code, said) = cache.end();
-    assert!(code == Some(0) && said.contains("Fresh") && !said.contains("computed 1 times"), "{said}");
+    assert!(
+        code == Some(0) && said.contains("Fresh") && !said.contains("computed 1 times"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -298,5 +312,8 @@ fn requests_for_a_value_that_has_expired_compute_it_once() {
     let server = RedisServer::start();
     let (code, said) = Example::start("cache_refill", &[], &server.url(), &[]).end();
     assert_eq!(code, Some(0));
-    assert!(said.contains("computed 1 times\n") && said.contains("computed 2 times in all"), "{said}");
+    assert!(
+        said.contains("computed 1 times\n") && said.contains("computed 2 times in all"),
+        "{said}"
+    );
 }

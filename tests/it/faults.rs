@@ -15,7 +15,12 @@ use crate::support::settle::leaves_nothing;
 use crate::support::settle::settles;
 
 async fn client(url: &str, lease: Duration) -> LockClient {
-    builder(url).lease(lease).command_timeout(Duration::from_millis(500)).connect().await.expect("connected")
+    builder(url)
+        .lease(lease)
+        .command_timeout(Duration::from_millis(500))
+        .connect()
+        .await
+        .expect("connected")
 }
 
 /// Small and seeded: a failure can be run again.
@@ -44,7 +49,8 @@ async fn every_reply_lost_once_leaves_the_counts_exact() {
     Owner::new()
         .scope(async {
             for operation in 0..OPERATIONS {
-                // The reply to the next script run of this client is lost: executed, and nobody knows.
+                // The reply to the next script run of this client is lost: executed, and nobody
+                // knows.
                 proxy.once(&field, Fault::CutBeforeReply);
                 let grow = guards.is_empty() || (guards.len() < 5 && dice.below(2) == 0);
                 if grow {
@@ -56,9 +62,14 @@ async fn every_reply_lost_once_leaves_the_counts_exact() {
                 assert_eq!(proxy.clear(), 0, "operation {operation}: its reply was not lost");
                 let count = u32::try_from(guards.len()).unwrap();
                 assert_eq!(lock.hold_count().unwrap(), count, "operation {operation}");
-                let on_server: Vec<String> = look::hash(&mut connection, "counts").into_values().collect();
-                let wanted: Vec<String> = (count > 0).then(|| count.to_string()).into_iter().collect();
-                assert_eq!(on_server, wanted, "operation {operation}: answered in the end, so exact");
+                let on_server: Vec<String> =
+                    look::hash(&mut connection, "counts").into_values().collect();
+                let wanted: Vec<String> =
+                    (count > 0).then(|| count.to_string()).into_iter().collect();
+                assert_eq!(
+                    on_server, wanted,
+                    "operation {operation}: answered in the end, so exact"
+                );
             }
         })
         .await;
@@ -123,7 +134,11 @@ async fn lost_replies_to_hand_offs_lose_no_waiter() {
 }
 
 /// Two clients pass one lock back and forth; returns how long each waited for it once it was free.
-async fn hand_overs(server: &RedisServer, proxy: &FaultProxy, number: usize) -> (Vec<Duration>, u64) {
+async fn hand_overs(
+    server: &RedisServer,
+    proxy: &FaultProxy,
+    number: usize,
+) -> (Vec<Duration>, u64) {
     let near = client(&proxy.url(), Duration::from_secs(30)).await;
     let far = client(&server.url(), Duration::from_secs(30)).await;
     let (mine, theirs) = (near.mutex("passed").unwrap(), far.mutex("passed").unwrap());
@@ -141,8 +156,12 @@ async fn hand_overs(server: &RedisServer, proxy: &FaultProxy, number: usize) -> 
         if round % 2 == 0 {
             // The subscriber's connection dies, and the release is published into the gap.
             let mut connection = server.connection();
-            let _: u64 =
-                redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query(&mut connection).unwrap();
+            let _: u64 = redis::cmd("CLIENT")
+                .arg("KILL")
+                .arg("TYPE")
+                .arg("pubsub")
+                .query(&mut connection)
+                .unwrap();
         }
         let released = std::time::SystemTime::now();
         holder.unlock().await.unwrap();
@@ -168,7 +187,10 @@ async fn hand_overs_survive_a_dying_subscriber() {
         at(99),
         at(100)
     );
-    assert!(by_fallback <= NUMBER as u64 / 20, "{by_fallback} hand-overs waited for the fallback poll");
+    assert!(
+        by_fallback <= NUMBER as u64 / 20,
+        "{by_fallback} hand-overs waited for the fallback poll"
+    );
 }
 
 /// As a proxy does that has lost its server.

@@ -49,7 +49,8 @@ async fn nothing_is_sent_on_the_users_own_client() {
     let lock = others.mutex("orders:42").expect("a name");
     let waiting = tokio::spawn(async move { lock.lock().await?.unlock().await });
     let watched = others.clone();
-    crate::support::settle::settles("a waiter listens", move || watched.stats().subscriptions == 1).await;
+    crate::support::settle::settles("a waiter listens", move || watched.stats().subscriptions == 1)
+        .await;
     assert!(of_theirs(&mut redis).starts_with(&format!("{id} ")));
     assert_eq!(clients(&mut redis).len(), 6, "this connection, theirs, and two for each of ours");
     guard.unlock().await.expect("held");
@@ -57,7 +58,15 @@ async fn nothing_is_sent_on_the_users_own_client() {
 
     // What happens to theirs has no effect on ours, and what happens to ours none on theirs.
     theirs.quit().await.expect("closed");
-    locks.mutex("orders:43").expect("a name").lock().await.expect("free").unlock().await.expect("held");
+    locks
+        .mutex("orders:43")
+        .expect("a name")
+        .lock()
+        .await
+        .expect("free")
+        .unlock()
+        .await
+        .expect("held");
     for client in [locks, others] {
         assert!(client.shutdown(BOUND).await.expect("in time").is_clean());
     }
@@ -67,12 +76,14 @@ async fn nothing_is_sent_on_the_users_own_client() {
 #[tokio::test]
 async fn a_client_of_fred_that_cannot_be_used_is_refused_before_anything_is_sent() {
     let one = Client::new(Config::default(), None, None, None);
-    let error = LockClient::builder().fred(&one).tls(Tls::new()).connect_lazy().expect_err("two places");
+    let error =
+        LockClient::builder().fred(&one).tls(Tls::new()).connect_lazy().expect_err("two places");
     assert!(matches!(error, Error::InvalidOption { option: "tls", .. }), "{error}");
     let mapped = LockClient::builder().fred(&one).address_map(|host, port| (host.to_owned(), port));
     let error = mapped.connect_lazy().expect_err("fred would not use it");
     assert!(matches!(error, Error::InvalidOption { option: "address_map", .. }), "{error}");
-    let config = Config { server: ServerConfig::new_clustered(vec![("h", 1)]), ..Config::default() };
+    let config =
+        Config { server: ServerConfig::new_clustered(vec![("h", 1)]), ..Config::default() };
     let cluster = Client::new(config, None, None, None);
     let error = LockClient::builder().fred(&cluster).connect_lazy().expect_err("a cluster");
     assert!(error.is_config() && error.to_string().contains(".fred_config("), "{error}");
@@ -91,7 +102,8 @@ async fn a_configuration_of_fred_opens_connections_of_our_own() {
     };
     let locks = LockClient::builder().fred_config(&config).connect().await.expect("connected");
     let guard = locks.mutex("orders:42").expect("a name").lock().await.expect("free");
-    let client = redis::Client::open(format!("redis://:secret@{}/3", server.address())).expect("an address");
+    let client =
+        redis::Client::open(format!("redis://:secret@{}/3", server.address())).expect("an address");
     let mut redis = client.get_connection().expect("a connection");
     let there: bool = redis::cmd("EXISTS").arg("orders:42").query(&mut redis).expect("an answer");
     assert!(there, "in the database of the configuration");
@@ -107,7 +119,8 @@ async fn a_configuration_of_a_cluster_opens_connections_to_all_of_it() {
         let (host, port) = address.rsplit_once(':').expect("host:port");
         (host.to_owned(), port.parse().expect("a port"))
     });
-    let config = Config { server: ServerConfig::new_clustered(hosts.collect()), ..Config::default() };
+    let config =
+        Config { server: ServerConfig::new_clustered(hosts.collect()), ..Config::default() };
     let locks = LockClient::builder().fred_config(&config).connect().await.expect("connected");
     for number in 0..20 {
         let lock = locks.mutex(format!("orders:{number}")).expect("a name");

@@ -50,12 +50,15 @@ async fn a_second_shutdown_gives_the_report_of_the_first() {
     }
 }
 
-/// The names of the locks that are left to their leases, which end within one lease and a command timeout.
+/// The names of the locks that are left to their leases, which end within one lease and a command
+/// timeout.
 fn left(report: &ShutdownReport) -> Vec<&str> {
     let left = report.left.iter();
-    left.inspect(|left| assert!(left.until.remaining() <= LEASE + Duration::from_secs(4), "{report:?}"))
-        .map(|left| left.name.as_str())
-        .collect()
+    left.inspect(|left| {
+        assert!(left.until.remaining() <= LEASE + Duration::from_secs(4), "{report:?}")
+    })
+    .map(|left| left.name.as_str())
+    .collect()
 }
 
 async fn client(server: &InMemoryServer) -> LockClient {
@@ -84,10 +87,13 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap_or_else(|_| panic!("never: {what}"));
+    tokio::time::timeout(Duration::from_secs(10), waiting)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Who has the lock, and who has left it, in order: of three that queue for it. `None`: it was not passed on from each to the next.
+/// Who has the lock, and who has left it, in order: of three that queue for it. `None`: it was not
+/// passed on from each to the next.
 async fn order_of_three() -> Option<Vec<(&'static str, &'static str)>> {
     let (_server, client, lock) = world().await;
     // Some command is answered as quickly as by a server that is near.
@@ -117,7 +123,8 @@ async fn order_of_three() -> Option<Vec<(&'static str, &'static str)>> {
 
 #[test]
 fn the_next_holder_goes_before_whoever_passed_the_lock_on() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     // On the only thread, where Tokio runs first whom it woke last.
     let order = || runtime.block_on(async { tokio::spawn(order_of_three()).await.unwrap() });
     // A process that stood still for a while does not pass it on.
@@ -137,7 +144,10 @@ async fn nested_locks_share_hold_and_token() {
     assert_eq!(inner.fencing_token(), outer.fencing_token());
     assert_eq!(inner.hold_id(), outer.hold_id());
     let holder = lock.holder().await.unwrap().unwrap();
-    assert_eq!((holder.count, holder.is_this_client, holder.client.as_str()), (2, true, client.id()));
+    assert_eq!(
+        (holder.count, holder.is_this_client, holder.client.as_str()),
+        (2, true, client.id())
+    );
 
     inner.unlock().await.unwrap();
     assert_eq!(lock.hold_count().unwrap(), 1);
@@ -164,7 +174,11 @@ async fn a_release_wakes_a_waiter_of_another_client() {
     let before = tokio::time::Instant::now();
     held.unlock().await.unwrap();
     assert!(waiter.await.unwrap() > token);
-    assert!(before.elapsed() < Duration::from_millis(100), "woken by the fallback: {:?}", before.elapsed());
+    assert!(
+        before.elapsed() < Duration::from_millis(100),
+        "woken by the fallback: {:?}",
+        before.elapsed()
+    );
     assert_eq!(other.stats().fallback_grants, 0);
 }
 
@@ -189,7 +203,10 @@ async fn try_lock_says_none_and_try_lock_for_waits_no_longer_than_asked() {
     assert!(theirs.try_lock().await.unwrap().is_err());
     let before = tokio::time::Instant::now();
     assert!(theirs.try_lock_for(Duration::from_secs(7)).await.unwrap().is_err());
-    assert!(before.elapsed() >= Duration::from_secs(7) && before.elapsed() < Duration::from_millis(7_100));
+    assert!(
+        before.elapsed() >= Duration::from_secs(7)
+            && before.elapsed() < Duration::from_millis(7_100)
+    );
     assert!(theirs.try_lock_for(Duration::ZERO).await.unwrap().is_err());
     drop(held);
     assert!(theirs.try_lock_for(Duration::MAX).await.unwrap().is_ok());
@@ -245,7 +262,8 @@ async fn tasks_in_scopes_of_one_owner_share_its_hold() {
     let owner = Owner::new();
     let guard = owner.scope(lock.lock()).await.unwrap();
     let theirs = lock.clone();
-    let inner = tokio::spawn(owner.scope(async move { theirs.lock().await.unwrap() })).await.unwrap();
+    let inner =
+        tokio::spawn(owner.scope(async move { theirs.lock().await.unwrap() })).await.unwrap();
     assert_eq!(inner.hold_count(), 2);
     assert_eq!(inner.hold_id(), guard.hold_id());
     assert_eq!(lock.hold_count().unwrap(), 0, "outside the scope somebody else asks");
@@ -276,7 +294,10 @@ async fn a_forced_unlock_is_noticed_by_the_holder() {
     assert_eq!(guard.loss(), Some(LossReason::ForceUnlocked));
     assert!(guard.ensure(Duration::ZERO).unwrap_err().is_lost());
     let error = lock.lock().await.unwrap_err();
-    assert!(matches!(error, Error::GuardOfLostHold { reason: LossReason::ForceUnlocked, .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::GuardOfLostHold { reason: LossReason::ForceUnlocked, .. }),
+        "{error:?}"
+    );
     assert!(error.is_lost(), "an owner with guards of a lost hold must notice: {error}");
     assert!(error.to_string().contains("drop the guard of the lost hold first"), "{error}");
     assert!(guard.unlock().await.unwrap_err().is_lost());
@@ -358,7 +379,8 @@ async fn dropped_and_aborted_acquisitions_leave_nothing() {
             tokio::task::yield_now().await;
         }
         drop(acquiring);
-        until("nothing is left", || !server.contains("orders:42") && client.stats().holds == 0).await;
+        until("nothing is left", || !server.contains("orders:42") && client.stats().holds == 0)
+            .await;
     }
     let held = lock.lock().await.unwrap();
     let theirs = lock.clone();
@@ -422,7 +444,9 @@ async fn what_a_shutdown_leaves_is_free_when_it_says_so() {
         tokio::time::sleep(left.until.remaining()).await;
         assert!(!server.contains(&left.name) && left.until.is_past());
     }
-    assert!(report.to_string().ends_with("fixed (its lease is over), orders:42 (its lease is over)"));
+    assert!(
+        report.to_string().ends_with("fixed (its lease is over), orders:42 (its lease is over)")
+    );
     assert_eq!(client.shutdown(Duration::ZERO).await.unwrap(), report);
 }
 
@@ -463,8 +487,10 @@ async fn every_error_names_the_crate_and_the_lock_that_it_is_about() {
     let guard = Owner::new().scope(lock.lock()).await.unwrap();
     let holder = lock.holder().await.unwrap().unwrap();
     server.set_answering(false);
-    let mut all =
-        vec![("verify", guard.verify().await.unwrap_err()), ("unlock", guard.unlock().await.unwrap_err())];
+    let mut all = vec![
+        ("verify", guard.verify().await.unwrap_err()),
+        ("unlock", guard.unlock().await.unwrap_err()),
+    ];
     all.extend(failures(&lock, &holder).await);
     for (what, error) in &all {
         assert!(matches!(error, Error::Unavailable { .. }), "{what}: {error}");
@@ -496,7 +522,9 @@ async fn connect_fails_in_time_and_says_what_it_tried() {
     let error = connecting.await.unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && error.is_transient(), "{error}");
     assert!(error.to_string().contains("tried in-memory: "), "{error}");
-    assert!(before.elapsed() >= Duration::from_secs(2) && before.elapsed() < Duration::from_secs(4));
+    assert!(
+        before.elapsed() >= Duration::from_secs(2) && before.elapsed() < Duration::from_secs(4)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -531,7 +559,8 @@ fn elsewhere<F: Future>(future: F) -> F::Output {
 
 #[test]
 fn mutexes_and_scopes_work_under_another_executor_and_a_dead_runtime_hangs_nobody() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let server = InMemoryServer::new();
     let client = runtime.block_on(client(&server));
     let mutex = client.mutex("orders:42").unwrap();
@@ -548,21 +577,24 @@ fn mutexes_and_scopes_work_under_another_executor_and_a_dead_runtime_hangs_nobod
 
 #[test]
 fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
-    let runtime =
-        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    };
     let server = InMemoryServer::new();
     let doomed = runtime();
     let builder = LockClient::builder().in_memory(&server).lease(Duration::from_millis(300));
     let holder = doomed.block_on(builder.connect()).unwrap();
-    let guard =
-        doomed.block_on(Owner::new().scope(holder.reentrant_lock("orders:42").unwrap().lock())).unwrap();
+    let guard = doomed
+        .block_on(Owner::new().scope(holder.reentrant_lock("orders:42").unwrap().lock()))
+        .unwrap();
     let token = guard.fencing_token();
     doomed.shutdown_timeout(Duration::from_secs(10));
     assert!(server.contains("orders:42"), "a crash releases nothing");
 
     runtime().block_on(async {
         let lock = client(&server).await.reentrant_lock("orders:42").unwrap();
-        let taken = lock.try_lock_for(Duration::from_secs(10)).await.unwrap().expect("the lease has ended");
+        let taken =
+            lock.try_lock_for(Duration::from_secs(10)).await.unwrap().expect("the lease has ended");
         assert!(taken.fencing_token() > token);
         taken.unlock().await.unwrap();
     });
@@ -784,7 +816,11 @@ async fn a_slow_network_makes_a_client_slow_and_not_wrong() {
     let released = tokio::time::Instant::now();
     held.unlock().await.unwrap();
     assert!(waiter.await.unwrap().unwrap().is_held());
-    assert!(released.elapsed() >= 2 * SLOW, "the message, then the reply: {:?}", released.elapsed());
+    assert!(
+        released.elapsed() >= 2 * SLOW,
+        "the message, then the reply: {:?}",
+        released.elapsed()
+    );
     assert_eq!(a.stats().fallback_grants, 0);
 }
 
@@ -848,7 +884,10 @@ fn outside_tokio_clients_run_on_threads_of_their_own() {
     let guard = elsewhere(ours.lock()).unwrap();
     assert!(elsewhere(theirs.try_lock()).unwrap().is_err());
     let deadline = Duration::from_millis(50);
-    assert!(elsewhere(theirs.try_lock_for(deadline)).unwrap().is_err(), "the driver has its own timers");
+    assert!(
+        elsewhere(theirs.try_lock_for(deadline)).unwrap().is_err(),
+        "the driver has its own timers"
+    );
     // A waiter on another thread is woken.
     let waiter = std::thread::spawn(move || elsewhere(theirs.lock()).unwrap().fencing_token());
     while b.stats().subscriptions == 0 {
@@ -870,7 +909,8 @@ fn outside_tokio_clients_run_on_threads_of_their_own() {
 fn outside_tokio_leases_are_renewed_and_run_out_in_real_time() {
     let server = InMemoryServer::new();
     let lease = Duration::from_millis(300);
-    let connect = || elsewhere(LockClient::builder().in_memory(&server).lease(lease).connect()).unwrap();
+    let connect =
+        || elsewhere(LockClient::builder().in_memory(&server).lease(lease).connect()).unwrap();
     let (a, b) = (connect(), connect());
     let guard = elsewhere(a.mutex("orders:42").unwrap().lock()).unwrap();
     let theirs = b.mutex("orders:42").unwrap();
@@ -904,7 +944,8 @@ fn many_futures_of_another_executor_take_turns() {
 fn a_client_that_was_connected_outside_tokio_works_inside_too() {
     let server = InMemoryServer::new();
     let client = elsewhere(client(&server));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     runtime.unwrap().block_on(async {
         let guard = client.mutex("orders:42").unwrap().lock().await.unwrap();
         tokio::time::advance(LEASE * 10).await;
@@ -937,8 +978,14 @@ async fn with_ends_its_work_when_the_time_is_over_and_signals_tell_when() {
 #[tokio::test(start_paused = true)]
 async fn a_prefix_is_part_of_every_name_in_memory_too() {
     let (server, ..) = world().await;
-    let client = LockClient::builder().in_memory(&server).prefix("{orders}:").connect().await.unwrap();
-    client.mutex("42").unwrap().with(async |_| assert!(server.contains("{orders}:42"))).await.unwrap();
+    let client =
+        LockClient::builder().in_memory(&server).prefix("{orders}:").connect().await.unwrap();
+    client
+        .mutex("42")
+        .unwrap()
+        .with(async |_| assert!(server.contains("{orders}:42")))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -952,7 +999,12 @@ async fn a_client_in_memory_says_how_its_connection_stands() {
     assert!(!link.is_connected && link.lasts >= away - Duration::from_secs(1), "{link:?}");
     assert!(matches!(client.ping().await, Err(Error::Unavailable { .. })));
     server.client(&client).set_reachable(true);
-    client.mutex("orders:42").unwrap().with(async |_| assert!(client.is_connected())).await.unwrap();
+    client
+        .mutex("orders:42")
+        .unwrap()
+        .with(async |_| assert!(client.is_connected()))
+        .await
+        .unwrap();
     assert_eq!(client.stats().reconnects, 1);
     server.client(&client).kill();
     assert!(!client.is_connected());
@@ -989,7 +1041,8 @@ async fn a_killed_process_keeps_the_name_for_at_least() {
     let other = LockClient::builder().in_memory(&server).connect().await.unwrap();
     let minute = Duration::from_secs(60);
     let granted = tokio::time::Instant::now();
-    let guard = client.mutex("job").unwrap().lock_with(LockOptions::new().at_least(minute)).await.unwrap();
+    let guard =
+        client.mutex("job").unwrap().lock_with(LockOptions::new().at_least(minute)).await.unwrap();
     server.client(&client).kill();
     drop(guard);
     other.mutex("job").unwrap().lock().await.unwrap().unlock().await.unwrap();

@@ -43,7 +43,9 @@ async fn are_confirmed(guards: &[Guard]) {
                 }
             }
         };
-        timeout(BOUND, confirmed).await.unwrap_or_else(|_| panic!("{} is not confirmed", guard.name()));
+        timeout(BOUND, confirmed)
+            .await
+            .unwrap_or_else(|_| panic!("{} is not confirmed", guard.name()));
     }
 }
 
@@ -55,8 +57,10 @@ async fn at_7_5_kb_a_second_a_client_with_holds_comes_back_after_a_cut() {
     for way in [Direction::Up, Direction::Down] {
         proxy.limit(way, Some(7_500));
     }
-    let client =
-        timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").expect("connected");
+    let client = timeout(BOUND, LockClient::connect(&proxy.url()))
+        .await
+        .expect("in time")
+        .expect("connected");
     let mut guards = Vec::new();
     for number in 0..5 {
         let lock = client.mutex(format!("slow:{number}")).unwrap();
@@ -96,7 +100,8 @@ fn tells_both_figures(error: &Error) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_round_trip_above_the_command_timeout_is_told_with_both_figures() {
     let (_server, proxy) = slow(Duration::from_millis(1_400));
-    let error = timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").unwrap_err();
+    let error =
+        timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").unwrap_err();
     assert!(matches!(error, Error::Unavailable { .. }) && tells_both_figures(&error), "{error}");
 
     slow_down(&proxy, Duration::ZERO);
@@ -127,7 +132,8 @@ async fn a_server_that_does_not_greet_in_time_is_told_with_what_was_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_proxy_without_pub_sub_is_told_by_what_is_missing() {
-    let unknown = |command: &str| Fault::Answer(format!("-ERR unknown command '{command}'\r\n").into_bytes());
+    let unknown =
+        |command: &str| Fault::Answer(format!("-ERR unknown command '{command}'\r\n").into_bytes());
     let table = [
         ("UNSUBSCRIBE\r\n", unknown("UNSUBSCRIBE")),
         ("UNSUBSCRIBE\r\n", Fault::CutBeforeRequest),
@@ -139,11 +145,19 @@ async fn a_proxy_without_pub_sub_is_told_by_what_is_missing() {
         let server = RedisServer::start();
         let proxy = FaultProxy::start(&server.address());
         proxy.nth(pattern, 0, u64::MAX, fault.clone());
-        let error = timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").unwrap_err();
+        let error =
+            timeout(BOUND, LockClient::connect(&proxy.url())).await.expect("in time").unwrap_err();
         let text = error.to_string();
-        assert_eq!(error.is_config(), matches!(fault, Fault::Answer(_)), "{pattern:?}, {fault:?}: {text}");
+        assert_eq!(
+            error.is_config(),
+            matches!(fault, Fault::Answer(_)),
+            "{pattern:?}, {fault:?}: {text}"
+        );
         assert!(text.contains("pub/sub is missing"), "{pattern:?}, {fault:?}: {text}");
-        assert!(!text.contains("rediss://") && !text.contains("resolver"), "{pattern:?}, {fault:?}: {text}");
+        assert!(
+            !text.contains("rediss://") && !text.contains("resolver"),
+            "{pattern:?}, {fault:?}: {text}"
+        );
     }
 }
 
@@ -155,13 +169,17 @@ fn unavailable_after(error: Error) -> Duration {
     }
 }
 
-/// Each of them, on TCP and on a unix socket: nobody listens before the server is started, nor after it was killed.
+/// Each of them, on TCP and on a unix socket: nobody listens before the server is started, nor
+/// after it was killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_lock_does_not_wait_for_a_server_that_is_not_there() {
     for over_unix in [false, true] {
         let mut server = RedisServer::not_started(&[]);
-        let url =
-            if over_unix { format!("redis+unix://{}", server.socket().display()) } else { server.url() };
+        let url = if over_unix {
+            format!("redis+unix://{}", server.socket().display())
+        } else {
+            server.url()
+        };
         let client = LockClient::builder().url(url).connect_lazy().expect("a good address");
         let lock = client.mutex("n").expect("a name");
         for _ in 0..2 {
@@ -173,9 +191,13 @@ async fn a_try_lock_does_not_wait_for_a_server_that_is_not_there() {
             let trouble = client.links()[0].trouble.clone();
             // Of a connection that was cut, only the next attempt tells that nobody listens.
             let failed = async {
-                while unavailable_after(lock.try_lock().await.expect_err("no server")) > Duration::ZERO {}
+                while unavailable_after(lock.try_lock().await.expect_err("no server"))
+                    > Duration::ZERO
+                {}
             };
-            timeout(BOUND, failed).await.unwrap_or_else(|_| panic!("it waits each time: {trouble:?}"));
+            timeout(BOUND, failed)
+                .await
+                .unwrap_or_else(|_| panic!("it waits each time: {trouble:?}"));
             server.restart();
             answers(&client).await;
             let guard = lock.try_lock().await.expect("the server is there").expect("free");

@@ -19,7 +19,8 @@ const PAIRS: u64 = 20;
 
 fn runtimes() -> [Runtime; 2] {
     let several = Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    [several, Builder::new_current_thread().enable_all().build()].map(|runtime| runtime.expect("a runtime"))
+    [several, Builder::new_current_thread().enable_all().build()]
+        .map(|runtime| runtime.expect("a runtime"))
 }
 
 async fn connect(url: &str, driver: Driver) -> LockClient {
@@ -54,7 +55,9 @@ fn many_names_are_served_in_few_scripts() {
             let mut connection = server.connection();
             runtime.block_on(async {
                 let client = connect(&server.url(), driver).await;
-                tokio::time::timeout(Duration::from_secs(60), pairs(&client)).await.expect("all are served");
+                tokio::time::timeout(Duration::from_secs(60), pairs(&client))
+                    .await
+                    .expect("all are served");
                 client.shutdown(Duration::from_secs(5)).await.expect("nothing is left");
             });
             assert!(lock_keys(&mut connection).is_empty());
@@ -64,8 +67,8 @@ fn many_names_are_served_in_few_scripts() {
     }
 }
 
-/// Nobody who was answered asks for anything before the last one is. So many that a driver which only looks at the clock
-/// now and then would not come to the end.
+/// Nobody who was answered asks for anything before the last one is. So many that a driver which
+/// only looks at the clock now and then would not come to the end.
 #[test]
 fn all_are_granted_though_none_of_them_goes_on() {
     for runtime in runtimes() {
@@ -84,8 +87,11 @@ fn all_are_granted_though_none_of_them_goes_on() {
                         guard.unlock().await.expect("released");
                     });
                 }
-                let ended = async { while tasks.join_next().await.is_some_and(|task| task.is_ok()) {} };
-                tokio::time::timeout(Duration::from_secs(20), ended).await.expect("all are granted");
+                let ended =
+                    async { while tasks.join_next().await.is_some_and(|task| task.is_ok()) {} };
+                tokio::time::timeout(Duration::from_secs(20), ended)
+                    .await
+                    .expect("all are granted");
                 client.shutdown(Duration::from_secs(5)).await.expect("nothing is left");
             });
         }
@@ -111,13 +117,19 @@ fn a_name_that_is_not_allowed_keeps_nobody_else_from_his() {
                 let others = async {
                     for number in 0..PAIRS {
                         let name = format!("forbidden:{number}");
-                        let error =
-                            client.mutex(&name).expect("a name").try_lock().await.expect_err("refused");
+                        let error = client
+                            .mutex(&name)
+                            .expect("a name")
+                            .try_lock()
+                            .await
+                            .expect_err("refused");
                         assert!(error.is_config() && error.to_string().contains(&name), "{error}");
                     }
                 };
                 let both = async { tokio::join!(pairs(&client), others) };
-                tokio::time::timeout(Duration::from_secs(60), both).await.expect("all are answered");
+                tokio::time::timeout(Duration::from_secs(60), both)
+                    .await
+                    .expect("all are answered");
                 client.shutdown(Duration::from_secs(5)).await.expect("nothing is left");
             });
             assert!(lock_keys(&mut connection).is_empty());

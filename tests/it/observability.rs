@@ -89,7 +89,9 @@ async fn events_and_spans_have_stable_names_and_short_ids() {
         assert!(said.events.contains(name), "no event `{name}` in {:?}", said.events);
     }
     assert_eq!(said.spans, BTreeSet::from(["acquire", "release"]));
-    for part in ["owner=\"thread\"", "owner=\"unique\"", "outcome=\"granted\"", "outcome=\"not granted\""] {
+    for part in
+        ["owner=\"thread\"", "owner=\"unique\"", "outcome=\"granted\"", "outcome=\"not granted\""]
+    {
         assert!(said.text.contains(part), "no {part} in {}", said.text);
     }
     assert!(said.text.contains("name=\"or\\\"ders\u{e4}\""), "names are escaped: {}", said.text);
@@ -113,8 +115,10 @@ async fn a_connection_for_wake_ups_that_breaks_is_told_and_so_is_the_next() {
     })
     .await;
     let heard = log.clone();
-    settles("there is another", move || heard.0.lock().unwrap().text.contains("connected again (pub/sub)"))
-        .await;
+    settles("there is another", move || {
+        heard.0.lock().unwrap().text.contains("connected again (pub/sub)")
+    })
+    .await;
     client.shutdown(Duration::from_secs(5)).await.unwrap();
     let said = log.0.lock().unwrap();
     assert!(

@@ -1,5 +1,5 @@
-//! The profile `Native` beside Redisson before 3.2, by a client that speaks exactly its protocol. The Java client
-//! itself is run by `cargo xtask interop`.
+//! The profile `Native` beside Redisson before 3.2, by a client that speaks exactly its protocol.
+//! The Java client itself is run by `cargo xtask interop`.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -69,8 +69,13 @@ impl Old {
         while let Some(left) = acquire(&mut self.connection, name, &self.field) {
             let limit = Duration::from_millis(u64::try_from(left).expect("a time to live").max(1));
             pub_sub.set_read_timeout(Some(limit)).expect("a limit");
-            let message = pub_sub.get_message().expect("a message before the lease of the holder is over");
-            assert_eq!(message.get_payload::<String>().expect("text"), "0", "nothing else is understood");
+            let message =
+                pub_sub.get_message().expect("a message before the lease of the holder is over");
+            assert_eq!(
+                message.get_payload::<String>().expect("text"),
+                "0",
+                "nothing else is understood"
+            );
         }
         pub_sub.unsubscribe(Self::channel(name)).expect("unsubscribed");
     }
@@ -96,7 +101,9 @@ impl Old {
             counter.read_exact_at(&mut text, 0).expect("read");
             let number: u64 = std::str::from_utf8(&text).expect("text").parse().expect("a number");
             if number < until {
-                counter.write_all_at(format!("{:020}\n", number + 1).as_bytes(), 0).expect("written");
+                counter
+                    .write_all_at(format!("{:020}\n", number + 1).as_bytes(), 0)
+                    .expect("written");
                 sections += 1;
             }
             assert_eq!(self.unlock(name), Some(1));
@@ -107,7 +114,8 @@ impl Old {
     }
 }
 
-/// Clients that share names with and without braces wake each other, in both directions, well before any lease ends.
+/// Clients that share names with and without braces wake each other, in both directions, well
+/// before any lease ends.
 #[test]
 fn clients_of_before_3_2_and_the_default_profile_exclude_and_wake_each_other() {
     let server = RedisServer::start();
@@ -132,7 +140,8 @@ fn clients_of_before_3_2_and_the_default_profile_exclude_and_wake_each_other() {
             old.lock(name);
             old
         });
-        // The puppet's own subscription may be over or not, so that a number of subscribers says nothing.
+        // The puppet's own subscription may be over or not, so that a number of subscribers says
+        // nothing.
         eventually("the old client is subscribed", || {
             let mut list = redis::cmd("CLIENT");
             let listening: String =
@@ -183,8 +192,10 @@ fn a_counter_that_both_protect_is_exact() {
         });
         threads.into_iter().map(|thread| thread.join().expect("it counts")).sum()
     });
-    let ours: u64 =
-        puppets.iter_mut().map(|puppet| puppet.end_of("c")["done"].as_u64().expect("a number")).sum();
+    let ours: u64 = puppets
+        .iter_mut()
+        .map(|puppet| puppet.end_of("c")["done"].as_u64().expect("a number"))
+        .sum();
     let counted = std::fs::read_to_string(&file).expect("the counter");
     std::fs::remove_file(&file).expect("removed");
     assert_eq!(counted.trim().parse(), Ok(UNTIL));

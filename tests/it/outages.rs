@@ -18,10 +18,11 @@
 //!
 //! ¹ `Lost(TakenOver)` if the waiter was granted it before the holder could ask.
 //!
-//! All of it on one server, a sentinel set and a cluster, but: one server has no failover; that of a sentinel set is
-//! in `sentinel.rs`; and host names are resolved in the same way for the one server, for sentinels and for the nodes
-//! of a cluster that a URL names, so one server stands for all. Further nodes are known by address. That test needs
-//! a mount namespace of Linux, and fails, saying so, if it cannot have one.
+//! All of it on one server, a sentinel set and a cluster, but: one server has no failover; that of
+//! a sentinel set is in `sentinel.rs`; and host names are resolved in the same way for the one
+//! server, for sentinels and for the nodes of a cluster that a URL names, so one server stands for
+//! all. Further nodes are known by address. That test needs a mount namespace of Linux, and fails,
+//! saying so, if it cannot have one.
 
 mod holes;
 mod place;
@@ -98,8 +99,10 @@ async fn a_cluster_failover_loses_the_last_writes() {
         return;
     }
     let mut place = Place::Cluster(Topology::cluster());
-    let client = place.builder().lease(Duration::from_secs(120)).connect().await.expect("connected");
-    let copied = client.mutex(place.name("copied")).expect("a good name").lock().await.expect("free");
+    let client =
+        place.builder().lease(Duration::from_secs(120)).connect().await.expect("connected");
+    let copied =
+        client.mutex(place.name("copied")).expect("a good name").lock().await.expect("free");
     let build = || place.builder().lease(Duration::from_secs(120));
     let (name, mark) = (place.name("lost"), place.name("mark"));
     let mut connection = place.connection(0);
@@ -169,7 +172,8 @@ async fn given_up(frozen: bool, end: End) {
     } else {
         server.restart()
     }
-    let guard = timeout(BOUND, lock.lock()).await.expect("in time").expect("the server is there again");
+    let guard =
+        timeout(BOUND, lock.lock()).await.expect("in time").expect("the server is there again");
     guard.unlock().await.expect("held");
     assert!(client.shutdown(BOUND).await.expect("in time").is_clean(), "{case}");
 }
@@ -182,7 +186,14 @@ async fn a_thread_that_ends_waits_once_for_all_its_clients() {
     let (mut clients, mut guards) = (Vec::new(), Vec::new());
     for number in 0..5 {
         let client = LockClient::connect(&server.url()).await.expect("connected");
-        guards.push(client.mutex(format!("lock:{number}")).expect("a good name").lock().await.expect("free"));
+        guards.push(
+            client
+                .mutex(format!("lock:{number}"))
+                .expect("a good name")
+                .lock()
+                .await
+                .expect("free"),
+        );
         clients.push(client);
     }
     server.freeze();
@@ -202,7 +213,8 @@ fn a_host_name_that_changes_its_address() {
         return;
     }
     let hosts = std::env::temp_dir().join(format!("lock-test-hosts-{}", std::process::id()));
-    let leads_to = |address: &str| fs::write(&hosts, format!("{address} redis.test\n")).expect("written");
+    let leads_to =
+        |address: &str| fs::write(&hosts, format!("{address} redis.test\n")).expect("written");
     leads_to("127.0.0.1");
     let allowed = with_hosts(&hosts).arg("true").status().is_ok_and(|status| status.success());
     assert!(

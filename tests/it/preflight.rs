@@ -75,7 +75,11 @@ async fn nothing_is_said_against_a_good_server_and_nothing_is_left_there() {
     }
     assert!(look::lock_keys(&mut connection).is_empty());
     let stats = client.stats();
-    assert_eq!([stats.grants, stats.losses, stats.waits, stats.wake_ups], [0; 4], "nothing of it is counted");
+    assert_eq!(
+        [stats.grants, stats.losses, stats.waits, stats.wake_ups],
+        [0; 4],
+        "nothing of it is counted"
+    );
     leaves_nothing(&server, &client).await;
     drop(replica);
 }
@@ -123,7 +127,11 @@ async fn a_lock_in_use_is_not_disturbed() {
     assert_eq!(look::hash(&mut connection, NAME), before);
     assert_eq!(theirs.stats().wake_ups, 0, "nobody was woken by it");
     let asking = channel.clone();
-    assert_eq!(look::subscribers(&mut connection, &asking), 1, "whoever listened before still does");
+    assert_eq!(
+        look::subscribers(&mut connection, &asking),
+        1,
+        "whoever listened before still does"
+    );
     assert!(guard.is_held() && !waiting.is_finished());
     guard.unlock().await.unwrap();
     timeout(BOUND, waiting).await.unwrap().unwrap().unwrap().unlock().await.unwrap();
@@ -169,7 +177,10 @@ async fn each_flaw_of_a_server_is_found() {
     redis::cmd("REPLICAOF").arg("127.0.0.1").arg("1").exec(&mut connection).unwrap();
     finding(&look_at(&client, NAME).await, "role", Severity::Error, "replica");
     let error = LockClient::connect(&server.url()).await.unwrap_err();
-    assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("replica"), "{error}");
+    assert!(
+        matches!(error, Error::Unsupported { .. }) && error.to_string().contains("replica"),
+        "{error}"
+    );
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec(&mut connection).unwrap();
     assert!(matches!(client.preflight("a\nb").await, Err(Error::InvalidName { .. })));
     leaves_nothing(&server, &client).await;
@@ -200,7 +211,8 @@ async fn every_missing_permission_is_found_at_once() {
     let mut connection = server.connection();
     let mut client_of = async |user: &str, pattern: &str, without: &[&str]| {
         let rules = RequiredAcl::new([pattern]).unwrap().rules();
-        let rules: Vec<String> = rules.into_iter().filter(|rule| !without.contains(&rule.as_str())).collect();
+        let rules: Vec<String> =
+            rules.into_iter().filter(|rule| !without.contains(&rule.as_str())).collect();
         redis::cmd("ACL")
             .arg("SETUSER")
             .arg(user)
@@ -219,7 +231,12 @@ async fn every_missing_permission_is_found_at_once() {
     finding(&report, "channels", Severity::Ok, "messages");
     let report = look_at(&all, "invoices:1").await;
     finding(&report, "permissions", Severity::Error, "the key invoices:1");
-    finding(&report, "permissions", Severity::Error, "the channel redisson_lock__channel__{invoices:1}");
+    finding(
+        &report,
+        "permissions",
+        Severity::Error,
+        "the channel redisson_lock__channel__{invoices:1}",
+    );
 
     // The user may use this one name: nothing is run beside it.
     let one = client_of("one", NAME, &[]).await;
@@ -235,9 +252,17 @@ async fn every_missing_permission_is_found_at_once() {
     assert_eq!(report.about("permissions").count(), 3, "{report}");
     let report = look_at(&client_of("no-key", "orders:*", &without[3..]).await, NAME).await;
     finding(&report, "permissions", Severity::Error, &format!("the key {NAME}"));
-    let report =
-        look_at(&client_of("deaf", "orders:*", &["&redisson_lock__channel__{orders:*}"]).await, NAME).await;
-    finding(&report, "permissions", Severity::Error, "the channel redisson_lock__channel__{orders:42}");
+    let report = look_at(
+        &client_of("deaf", "orders:*", &["&redisson_lock__channel__{orders:*}"]).await,
+        NAME,
+    )
+    .await;
+    finding(
+        &report,
+        "permissions",
+        Severity::Error,
+        "the channel redisson_lock__channel__{orders:42}",
+    );
     let report = look_at(&client_of("mute", "orders:*", &["+publish"]).await, NAME).await;
     finding(&report, "permissions", Severity::Error, "the command publish");
 }

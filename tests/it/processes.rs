@@ -103,8 +103,11 @@ fn a_hundred_waiters_behind_a_foreign_hold_are_one_to_the_server() {
     assert_eq!(look::subscribers(&mut connection, "redisson_lock__channel__{crowd}"), 1);
 
     let _: () = redis::cmd("DEL").arg("crowd").query(&mut connection).unwrap();
-    let _: () =
-        redis::cmd("PUBLISH").arg("redisson_lock__channel__{crowd}").arg("0").query(&mut connection).unwrap();
+    let _: () = redis::cmd("PUBLISH")
+        .arg("redisson_lock__channel__{crowd}")
+        .arg("0")
+        .query(&mut connection)
+        .unwrap();
     puppet.wait("one grant", |event| event["event"] == "granted");
     let own = look::hash(&mut connection, "crowd");
     assert_eq!(own.len(), 1);
@@ -160,7 +163,11 @@ fn a_frozen_holder_says_lost_first() {
         assert_eq!(other.run("b lock frozen")["event"], "granted");
         frozen.signal("-CONT");
         let next = frozen.next_line();
-        assert_eq!((&next["event"], &next["id"]), (&Value::from("lost"), &Value::from("a")), "{next}");
+        assert_eq!(
+            (&next["event"], &next["id"]),
+            (&Value::from("lost"), &Value::from("a")),
+            "{next}"
+        );
         other.run("bu unlock b");
     }
 }
@@ -192,7 +199,9 @@ fn a_restart_without_persistence_is_told_to_every_guard() {
     let mut server = RedisServer::start();
     let mut puppet = Puppet::start(&server.url(), &[]);
     puppet.send_all((0..50).map(|number| format!("a{number} lock restart-{number}")));
-    puppet.send_all((0..50).map(|number| format!("f{number} lock restart-fixed-{number} lease_ms=3600000")));
+    puppet.send_all(
+        (0..50).map(|number| format!("f{number} lock restart-fixed-{number} lease_ms=3600000")),
+    );
     for _ in 0..100 {
         puppet.wait("a grant", |event| event["event"] == "granted");
     }
@@ -217,13 +226,14 @@ fn a_client_is_shut_down_at_the_end_of_its_input() {
     puppet.finish();
     assert!(look::lock_keys(&mut connection).is_empty());
     eventually("no connection is left", || {
-        let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut connection).expect("CLIENT LIST");
+        let clients: String =
+            redis::cmd("CLIENT").arg("LIST").query(&mut connection).expect("CLIENT LIST");
         clients.lines().count() == 1
     });
 }
 
-/// How often each client of a crowd has the lock, of so many times. Clients stand for processes here: two of them never
-/// share owners, holds or connections.
+/// How often each client of a crowd has the lock, of so many times. Clients stand for processes
+/// here: two of them never share owners, holds or connections.
 async fn shares(urls: &[String], all: usize, kept: Duration) -> Vec<usize> {
     let granted = Arc::new(AtomicUsize::new(0));
     let mut clients = Vec::new();

@@ -94,7 +94,8 @@ async fn no_time_to_wait_still_makes_its_attempt() {
     let granted = lock.try_lock_for(Duration::ZERO).await.unwrap().expect("it is free");
     granted.unlock().await.unwrap();
     let options = LockOptions::new().wait(Duration::ZERO).lease(Duration::from_secs(5));
-    let granted = client.mutex(NAME).unwrap().lock_with(options).await.unwrap().expect("it is free");
+    let granted =
+        client.mutex(NAME).unwrap().lock_with(options).await.unwrap().expect("it is free");
     let other = connect(&server.url()).await;
     assert!(other.mutex(NAME).unwrap().try_lock_for(Duration::ZERO).await.unwrap().is_err());
     granted.unlock().await.unwrap();
@@ -165,8 +166,9 @@ async fn the_watchdog_outlives_several_leases_while_the_runtime_is_blocked() {
 
 #[test]
 fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
-    let runtime =
-        || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = || {
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+    };
     let server = RedisServer::start();
     let doomed = runtime();
     let builder = builder(&server.url()).lease(SHORT).driver(Driver::Current);
@@ -180,7 +182,8 @@ fn a_client_that_dies_is_taken_over_when_its_lease_ends() {
 
     runtime().block_on(async {
         let lock = client(&server).await.reentrant_lock(NAME).unwrap();
-        let taken = lock.try_lock_for(Duration::from_secs(10)).await.unwrap().expect("the lease has ended");
+        let taken =
+            lock.try_lock_for(Duration::from_secs(10)).await.unwrap().expect("the lease has ended");
         assert!(taken.fencing_token() > token);
         taken.unlock().await.unwrap();
     });
@@ -211,7 +214,11 @@ fn guards_dropped_outside_any_runtime_are_released() {
     let client = runtime.block_on(client(&server));
     let lock = client.reentrant_lock(NAME).unwrap();
     let guard = runtime.block_on(lock.lock()).unwrap();
-    assert_eq!(runtime.block_on(async { lock.hold_count() }).unwrap(), 1, "the root's owner is the thread");
+    assert_eq!(
+        runtime.block_on(async { lock.hold_count() }).unwrap(),
+        1,
+        "the root's owner is the thread"
+    );
     assert_eq!(runtime.block_on(lock.lock()).unwrap().hold_count(), 2);
     drop(runtime);
     drop(guard);

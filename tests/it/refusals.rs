@@ -25,8 +25,8 @@ const LEASE: Duration = Duration::from_secs(1);
 
 /// What the scripts call.
 const COMMANDS: [&str; 17] = [
-    "time", "pttl", "pexpire", "persist", "exists", "type", "hget", "hset", "hdel", "hlen", "hexists",
-    "hkeys", "hgetall", "get", "set", "publish", "evalsha",
+    "time", "pttl", "pexpire", "persist", "exists", "type", "hget", "hset", "hdel", "hlen",
+    "hexists", "hkeys", "hgetall", "get", "set", "publish", "evalsha",
 ];
 
 #[test]
@@ -119,7 +119,8 @@ async fn hand_off(client: &LockClient, name: &str) -> Result<()> {
     let guard = lock.lock().await?;
     let next = tokio::spawn(async move { lock.lock().await?.unlock().await });
     let (waiting, task) = (client.clone(), next.abort_handle());
-    settles("it waits, or was refused", move || waiting.stats().waiters > 0 || task.is_finished()).await;
+    settles("it waits, or was refused", move || waiting.stats().waiters > 0 || task.is_finished())
+        .await;
     let released = guard.unlock().await;
     [released, next.await.unwrap()].into_iter().collect()
 }
@@ -147,11 +148,16 @@ async fn force(client: &LockClient, name: &str) -> Result<()> {
 /// Every error names what is missing, and none of them says that it may pass.
 fn check_end(what: &str, end: Result<()>, missing: &[&str]) {
     let Err(error) = end else { return };
-    let refused =
-        matches!(error, Error::Denied { .. } | Error::Unsupported { .. } | Error::NotAnnounced { .. });
+    let refused = matches!(
+        error,
+        Error::Denied { .. } | Error::Unsupported { .. } | Error::NotAnnounced { .. }
+    );
     assert!(refused, "{what} without {missing:?}: {error:?}");
     let words = error.to_string().to_lowercase();
-    assert!(missing.iter().any(|command| words.contains(command)), "{what} without {missing:?}: {error}");
+    assert!(
+        missing.iter().any(|command| words.contains(command)),
+        "{what} without {missing:?}: {error}"
+    );
 }
 
 fn builder(url: &str) -> redis_reentrant_lock::LockClientBuilder {
@@ -186,7 +192,8 @@ async fn without_renamed(missing: [&'static str; 2]) -> (usize, usize) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_two_renamed_commands_leave_a_key_without_a_time_to_live() {
-    let runs = stream::iter(pairs()).map(|pair| tokio::spawn(without_renamed(pair))).buffer_unordered(8);
+    let runs =
+        stream::iter(pairs()).map(|pair| tokio::spawn(without_renamed(pair))).buffer_unordered(8);
     let ends: Vec<_> = runs.collect().await;
     sum_up("renamed", ends);
 }
@@ -282,7 +289,8 @@ async fn a_preflight_names_renamed_commands_and_leaves_nothing_for_ever() {
         assert!(!report.is_usable(), "without {missing:?}: {report}");
         let known = crate::support::redis_server::version() >= (7, 0);
         for command in missing.iter().filter(|_| known) {
-            let found = |words: &str| words.contains(&format!("does not know the command {command}"));
+            let found =
+                |words: &str| words.contains(&format!("does not know the command {command}"));
             assert!(report.findings.iter().any(|finding| found(&finding.found)), "{report}");
         }
         let immortal = renamed.immortal_keys(&mut renamed.server.connection());
@@ -329,7 +337,11 @@ fn put_data(connection: &mut Connection, name: &str) {
 /// It is there, all of it and nothing else, for ever.
 fn data_is_kept(connection: &mut Connection, name: &str) {
     let fields = look::hash(connection, name);
-    assert_eq!(fields.into_iter().collect::<Vec<_>>(), [("status".to_owned(), "paid".to_owned())], "{name}");
+    assert_eq!(
+        fields.into_iter().collect::<Vec<_>>(),
+        [("status".to_owned(), "paid".to_owned())],
+        "{name}"
+    );
     let pttl: i64 = redis::cmd("PTTL").arg(name).query(connection).unwrap();
     assert_eq!(pttl, -1, "{name}");
 }

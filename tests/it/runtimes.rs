@@ -41,7 +41,8 @@ fn connecting_on_a_runtime_that_nobody_drives_is_an_error() {
     let server = RedisServer::start();
     let (runtime, builder) = (runtime(), on_this_runtime(&server));
     let handle = runtime.handle().clone();
-    let result = thread::spawn(move || handle.block_on(builder.connect()).map(drop)).join().unwrap();
+    let result =
+        thread::spawn(move || handle.block_on(builder.connect()).map(drop)).join().unwrap();
     assert_not_driven(result);
 }
 
@@ -68,8 +69,8 @@ fn calls_on_a_runtime_that_nobody_drives_any_more_are_errors() {
     assert!(report.is_clean(), "{report:?}");
 }
 
-/// A client whose runtime was driven by this thread, and is not any more, waits for a lock as `wait`
-/// has it. On a thread of its own, so that a call without an end is noticed.
+/// A client whose runtime was driven by this thread, and is not any more, waits for a lock as
+/// `wait` has it. On a thread of its own, so that a call without an end is noticed.
 fn waits(wait: fn(&Runtime, Mutex) -> Result<Guard>) -> Result<()> {
     let server = RedisServer::start();
     let (ended, end) = mpsc::channel();

@@ -9,8 +9,16 @@ use crate::support::ROOT;
 use crate::support::look;
 use crate::support::redis_server::RedisServer;
 
-const FUNCTIONS: [&str; 8] =
-    ["redis.call", "redis.pcall", "pcall", "tonumber", "math.floor", "string.byte", "string.format", "type"];
+const FUNCTIONS: [&str; 8] = [
+    "redis.call",
+    "redis.pcall",
+    "pcall",
+    "tonumber",
+    "math.floor",
+    "string.byte",
+    "string.format",
+    "type",
+];
 /// What may stand in front of a bracket or after a dot beside the functions.
 const WORDS: [&str; 9] = ["and", "elseif", "if", "not", "or", "return", "function", "in", "while"];
 const FIELDS: [&str; 2] = ["err", "ok"];
@@ -72,7 +80,8 @@ fn indexes(text: &str, array: &str) -> BTreeSet<String> {
     ends.map(index).filter(|index| index != "n").collect()
 }
 
-/// The replies `{code, time, ...}`: code and number of entries; any number where the header says `...`.
+/// The replies `{code, time, ...}`: code and number of entries; any number where the header says
+/// `...`.
 fn replies(text: &str, time: &str) -> BTreeSet<(i64, usize)> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices('{') {
@@ -169,7 +178,8 @@ fn strangers(code: &str) -> Vec<String> {
     for (at, _) in code.match_indices('.') {
         let field: String = code[at + 1..].chars().take_while(|c| is_name(*c)).collect();
         let known = FUNCTIONS.iter().any(|function| function.ends_with(&format!(".{field}")));
-        if !known && !FIELDS.contains(&&*field) && !field.starts_with(|c: char| c.is_ascii_digit()) {
+        if !known && !FIELDS.contains(&&*field) && !field.starts_with(|c: char| c.is_ascii_digit())
+        {
             faults.push(format!("uses the field {field}"));
         }
     }
@@ -185,7 +195,8 @@ fn headers_say_what_the_bodies_do() {
     assert!(all.is_empty(), "\n{}", all.join("\n"));
 }
 
-/// The words of the code of a body that it does not define: local variables of the scripts that include it.
+/// The words of the code of a body that it does not define: local variables of the scripts that
+/// include it.
 fn taken_from_outside(body: &str) -> BTreeSet<String> {
     let code = without_strings(&without_comments(body));
     let words = |text: &str| -> BTreeSet<String> {
@@ -194,7 +205,8 @@ fn taken_from_outside(body: &str) -> BTreeSet<String> {
         words.filter(|word| word.starts_with(|c: char| c.is_ascii_alphabetic())).collect()
     };
     let own = code.split("local ").skip(1).flat_map(|rest| words(rest.split('=').next().unwrap()));
-    let others = WORDS.into_iter().chain(["else", "end", "false", "local", "then", "true"]).chain(FIELDS);
+    let others =
+        WORDS.into_iter().chain(["else", "end", "false", "local", "then", "true"]).chain(FIELDS);
     let functions = FUNCTIONS.into_iter().map(|function| function.split('.').next().unwrap());
     let known: BTreeSet<String> = own.chain(others.chain(functions).map(str::to_owned)).collect();
     words(&code).difference(&known).cloned().collect()
@@ -213,13 +225,23 @@ fn a_body_uses_what_it_says_and_the_scripts_that_include_it_define_that() {
         let mut includes = Vec::new();
         for script in &scripts {
             let text = fs::read_to_string(script).unwrap();
-            let Some((before, _)) = text.split_once(&format!("-- include {path}\n")) else { continue };
-            let locals = before.split("local ").skip(1).map(|rest| rest.split(['=', ')']).next().unwrap());
-            let defined: BTreeSet<&str> = locals.flat_map(|names| names.split([' ', ',', '('])).collect();
+            let Some((before, _)) = text.split_once(&format!("-- include {path}\n")) else {
+                continue;
+            };
+            let locals =
+                before.split("local ").skip(1).map(|rest| rest.split(['=', ')']).next().unwrap());
+            let defined: BTreeSet<&str> =
+                locals.flat_map(|names| names.split([' ', ',', '('])).collect();
             for name in &said {
-                assert!(defined.contains(&**name), "{}: no local {name} for {path}", script.display());
+                assert!(
+                    defined.contains(&**name),
+                    "{}: no local {name} for {path}",
+                    script.display()
+                );
             }
-            includes.push(script.strip_prefix(Path::new(ROOT).join("lua")).unwrap().display().to_string());
+            includes.push(
+                script.strip_prefix(Path::new(ROOT).join("lua")).unwrap().display().to_string(),
+            );
         }
         let kind = path.split('/').next().unwrap();
         assert_eq!(includes, [path.replace("/body/", "/"), format!("several/{kind}.lua")]);
@@ -248,8 +270,13 @@ fn a_difference_between_header_and_body_is_found() {
     let count = |from: &str, to: &str| {
         let (name, source) = (String::new(), String::new());
         assert!(header.contains(from) || body.contains(from));
-        faults(&Lua { name, source, header: header.replacen(from, to, 1), body: body.replacen(from, to, 1) })
-            .len()
+        faults(&Lua {
+            name,
+            source,
+            header: header.replacen(from, to, 1),
+            body: body.replacen(from, to, 1),
+        })
+        .len()
     };
     assert_eq!(count("lock", "lock"), 0);
     assert_eq!(count("  ARGV[1]  field\n", ""), 1);

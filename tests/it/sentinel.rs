@@ -99,7 +99,8 @@ impl Turns {
             others
         };
         for other in others {
-            // Not released yet, and already somebody else's: its holder must hear of it with the first reply.
+            // Not released yet, and already somebody else's: its holder must hear of it with the
+            // first reply.
             let _ = other.verify().await;
             assert!(other.loss().is_some(), "two hold the lock, and neither is told");
             assert!(guard.fencing_token() > other.fencing_token());
@@ -157,7 +158,8 @@ fn strike(set: &mut Topology, fault: Fault) -> usize {
 #[tokio::test(flavor = "multi_thread")]
 async fn failovers_are_followed_and_what_they_lose_is_told() {
     let mut set = Topology::sentinel();
-    let (holder, waiter) = (builder(&set).connect().await.unwrap(), builder(&set).connect().await.unwrap());
+    let (holder, waiter) =
+        (builder(&set).connect().await.unwrap(), builder(&set).connect().await.unwrap());
     let (turns, tasks) = Turns::start(&[&holder, &waiter]);
     let mut held: Vec<Option<Guard>> = (0..HOLDS).map(|_| None).collect();
     for fault in [Fault::Kill, Fault::Freeze, Fault::Failover, Fault::Kill, Fault::Freeze] {
@@ -215,7 +217,8 @@ async fn verify_all(set: &Topology, primary: usize, held: &[Option<Guard>]) -> u
     known
 }
 
-/// The new primary does not know the hold; perhaps it has already granted the lock to somebody else.
+/// The new primary does not know the hold; perhaps it has already granted the lock to somebody
+/// else.
 fn is_by_lost_data(reason: LossReason) -> bool {
     matches!(reason, LossReason::ServerLostData | LossReason::TakenOver)
 }
@@ -238,7 +241,10 @@ async fn nothing_is_left(set: Topology, clients: [LockClient; 2]) {
     let primary = set.primary();
     let set = Arc::new(set);
     let looked = Arc::clone(&set);
-    settles("no lock key is left", move || look::lock_keys(&mut looked.connection(primary)).is_empty()).await;
+    settles("no lock key is left", move || {
+        look::lock_keys(&mut looked.connection(primary)).is_empty()
+    })
+    .await;
     let looked = Arc::clone(&set);
     settles("no lock channel is subscribed", move || {
         (0..3).all(|node| look::lock_channels(&mut looked.connection(node)).is_empty())
@@ -299,15 +305,21 @@ async fn lost_writes(set: &mut Topology, client: &LockClient, other: &LockClient
     let copied = client.mutex("copied").unwrap().lock().await.unwrap();
     let watched = ["WAIT", "2", "5000"];
     let mut connection = set.connection(0);
-    let _: u64 =
-        redis::cmd("SET").arg("copied-too").arg("x").query::<String>(&mut connection).map(|_| 0).unwrap();
-    let copies: u64 = redis::cmd(watched[0]).arg(watched[1]).arg(watched[2]).query(&mut connection).unwrap();
+    let _: u64 = redis::cmd("SET")
+        .arg("copied-too")
+        .arg("x")
+        .query::<String>(&mut connection)
+        .map(|_| 0)
+        .unwrap();
+    let copies: u64 =
+        redis::cmd(watched[0]).arg(watched[1]).arg(watched[2]).query(&mut connection).unwrap();
     assert_eq!(copies, 2);
     let _: u64 = redis::cmd("DEL").arg("copied-too").query(&mut connection).unwrap();
     set.freeze(1);
     set.freeze(2);
     // The links end here: what is written from now on reaches nobody.
-    let _: u64 = redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("replica").query(&mut connection).unwrap();
+    let _: u64 =
+        redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("replica").query(&mut connection).unwrap();
     let options = LockOptions::new().lease(Duration::from_secs(100));
     let fixed = client.mutex("lost-fixed").unwrap().lock_with(options).await.unwrap().unwrap();
     let renewed = client.mutex("lost-watched").unwrap().lock().await.unwrap();
@@ -353,7 +365,8 @@ async fn sentinels_that_are_away_or_refuse_are_named() {
     set.kill(5);
     held.verify().await.unwrap();
     client.mutex("more").unwrap().lock().await.unwrap().unlock().await.unwrap();
-    let late = builder(&set).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
+    let late =
+        builder(&set).connect_timeout(Duration::from_millis(500)).connect().await.unwrap_err();
     assert!(late.is_transient(), "{late}");
     for sentinel in 3..6 {
         assert!(late.to_string().contains(&set.address(sentinel)), "{late}");
@@ -380,10 +393,16 @@ async fn wrong_settings(set: &Topology) {
     };
     let error = failed("locks:lock-secret@main?sentinel_password=hunter2").await;
     assert!(matches!(error, redis_reentrant_lock::Error::Auth { .. }), "{error}");
-    assert!(error.to_string().contains(&set.address(3)) && !error.to_string().contains("hunter2"), "{error}");
+    assert!(
+        error.to_string().contains(&set.address(3)) && !error.to_string().contains("hunter2"),
+        "{error}"
+    );
     let error = failed("locks:hunter2@main?sentinel_password=sentinel-secret").await;
     assert!(matches!(error, redis_reentrant_lock::Error::Auth { .. }), "{error}");
-    assert!(error.to_string().contains(&set.address(0)) && !error.to_string().contains("hunter2"), "{error}");
+    assert!(
+        error.to_string().contains(&set.address(0)) && !error.to_string().contains("hunter2"),
+        "{error}"
+    );
     let error = failed("locks:lock-secret@other?sentinel_password=sentinel-secret").await;
     assert!(error.is_config() && error.to_string().contains("\"other\""), "{error}");
 }

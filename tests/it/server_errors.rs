@@ -1,5 +1,5 @@
-//! Every error that Redis can send, in answer to every script that is sent: tried again, or told in Redis's words; and
-//! never half done.
+//! Every error that Redis can send, in answer to every script that is sent: tried again, or told in
+//! Redis's words; and never half done.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -95,16 +95,26 @@ use End::Good as G;
 use End::Refused as R;
 use End::Unsupported as U;
 
-/// A column for each of `USES`. A holder keeps its hold whatever a few renewals meet; a hand-off that fails is done as
-/// a plain release, and what cannot be released together is released one by one.
+/// A column for each of `USES`. A holder keeps its hold whatever a few renewals meet; a hand-off
+/// that fails is done as a plain release, and what cannot be released together is released one by
+/// one.
 const TABLE: [(&str, [End; 10]); 38] = [
     ("-NOSCRIPT No matching script. Please use EVAL.", [G; 10]),
     ("-LOADING Redis is loading the dataset in memory", [G; 10]),
-    ("-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.", [G; 10]),
+    (
+        "-BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+        [G; 10],
+    ),
     ("-MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.", [G; 10]),
-    ("-READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.", [G; 10]),
+    (
+        "-READONLY You can't write against a read only replica. script: 6e7b, on @user_script:1.",
+        [G; 10],
+    ),
     ("-READONLY You can't write against a read only replica.", [G; 10]),
-    ("-OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.", [G; 10]),
+    (
+        "-OOM command not allowed when used memory > 'maxmemory'. script: 6e7b, on @user_script:1.",
+        [G; 10],
+    ),
     (
         "-MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist on disk.",
         [G; 10],
@@ -115,14 +125,23 @@ const TABLE: [(&str, [End; 10]); 38] = [
     ("-UNKILLABLE Sorry the script already executed write commands against the dataset.", [G; 10]),
     ("-TRYAGAIN Multiple keys request during rehashing of slot", [G; 10]),
     ("-SOMETHING that no Redis says today", [G; 10]),
-    ("-ERR user_script:3: Script attempted to access nonexistent global variable 'x' script: 6e7b", [G; 10]),
+    (
+        "-ERR user_script:3: Script attempted to access nonexistent global variable 'x' script: 6e7b",
+        [G; 10],
+    ),
     ("+QUEUED", [G; 10]),
     ("*2\r\n:77\r\n:1", [G; 10]),
     ("$-1", [G; 10]),
     ("this is not RESP", [G; 10]),
     ("-NOAUTH Authentication required.", [A, A, A, A, G, G, A, A, G, A]),
-    ("-WRONGPASS invalid username-password pair or user is disabled.", [A, A, A, A, G, G, A, A, G, A]),
-    ("-NOPERM this user has no permissions to run the 'evalsha' command", [D, D, D, D, G, G, D, D, G, D]),
+    (
+        "-WRONGPASS invalid username-password pair or user is disabled.",
+        [A, A, A, A, G, G, A, A, G, A],
+    ),
+    (
+        "-NOPERM this user has no permissions to run the 'evalsha' command",
+        [D, D, D, D, G, G, D, D, G, D],
+    ),
     (
         "-ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
         [D, D, D, D, G, G, D, D, G, D],
@@ -160,7 +179,8 @@ const TABLE: [(&str, [End; 10]); 38] = [
         "-@user_script: 57: The user executing the script can't run this command",
         [D, D, D, D, G, G, D, D, G, D],
     ),
-    // A command that is renamed or switched off, in the words of Redis 7, of Valkey 8 and of Redis 6.2.
+    // A command that is renamed or switched off, in the words of Redis 7, of Valkey 8 and of Redis
+    // 6.2.
     (
         "-ERR Unknown Redis command called from script script: 6e7b, on @user_script:1.",
         [U, U, U, U, G, G, U, U, G, U],
@@ -225,8 +245,9 @@ enum When {
     After,
 }
 
-/// What says nothing about whether the script was run. Anything else means that it was not: coming after all of it, it
-/// is a lie that no server tells, and the caller is told as much. Still nothing is half done, and nobody waits for ever.
+/// What says nothing about whether the script was run. Anything else means that it was not: coming
+/// after all of it, it is a lie that no server tells, and the caller is told as much. Still nothing
+/// is half done, and nobody waits for ever.
 const SAYS_NOTHING: [&str; 6] =
     ["-SOMETHING", "-ERR user_script", "+QUEUED", "*2", "$-1", "this is not RESP"];
 
@@ -249,8 +270,10 @@ impl World {
         let server = RedisServer::start();
         let proxy = FaultProxy::start(&server.address());
         // Errors that stop within moments must not end a wait, however busy this machine is.
-        let builder =
-            LockClient::builder().url(proxy.url()).lease(Duration::from_secs(5)).outage_limit(BOUND);
+        let builder = LockClient::builder()
+            .url(proxy.url())
+            .lease(Duration::from_secs(5))
+            .outage_limit(BOUND);
         let mut connection = server.connection();
         look::load_scripts(&mut connection);
         let client = builder.connect().await.unwrap();
@@ -270,11 +293,13 @@ impl World {
     /// The next `times` requests with this in them get the error instead.
     fn answer(&mut self, pattern: &str, times: u64) {
         let reply = format!("{}\r\n", self.line).into_bytes();
-        let fault = if self.when == When::Before { Fault::Answer(reply) } else { Fault::Forge(reply) };
+        let fault =
+            if self.when == When::Before { Fault::Answer(reply) } else { Fault::Forge(reply) };
         self.proxy.nth(pattern, 0, times, fault);
     }
 
-    /// Redis's words in an error: the first of its line, where it has words. Arguments that it repeats may be passwords.
+    /// Redis's words in an error: the first of its line, where it has words. Arguments that it
+    /// repeats may be passwords.
     fn words(&self) -> Option<&'static str> {
         let line = self.line.strip_prefix('-')?;
         line.split(" script:").next()?.split(", with args").next()
@@ -310,8 +335,17 @@ impl World {
             }
             Use::ForceRelease => {
                 let field = format!("{}:1", uuid::Uuid::new_v4());
-                redis::cmd("HSET").arg(lock.name()).arg(field).arg(1).exec(&mut self.connection).unwrap();
-                redis::cmd("PEXPIRE").arg(lock.name()).arg(5_000).exec(&mut self.connection).unwrap();
+                redis::cmd("HSET")
+                    .arg(lock.name())
+                    .arg(field)
+                    .arg(1)
+                    .exec(&mut self.connection)
+                    .unwrap();
+                redis::cmd("PEXPIRE")
+                    .arg(lock.name())
+                    .arg(5_000)
+                    .exec(&mut self.connection)
+                    .unwrap();
                 self.arm(of, times);
                 lock.force_unlock().await.map(|freed| assert!(freed || self.is_a_lie()))
             }
@@ -344,17 +378,20 @@ impl World {
         for lock in locks {
             let mut connection = self.server.connection();
             let name = lock.name().to_owned();
-            settles("the lock is free", move || look::hash(&mut connection, &name).is_empty()).await;
+            settles("the lock is free", move || look::hash(&mut connection, &name).is_empty())
+                .await;
         }
         Ok(())
     }
 
-    /// A hold that lasted for more than 50 ms, as it may on a busy machine, is not handed off but released; and where the
-    /// first of several that are dropped are answered at once, the others go by themselves, too.
+    /// A hold that lasted for more than 50 ms, as it may on a busy machine, is not handed off but
+    /// released; and where the first of several that are dropped are answered at once, the others
+    /// go by themselves, too.
     async fn run_until_met(&mut self, of: Use, times: u64) -> Result<()> {
         for _ in 0..200 {
             let done = timeout(BOUND, self.run(of, times)).await;
-            let done = done.unwrap_or_else(|_| panic!("{} {of:?}: no end within {BOUND:?}", self.line));
+            let done =
+                done.unwrap_or_else(|_| panic!("{} {of:?}: no end within {BOUND:?}", self.line));
             let left = self.proxy.clear();
             if left == 0 {
                 return done;
@@ -362,7 +399,11 @@ impl World {
             if self.is_a_lie() {
                 return done;
             }
-            assert!(of.is_chancy(), "{}: the error was not met as often as meant: {done:?}", self.line);
+            assert!(
+                of.is_chancy(),
+                "{}: the error was not met as often as meant: {done:?}",
+                self.line
+            );
         }
         panic!("{}: {of:?} was never sent", self.line);
     }
@@ -416,7 +457,8 @@ impl World {
         let (next, before) = (lock.clone(), self.client.stats().waits);
         let waiter = tokio::spawn(async move { next.lock().await });
         let client = self.client.clone();
-        settles("it waits", move || client.stats().waits > before && client.stats().waiters == 1).await;
+        settles("it waits", move || client.stats().waits > before && client.stats().waiters == 1)
+            .await;
         self.arm(Use::HandOff, times);
         let end = guard.unlock().await;
         let guard = timeout(BOUND, waiter).await.expect("the next one has it").unwrap()?;
@@ -430,14 +472,16 @@ impl World {
         assert!(immortal.is_empty(), "{} {of:?}: {immortal:?}", self.line);
     }
 
-    /// The error does not stop: one attempt ends with its command timeout, a wait with the outage limit.
+    /// The error does not stop: one attempt ends with its command timeout, a wait with the outage
+    /// limit.
     async fn gives_up(&mut self) {
         let builder = LockClient::builder().url(self.proxy.url());
         let client = builder.outage_limit(Duration::from_millis(1_500)).connect().await.unwrap();
         for wait in [false, true] {
             let lock = client.mutex("stuck").unwrap();
             self.arm(Use::Acquire, u64::MAX);
-            // Much that is to be undone goes in a script that the server lacks; then this one comes in full.
+            // Much that is to be undone goes in a script that the server lacks; then this one comes
+            // in full.
             self.answer("Takes the lock, or sets", u64::MAX);
             let end = timeout(BOUND, async {
                 if wait { lock.lock().await.map(Ok) } else { lock.try_lock().await }
@@ -460,7 +504,8 @@ async fn row((line, ends): (&'static str, [End; 10]), when: When) {
     for (of, end) in USES.into_iter().zip(ends) {
         let times = if end == G && !of.is_chancy() { 2 } else { 1 };
         let lost_scripts = line.starts_with("-NOSCRIPT");
-        // Sent in full after the first: that one cannot meet it again, nor can any other script of this client.
+        // Sent in full after the first: that one cannot meet it again, nor can any other script of
+        // this client.
         let times = if lost_scripts { 1 } else { times };
         if lost_scripts {
             world = World::with(line, when).await;
@@ -557,7 +602,9 @@ async fn a_server_that_refuses_writes_grants_nothing_and_takes_nothing() {
                 let outer = lock.lock().await.unwrap();
                 let inner = lock.lock().await.unwrap();
                 config(&mut world.connection, setting, bad);
-                for error in [free.try_lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()] {
+                for error in
+                    [free.try_lock().await.unwrap_err(), lock.try_lock().await.unwrap_err()]
+                {
                     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
                     assert!(error.to_string().contains(words), "{error}");
                 }
@@ -577,7 +624,14 @@ async fn a_server_that_refuses_writes_grants_nothing_and_takes_nothing() {
                     outer.verify().await.unwrap();
                     outer.unlock().await.unwrap();
                 }
-                waiting.await.unwrap().unwrap().expect("granted once it can be").unlock().await.unwrap();
+                waiting
+                    .await
+                    .unwrap()
+                    .unwrap()
+                    .expect("granted once it can be")
+                    .unlock()
+                    .await
+                    .unwrap();
             })
             .await;
         world.nothing_is_half_done(Use::Acquire);
@@ -595,8 +649,9 @@ async fn a_server_busy_with_somebody_s_script_is_waited_for() {
     let hog = tokio::task::spawn_blocking(move || {
         redis::cmd("EVAL").arg("while true do end").arg(0).query::<()>(&mut hogging)
     });
-    let busy =
-        move || redis::cmd("PING").exec(&mut connection).is_err_and(|error| error.code() == Some("BUSY"));
+    let busy = move || {
+        redis::cmd("PING").exec(&mut connection).is_err_and(|error| error.code() == Some("BUSY"))
+    };
     settles("the server is busy", busy).await;
     let lock = client.mutex("wanted").unwrap();
     let error = lock.try_lock().await.unwrap_err();
@@ -663,14 +718,15 @@ async fn a_primary_that_becomes_a_replica_for_a_while_keeps_its_holder() {
     leaves_nothing(&world.server, &world.client).await;
 }
 
-/// Each command that the scripts use, forbidden: a typed error or a success, and never a lock without an end.
+/// Each command that the scripts use, forbidden: a typed error or a success, and never a lock
+/// without an end.
 #[tokio::test(flavor = "multi_thread")]
 async fn no_missing_permission_leaves_anything_half_done() {
     let server = RedisServer::start();
     let mut connection = server.connection();
     let commands = [
-        "time", "pttl", "hget", "hset", "pexpire", "get", "set", "hdel", "persist", "publish", "hexists",
-        "hlen", "hkeys", "exists", "type", "hgetall",
+        "time", "pttl", "hget", "hset", "pexpire", "get", "set", "hdel", "persist", "publish",
+        "hexists", "hlen", "hkeys", "exists", "type", "hgetall",
     ];
     for command in commands {
         let user = format!("no-{command}");
@@ -682,7 +738,8 @@ async fn no_missing_permission_leaves_anything_half_done() {
             .exec(&mut connection)
             .unwrap();
         let url = format!("redis://{user}:pw@{}", server.address());
-        let connected = LockClient::builder().url(&url).lease(Duration::from_millis(500)).connect().await;
+        let connected =
+            LockClient::builder().url(&url).lease(Duration::from_millis(500)).connect().await;
         let client = match connected {
             Ok(client) => client,
             Err(error) => {
@@ -709,7 +766,8 @@ async fn no_missing_permission_leaves_anything_half_done() {
             assert!(denied, "{command}: {error:?}");
             let words = error.to_string();
             // Of Redis 7.0, of Redis 7.2 and later and Valkey, of a script.
-            let told = ["can't", "has no permissions", "refused"].iter().any(|part| words.contains(part));
+            let told =
+                ["can't", "has no permissions", "refused"].iter().any(|part| words.contains(part));
             assert!(told, "{error}");
         }
         let immortal = look::immortal_keys(&mut connection);

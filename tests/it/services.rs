@@ -196,7 +196,8 @@ async fn a_prefix_is_part_of_every_name() {
 
 #[tokio::test]
 async fn a_prefix_that_no_name_could_follow_is_refused_before_anything_is_sent() {
-    for (prefix, reason) in [("a{b", "{tag}"), ("a\nb", "control character"), (&"x".repeat(512), "513 bytes")]
+    for (prefix, reason) in
+        [("a{b", "{tag}"), ("a\nb", "control character"), (&"x".repeat(512), "513 bytes")]
     {
         // Nobody listens there.
         let builder = LockClient::builder().url("redis://127.0.0.1:1").prefix(prefix);
@@ -320,7 +321,8 @@ async fn a_name_stays_taken_for_at_least_after_its_release() {
     let server = RedisServer::start();
     let (ours, theirs) = (client(&server).await, client(&server).await);
     let mutex = ours.mutex("lock").unwrap();
-    let options = LockOptions::new().lease(Duration::from_secs(5)).at_least(MINUTE).wait(Duration::ZERO);
+    let options =
+        LockOptions::new().lease(Duration::from_secs(5)).at_least(MINUTE).wait(Duration::ZERO);
     let guard = mutex.lock_with(options).await.unwrap().unwrap();
     let hold = guard.hold_id();
     assert!(guard.valid_until().remaining() <= Duration::from_secs(5));
@@ -409,7 +411,10 @@ async fn an_at_least_out_of_its_limits_is_refused() {
     let mutex = client(&server).await.mutex("lock").unwrap();
     for at_least in [Duration::from_millis(9), Duration::from_secs(86_401), Duration::MAX] {
         let refused = mutex.lock_with(LockOptions::new().at_least(at_least)).await;
-        assert!(matches!(refused, Err(Error::InvalidOption { option: "at_least", .. })), "{refused:?}");
+        assert!(
+            matches!(refused, Err(Error::InvalidOption { option: "at_least", .. })),
+            "{refused:?}"
+        );
     }
     mutex
         .lock_with(LockOptions::new().at_least(Duration::ZERO))

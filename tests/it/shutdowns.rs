@@ -116,7 +116,10 @@ async fn of_some_that_are_refused_or_gone_each_is_told() {
         assert_eq!(report.lost, ["gone"]);
         assert_eq!(left(&report), ["no:1", "no:2"]);
         let line = report.to_string();
-        assert!(line.starts_with("2 locks released, 1 lost before that: gone, 2 left to"), "{line}");
+        assert!(
+            line.starts_with("2 locks released, 1 lost before that: gone, 2 left to"),
+            "{line}"
+        );
         is_true(&report, &mut redis);
     }
 }

@@ -29,8 +29,10 @@ const SHORT: Duration = Duration::from_millis(400);
 #[tokio::test]
 async fn the_whole_life_of_a_lock() {
     let certificates = Certificates::new();
-    let server = TlsServer::start(&certificates, &certificates.server(), true, &["--requirepass", "admin"]);
-    let mut admin = redis::Client::open(format!("redis://:admin@{}", server.plain.address())).unwrap();
+    let server =
+        TlsServer::start(&certificates, &certificates.server(), true, &["--requirepass", "admin"]);
+    let mut admin =
+        redis::Client::open(format!("redis://:admin@{}", server.plain.address())).unwrap();
     let rights = "on >se/cret ~* &* +@all";
     let () = redis::cmd("ACL")
         .arg("SETUSER")
@@ -76,7 +78,8 @@ async fn names_and_addresses_that_the_certificate_has() {
     }
     for host in hosts {
         let url = format!("rediss://{host}:{}", server.port);
-        let client = LockClient::builder().url(&url).tls(certificates.trusting()).connect().await.unwrap();
+        let client =
+            LockClient::builder().url(&url).tls(certificates.trusting()).connect().await.unwrap();
         client.mutex("n").unwrap().lock().await.unwrap().unlock().await.unwrap();
         leaves_nothing(&server.plain, &client).await;
         client.shutdown(BOUND).await.unwrap();
@@ -85,8 +88,10 @@ async fn names_and_addresses_that_the_certificate_has() {
 
 /// Ends at once, although there would be time, and says what is wrong.
 async fn fails(what: &str, builder: LockClientBuilder) -> String {
-    let error =
-        timeout(BOUND, builder.connect_timeout(3 * BOUND).connect()).await.expect(what).expect_err(what);
+    let error = timeout(BOUND, builder.connect_timeout(3 * BOUND).connect())
+        .await
+        .expect(what)
+        .expect_err(what);
     assert!(
         matches!(error, Error::Tls { .. }) && error.is_config() && !error.is_transient(),
         "{what}: {error:?}"
@@ -100,7 +105,8 @@ async fn certificates_that_are_not_accepted() {
     let certificates = Certificates::new();
     let ours = &certificates.ours;
     let server = |own: &Pair, mutual| TlsServer::start(&certificates, own, mutual, &[]);
-    let (good, mutual) = (server(&certificates.server(), false), server(&certificates.server(), true));
+    let (good, mutual) =
+        (server(&certificates.server(), false), server(&certificates.server(), true));
     let expired = server(&ours.expired_server(HOSTS).unwrap(), false);
     let elsewhere = server(&ours.server(&["redis.example", "10.1.2.3"]).unwrap(), false);
     let named = server(&ours.server(&["localhost"]).unwrap(), false);
@@ -139,7 +145,8 @@ async fn only_one_side_speaks_tls() {
     let to_plain = LockClient::builder()
         .url(format!("rediss://ann:hunter2@{}", server.plain.address()))
         .tls(certificates.trusting());
-    let to_tls = LockClient::builder().url(format!("redis://ann:hunter2@127.0.0.1:{}", server.port));
+    let to_tls =
+        LockClient::builder().url(format!("redis://ann:hunter2@127.0.0.1:{}", server.port));
     for (builder, words) in [(to_plain, "redis://"), (to_tls, "rediss://")] {
         let error = timeout(BOUND, builder.connect_timeout(Duration::from_secs(3)).connect())
             .await
@@ -207,8 +214,14 @@ fn settings_that_are_no_settings() {
         (Tls::new().ca_pem(nonsense), "ca_pem with"),
         (Tls::new().ca_pem(ca).ca_pem("hunter2"), "ca_pem without a certificate"),
         (Tls::new().client_cert_pem("", key.as_str()), "client_cert_pem without a certificate"),
-        (Tls::new().client_cert_pem(cert.as_str(), ""), "client_cert_pem without a readable private key"),
-        (Tls::new().client_cert_pem(cert.as_str(), cert.as_str()), "without a readable private key"),
+        (
+            Tls::new().client_cert_pem(cert.as_str(), ""),
+            "client_cert_pem without a readable private key",
+        ),
+        (
+            Tls::new().client_cert_pem(cert.as_str(), cert.as_str()),
+            "without a readable private key",
+        ),
         (
             Tls::new().client_cert_pem(cert.as_str(), other.key),
             "client_cert_pem with this certificate and key",
@@ -217,8 +230,12 @@ fn settings_that_are_no_settings() {
     ];
     for (tls, words) in table {
         assert!(!format!("{tls:?}").contains("hunter2"));
-        let error = LockClient::builder().url("rediss://127.0.0.1:1").tls(tls).connect_lazy().unwrap_err();
-        assert!(matches!(error, Error::InvalidOption { .. }) && error.is_config(), "{words}: {error:?}");
+        let error =
+            LockClient::builder().url("rediss://127.0.0.1:1").tls(tls).connect_lazy().unwrap_err();
+        assert!(
+            matches!(error, Error::InvalidOption { .. }) && error.is_config(),
+            "{words}: {error:?}"
+        );
         assert!(error.to_string().contains(words), "{words}: {error}");
         assert!(error.to_string().contains("must be"), "{words}: {error}");
         assert!(!format!("{error} {error:?}").contains("hunter2"));
@@ -263,7 +280,8 @@ struct Written(PathBuf);
 
 impl Written {
     fn new(name: &str) -> Self {
-        let directory = std::env::temp_dir().join(format!("lock-certs-{name}-{}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("lock-certs-{name}-{}", std::process::id()));
         certs::write(&directory, &[]).unwrap();
         Self(directory)
     }
@@ -306,10 +324,12 @@ async fn a_sentinel_set() {
     let provider = CredentialProvider::new(|| async {
         Ok::<_, std::convert::Infallible>(Credentials::new("locks", "lock-secret"))
     });
-    let error = builder("", "wrong").tls(ours()).credentials(provider.clone()).connect().await.unwrap_err();
+    let error =
+        builder("", "wrong").tls(ours()).credentials(provider.clone()).connect().await.unwrap_err();
     assert!(matches!(error, Error::Auth { .. }), "{error:?}");
 
-    let client = builder("", "sentinel-secret").tls(ours()).credentials(provider).connect().await.unwrap();
+    let client =
+        builder("", "sentinel-secret").tls(ours()).credentials(provider).connect().await.unwrap();
     let lock = client.reentrant_lock("orders:42").unwrap();
     let outer = lock.lock().await.unwrap();
     lock.lock().await.unwrap().unlock().await.unwrap();
@@ -335,7 +355,10 @@ async fn a_cluster() {
     };
     let url = format!("rediss-cluster://{}", nodes.addresses(0..2).join(","));
     let builder = |password| {
-        LockClient::builder().url(&url).tls(written.trusting("ca.crt")).credentials(provider(password))
+        LockClient::builder()
+            .url(&url)
+            .tls(written.trusting("ca.crt"))
+            .credentials(provider(password))
     };
     let client = builder("lock-secret").connect().await.unwrap();
     // Some of each node.
@@ -348,7 +371,10 @@ async fn a_cluster() {
     client.shutdown(BOUND).await.unwrap();
 
     let error = builder("wrong").connect().await.unwrap_err();
-    assert!(error.is_transient() && error.to_string().contains("credential provider was refused"), "{error}");
+    assert!(
+        error.is_transient() && error.to_string().contains("credential provider was refused"),
+        "{error}"
+    );
     let other = builder("lock-secret").tls(written.trusting("other-ca.crt"));
     assert!(fails("another authority", other).await.contains("not signed by a trusted authority"));
 }

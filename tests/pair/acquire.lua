@@ -54,7 +54,8 @@ end
 local ends = now_ms + lease
 if own and own > ends then ends = own end
 if ends > last then last = ends end
--- Redis may refuse a command: what makes the key longer comes before the place, and once more for a key that is new.
+-- Redis may refuse a command: what makes the key longer comes before the place, and once more for a
+-- key that is new.
 redis.call("PEXPIRE", lock, last - now_ms)
 for i = 1, #over do redis.call("HDEL", lock, over[i], over[i] .. ":ends") end
 redis.call("HSET", lock, field, count, field .. ":ends", ends)

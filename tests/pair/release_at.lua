@@ -29,8 +29,8 @@ end
 local rest = math.floor((tonumber(ARGV[2]) - now + 999) / 1000)
 if rest > tonumber(ARGV[3]) then rest = tonumber(ARGV[3]) end
 if rest > 0 then
-  -- There are no such fields, so this changes nothing. It shows that HDEL is not refused below, and Redis lets the
-  -- HSET after it pass when memory is short.
+  -- There are no such fields, so this changes nothing. It shows that HDEL is not refused below, and
+  -- Redis lets the HSET after it pass when memory is short.
   redis.call("HDEL", lock, kept, kept .. ":ends")
   if redis.call("PTTL", lock) < rest then redis.call("PEXPIRE", lock, rest) end
   redis.call("HSET", lock, kept, "0", kept .. ":ends", now_ms + rest)

@@ -1,7 +1,7 @@
 //! `cargo xtask api`: what the library offers, an item a line, held against `docs/public-api.txt`.
 //!
-//! Rustdoc's JSON says which items are public; their text is that of the source. The JSON is unstable:
-//! with a compiler whose JSON has another shape, this ends with an error.
+//! Rustdoc's JSON says which items are public; their text is that of the source. The JSON is
+//! unstable: with a compiler whose JSON has another shape, this ends with an error.
 
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -39,16 +39,22 @@ pub(crate) fn run(write: bool) -> Result<bool, String> {
     if same {
         println!("{} items, as {RECORD} says", found.len());
     } else {
-        println!("FAILED: not what {RECORD} says. If that is as it should be: cargo xtask api --write");
+        println!(
+            "FAILED: not what {RECORD} says. If that is as it should be: cargo xtask api --write"
+        );
     }
     Ok(same)
 }
 
 /// What rustdoc says of the library with all features.
 fn rustdoc() -> Result<Value, String> {
-    let target = std::path::absolute(crate::root().join("target")).map_err(|error| error.to_string())?;
-    let mut command = cargo(&["rustdoc", "--package", "redis-reentrant-lock", "--lib", "--all-features"]);
-    command.args(["--target-dir".as_ref(), target.as_os_str()]).env("RUSTDOC", unstable_rustdoc(&target)?);
+    let target =
+        std::path::absolute(crate::root().join("target")).map_err(|error| error.to_string())?;
+    let mut command =
+        cargo(&["rustdoc", "--package", "redis-reentrant-lock", "--lib", "--all-features"]);
+    command
+        .args(["--target-dir".as_ref(), target.as_os_str()])
+        .env("RUSTDOC", unstable_rustdoc(&target)?);
     command.args(["--", "-Z", "unstable-options", "--output-format", "json"]);
     let done = process::run(command, LIMIT, Echo::Off)?;
     if !done.success {
@@ -59,8 +65,8 @@ fn rustdoc() -> Result<Value, String> {
     serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// A script that runs rustdoc with its unstable options. The variable is set for rustdoc only: build
-/// scripts look at it, and would run again with everything that depends on them.
+/// A script that runs rustdoc with its unstable options. The variable is set for rustdoc only:
+/// build scripts look at it, and would run again with everything that depends on them.
 fn unstable_rustdoc(target: &std::path::Path) -> Result<PathBuf, String> {
     let path = target.join("unstable-rustdoc");
     let write = || {
@@ -97,12 +103,14 @@ impl<'a> Listing<'a> {
     /// An item of the module or type at this path.
     fn item(&mut self, id: &Value, path: &str) -> Result<(), String> {
         let item = &self.items[key(id)];
-        let (kind, inner) = kind(item).ok_or_else(|| format!("rustdoc says nothing of {id}, in {path}"))?;
+        let (kind, inner) =
+            kind(item).ok_or_else(|| format!("rustdoc says nothing of {id}, in {path}"))?;
         let name = inner["name"].as_str().or(item["name"].as_str()).unwrap_or_default();
         let own = if path.is_empty() { name.to_owned() } else { format!("{path}::{name}") };
         if kind == "use" {
             return if self.items[key(&inner["id"])].is_null() {
-                self.lines.insert(format!("{own}: use {}", inner["source"].as_str().unwrap_or_default()));
+                self.lines
+                    .insert(format!("{own}: use {}", inner["source"].as_str().unwrap_or_default()));
                 Ok(())
             } else {
                 self.item_named(&inner["id"], path, name)
@@ -113,7 +121,8 @@ impl<'a> Listing<'a> {
 
     fn item_named(&mut self, id: &Value, path: &str, name: &str) -> Result<(), String> {
         let item = &self.items[key(id)];
-        let (kind, inner) = kind(item).ok_or_else(|| format!("rustdoc says nothing of {path}::{name}"))?;
+        let (kind, inner) =
+            kind(item).ok_or_else(|| format!("rustdoc says nothing of {path}::{name}"))?;
         let own = if path.is_empty() { name.to_owned() } else { format!("{path}::{name}") };
         self.paths.insert(key(id), own.clone());
         let text = match kind {
@@ -136,7 +145,9 @@ impl<'a> Listing<'a> {
 
     /// Methods, and which type has which trait.
     fn implementation(&mut self, inner: &Value) -> Result<(), String> {
-        let Some(whose) = inner.get("for").filter(|_| inner["blanket_impl"].is_null()) else { return Ok(()) };
+        let Some(whose) = inner.get("for").filter(|_| inner["blanket_impl"].is_null()) else {
+            return Ok(());
+        };
         let whose = self.name(whose);
         let of = &inner["trait"];
         if of.is_null() {
@@ -155,7 +166,9 @@ impl<'a> Listing<'a> {
 
     /// As short as it is unambiguous: what a type is called where it is used.
     fn name(&self, of: &Value) -> String {
-        let Some((kind, inner)) = of.as_object().and_then(|of| of.iter().next()) else { return "_".into() };
+        let Some((kind, inner)) = of.as_object().and_then(|of| of.iter().next()) else {
+            return "_".into();
+        };
         match kind.as_str() {
             "resolved_path" => {
                 let path = self.paths.get(&key(&inner["id"])).map(String::as_str);
@@ -166,7 +179,8 @@ impl<'a> Listing<'a> {
             "slice" => format!("[{}]", self.name(inner)),
             "generic" | "primitive" => inner.as_str().unwrap_or("_").to_owned(),
             "tuple" => {
-                let types: Vec<_> = inner.as_array().into_iter().flatten().map(|of| self.name(of)).collect();
+                let types: Vec<_> =
+                    inner.as_array().into_iter().flatten().map(|of| self.name(of)).collect();
                 format!("({})", types.join(", "))
             }
             other => format!("a type that is not public, of kind {other}"),
@@ -175,7 +189,8 @@ impl<'a> Listing<'a> {
 
     fn arguments(&self, args: &Value) -> String {
         let types = args["angle_bracketed"]["args"].as_array().into_iter().flatten();
-        let types: Vec<_> = types.filter_map(|arg| arg.get("type")).map(|of| self.name(of)).collect();
+        let types: Vec<_> =
+            types.filter_map(|arg| arg.get("type")).map(|of| self.name(of)).collect();
         if types.is_empty() { String::new() } else { format!("<{}>", types.join(", ")) }
     }
 
@@ -206,7 +221,12 @@ fn declaration(text: &str) -> String {
     });
     let words: Vec<_> = text[..end.map_or(text.len(), |(at, _)| at)].split_whitespace().collect();
     // `mut` before an argument is no part of what callers see.
-    words.join(" ").trim_end_matches(',').replace("( ", "(").replace(", )", ")").replace("(mut ", "(")
+    words
+        .join(" ")
+        .trim_end_matches(',')
+        .replace("( ", "(")
+        .replace(", )", ")")
+        .replace("(mut ", "(")
 }
 
 /// Those of a struct or a variant; null for each that is private.

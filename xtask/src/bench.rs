@@ -1,7 +1,8 @@
 //! `cargo xtask bench`: this crate, its floors and its peers side by side, on one private server.
 //!
-//! Every kind of lock runs in processes of its own (`bench/`, `bench/peers/`), which are told by lines of JSON what to
-//! do. Blocks of the kinds alternate, so that a noisy minute hits all of them; figures are medians over blocks.
+//! Every kind of lock runs in processes of its own (`bench/`, `bench/peers/`), which are told by
+//! lines of JSON what to do. Blocks of the kinds alternate, so that a noisy minute hits all of
+//! them; figures are medians over blocks.
 
 pub(crate) mod awake;
 mod bars;
@@ -54,14 +55,16 @@ impl Plan {
         };
         let mut options = options.iter();
         while let Some(option) = options.next() {
-            let mut value = || options.next().copied().ok_or_else(|| format!("{option} wants a value"));
+            let mut value =
+                || options.next().copied().ok_or_else(|| format!("{option} wants a value"));
             let words = |text: &str| text.split(',').map(str::to_owned).collect();
             match *option {
                 "--quick" => (plan.quick, plan.blocks) = (true, 6),
                 "--only" => plan.only = words(value()?),
                 "--kinds" => plan.kinds = words(value()?),
                 "--blocks" => {
-                    plan.blocks = value()?.parse().map_err(|_| "--blocks wants a number".to_owned())?;
+                    plan.blocks =
+                        value()?.parse().map_err(|_| "--blocks wants a number".to_owned())?;
                 }
                 "--threads" => plan.threads = value()?.to_owned(),
                 "--out" => plan.out = value()?.into(),
@@ -78,20 +81,25 @@ impl Plan {
 
     /// Those of `kinds` that are wanted.
     fn wanted(&self, kinds: &[&'static str]) -> Vec<&'static str> {
-        let wanted = |kind: &str| self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind);
+        let wanted =
+            |kind: &str| self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind);
         kinds.iter().copied().filter(|kind| wanted(kind)).collect()
     }
 
-    /// Rounds of blocks, the first of which does not count, and whose block is next: another one begins each round, and goes
-    /// before each other, since what a virtual machine compiles after its block is at the cost of the next.
+    /// Rounds of blocks, the first of which does not count, and whose block is next: another one
+    /// begins each round, and goes before each other, since what a virtual machine compiles after
+    /// its block is at the cost of the next.
     fn turns(&self, count: usize) -> impl Iterator<Item = (usize, usize)> + use<> {
-        let steps: Vec<usize> = (1..=count).filter(|step| common_divisor(*step, count) == 1).collect();
+        let steps: Vec<usize> =
+            (1..=count).filter(|step| common_divisor(*step, count) == 1).collect();
         let rounds = (0..=self.blocks).zip(steps.into_iter().cycle());
-        rounds
-            .flat_map(move |(round, step)| (0..count).map(move |turn| (round, (turn * step + round) % count)))
+        rounds.flat_map(move |(round, step)| {
+            (0..count).map(move |turn| (round, (turn * step + round) % count))
+        })
     }
 
-    /// Those of `kinds` that are wanted and there; those that are wanted only are put into the report of `load`.
+    /// Those of `kinds` that are wanted and there; those that are wanted only are put into the
+    /// report of `load`.
     fn kinds(
         &self,
         load: &str,
@@ -157,7 +165,8 @@ mod tests {
         }
         let plan = Plan { blocks: 60, ..Plan::read(&[]).expect("the defaults") };
         let turns: Vec<_> = plan.turns(7).collect();
-        let mut after: Vec<_> = turns.windows(2).filter(|two| two[0].1 == 6).map(|two| two[1].1).collect();
+        let mut after: Vec<_> =
+            turns.windows(2).filter(|two| two[0].1 == 6).map(|two| two[1].1).collect();
         after.sort_unstable();
         after.dedup();
         assert!(after.len() >= 6, "{after:?}");

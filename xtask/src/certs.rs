@@ -1,5 +1,5 @@
-//! Certificates for servers with TLS, written by the package `certs`, which is built only for commands
-//! that need them.
+//! Certificates for servers with TLS, written by the package `certs`, which is built only for
+//! commands that need them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,8 +12,8 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Writes what servers with TLS need into a directory; what is there already is left as it is.
 pub(crate) fn write(directory: &Path, more_hosts: &[&str]) -> Result<(), String> {
-    let directory =
-        std::path::absolute(directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+    let directory = std::path::absolute(directory)
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
     println!("certificates for servers with TLS: {}", directory.display());
     let mut command = cargo(&["run", "--quiet", "--package", "certs", "--"]);
     command.arg(&directory).args(more_hosts);

@@ -105,7 +105,8 @@ fn quiet(words: &[&str]) -> bool {
 /// What a command prints to standard output; warnings go to standard error.
 fn stdout_of(mut command: Command) -> Result<String, String> {
     let output = command.stderr(Stdio::null()).output();
-    let output = output.map_err(|error| format!("cannot run {:?}: {error}", command.get_program()))?;
+    let output =
+        output.map_err(|error| format!("cannot run {:?}: {error}", command.get_program()))?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
@@ -118,7 +119,9 @@ impl Tool {
             match kind {
                 Kind::Single => command.env("REDIS_PORT", port.to_string()),
                 Kind::Tls => command.env("REDIS_TLS_PORT", port.to_string()),
-                Kind::Sentinel => command.env("REDIS_SENTINEL_PORTS", format!("{port}-{}", port + 5)),
+                Kind::Sentinel => {
+                    command.env("REDIS_SENTINEL_PORTS", format!("{port}-{}", port + 5))
+                }
                 Kind::Cluster => command.env("REDIS_CLUSTER_PORTS", format!("{port}-{}", port + 5)),
             };
         }
@@ -134,7 +137,12 @@ impl Tool {
 
 impl Stack {
     pub(crate) fn url(&self, kind: Kind) -> String {
-        let port = self.settings.ports.iter().find(|(other, _)| *other == kind).map_or(0, |(_, port)| *port);
+        let port = self
+            .settings
+            .ports
+            .iter()
+            .find(|(other, _)| *other == kind)
+            .map_or(0, |(_, port)| *port);
         kind.url(port)
     }
 
@@ -163,7 +171,9 @@ impl Stack {
                 return Ok(());
             }
             if started.elapsed() > HEALTHY_LIMIT {
-                return Err(format!("services of the compose file do not become healthy:\n{states}"));
+                return Err(format!(
+                    "services of the compose file do not become healthy:\n{states}"
+                ));
             }
             thread::sleep(Duration::from_millis(200));
         }

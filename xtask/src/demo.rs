@@ -1,4 +1,5 @@
-//! `cargo xtask demo`: what the lock does, between processes, as a timeline; every claim is checked.
+//! `cargo xtask demo`: what the lock does, between processes, as a timeline; every claim is
+//! checked.
 
 mod scenes;
 
@@ -53,7 +54,9 @@ pub(crate) fn run(require_redis: bool) -> Result<bool, String> {
     let took = Duration::from_nanos(boot_ns() - stage.started_ns).as_secs_f64();
     let Stage { checks, processes, .. } = stage;
     let scenes = scenes::ALL.len();
-    println!("{scenes} scenes, {failed} failed; {checks} claims checked; {processes} processes; {took:.1} s");
+    println!(
+        "{scenes} scenes, {failed} failed; {checks} claims checked; {processes} processes; {took:.1} s"
+    );
     Ok(failed == 0)
 }
 
@@ -62,7 +65,8 @@ fn in_memory() -> Result<bool, String> {
     if !process::run(command, BUILD_LIMIT, Echo::On)?.success {
         return Err("the in-memory demo does not build".into());
     }
-    let command: Command = cargo(&["run", "--quiet", "--example", "demo_in_memory", test::FEATURES]);
+    let command: Command =
+        cargo(&["run", "--quiet", "--example", "demo_in_memory", test::FEATURES]);
     Ok(process::run(command, IN_MEMORY_LIMIT, Echo::On)?.success)
 }
 
@@ -90,7 +94,11 @@ impl Stage {
         command.arg(self.server.url()).args(settings);
         let (puppet, _) = Puppet::start(command, letter, PATIENCE)?;
         let settings = settings.join(" ");
-        self.tell(&puppet, boot_ns(), &format!("connected as client {} {settings}", &puppet.uuid[..8]));
+        self.tell(
+            &puppet,
+            boot_ns(),
+            &format!("connected as client {} {settings}", &puppet.uuid[..8]),
+        );
         Ok(puppet)
     }
 
@@ -149,7 +157,8 @@ impl Stage {
 
     /// Prints the hash of a lock, and gives the hold count in it; 0 if there is none.
     fn show_hash(&mut self, name: &str) -> Result<u32, String> {
-        let reply = self.redis.command(&["HGETALL", name]).map_err(|error| format!("HGETALL: {error}"))?;
+        let reply =
+            self.redis.command(&["HGETALL", name]).map_err(|error| format!("HGETALL: {error}"))?;
         let Reply::List(fields) = reply else { return Err(format!("HGETALL: {reply:?}")) };
         match fields.as_slice() {
             [] => {
@@ -158,7 +167,9 @@ impl Stage {
             }
             [Reply::Text(field), Reply::Text(count)] => {
                 let pttl = self.pttl(name)?;
-                self.narrate(&format!("  redis> HGETALL {name}  ->  {{ {field}: {count} }}  PTTL {pttl} ms"));
+                self.narrate(&format!(
+                    "  redis> HGETALL {name}  ->  {{ {field}: {count} }}  PTTL {pttl} ms"
+                ));
                 count.parse().map_err(|_| format!("the count is not a number: {count}"))
             }
             other => Err(format!("the hash has more than one field: {other:?}")),

@@ -21,9 +21,19 @@ pub(crate) const TRANSPORT: (&str, &str) = ("LOCK_TRANSPORT", "fred");
 
 /// The unit tests of this backend and of the settings of other clients.
 const UNIT: &[&str] = &["--lib", "--", "backend::fred", "backend::redis::config", "client::"];
-/// The tests of what holds over every backend, and those of the methods for users of fred and redis.
-const INTEGRATION: &[&str] =
-    &["--test", "it", "--", "reentrant::", "cancellation::", "faults::", "outages::", "fred::", "redis_rs::"];
+/// The tests of what holds over every backend, and those of the methods for users of fred and
+/// redis.
+const INTEGRATION: &[&str] = &[
+    "--test",
+    "it",
+    "--",
+    "reentrant::",
+    "cancellation::",
+    "faults::",
+    "outages::",
+    "fred::",
+    "redis_rs::",
+];
 /// The examples of the builder, of which three need these features.
 const DOC: &[&str] = &["--doc", "--", "client::builder"];
 /// A cluster is refused.

@@ -1,5 +1,5 @@
-//! `cargo xtask instructions`: how many instructions the engine takes for a lock and an unlock that nobody contends, counted
-//! by callgrind. The count repeats itself, whatever else the machine does.
+//! `cargo xtask instructions`: how many instructions the engine takes for a lock and an unlock that
+//! nobody contends, counted by callgrind. The count repeats itself, whatever else the machine does.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,10 +15,12 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// The compiler, and what its engine takes.
 const RECORD: &str = "bench/instructions.txt";
 /// A test of so many pairs, and what of it is counted.
-const TEST: &str = "engine::tests::allocations::an_uncontended_pair_allocates_as_often_as_it_should";
+const TEST: &str =
+    "engine::tests::allocations::an_uncontended_pair_allocates_as_often_as_it_should";
 const PAIRS: u64 = 200;
 const COUNTED: &str = "redis_reentrant_lock::engine::Engine::handle";
-/// One in so many instructions may be a difference: some hashes are of names that no two runs share.
+/// One in so many instructions may be a difference: some hashes are of names that no two runs
+/// share.
 const NOISE: u64 = 200;
 
 /// True if it takes what is recorded, or a record was wanted.
@@ -36,7 +38,8 @@ pub(crate) fn run(write: bool) -> Result<bool, String> {
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
         return Ok(true);
     }
-    let text = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let text =
+        std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     Ok(judge(&text, &compiler, count))
 }
 
@@ -51,7 +54,10 @@ fn judge(record: &str, compiler: &str, count: u64) -> bool {
         return true;
     }
     let same = count.abs_diff(recorded) <= recorded / NOISE;
-    println!("{} with {recorded} in {RECORD}", if same { "agrees" } else { "FAILED: does not agree" });
+    println!(
+        "{} with {recorded} in {RECORD}",
+        if same { "agrees" } else { "FAILED: does not agree" }
+    );
     if !same {
         println!("if that is as it should be: cargo xtask instructions --write");
     }
@@ -59,8 +65,12 @@ fn judge(record: &str, compiler: &str, count: u64) -> bool {
 }
 
 fn count() -> Result<u64, String> {
-    let mut command =
-        process::optimizing_cargo(&["test", "--lib", "--no-run", "--message-format=json-render-diagnostics"]);
+    let mut command = process::optimizing_cargo(&[
+        "test",
+        "--lib",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
     command.arg(test::FEATURES);
     let built = process::run(command, LIMIT, Echo::Off)?;
     if !built.success {

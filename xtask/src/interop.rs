@@ -1,4 +1,5 @@
-//! `cargo xtask interop`: processes with Redisson and processes with this crate contend for the same locks.
+//! `cargo xtask interop`: processes with Redisson and processes with this crate contend for the
+//! same locks.
 
 mod client;
 mod contention;
@@ -50,7 +51,13 @@ impl Row {
     fn not_run(redisson: &Redisson, reason: String) -> Self {
         println!("{reason}");
         let place = "nothing".to_owned();
-        Self { version: redisson.version, place, passed: 0, failures: vec![reason], took: Duration::ZERO }
+        Self {
+            version: redisson.version,
+            place,
+            passed: 0,
+            failures: vec![reason],
+            took: Duration::ZERO,
+        }
     }
 }
 
@@ -107,9 +114,15 @@ fn scenarios(
     println!("\n== Redisson {}, {place}: {}", redisson.version, servers.version());
     let started = Instant::now();
     let mut stage = Stage::new(redisson, programs, servers, pub_sub, options.sections)?;
-    let mut row =
-        Row { version: redisson.version, place, passed: 0, failures: Vec::new(), took: Duration::ZERO };
-    for scenario in SCENARIOS.into_iter().flatten().filter(|scenario| scenario.title.contains(&options.only))
+    let mut row = Row {
+        version: redisson.version,
+        place,
+        passed: 0,
+        failures: Vec::new(),
+        took: Duration::ZERO,
+    };
+    for scenario in
+        SCENARIOS.into_iter().flatten().filter(|scenario| scenario.title.contains(&options.only))
     {
         if !redisson.watchdog && scenario.needs_short_leases {
             println!("  not for this version, whose watched leases are 30 s: {}", scenario.title);
@@ -178,12 +191,15 @@ impl Options {
                 ("--versions", "all") => options.versions = versions::ALL.to_vec(),
                 ("--versions", "newest") => options.versions = vec![versions::NEWEST],
                 ("--versions", some) => {
-                    options.versions = some.split(',').map(versions::named).collect::<Result<_, _>>()?;
+                    options.versions =
+                        some.split(',').map(versions::named).collect::<Result<_, _>>()?;
                 }
                 ("--sections", _) => {
                     options.sections = number().ok_or("--sections wants a number above 0")?.into();
                 }
-                ("--repeat", _) => options.repeat = number().ok_or("--repeat wants a number above 0")?,
+                ("--repeat", _) => {
+                    options.repeat = number().ok_or("--repeat wants a number above 0")?
+                }
                 ("--on", "single") => options.kinds = vec![Kind::Single],
                 ("--on", "cluster") => options.kinds = vec![Kind::Cluster],
                 ("--only", _) => options.only = (*value).to_owned(),

@@ -25,8 +25,8 @@ pub(crate) struct Lab {
 
 impl Lab {
     pub(crate) fn new(redis: PathBuf) -> Result<Self, String> {
-        let base =
-            std::path::absolute(crate::root().join("target/lab")).map_err(|error| error.to_string())?;
+        let base = std::path::absolute(crate::root().join("target/lab"))
+            .map_err(|error| error.to_string())?;
         let lab = Self {
             tree: base.join("tree"),
             target: base.join("target"),
@@ -37,9 +37,11 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Brings the copy up to date. Files that are the same are left alone, so that they are not built again.
+    /// Brings the copy up to date. Files that are the same are left alone, so that they are not
+    /// built again.
     fn copy_repository(&self) -> Result<(), String> {
-        let listed = git(crate::root(), &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])?;
+        let listed =
+            git(crate::root(), &["ls-files", "--cached", "--others", "--exclude-standard", "-z"])?;
         let wanted: Vec<&str> = listed.output.split('\0').filter(|path| !path.is_empty()).collect();
         remove_others(&self.tree, &self.tree, &wanted)?;
         for path in wanted {
@@ -57,7 +59,8 @@ impl Lab {
         Ok(())
     }
 
-    /// Cargo in the copy. The features go right behind the subcommand: after `--` they would be the tests'.
+    /// Cargo in the copy. The features go right behind the subcommand: after `--` they would be the
+    /// tests'.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
         let mut command = process::cargo(&args[..1]);
         command.arg(test::FEATURES).args(&args[1..]).current_dir(&self.tree);

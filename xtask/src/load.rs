@@ -1,7 +1,7 @@
 //! `cargo xtask load`: many holds, many waiters, many operations, many losses, on a private server.
 //!
-//! Processes of `proof/load` use the lock as anybody does; this side looks at the server. What comes out is one line of
-//! JSON; its bars are in `reliability.rs`.
+//! Processes of `proof/load` use the lock as anybody does; this side looks at the server. What
+//! comes out is one line of JSON; its bars are in `reliability.rs`.
 
 mod scenes;
 mod worker;
@@ -31,8 +31,14 @@ const FULL: Size = Size {
     cancellations: 100_000,
     losses: 1_000,
 };
-const QUICK: Size =
-    Size { holds: 1_000, seconds: 10, waiters: 100, pairs: 20_000, cancellations: 2_000, losses: 100 };
+const QUICK: Size = Size {
+    holds: 1_000,
+    seconds: 10,
+    waiters: 100,
+    pairs: 20_000,
+    cancellations: 2_000,
+    losses: 100,
+};
 
 /// `--quick` is for trying it out: its figures meet no bar.
 pub(crate) fn run(options: &[&str]) -> Result<bool, String> {

@@ -1,6 +1,9 @@
 //! Development commands: `cargo xtask help`.
 
-#![expect(clippy::disallowed_methods, reason = "a development program: it holds no locks and no leases")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a development program: it holds no locks and no leases"
+)]
 
 mod api;
 mod bench;

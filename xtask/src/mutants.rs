@@ -1,5 +1,5 @@
-//! `cargo xtask rust-mutants`: small mistakes in the Rust code, made by cargo-mutants one at a time, which the unit
-//! tests and a short simulation must notice.
+//! `cargo xtask rust-mutants`: small mistakes in the Rust code, made by cargo-mutants one at a
+//! time, which the unit tests and a short simulation must notice.
 
 use std::collections::BTreeMap;
 use std::ops::AddAssign;
@@ -22,7 +22,11 @@ const BAR: usize = 90;
 
 /// Where mistakes are made, and the unit tests that have to notice them.
 const AREAS: &[Area] = &[
-    Area { name: "engine", files: &["src/engine.rs", "src/engine/**"], tests: &["engine::", "sim::what"] },
+    Area {
+        name: "engine",
+        files: &["src/engine.rs", "src/engine/**"],
+        tests: &["engine::", "sim::what"],
+    },
     Area {
         name: "kinds",
         files: &["src/kinds.rs", "src/kinds/**"],
@@ -30,8 +34,13 @@ const AREAS: &[Area] = &[
     },
     Area { name: "backend", files: &["src/backend/redis/**"], tests: &["backend::redis::"] },
 ];
-const NO_FILES: &[&str] =
-    &["**/tests.rs", "**/tests/**", "**/script_tests.rs", "**/script_tests/**", "src/kinds/pair.rs"];
+const NO_FILES: &[&str] = &[
+    "**/tests.rs",
+    "**/tests/**",
+    "**/script_tests.rs",
+    "**/script_tests/**",
+    "src/kinds/pair.rs",
+];
 /// Of the simulation, for each mutant.
 const SEEDS: &str = "0..60";
 
@@ -62,13 +71,16 @@ pub(crate) fn sample() -> Result<bool, String> {
         mutants.extend(listed(area)?);
     }
     // What only a build with broken rules has is not in the product.
-    mutants.retain(|mutant| !equivalent.contains_key(&mutant.what) && !mutant.what.contains("seeded!"));
+    mutants.retain(|mutant| {
+        !equivalent.contains_key(&mutant.what) && !mutant.what.contains("seeded!")
+    });
     mutants.sort_by_key(|mutant| (hash(&mutant.what), mutant.name.clone()));
     mutants.truncate(SAMPLE);
     let (begun, mut found) = (Instant::now(), Found::default());
     for area in AREAS {
         let here = mutants.iter().filter(|mutant| mutant.area == area.name);
-        let patterns: Vec<String> = here.map(|mutant| format!("^{}$", escaped(&mutant.name))).collect();
+        let patterns: Vec<String> =
+            here.map(|mutant| format!("^{}$", escaped(&mutant.name))).collect();
         let mut choice: Vec<&str> = patterns.iter().flat_map(|pattern| ["--re", pattern]).collect();
         choice.extend(area.choice());
         found += mutate(
@@ -103,7 +115,8 @@ pub(crate) fn all() -> Result<bool, String> {
     Ok(found.are_enough())
 }
 
-/// Changes the code that differs from the commit `base`, mutant by mutant. True if the tests notice each mutant.
+/// Changes the code that differs from the commit `base`, mutant by mutant. True if the tests notice
+/// each mutant.
 pub(crate) fn in_diff(base: Option<&str>) -> Result<bool, String> {
     let base = base.map_or_else(branch_point, |base| Ok(base.to_owned()))?;
     let diff = git(&["diff", &base, "--", "src"])?;
@@ -133,7 +146,11 @@ fn git(args: &[&str]) -> Result<String, String> {
     let done = Command::new("git").args(args).current_dir(crate::root()).output();
     let done = done.map_err(|error| format!("cannot run git: {error}"))?;
     if !done.status.success() {
-        return Err(format!("git {}: {}", args.join(" "), String::from_utf8_lossy(&done.stderr).trim_end()));
+        return Err(format!(
+            "git {}: {}",
+            args.join(" "),
+            String::from_utf8_lossy(&done.stderr).trim_end()
+        ));
     }
     Ok(String::from_utf8_lossy(&done.stdout).into_owned())
 }
@@ -151,8 +168,9 @@ fn listed(area: &Area) -> Result<Vec<Mutant>, String> {
     let done = command.current_dir(crate::root()).output();
     let done = done.map_err(|error| format!("cannot run cargo mutants: {error}"))?;
     let text = String::from_utf8_lossy(&done.stdout);
-    let mutant =
-        |name: &str| Some(Mutant { area: area.name, name: name.to_owned(), what: without_position(name)? });
+    let mutant = |name: &str| {
+        Some(Mutant { area: area.name, name: name.to_owned(), what: without_position(name)? })
+    };
     let mutants: Vec<Mutant> = text.lines().filter_map(mutant).collect();
     if mutants.is_empty() { Err("cargo mutants lists nothing".to_owned()) } else { Ok(mutants) }
 }
@@ -166,8 +184,9 @@ fn without_position(name: &str) -> Option<String> {
 
 /// FNV-1a, so that the sample depends on nothing but the mutants.
 fn hash(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }
 
 /// As a pattern that matches this text alone.
@@ -192,7 +211,8 @@ fn equivalent(text: &str) -> BTreeMap<String, String> {
     known
 }
 
-/// How many mutants the tests noticed, be it by not ending, how many they did not, and how many did not compile.
+/// How many mutants the tests noticed, be it by not ending, how many they did not, and how many did
+/// not compile.
 #[derive(Debug, Default, Clone, Copy)]
 struct Found {
     caught: usize,
@@ -214,14 +234,21 @@ impl AddAssign for Found {
     }
 }
 
-/// Runs cargo-mutants in a copy of the repository. What an earlier run of the same code has found stays found.
+/// Runs cargo-mutants in a copy of the repository. What an earlier run of the same code has found
+/// stays found.
 fn mutate(label: &str, tests: &[&str], choice: &[&str], limit: Duration) -> Result<Found, String> {
     let lab = Lab::new(servers::find_or_install()?)?;
     let out = crate::root().join("target/rust-mutants").join(label);
     forget_other_code(&out)?;
     // The option `--lib` is for building, too. Behind `--` it would be for running alone.
-    let mut command =
-        lab.command(&["mutants", "--in-place", "--iterate", "--cargo-arg=--lib", "--timeout", "240"]);
+    let mut command = lab.command(&[
+        "mutants",
+        "--in-place",
+        "--iterate",
+        "--cargo-arg=--lib",
+        "--timeout",
+        "240",
+    ]);
     command.args(["--no-times", "--cap-lints=true"]).args(choice).arg("--output").arg(&out);
     command.args(["--", "--"]).args(tests).env("SIM_SEEDS", SEEDS).env("SIM_SHRINK", "0");
     let done = process::run(command, limit, Echo::On)?;

@@ -80,13 +80,19 @@ fn unpack(directory: &Path) -> Result<PathBuf, String> {
     let mut tar = Command::new("tar");
     tar.arg("-xzf").arg(made.join(format!("{stem}.crate"))).arg("-C").arg(directory);
     let done = process::run(tar, Duration::from_secs(60), Echo::Off)?;
-    if done.success { Ok(directory.join(stem)) } else { Err(format!("tar: {}", done.output.trim_end())) }
+    if done.success {
+        Ok(directory.join(stem))
+    } else {
+        Err(format!("tar: {}", done.output.trim_end()))
+    }
 }
 
 /// That of the library, whose manifest names it first.
 fn version() -> Result<String, String> {
     let manifest = crate::root().join("Cargo.toml");
-    let text = fs::read_to_string(&manifest).map_err(|error| format!("{}: {error}", manifest.display()))?;
+    let text = fs::read_to_string(&manifest)
+        .map_err(|error| format!("{}: {error}", manifest.display()))?;
     let line = text.lines().find_map(|line| line.strip_prefix("version = "));
-    line.map(|version| version.trim_matches('"').to_owned()).ok_or_else(|| "Cargo.toml has no version".into())
+    line.map(|version| version.trim_matches('"').to_owned())
+        .ok_or_else(|| "Cargo.toml has no version".into())
 }

@@ -43,8 +43,8 @@ pub(crate) enum Echo {
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(crate::root());
-    // What cargo tells this program about its own package. Build scripts look at these, and would be run again at
-    // every change between a cargo that was started here and one that was not.
+    // What cargo tells this program about its own package. Build scripts look at these, and would
+    // be run again at every change between a cargo that was started here and one that was not.
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
         if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
@@ -82,7 +82,8 @@ pub(crate) fn run(mut command: Command, limit: Duration, echo: Echo) -> Result<F
         child.stdout.take().map(|pipe| copy(pipe, output.clone(), echo)),
         child.stderr.take().map(|pipe| copy(pipe, output.clone(), echo)),
     ];
-    let status = wait(&mut child, limit).map_err(|error| format!("waiting for {program}: {error}"))?;
+    let status =
+        wait(&mut child, limit).map_err(|error| format!("waiting for {program}: {error}"))?;
     drop(cleanup); // What the program left behind would keep the pipes open.
     let _ = child.wait();
     for reader in readers.into_iter().flatten() {
@@ -107,7 +108,11 @@ fn wait(child: &mut Child, limit: Duration) -> std::io::Result<Option<bool>> {
     }
 }
 
-fn copy(pipe: impl Read + Send + 'static, output: Arc<Mutex<String>>, echo: Echo) -> JoinHandle<()> {
+fn copy(
+    pipe: impl Read + Send + 'static,
+    output: Arc<Mutex<String>>,
+    echo: Echo,
+) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut pipe = BufReader::new(pipe);
         let mut line = Vec::new();
@@ -134,7 +139,8 @@ pub(crate) fn kill_group(group: u32) {
 /// The first line that a program says; empty if it says nothing, or is not there.
 pub(crate) fn first_line(command: &mut Command) -> String {
     let done = command.output();
-    let text = done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
+    let text =
+        done.map(|done| String::from_utf8_lossy(&done.stdout).into_owned()).unwrap_or_default();
     text.lines().next().unwrap_or_default().trim().to_owned()
 }
 

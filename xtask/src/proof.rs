@@ -1,4 +1,5 @@
-//! The parts of the proof that are programs of their own: see `docs/proof.md`. Each ends with a line of JSON.
+//! The parts of the proof that are programs of their own: see `docs/proof.md`. Each ends with a
+//! line of JSON.
 
 use std::time::Duration;
 
@@ -11,8 +12,8 @@ use crate::test;
 const LIMIT: Duration = Duration::from_secs(900);
 const LARGE_LIMIT: Duration = Duration::from_secs(3_600);
 
-/// Explores the models of the protocol; with words, shows what breaking the rules with these words leads to. With
-/// `--large`, explores their larger scopes.
+/// Explores the models of the protocol; with words, shows what breaking the rules with these words
+/// leads to. With `--large`, explores their larger scopes.
 pub(crate) fn model(words: &[&str]) -> Result<bool, String> {
     let mut command = process::cargo(&["run", "--quiet", "--package", "proof-model", "--"]);
     command.args(words);
@@ -26,7 +27,8 @@ pub(crate) fn threads() -> Result<bool, String> {
     Ok(process::run(command, LIMIT, Echo::On)?.success)
 }
 
-/// Runs the script tests on each mutant of each script, and counts those that the model notices without them.
+/// Runs the script tests on each mutant of each script, and counts those that the model notices
+/// without them.
 pub(crate) fn lua_mutants() -> Result<bool, String> {
     let mut command = process::optimizing_cargo(&[
         "test",
@@ -52,8 +54,15 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
         }
     }
     let test = "script_tests::random_calls";
-    let mut command =
-        process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--quiet", test, "--", "--nocapture"]);
+    let mut command = process::optimizing_cargo(&[
+        "test",
+        test::FEATURES,
+        "--lib",
+        "--quiet",
+        test,
+        "--",
+        "--nocapture",
+    ]);
     command.env("SEQUENCES", sequences).env("STEPS", steps).env("SEED", seed);
     command.env("REDIS_SERVER", servers::find_or_install()?);
     Ok(process::run(command, LIMIT, Echo::On)?.success)
@@ -61,7 +70,8 @@ pub(crate) fn random_scripts(args: &[&str]) -> Result<bool, String> {
 
 /// So many random inputs for each fuzz target, and the corpus of lock names.
 pub(crate) fn fuzz_smoke(inputs: &str) -> Result<bool, String> {
-    let inputs: u64 = inputs.parse().map_err(|_| format!("fuzz-smoke wants a number, not `{inputs}`"))?;
+    let inputs: u64 =
+        inputs.parse().map_err(|_| format!("fuzz-smoke wants a number, not `{inputs}`"))?;
     let mut command = process::optimizing_cargo(&[
         "test",
         "--quiet",
@@ -77,13 +87,15 @@ pub(crate) fn fuzz_smoke(inputs: &str) -> Result<bool, String> {
     Ok(done.success)
 }
 
-/// Drops every future after each number of polls, cuts every script off at each byte, answers each with every error, and
-/// takes each permission away.
+/// Drops every future after each number of polls, cuts every script off at each byte, answers each
+/// with every error, and takes each permission away.
 pub(crate) fn small_faults() -> Result<bool, String> {
     let redis = servers::find_or_install()?;
     let mut good = true;
-    for tests in ["every_poll::", "every_byte::", "server_errors::each_error", "acl::each_missing"] {
-        let mut command = process::cargo(&["test", "--quiet", test::FEATURES, "--test", "it", tests]);
+    for tests in ["every_poll::", "every_byte::", "server_errors::each_error", "acl::each_missing"]
+    {
+        let mut command =
+            process::cargo(&["test", "--quiet", test::FEATURES, "--test", "it", tests]);
         command.args(["--", "--nocapture"]).env("REDIS_SERVER", &redis);
         good &= process::run(command, LIMIT, Echo::On)?.success;
     }

@@ -64,7 +64,9 @@ pub(crate) struct Event {
 
 impl Event {
     pub(crate) fn number(&self, field: &str) -> Result<u64, String> {
-        self.fields[field].as_u64().ok_or_else(|| format!("`{}` has no number `{field}`", self.event))
+        self.fields[field]
+            .as_u64()
+            .ok_or_else(|| format!("`{}` has no number `{field}`", self.event))
     }
 
     pub(crate) fn text(&self, field: &str) -> &str {
@@ -73,7 +75,9 @@ impl Event {
 
     /// A number of the `counters` of `stats`.
     pub(crate) fn counter(&self, name: &str) -> Result<u64, String> {
-        self.fields["counters"][name].as_u64().ok_or_else(|| format!("stats has no counter `{name}`"))
+        self.fields["counters"][name]
+            .as_u64()
+            .ok_or_else(|| format!("stats has no counter `{name}`"))
     }
 }
 
@@ -122,7 +126,8 @@ impl Puppet {
             }
         });
         let unread = VecDeque::new();
-        let mut puppet = Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
+        let mut puppet =
+            Self { letter, pid, uuid: String::new(), child, input, events, unread, cleanup };
         let ready = puppet.expect_within("", "ready", limit)?;
         puppet.uuid = ready.text("uuid").to_owned();
         Ok((puppet, ready))
@@ -130,7 +135,8 @@ impl Puppet {
 
     /// Sends a command, not waiting for anything.
     pub(crate) fn send(&mut self, line: &str) -> Result<(), String> {
-        writeln!(self.input, "{line}").map_err(|error| format!("{} does not listen: {error}", self.letter))
+        writeln!(self.input, "{line}")
+            .map_err(|error| format!("{} does not listen: {error}", self.letter))
     }
 
     /// Sends a command and waits for its end, which must be the event given.
@@ -140,12 +146,18 @@ impl Puppet {
         self.expect(id, event)
     }
 
-    /// Waits for an event of a command, skipping `waiting` and `releasing` unless they are what is wanted.
+    /// Waits for an event of a command, skipping `waiting` and `releasing` unless they are what is
+    /// wanted.
     pub(crate) fn expect(&mut self, id: &str, event: &str) -> Result<Event, String> {
         self.expect_within(id, event, PATIENCE)
     }
 
-    pub(crate) fn expect_within(&mut self, id: &str, event: &str, limit: Duration) -> Result<Event, String> {
+    pub(crate) fn expect_within(
+        &mut self,
+        id: &str,
+        event: &str,
+        limit: Duration,
+    ) -> Result<Event, String> {
         let until = Instant::now() + limit;
         loop {
             if let Some(found) = self.take(id, event) {
@@ -157,7 +169,12 @@ impl Puppet {
             }
             match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(event) => self.unread.push_back(event),
-                Err(_) => return Err(format!("{} did not say `{event}` about `{id}` in time", self.letter)),
+                Err(_) => {
+                    return Err(format!(
+                        "{} did not say `{event}` about `{id}` in time",
+                        self.letter
+                    ));
+                }
             }
         }
     }
@@ -171,7 +188,8 @@ impl Puppet {
     /// The first unread event about `id` that is the one wanted or ends the wish for it.
     fn take(&mut self, id: &str, event: &str) -> Option<Event> {
         let passing = |unread: &Event| matches!(unread.event.as_str(), "waiting" | "releasing");
-        let wanted = |unread: &Event| unread.id == id && (unread.event == event || !passing(unread));
+        let wanted =
+            |unread: &Event| unread.id == id && (unread.event == event || !passing(unread));
         let at = self.unread.iter().position(wanted)?;
         self.unread.remove(at)
     }
@@ -216,5 +234,6 @@ pub(crate) fn boot_ns() -> u64 {
     #[cfg(not(any(target_os = "linux", target_os = "android")))]
     const CLOCK: rustix::time::ClockId = rustix::time::ClockId::Monotonic;
     let time = rustix::time::clock_gettime(CLOCK);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -70,13 +70,23 @@ const BARS: &[(&str, &str, u64, &str)] = &[
 /// What a figure may be at most.
 const LIMITS: &[(&str, &str, u64, &str)] = &[
     ("load", "holds_lost", 0, "of those holds lost"),
-    ("load", "holds_late_p99_us", 600_000, "us by which renewals are late, p99: a tenth of the lease"),
+    (
+        "load",
+        "holds_late_p99_us",
+        600_000,
+        "us by which renewals are late, p99: a tenth of the lease",
+    ),
     ("load", "holds_left", 0, "things left of the holds"),
     ("load", "waiters_lost_wake_ups", 0, "wake-ups lost"),
     ("load", "waiters_overlaps", 0, "grants that overlap, or with a token that is not higher"),
     ("load", "waiters_commands_per_100_grants", 500, "commands for 100 grants: processes + 1 each"),
     ("load", "waiters_left", 0, "things left of the waiters"),
-    ("load", "leak_bytes_per_1000_operations", 1_000, "bytes that 1,000 operations leave in memory"),
+    (
+        "load",
+        "leak_bytes_per_1000_operations",
+        1_000,
+        "bytes that 1,000 operations leave in memory",
+    ),
     ("load", "leak_left", 0, "things left of the operations"),
     ("load", "losses_held_too_long", 0, "holds believed in after valid_until"),
     ("load", "losses_told_after_key_end", 0, "losses told after the key may have ended"),
@@ -116,7 +126,8 @@ const SENTENCES: &[&str] = &[
     "Coverage: unit tests, and integration tests with one server, run {coverage.permille} of every 1,000 lines of the core.",
 ];
 
-/// True if every part passed and every bar is met. A good report of all parts is quoted in docs/proof.md, too.
+/// True if every part passed and every bar is met. A good report of all parts is quoted in
+/// docs/proof.md, too.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let (mut out, mut only) = (crate::root().join(REPORT), None);
     for (option, value) in pairs(args)? {
@@ -133,7 +144,10 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let wanted = |part: &str| only.as_ref().is_none_or(|only| only.contains(&part));
     if wanted("coverage") && !tools::can_count_lines() {
         // Said now, not after the half hour that the parts before it take.
-        return Err(format!("the part `coverage` needs `{}`; --only runs the others", tools::LLVM_TOOLS));
+        return Err(format!(
+            "the part `coverage` needs `{}`; --only runs the others",
+            tools::LLVM_TOOLS
+        ));
     }
     // Of parts that are not run now, what is known of them stays.
     let mut runs = if only.is_some() { report::read(&out)? } else { Vec::new() };
@@ -145,8 +159,10 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     println!("{}", out.display());
     let report = json!({ "runs": runs });
     let met = report::print_bars(&report, BARS, LIMITS);
-    let failed =
-        runs.iter().filter(|run| run["passed"] != true).inspect(|run| println!("FAILED {}", run["run"]));
+    let failed = runs
+        .iter()
+        .filter(|run| run["passed"] != true)
+        .inspect(|run| println!("FAILED {}", run["run"]));
     let good = failed.count() == 0 && met;
     if good && runs.len() == PARTS.len() && out == crate::root().join(REPORT) {
         report::quote(&crate::root().join(PAGE), &report::list(&report, SENTENCES)?)?;
@@ -195,11 +211,13 @@ pub(crate) fn pairs<'a>(args: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, Str
     Ok(args.chunks(2).map(|pair| (pair[0], pair[1])).collect())
 }
 
-/// Of what was run, and whether there were changes that are not in it. The report itself changes with each part.
+/// Of what was run, and whether there were changes that are not in it. The report itself changes
+/// with each part.
 fn commit() -> String {
     let not_the_report = format!(":!{REPORT}");
-    let git =
-        |words: &[&str]| process::first_line(Command::new("git").args(words).current_dir(crate::root()));
+    let git = |words: &[&str]| {
+        process::first_line(Command::new("git").args(words).current_dir(crate::root()))
+    };
     let changed = ["status", "--porcelain", "--untracked-files=no", "--", ".", &not_the_report];
     let changed = !git(&changed).is_empty();
     git(&["rev-parse", "HEAD"]) + if changed { ", with changes" } else { "" }
@@ -211,7 +229,8 @@ mod tests {
 
     #[test]
     fn figures_are_taken_from_what_parts_print() {
-        let lines = figures("running\n..{\"part\":\"simulation\",\"seeds\":3}\n{\"other\":1}\n{\"part\":");
+        let lines =
+            figures("running\n..{\"part\":\"simulation\",\"seeds\":3}\n{\"other\":1}\n{\"part\":");
         assert_eq!(lines, [json!({"part": "simulation", "seeds": 3})]);
     }
 }

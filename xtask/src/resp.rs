@@ -81,7 +81,8 @@ fn read(from: &mut impl BufRead) -> Result<Reply> {
         return Err(ErrorKind::UnexpectedEof.into());
     }
     let (kind, rest) = line.trim_end().split_at(1.min(line.trim_end().len()));
-    let number = || rest.parse::<i64>().map_err(|_| Error::other(format!("not understood: {line:?}")));
+    let number =
+        || rest.parse::<i64>().map_err(|_| Error::other(format!("not understood: {line:?}")));
     match kind {
         "+" => Ok(Reply::Text(rest.to_owned())),
         "-" => Err(Error::other(rest.to_owned())),
@@ -110,7 +111,8 @@ mod tests {
     #[test]
     fn replies_are_read() {
         let mut bytes = "*4\r\n:7\r\n$3\r\na\r\n\r\n$-1\r\n+OK\r\n-ERR no\r\n".as_bytes();
-        let list = vec![Reply::Int(7), Reply::Text("a\r\n".into()), Reply::Nil, Reply::Text("OK".into())];
+        let list =
+            vec![Reply::Int(7), Reply::Text("a\r\n".into()), Reply::Nil, Reply::Text("OK".into())];
         assert_eq!(read(&mut bytes).unwrap(), Reply::List(list));
         assert_eq!(read(&mut bytes).unwrap_err().to_string(), "ERR no");
         assert!(read(&mut bytes).is_err());

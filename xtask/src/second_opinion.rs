@@ -35,9 +35,13 @@ pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
 }
 
 fn judged(kept: &std::path::Path) -> Result<bool, String> {
-    let entries = std::fs::read_dir(kept).map_err(|error| format!("{}: {error}", kept.display()))?;
-    let mut files: Vec<PathBuf> =
-        entries.flatten().map(|entry| entry.path().join("operations")).filter(|file| file.exists()).collect();
+    let entries =
+        std::fs::read_dir(kept).map_err(|error| format!("{}: {error}", kept.display()))?;
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .map(|entry| entry.path().join("operations"))
+        .filter(|file| file.exists())
+        .collect();
     files.sort();
     let mut command = go(&["run", "."]);
     command.args(files);

@@ -1,5 +1,5 @@
-//! `cargo xtask seeded`: breaks rules of the protocol one at a time, and expects the simulation or a unit test to notice
-//! each. The switches are in the library's code: `src/base/seeded.rs`.
+//! `cargo xtask seeded`: breaks rules of the protocol one at a time, and expects the simulation or
+//! a unit test to notice each. The switches are in the library's code: `src/base/seeded.rs`.
 
 #[path = "../../src/base/seeded/rules.rs"]
 #[allow(dead_code, reason = "the library exchanges the texts of scripts")]
@@ -37,7 +37,11 @@ pub(crate) fn run(names: &[&str]) -> Result<bool, String> {
     } else {
         names.iter().map(|name| named(name)).collect::<Result<_, _>>()?
     };
-    let built = process::run(cargo(&["test", test::FEATURES, "--lib", "--no-run"]), BUILD_LIMIT, Echo::Off)?;
+    let built = process::run(
+        cargo(&["test", test::FEATURES, "--lib", "--no-run"]),
+        BUILD_LIMIT,
+        Echo::Off,
+    )?;
     if !built.success {
         return Err(format!("the build failed:\n{}", built.output));
     }
@@ -81,9 +85,13 @@ fn judge(rule: Rule) -> Result<Verdict, String> {
         Finder::Sim(_) => sim::TEST,
         Finder::Test(name) => name,
     };
-    let mut command = cargo(&["test", test::FEATURES, "--lib", test, "--", "--exact", "--nocapture"]);
+    let mut command =
+        cargo(&["test", test::FEATURES, "--lib", test, "--", "--exact", "--nocapture"]);
     let (name, value) = broken(rule);
-    command.env(name, value).env("RUST_BACKTRACE", "0").env("REDIS_SERVER", servers::find_or_install()?);
+    command
+        .env(name, value)
+        .env("RUST_BACKTRACE", "0")
+        .env("REDIS_SERVER", servers::find_or_install()?);
     if let Finder::Sim(seeds) = rule.finder() {
         command.env("SIM_SEEDS", format!("0..{seeds}")).env("SIM_SHRINK", "0");
     }
@@ -94,10 +102,12 @@ fn judge(rule: Rule) -> Result<Verdict, String> {
     }
     let failed = counts.failed > 0;
     Ok(match rule.finder() {
-        Finder::Sim(seeds) => match done.output.lines().find_map(|line| line.strip_prefix("FOUND ")) {
-            Some(words) if failed => Verdict::Found(words.to_owned()),
-            _ => Verdict::Missed(format!("not within {seeds} seeds")),
-        },
+        Finder::Sim(seeds) => {
+            match done.output.lines().find_map(|line| line.strip_prefix("FOUND ")) {
+                Some(words) if failed => Verdict::Found(words.to_owned()),
+                _ => Verdict::Missed(format!("not within {seeds} seeds")),
+            }
+        }
         Finder::Test(test) if failed => Verdict::Found(format!("by the test {test}")),
         Finder::Test(test) => Verdict::Missed(format!("the test {test} passes")),
     })
@@ -132,7 +142,8 @@ mod tests {
             asked.extend(rules.map(|(rule, _)| rule.to_owned()).filter(|rule| !rule.is_empty()));
         }
         asked.extend(rules::SCRIPTS.iter().map(|(rule, ..)| rule.name().to_owned()));
-        let listed: BTreeSet<String> = Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
+        let listed: BTreeSet<String> =
+            Rule::ALL.iter().map(|rule| rule.name().to_owned()).collect();
         assert_eq!(asked, listed);
     }
 
@@ -152,8 +163,12 @@ mod tests {
         let scripts = texts(&crate::root().join("lua"), "lua");
         for (rule, from, to) in rules::SCRIPTS {
             assert_ne!(from, to, "{rule:?}");
-            let counts: Vec<usize> = scripts.iter().map(|script| script.matches(from).count()).collect();
-            assert!(counts.contains(&1) && counts.iter().all(|count| *count <= 1), "{rule:?}: {from:?}");
+            let counts: Vec<usize> =
+                scripts.iter().map(|script| script.matches(from).count()).collect();
+            assert!(
+                counts.contains(&1) && counts.iter().all(|count| *count <= 1),
+                "{rule:?}: {from:?}"
+            );
         }
     }
 }

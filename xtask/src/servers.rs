@@ -30,7 +30,9 @@ pub(crate) fn find_or_install() -> Result<PathBuf, String> {
     if let Some(found) = process::find_program("redis-server") {
         return Ok(found);
     }
-    install().map_err(|reason| format!("redis-server is missing and could not be installed: {reason}"))?;
+    install().map_err(|reason| {
+        format!("redis-server is missing and could not be installed: {reason}")
+    })?;
     process::find_program("redis-server").ok_or_else(|| {
         "redis-server is missing: its package was installed, but brought no such program".into()
     })
@@ -47,7 +49,10 @@ const MANAGERS: &[Manager] = &[
     Manager {
         program: "apt-get",
         root: true,
-        commands: &[&["update", "-qq"], &["install", "-y", "-qq", "--no-install-recommends", "redis-server"]],
+        commands: &[
+            &["update", "-qq"],
+            &["install", "-y", "-qq", "--no-install-recommends", "redis-server"],
+        ],
     },
     Manager { program: "dnf", root: true, commands: &[&["install", "-y", "redis"]] },
     Manager { program: "apk", root: true, commands: &[&["add", "redis"]] },
@@ -66,10 +71,12 @@ fn install() -> Result<(), String> {
 
 /// Installs Debian's packages, where that is the system.
 pub(crate) fn install_debian(packages: &[&str]) -> Result<(), String> {
-    let here =
-        |manager: &&Manager| manager.program == "apt-get" && process::find_program("apt-get").is_some();
+    let here = |manager: &&Manager| {
+        manager.program == "apt-get" && process::find_program("apt-get").is_some()
+    };
     let manager = MANAGERS.iter().find(here);
-    let manager = manager.ok_or_else(|| format!("apt-get is not here; install {}", packages.join(", ")))?;
+    let manager =
+        manager.ok_or_else(|| format!("apt-get is not here; install {}", packages.join(", ")))?;
     manage(manager, manager.commands[0])?;
     let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
     install.extend_from_slice(packages);
@@ -98,7 +105,8 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A server of our own, on a free port of the loopback interface and on a unix socket. Ends when dropped.
+/// A server of our own, on a free port of the loopback interface and on a unix socket. Ends when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) pid: u32,
@@ -128,7 +136,16 @@ impl Server {
         std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let (socket, log) = (dir.join("redis.sock"), dir.join("redis.log"));
         let spawned = Command::new(program)
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"])
+            .args([
+                "--port",
+                &port.to_string(),
+                "--bind",
+                "127.0.0.1",
+                "--save",
+                "",
+                "--appendonly",
+                "no",
+            ])
             .arg("--dir")
             .arg(&dir)
             .arg("--unixsocket")
@@ -167,7 +184,9 @@ impl Server {
             let answer = self.connect().and_then(|mut connection| connection.text(&["PING"]));
             match answer {
                 Ok(_) => return Ok(()),
-                Err(error) if started.elapsed() > Duration::from_secs(10) => return Err(error.to_string()),
+                Err(error) if started.elapsed() > Duration::from_secs(10) => {
+                    return Err(error.to_string());
+                }
                 Err(_) => thread::sleep(Duration::from_millis(10)),
             }
         }
@@ -212,7 +231,8 @@ mod tests {
 
     #[test]
     fn valkey_is_called_by_its_own_version() {
-        let valkey = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n";
+        let valkey =
+            "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n";
         assert_eq!(version(valkey), "Valkey 8.0.1");
         assert_eq!(version("# Server\r\nredis_version:6.2.16\r\n"), "Redis 6.2.16");
         assert_eq!(version("# Server\r\n"), "of unknown version");

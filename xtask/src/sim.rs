@@ -56,7 +56,9 @@ impl Wanted {
     }
 
     fn tell(&self, command: &mut Command) {
-        command.env("SIM_SEEDS", format!("{}..{}", self.first, self.end)).env("RUST_BACKTRACE", "0");
+        command
+            .env("SIM_SEEDS", format!("{}..{}", self.first, self.end))
+            .env("RUST_BACKTRACE", "0");
         if self.trace {
             command.env("SIM_TRACE", "1");
         }
@@ -94,15 +96,24 @@ pub(crate) fn simulate(wanted: &Wanted, limit: Duration, echo: Echo) -> Result<F
     if !built.success {
         return Err(format!("the build failed:\n{}", built.output));
     }
-    let mut command =
-        process::optimizing_cargo(&["test", test::FEATURES, "--lib", "--quiet", TEST, "--", "--exact"]);
+    let mut command = process::optimizing_cargo(&[
+        "test",
+        test::FEATURES,
+        "--lib",
+        "--quiet",
+        TEST,
+        "--",
+        "--exact",
+    ]);
     command.arg("--nocapture");
     wanted.tell(&mut command);
     let done = process::run(command, limit, echo)?;
     let counts = test::counts(&done.output);
     // A run out of time has no result; that is told by its caller.
     if !done.timed_out && counts.passed + counts.failed == 0 {
-        return Err("the simulation is not in this build; RUSTFLAGS must have `--cfg repository`".into());
+        return Err(
+            "the simulation is not in this build; RUSTFLAGS must have `--cfg repository`".into()
+        );
     }
     Ok(done)
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the checks that draw by seed, for hours, with seeds that were not tried before; and those that need
-//! tools of their own. All traffic is on the loopback interface.
+//! `cargo xtask soak`: the checks that draw by seed, for hours, with seeds that were not tried
+//! before; and those that need tools of their own. All traffic is on the loopback interface.
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +23,14 @@ const ROUND: [u64; 3] = [50_000, 2_000, 24];
 /// What needs more than Rust and a Redis; it is run once, at the beginning.
 const TOOLS: &[&[&str]] = &[&["coverage"], &["fuzz", "60"], &["rust-mutants", "--sample"]];
 
-/// True if nothing failed. What was done is kept in `target/soak.json`: the next call goes on from there.
+/// True if nothing failed. What was done is kept in `target/soak.json`: the next call goes on from
+/// there.
 pub(crate) fn run(args: &[&str]) -> Result<bool, String> {
     let [("--for", text)] = pairs(args)?[..] else {
         return Err("soak wants --for TIME, as 90m or 8h".into());
     };
-    let end = Instant::now() + duration(text).ok_or("a time is a number and s, m or h, up to 30 days")?;
+    let end =
+        Instant::now() + duration(text).ok_or("a time is a number and s, m or h, up to 30 days")?;
     let state = crate::root().join("target/soak.json");
     let mut done = Done::read(&state);
     println!("round {} on, for {text}; {}", done.rounds, state.display());
@@ -63,7 +65,10 @@ fn round(number: u64) -> Vec<Vec<String>> {
     let words = |text: String| text.split(' ').map(str::to_owned).collect();
     vec![
         words(format!("sim --seeds {}", range(seeds))),
-        words(format!("random-scripts --sequences {sequences} --steps 50 --seed {}", FIRST + number)),
+        words(format!(
+            "random-scripts --sequences {sequences} --steps 50 --seed {}",
+            FIRST + number
+        )),
         words(format!("chaos --seeds {}", range(histories))),
     ]
 }
@@ -117,14 +122,19 @@ impl Done {
     }
 
     fn write(&self, path: &Path) -> Result<(), String> {
-        let text = serde_json::to_string_pretty(&self.value()).map_err(|error| error.to_string())?;
+        let text =
+            serde_json::to_string_pretty(&self.value()).map_err(|error| error.to_string())?;
         std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
     fn add(&mut self, line: &Value) {
         let (Some(part), Some(fields)) = (line["part"].as_str(), line.as_object()) else { return };
-        let Some(sums) = self.parts.entry(part).or_insert_with(|| json!({})).as_object_mut() else { return };
-        for (field, more) in fields.iter().filter_map(|(field, value)| Some((field, value.as_u64()?))) {
+        let Some(sums) = self.parts.entry(part).or_insert_with(|| json!({})).as_object_mut() else {
+            return;
+        };
+        for (field, more) in
+            fields.iter().filter_map(|(field, value)| Some((field, value.as_u64()?)))
+        {
             let sum = sums.get(field).and_then(Value::as_u64).unwrap_or(0);
             sums.insert(field.clone(), json!(sum.saturating_add(more)));
         }
@@ -150,7 +160,8 @@ mod tests {
     fn times() {
         assert_eq!(duration("8h"), Some(Duration::from_secs(28_800)));
         assert_eq!(duration("90m"), Some(Duration::from_secs(5_400)));
-        for wrong in ["8", "", "h", "-1s", "721h", "99999999999999999999s", "18446744073709551615h"] {
+        for wrong in ["8", "", "h", "-1s", "721h", "99999999999999999999s", "18446744073709551615h"]
+        {
             assert_eq!(duration(wrong), None, "{wrong}");
         }
     }

@@ -17,8 +17,8 @@ use crate::servers::Server;
 use crate::topologies;
 use crate::topologies::Private;
 
-/// The features that everything here is built with, so that it is built once. Without `native-tls`: OpenSSL's
-/// headers are not on every machine, and with both rustls is used.
+/// The features that everything here is built with, so that it is built once. Without `native-tls`:
+/// OpenSSL's headers are not on every machine, and with both rustls is used.
 pub(crate) const FEATURES: &str = "--features=in-memory,rustls";
 
 /// What the endpoint tests are run on.
@@ -38,7 +38,8 @@ pub(crate) struct Counts {
     pub(crate) failed: usize,
     pub(crate) ignored: usize,
     pub(crate) failures: Vec<String>,
-    /// What ended without a failure because the server cannot be put to it, with the reason: not passed.
+    /// What ended without a failure because the server cannot be put to it, with the reason: not
+    /// passed.
     pub(crate) not_run: Vec<String>,
 }
 
@@ -57,10 +58,12 @@ const BUILD: &[&str] = &[
 ];
 
 /// The checks of histories. With the library, whose features stand beside it.
-const CHAOS: &[&str] = &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
+const CHAOS: &[&str] =
+    &["--package", "redis-reentrant-lock", "--package", "chaos", "--bin", "chaos"];
 
 /// What processes do that a process of tests cannot do itself.
-const PROCESSES: &[&str] = &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
+const PROCESSES: &[&str] =
+    &["--package", "redis-reentrant-lock", "--package", "processes", "--test", "all"];
 
 pub(crate) struct Kind {
     name: String,
@@ -72,7 +75,8 @@ pub(crate) struct Kind {
 pub(crate) fn all(with_compose: bool) -> Result<bool, String> {
     let targets = test_targets()?;
     // Beside the targets: building, the kinds below, each kind of deployment.
-    let mut steps = Steps { done: 0, of: 7 + targets.len() + DEPLOYMENTS.len() + usize::from(with_compose) };
+    let mut steps =
+        Steps { done: 0, of: 7 + targets.len() + DEPLOYMENTS.len() + usize::from(with_compose) };
     let redis = servers::find_or_install()?;
     let server = Server::start(&redis)?;
     println!("server: {}, {}", server.version()?, redis.display());
@@ -188,7 +192,11 @@ pub(crate) fn repeat(count: u32) -> Result<bool, String> {
         let counts = counts(&done.output);
         let good = done.success && counts.passed > 0;
         let word = if good { "ok" } else { "FAILED" };
-        println!("run {run}/{count}: {word}, {} passed, {:.1} s", counts.passed, done.took.as_secs_f64());
+        println!(
+            "run {run}/{count}: {word}, {} passed, {:.1} s",
+            counts.passed,
+            done.took.as_secs_f64()
+        );
         if !good {
             failed += 1;
             println!("{}", done.output.trim_end());
@@ -219,7 +227,8 @@ fn test_targets() -> Result<BTreeSet<String>, String> {
 fn targets_in(dir: &Path) -> Result<BTreeSet<String>, String> {
     let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     let target = |path: PathBuf| {
-        let source = path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").is_file();
+        let source =
+            path.extension().is_some_and(|ending| ending == "rs") || path.join("main.rs").is_file();
         source.then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned())).flatten()
     };
     Ok(entries.flatten().filter_map(|entry| target(entry.path())).collect())
@@ -233,8 +242,8 @@ fn run_tests(args: &[&str], redis: &Path, url: &str, echo: Echo) -> Result<Finis
 fn test_command(args: &[&str], redis: &Path, url: &str) -> Command {
     let mut command = cargo(&["test", FEATURES]);
     command.args(args).env("REDIS_SERVER", redis).env("REDIS_URL", url);
-    // Integration tests wait for servers most of the time, and many unit tests for time to pass: more of them at a time
-    // than cores.
+    // Integration tests wait for servers most of the time, and many unit tests for time to pass:
+    // more of them at a time than cores.
     let for_each_core = if args.contains(&"it") {
         3
     } else if args.contains(&"--lib") {
@@ -322,7 +331,9 @@ fn examples(server: &Server) -> Result<Kind, String> {
 fn run_compose(redis: &Path, certs: &Path) -> Vec<Kind> {
     let stack = match compose::up(certs) {
         Ok(stack) => stack,
-        Err(reason) => return DEPLOYMENTS.map(|kind| not_run(COMPOSE, kind, reason.clone())).into(),
+        Err(reason) => {
+            return DEPLOYMENTS.map(|kind| not_run(COMPOSE, kind, reason.clone())).into();
+        }
     };
     let test = |kind| {
         endpoint(COMPOSE, kind, &stack.url(kind), redis, certs)
@@ -406,8 +417,8 @@ mod tests {
         assert_eq!(counts.not_run, ["a::b: needs sharded pub/sub, this is Redis 6.2.16"]);
     }
 
-    /// Cargo builds a crate once for each set of features. What needs a crate without one of the features that the tests
-    /// need would have it built again, and all that stands on it.
+    /// Cargo builds a crate once for each set of features. What needs a crate without one of the
+    /// features that the tests need would have it built again, and all that stands on it.
     #[test]
     fn programs_need_shared_crates_with_the_features_of_the_tests() {
         let tests = crates("normal,build,dev", &["redis-reentrant-lock", "puppet"], FEATURES);
@@ -422,7 +433,10 @@ mod tests {
             let needed = crates("normal,build", packages, features);
             let is_shared = |line: &&String| tests.iter().any(|other| name(other) == name(line));
             let others: Vec<_> = needed.difference(&tests).filter(is_shared).collect();
-            assert!(others.is_empty(), "{packages:?}: add features to tests/same-features for {others:?}");
+            assert!(
+                others.is_empty(),
+                "{packages:?}: add features to tests/same-features for {others:?}"
+            );
         }
     }
 
@@ -433,7 +447,8 @@ mod tests {
 
     /// The crates of the registry that packages need, each with its features.
     fn crates(edges: &str, packages: &[&str], features: &str) -> BTreeSet<String> {
-        let mut command = cargo(&["tree", "--prefix", "none", "--format", "{p} {f}", "--edges", edges]);
+        let mut command =
+            cargo(&["tree", "--prefix", "none", "--format", "{p} {f}", "--edges", edges]);
         command.arg(features).args(packages.iter().flat_map(|package| ["--package", package]));
         let done = command.output().unwrap();
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));

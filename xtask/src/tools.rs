@@ -1,4 +1,5 @@
-//! Checks that need tools which Rust does not come with. Where one is missing, the last line says `NOT RUN`.
+//! Checks that need tools which Rust does not come with. Where one is missing, the last line says
+//! `NOT RUN`.
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -30,7 +31,14 @@ pub(crate) fn fuzz(seconds: u64) -> Result<bool, String> {
     let mut good = true;
     for target in TARGETS {
         let mut command = Command::new("cargo");
-        command.args(["+nightly", "fuzz", "run", target, "--", &format!("-max_total_time={seconds}")]);
+        command.args([
+            "+nightly",
+            "fuzz",
+            "run",
+            target,
+            "--",
+            &format!("-max_total_time={seconds}"),
+        ]);
         command.current_dir(crate::root());
         let done = process::run(command, LIMIT + Duration::from_secs(seconds), Echo::On)?;
         let runs = done.output.lines().rev().find_map(|line| {
@@ -54,7 +62,8 @@ pub(crate) fn can_count_lines() -> bool {
     llvm_tools().is_some()
 }
 
-/// What is run with counters: the unit tests, the simulation among them, and the integration tests of one server.
+/// What is run with counters: the unit tests, the simulation among them, and the integration tests
+/// of one server.
 const COUNTED: [&[&str]; 2] =
     [&["--lib"], &["--test", "it", "in_memory::", "preflight::each", "reentrant::"]];
 
@@ -67,13 +76,16 @@ pub(crate) fn coverage() -> Result<bool, String> {
     let dir = crate::root().join("target/coverage");
     let profiles = dir.join("profiles");
     let _ = std::fs::remove_dir_all(&profiles);
-    std::fs::create_dir_all(&profiles).map_err(|error| format!("{}: {error}", profiles.display()))?;
+    std::fs::create_dir_all(&profiles)
+        .map_err(|error| format!("{}: {error}", profiles.display()))?;
     let mut programs: Vec<PathBuf> = Vec::new();
     for words in COUNTED {
         let (options, filters) = words.split_at(words.len().min(2));
         let mut command = process::cargo(&["test", test::FEATURES]);
         command.args(options).arg("--").args(filters);
-        command.env("CARGO_TARGET_DIR", &dir).env("RUSTFLAGS", "-C instrument-coverage --cfg repository");
+        command
+            .env("CARGO_TARGET_DIR", &dir)
+            .env("RUSTFLAGS", "-C instrument-coverage --cfg repository");
         command.env("LLVM_PROFILE_FILE", profiles.join("%p-%m.profraw"));
         command.env("REDIS_SERVER", servers::find_or_install()?);
         let done = process::run(command, LIMIT, Echo::On)?;
@@ -105,12 +117,15 @@ pub(crate) fn coverage() -> Result<bool, String> {
 fn report_coverage(exported: &str) -> Result<bool, String> {
     // Behind its warnings.
     let report = exported.lines().find(|line| line.starts_with('{')).unwrap_or(exported);
-    let report: Value = serde_json::from_str(report).map_err(|error| format!("llvm-cov: {error}"))?;
+    let report: Value =
+        serde_json::from_str(report).map_err(|error| format!("llvm-cov: {error}"))?;
     // Other crates have a folder of the same name.
     let root = crate::root().canonicalize().map_err(|error| error.to_string())?;
     let (mut all, mut run) = (0, 0);
     for file in report["data"][0]["files"].as_array().into_iter().flatten() {
-        let Some(name) = core_file(&root, file["filename"].as_str().unwrap_or_default()) else { continue };
+        let Some(name) = core_file(&root, file["filename"].as_str().unwrap_or_default()) else {
+            continue;
+        };
         let lines = &file["summary"]["lines"];
         let count = |field: &str| lines[field].as_u64().unwrap_or(0);
         println!(
@@ -159,7 +174,10 @@ mod tests {
     #[test]
     fn the_core_is_not_its_tests() {
         let root = Path::new("/a/src/b");
-        assert_eq!(core_file(root, "/a/src/b/src/engine/name_record.rs"), Some("src/engine/name_record.rs"));
+        assert_eq!(
+            core_file(root, "/a/src/b/src/engine/name_record.rs"),
+            Some("src/engine/name_record.rs")
+        );
         for path in [
             "/a/src/b/src/client.rs",
             "/a/src/b/src/engine/tests/corners.rs",

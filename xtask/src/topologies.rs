@@ -1,4 +1,5 @@
-//! The kinds of deployment, as `docker/topology.sh` defines them: started privately, without containers.
+//! The kinds of deployment, as `docker/topology.sh` defines them: started privately, without
+//! containers.
 
 use std::net::TcpListener;
 use std::ops::Range;
@@ -49,26 +50,34 @@ impl Kind {
     /// What clients are told, for servers that begin at this port.
     pub(crate) fn url(self, port: u16) -> String {
         let places = |numbers: Range<u16>| {
-            numbers.map(|number| format!("127.0.0.1:{}", port + number)).collect::<Vec<_>>().join(",")
+            numbers
+                .map(|number| format!("127.0.0.1:{}", port + number))
+                .collect::<Vec<_>>()
+                .join(",")
         };
         match self {
             Self::Single => format!("redis://{}", places(0..1)),
             Self::Tls => format!("rediss://locks:lock-secret@{}", places(0..1)),
             Self::Sentinel => {
                 let login = "locks:lock-secret";
-                format!("redis-sentinel://{login}@{}/main?sentinel_password=sentinel-secret", places(3..6))
+                format!(
+                    "redis-sentinel://{login}@{}/main?sentinel_password=sentinel-secret",
+                    places(3..6)
+                )
             }
             Self::Cluster => format!("redis-cluster://{}", places(0..3)),
         }
     }
 
-    /// The first of as many free ports side by side as it needs; those of a cluster's buses lie 10000 above.
+    /// The first of as many free ports side by side as it needs; those of a cluster's buses lie
+    /// 10000 above.
     pub(crate) fn free_ports(self) -> Result<u16, String> {
         let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        let all_free =
-            |first: u16| (first..first + self.servers()).all(|port| free(port) && free(port + 10_000));
-        // Below the range that outgoing connections take theirs from; processes begin at different places, and no
-        // place is given twice.
+        let all_free = |first: u16| {
+            (first..first + self.servers()).all(|port| free(port) && free(port + 10_000))
+        };
+        // Below the range that outgoing connections take theirs from; processes begin at different
+        // places, and no place is given twice.
         static NEXT: AtomicU32 = AtomicU32::new(0);
         (0..1_000)
             .map(|_| (std::process::id() + NEXT.fetch_add(1, Ordering::Relaxed)) % 1_000)
@@ -92,14 +101,17 @@ impl Private {
             process::find_program(program).ok_or_else(|| format!("{program} is missing"))?;
         }
         let port = kind.free_ports()?;
-        let dir = std::env::temp_dir().join(format!("xtask-{}-{}", kind.name(), std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("xtask-{}-{}", kind.name(), std::process::id()));
         std::fs::create_dir_all(&dir).map_err(|error| format!("{}: {error}", dir.display()))?;
         let script = Script { kind, port, dir: dir.clone(), redis, certs };
         let mut command = script.command(&[kind.name()]);
         let log = dir.join("log");
-        let log_file = std::fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let log_file =
+            std::fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
         let errors = log_file.try_clone().map_err(|error| error.to_string())?;
-        let spawned = command.stdin(Stdio::null()).stdout(log_file).stderr(errors).process_group(0).spawn();
+        let spawned =
+            command.stdin(Stdio::null()).stdout(log_file).stderr(errors).process_group(0).spawn();
         let mut child = spawned.map_err(|error| format!("cannot run bash: {error}"))?;
         let pid = child.id();
         let cleanup = Cleanup::new(move || {
@@ -109,7 +121,11 @@ impl Private {
         });
         script.wait_until_ready().map_err(|reason| {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
-            format!("the servers of kind {} do not start: {reason}\n{}", kind.name(), log.trim_end())
+            format!(
+                "the servers of kind {} do not start: {reason}\n{}",
+                kind.name(),
+                log.trim_end()
+            )
         })?;
         let version = script.version()?;
         Ok(Self { kind, port, version, _cleanup: cleanup })
@@ -153,8 +169,11 @@ impl Script<'_> {
     fn wait_until_ready(&self) -> Result<(), String> {
         let started = Instant::now();
         loop {
-            let done =
-                process::run(self.command(&["ready", self.kind.name()]), Duration::from_secs(10), Echo::Off)?;
+            let done = process::run(
+                self.command(&["ready", self.kind.name()]),
+                Duration::from_secs(10),
+                Echo::Off,
+            )?;
             if done.success {
                 return Ok(());
             }
@@ -172,19 +191,22 @@ impl Script<'_> {
         let all_same = versions.windows(2).all(|pair| pair[0] == pair[1]);
         match versions.first() {
             Some(version)
-                if done.success && all_same && versions.len() == usize::from(self.kind.servers()) =>
+                if done.success
+                    && all_same
+                    && versions.len() == usize::from(self.kind.servers()) =>
             {
                 Ok(format!("{} of {version}", versions.len()))
             }
-            _ => {
-                Err(format!("the servers of kind {} are not of one version: {versions:?}", self.kind.name()))
-            }
+            _ => Err(format!(
+                "the servers of kind {} are not of one version: {versions:?}",
+                self.kind.name()
+            )),
         }
     }
 }
 
-/// The client beside the server, which is of its version, or the one on the path. Valkey's may be without the name
-/// that Redis gives it.
+/// The client beside the server, which is of its version, or the one on the path. Valkey's may be
+/// without the name that Redis gives it.
 fn cli_of(redis: &Path) -> PathBuf {
     let beside = ["redis-cli", "valkey-cli"].map(|name| redis.with_file_name(name));
     beside.into_iter().find(|cli| cli.is_file()).unwrap_or_else(|| PathBuf::from("redis-cli"))
@@ -211,7 +233,12 @@ mod tests {
     fn addresses_name_the_servers_that_clients_talk_to() {
         assert_eq!(Kind::Single.url(1), "redis://127.0.0.1:1");
         let sentinels = Kind::Sentinel.url(7_100);
-        assert!(sentinels.contains("@127.0.0.1:7103,127.0.0.1:7104,127.0.0.1:7105/main?"), "{sentinels}");
-        assert!(Kind::Cluster.url(7_200).ends_with("//127.0.0.1:7200,127.0.0.1:7201,127.0.0.1:7202"));
+        assert!(
+            sentinels.contains("@127.0.0.1:7103,127.0.0.1:7104,127.0.0.1:7105/main?"),
+            "{sentinels}"
+        );
+        assert!(
+            Kind::Cluster.url(7_200).ends_with("//127.0.0.1:7200,127.0.0.1:7201,127.0.0.1:7202")
+        );
     }
 }

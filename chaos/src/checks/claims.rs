@@ -6,8 +6,9 @@ use crate::checks::Verdict;
 use crate::history::History;
 use crate::history::Hold;
 
-/// A loss is told for what it is: nothing runs out before its time, and nothing else takes a hold away but a breach.
-/// What runs out only after its time was told too late by `valid_until` itself, which `History::holds` compares.
+/// A loss is told for what it is: nothing runs out before its time, and nothing else takes a hold
+/// away but a breach. What runs out only after its time was told too late by `valid_until` itself,
+/// which `History::holds` compares.
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     for hold in holds.values() {
         let Some((at, reason)) = &hold.lost else { continue };
@@ -17,7 +18,11 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
         let expected = reason != "expired" && hold.breach(&history.breaches).is_some();
         if !expected {
             let early = (hold.until - at) / 1_000;
-            verdict.wrong(*at, &hold.name, format!("{} is lost ({reason}) {early} us early", hold.id));
+            verdict.wrong(
+                *at,
+                &hold.name,
+                format!("{} is lost ({reason}) {early} us early", hold.id),
+            );
         }
     }
 }

@@ -18,7 +18,8 @@ pub(super) fn check(history: &History, holds: &[&Hold], verdict: &mut Verdict) {
     }
 }
 
-/// There are too many: a breach may have taken the older ones away, and the rest must not be too many.
+/// There are too many: a breach may have taken the older ones away, and the rest must not be too
+/// many.
 fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict) {
     let breach = |older: &Hold| {
         let between = |breach: &&Breach| {
@@ -29,10 +30,13 @@ fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict
     for &older in older {
         let Some(breach) = breach(older) else { continue };
         verdict.overlaps += 1;
-        let confirmed = older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
+        let confirmed =
+            older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
         if confirmed && !breach.two_servers {
-            let what =
-                format!("{} lost to {} in a breach, and its release was confirmed", older.id, newer.id);
+            let what = format!(
+                "{} lost to {} in a breach, and its release was confirmed",
+                older.id, newer.id
+            );
             verdict.wrong(newer.granted, &older.name, what);
         }
     }
@@ -77,7 +81,10 @@ mod tests {
     #[test]
     fn in_a_breach_the_older_one_must_be_told() {
         let mut made = Made::default();
-        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).unlock_lost("a:1", 40, 41);
+        made.grant("a:1", 0, 10, 1)
+            .breach(15, 20)
+            .grant("b:1", 20, 30, 2)
+            .unlock_lost("a:1", 40, 41);
         // When it was lost is not known, so it is not counted as valid.
         assert_eq!((made.wrong(), made.verdict().overlaps), (vec![], 0));
         let mut made = Made::default();
@@ -85,7 +92,10 @@ mod tests {
         made.look("a:1", 35, true, 110).unlock_lost("a:1", 40, 41);
         assert_eq!((made.wrong(), made.verdict().overlaps), (vec![], 1));
         let mut made = Made::default();
-        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
+        made.grant("a:1", 0, 10, 1)
+            .breach(15, 20)
+            .grant("b:1", 20, 30, 2)
+            .look("a:1", 35, true, 110);
         made.unlock("a:1", 40, 41, 0);
         made.says("its release was confirmed");
         // Unless that was asked twice.
@@ -96,7 +106,10 @@ mod tests {
     #[test]
     fn a_breach_of_other_names_excuses_nothing() {
         let mut made = Made::default();
-        made.grant("a:1", 0, 10, 1).breach(15, 20).grant("b:1", 20, 30, 2).look("a:1", 35, true, 110);
+        made.grant("a:1", 0, 10, 1)
+            .breach(15, 20)
+            .grant("b:1", 20, 30, 2)
+            .look("a:1", 35, true, 110);
         made.unlock_lost("a:1", 40, 41);
         made.history.breaches[0].names = vec!["other".to_owned()];
         made.says("hold at once");

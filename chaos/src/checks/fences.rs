@@ -3,8 +3,8 @@
 use crate::checks::Verdict;
 use crate::history::Hold;
 
-/// `holds` are those of one name, in the order of their grants. No breach excuses anything here: it would need lost data
-/// and a clock that goes back, and nobody sets clocks.
+/// `holds` are those of one name, in the order of their grants. No breach excuses anything here: it
+/// would need lost data and a clock that goes back, and nobody sets clocks.
 pub(super) fn check(holds: &[&Hold], verdict: &mut Verdict) {
     let mut called = holds.to_vec();
     called.sort_by_key(|hold| hold.called);
@@ -17,14 +17,17 @@ pub(super) fn check(holds: &[&Hold], verdict: &mut Verdict) {
             }
         }
         let Some(largest) = largest.filter(|largest| largest.token >= hold.token) else { continue };
-        let what =
-            format!("{} has token {}, {} had {} before", hold.id, hold.token, largest.id, largest.token);
+        let what = format!(
+            "{} has token {}, {} had {} before",
+            hold.id, hold.token, largest.id, largest.token
+        );
         verdict.wrong(hold.granted, &hold.name, what);
     }
     let mut tokens = holds.to_vec();
     tokens.sort_by_key(|hold| hold.token);
     for pair in tokens.windows(2).filter(|pair| pair[0].token == pair[1].token) {
-        let what = format!("{} and {} have the same token {}", pair[0].id, pair[1].id, pair[0].token);
+        let what =
+            format!("{} and {} have the same token {}", pair[0].id, pair[1].id, pair[0].token);
         verdict.wrong(pair[1].granted, &pair[1].name, what);
     }
 }
@@ -50,7 +53,10 @@ mod tests {
     #[test]
     fn concurrent_grants_may_be_answered_in_any_order() {
         let mut made = Made::default();
-        made.grant("a:1", 0, 30, 5).unlock("a:1", 31, 32, 0).grant("b:1", 5, 20, 6).look("a:1", 30, true, 30);
+        made.grant("a:1", 0, 30, 5)
+            .unlock("a:1", 31, 32, 0)
+            .grant("b:1", 5, 20, 6)
+            .look("a:1", 30, true, 30);
         made.unlock("b:1", 21, 22, 0);
         let wrong = made.wrong();
         assert!(!wrong.iter().any(|what| what.contains("has token")), "{wrong:?}");

@@ -11,7 +11,8 @@ use crate::history::Hold;
 /// Redis counts in milliseconds, and rounds.
 const SLACK: u64 = 1_500_000;
 
-/// Whatever a guard said before its key was looked at, the key lasts for longer: leases are never shortened.
+/// Whatever a guard said before its key was looked at, the key lasts for longer: leases are never
+/// shortened.
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     let said = said(history, holds);
     for sample in &history.samples {
@@ -27,14 +28,18 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
         let late = looks.iter().find(|(at, until)| *at < sample.from && *until > ends);
         if let Some((at, until)) = late {
             let by = (until - ends) / 1_000;
-            let what = format!("{} says it is valid for {by} us longer than its key lasts", hold.id);
+            let what =
+                format!("{} says it is valid for {by} us longer than its key lasts", hold.id);
             verdict.wrong(*at, &hold.name, what);
         }
     }
 }
 
 /// When each hold said that it is valid until when.
-fn said<'a>(history: &'a History, holds: &'a BTreeMap<String, Hold>) -> HashMap<&'a str, Vec<(u64, u64)>> {
+fn said<'a>(
+    history: &'a History,
+    holds: &'a BTreeMap<String, Hold>,
+) -> HashMap<&'a str, Vec<(u64, u64)>> {
     let mut said: HashMap<&str, Vec<(u64, u64)>> = HashMap::new();
     for process in &history.processes {
         for event in &process.events {

@@ -1,4 +1,5 @@
-//! What the checks ask of each kind of lock. A kind adds a file here with its automaton, and its answers below.
+//! What the checks ask of each kind of lock. A kind adds a file here with its automaton, and its
+//! answers below.
 
 #[cfg(test)]
 mod pair;

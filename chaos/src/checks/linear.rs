@@ -1,9 +1,9 @@
-//! Whether there is an order, within the times of the calls, in which a lock of that kind would have given these answers:
-//! the search of Wing and Gong, with Lowe's memory of where it has been. What a lock may answer is told by an automaton
-//! for each kind (`kinds/`).
+//! Whether there is an order, within the times of the calls, in which a lock of that kind would
+//! have given these answers: the search of Wing and Gong, with Lowe's memory of where it has been.
+//! What a lock may answer is told by an automaton for each kind (`kinds/`).
 //!
-//! What was called and not answered may have happened at any time since, or never. A hold may end by itself once its
-//! validity is over, or in a breach.
+//! What was called and not answered may have happened at any time since, or never. A hold may end
+//! by itself once its validity is over, or in a breach.
 
 mod search;
 
@@ -43,7 +43,10 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
 }
 
 /// What was done to the lock of each name, by the times of the calls.
-fn by_name(history: &History, holds: &BTreeMap<String, Hold>) -> BTreeMap<(LockKind, String), Vec<Op>> {
+fn by_name(
+    history: &History,
+    holds: &BTreeMap<String, Hold>,
+) -> BTreeMap<(LockKind, String), Vec<Op>> {
     let mut names: BTreeMap<(LockKind, &str), Vec<&Operation>> = BTreeMap::new();
     let operations = history.operations();
     for operation in &operations {
@@ -91,8 +94,9 @@ impl<'a> Build<'a> {
         ops
     }
 
-    /// An attempt whose grant nobody heard of, if there was one. A wait may end while its last attempt is on its way. And
-    /// a grant that was not picked up for a third of its lease, or was not answered, is given back and tried for again.
+    /// An attempt whose grant nobody heard of, if there was one. A wait may end while its last
+    /// attempt is on its way. And a grant that was not picked up for a third of its lease, or was
+    /// not answered, is given back and tried for again.
     fn is_ghost(&self, operation: &Operation) -> bool {
         let troubled = |at: u64| {
             let between = |(when, _): &(u64, String)| operation.called <= *when && *when <= at;
@@ -106,8 +110,9 @@ impl<'a> Build<'a> {
         operation.what.is_acquire() && unheard
     }
 
-    /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease after that the key is
-    /// there. Unless what was tried for was granted after all: then nothing from before it is left.
+    /// A lease after its end such an attempt may still be granted, by its `not_after`; and a lease
+    /// after that the key is there. Unless what was tried for was granted after all: then nothing
+    /// from before it is left.
     fn may_be_in_the_way(&self, ghost: &Operation, denied: &Operation) -> bool {
         let died = self.history.processes[ghost.process].died.unwrap_or(NEVER);
         let until = match &ghost.ended {
@@ -119,8 +124,8 @@ impl<'a> Build<'a> {
         ghost.called <= asked && denied.called <= until
     }
 
-    /// Whatever the same client still asks for, a release included, counts as an answer, its last one's. What is asked
-    /// for by dropping a guard goes on unseen.
+    /// Whatever the same client still asks for, a release included, counts as an answer, its last
+    /// one's. What is asked for by dropping a guard goes on unseen.
     fn is_asked_before(&self, other: &Operation, denied: &Operation) -> bool {
         let ended = match &other.ended {
             Some((at, _)) if other.what == What::DropGuard => at.saturating_add(self.history.lease),
@@ -174,7 +179,9 @@ impl<'a> Build<'a> {
                 let ended = if confirmed { ended } else { NEVER };
                 Some(Op { step: Step::Release(number), called, ended, strict: confirmed, says })
             }
-            (_, left) => Some(Op { step: Step::Leave(number, left), called, ended, strict: confirmed, says }),
+            (_, left) => {
+                Some(Op { step: Step::Leave(number, left), called, ended, strict: confirmed, says })
+            }
         }
     }
 }
@@ -193,7 +200,10 @@ mod tests {
     fn two_grants_without_a_release_have_no_order() {
         let mut made = Made::default();
         // Nobody looked, so that intervals alone do not show it.
-        made.grant("a:1", 0, 10, 1).grant("b:1", 0, 10, 2).unlock("a:1", 11, 12, 0).unlock("b:1", 11, 12, 0);
+        made.grant("a:1", 0, 10, 1)
+            .grant("b:1", 0, 10, 2)
+            .unlock("a:1", 11, 12, 0)
+            .unlock("b:1", 11, 12, 0);
         assert!(no_order(&made));
     }
 
@@ -232,7 +242,14 @@ mod tests {
     #[test]
     fn a_dropped_guard_may_be_released_later_or_never() {
         let mut made = Made::default();
-        made.grant("a:1", 0, 10, 1).call("a", 20, What::DropGuard, "a:1", 0, Some((21, How::Released)));
+        made.grant("a:1", 0, 10, 1).call(
+            "a",
+            20,
+            What::DropGuard,
+            "a:1",
+            0,
+            Some((21, How::Released)),
+        );
         made.denied("b", 30, 40).grant("b:1", 41, 50, 2).unlock("b:1", 51, 52, 0);
         assert_eq!(made.wrong(), [""; 0]);
     }

@@ -1,4 +1,5 @@
-//! The counters: an update is lost if it was made on top of a version that was no longer the last one.
+//! The counters: an update is lost if it was made on top of a version that was no longer the last
+//! one.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
@@ -9,8 +10,9 @@ use crate::history::Hold;
 use crate::store::Access;
 use crate::store::Which;
 
-/// Where tokens are checked no update is ever lost, and nobody who surely holds is refused. Where they are not, one of
-/// the two writers of a lost update was too late, or had lost its hold in a breach.
+/// Where tokens are checked no update is ever lost, and nobody who surely holds is refused. Where
+/// they are not, one of the two writers of a lost update was too late, or had lost its hold in a
+/// breach.
 pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: &mut Verdict) {
     let mut counters: HashMap<(Which, &str), Counter<'_>> = HashMap::new();
     for access in &history.accesses {
@@ -19,7 +21,8 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
         if access.refused {
             verdict.refused += 1;
             if sure {
-                let what = format!("{} holds, and its token {} was refused", access.hold, access.token);
+                let what =
+                    format!("{} holds, and its token {} was refused", access.hold, access.token);
                 verdict.wrong(access.at, &access.name, what);
             }
             continue;
@@ -34,9 +37,13 @@ pub(super) fn check(history: &History, holds: &BTreeMap<String, Hold>, verdict: 
         if base != access.version {
             verdict.lost_updates += 1;
             let lost = usize::try_from(base).map_or(&[][..], |base| &counter.writes[base..]);
-            let other = lost.iter().find(|(_, other_sure)| access.which == Which::Fenced || *other_sure);
+            let other =
+                lost.iter().find(|(_, other_sure)| access.which == Which::Fenced || *other_sure);
             if let Some((other, _)) = other.filter(|_| access.which == Which::Fenced || sure) {
-                let what = format!("{} wrote over what {} had written in between", access.hold, other.hold);
+                let what = format!(
+                    "{} wrote over what {} had written in between",
+                    access.hold, other.hold
+                );
                 verdict.wrong(access.at, &access.name, what);
             }
         }

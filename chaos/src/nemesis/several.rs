@@ -58,7 +58,9 @@ impl Nemesis<'_> {
 
     pub(super) fn end_failover(&mut self) {
         let kind = self.place.kind;
-        let Some(Running { why, from, old, new, names }) = self.several.failover.take() else { return };
+        let Some(Running { why, from, old, new, names }) = self.several.failover.take() else {
+            return;
+        };
         let Some(topology) = self.topology() else { return };
         let new = match new {
             None => topology.wait_for_other_primary(old),
@@ -88,8 +90,9 @@ impl Nemesis<'_> {
 
     fn names_of(&mut self, node: usize) -> Vec<String> {
         let names = self.plan.names.clone();
-        let owned =
-            names.into_iter().filter(|name| self.slot_of(name).is_some_and(|(_, owner)| owner == node));
+        let owned = names
+            .into_iter()
+            .filter(|name| self.slot_of(name).is_some_and(|(_, owner)| owner == node));
         owned.collect()
     }
 

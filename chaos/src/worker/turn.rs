@@ -107,11 +107,17 @@ impl<'a> Task<'a> {
         self.granted(op, result, 1)
     }
 
-    fn granted(&self, op: u64, result: Result<Result<Guard, NotAcquired>>, levels: u32) -> Option<Guard> {
+    fn granted(
+        &self,
+        op: u64,
+        result: Result<Result<Guard, NotAcquired>>,
+        levels: u32,
+    ) -> Option<Guard> {
         let (how, guard) = match result {
             Ok(Ok(guard)) => {
                 let until = guard.valid_until().as_boot_nanos();
-                let (hold, token, count) = (guard.hold_id(), guard.fencing_token(), guard.hold_count());
+                let (hold, token, count) =
+                    (guard.hold_id(), guard.fencing_token(), guard.hold_count());
                 (How::Granted { hold, token, count, levels, until }, Some(guard))
             }
             Ok(Err(_)) => (How::Denied, None),
@@ -191,7 +197,8 @@ impl<'a> Task<'a> {
         self.worker.look(guard);
     }
 
-    /// Reads a counter and writes to it on top of what was read, each only if the guard says that the lock is held.
+    /// Reads a counter and writes to it on top of what was read, each only if the guard says that
+    /// the lock is held.
     async fn write(&mut self, which: &str, name: &str, guard: &Guard) {
         let what = format!("{which} {name} {} {}", guard.hold_id(), guard.fencing_token());
         if !self.worker.look(guard) {
@@ -204,7 +211,8 @@ impl<'a> Task<'a> {
         if self.worker.look(guard) {
             // A slow write. It may arrive when the hold is over, whatever the guard said before.
             if self.chance.permille(30) {
-                self.pause(u64::try_from(self.worker.settings.lease.as_micros()).unwrap_or(0)).await;
+                self.pause(u64::try_from(self.worker.settings.lease.as_micros()).unwrap_or(0))
+                    .await;
             }
             self.ask(&format!("{what} {version}")).await;
         }

@@ -48,7 +48,8 @@ if last then
   if last >= token then token = last + 1 end
 end
 
--- The fence first: when memory is short it is the write that Redis refuses, before anything changed.
+-- The fence first: when memory is short it is the write that Redis refuses, before anything
+-- changed.
 redis.call("SET", fence, token == now and now_text or token)
 if not mine then
   -- The key is absent, so this changes nothing. It shows that PEXPIRE is not refused below: a key

@@ -22,7 +22,8 @@ use crate::say;
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) async fn run(url: &str, number: u64, lease_ms: u64, seconds: u64) -> Result<()> {
-    let client = LockClient::builder().url(url).lease(Duration::from_millis(lease_ms)).connect().await?;
+    let client =
+        LockClient::builder().url(url).lease(Duration::from_millis(lease_ms)).connect().await?;
     let before = resident();
     let guards = take(&client, number).await?;
     let memory = resident().saturating_sub(before) / number.max(1);
@@ -46,7 +47,8 @@ pub(crate) async fn run(url: &str, number: u64, lease_ms: u64, seconds: u64) -> 
     Ok(())
 }
 
-/// How long the machine let a thread wait that wants to run every 5 ms: lateness that is not the lock's.
+/// How long the machine let a thread wait that wants to run every 5 ms: lateness that is not the
+/// lock's.
 struct Stalls(Arc<AtomicU64>);
 
 impl Stalls {
@@ -88,8 +90,8 @@ async fn take(client: &LockClient, number: u64) -> Result<Vec<Guard>> {
     }
 }
 
-/// How much later than a third of its lease each renewal was sent, in microseconds, as the new `valid_until` tells; and
-/// the least time that a hold had left, in nanoseconds.
+/// How much later than a third of its lease each renewal was sent, in microseconds, as the new
+/// `valid_until` tells; and the least time that a hold had left, in nanoseconds.
 async fn watch(guards: &[Guard], lease_ms: u64, seconds: u64) -> (Vec<i64>, u64) {
     let until = |guard: &Guard| guard.valid_until().as_boot_nanos();
     let mut known: Vec<u64> = guards.iter().map(until).collect();
@@ -103,7 +105,9 @@ async fn watch(guards: &[Guard], lease_ms: u64, seconds: u64) -> (Vec<i64>, u64)
             let new = until(guard);
             least_left = least_left.min(new.saturating_sub(now));
             if new > *known {
-                late.push((i64::try_from((new - *known) / 1_000).unwrap_or(i64::MAX) - third).max(0));
+                late.push(
+                    (i64::try_from((new - *known) / 1_000).unwrap_or(i64::MAX) - third).max(0),
+                );
                 *known = new;
             }
         }

@@ -42,11 +42,22 @@ pub(crate) async fn run(url: &str, pairs: u64, cancellations: u64) -> Result<()>
     let done = Arc::new(Done::default());
     let mut tasks = JoinSet::new();
     for worker in 0..WORKERS {
-        tasks.spawn(lock_and_unlock(client.clone(), worker, pairs / WORKERS + 1, Arc::clone(&done)));
+        tasks.spawn(lock_and_unlock(
+            client.clone(),
+            worker,
+            pairs / WORKERS + 1,
+            Arc::clone(&done),
+        ));
     }
     for worker in 0..CANCELLERS {
         let share = pairs / cancellations.max(1);
-        tasks.spawn(cancel(client.clone(), worker, cancellations / CANCELLERS + 1, share, Arc::clone(&done)));
+        tasks.spawn(cancel(
+            client.clone(),
+            worker,
+            cancellations / CANCELLERS + 1,
+            share,
+            Arc::clone(&done),
+        ));
     }
     let points = measure(&mut tasks, &done).await?;
     drop(busy);
@@ -82,23 +93,39 @@ async fn measure(tasks: &mut JoinSet<Result<()>>, done: &Done) -> Result<Vec<(u6
 }
 
 /// Half of the names are never used again, half are one for each worker.
-async fn lock_and_unlock(client: LockClient, worker: u64, number: u64, done: Arc<Done>) -> Result<()> {
+async fn lock_and_unlock(
+    client: LockClient,
+    worker: u64,
+    number: u64,
+    done: Arc<Done>,
+) -> Result<()> {
     for at in 0..number {
-        let name =
-            if at % 2 == 0 { format!("load:own:{worker}") } else { format!("load:once:{worker}:{at}") };
+        let name = if at % 2 == 0 {
+            format!("load:own:{worker}")
+        } else {
+            format!("load:once:{worker}:{at}")
+        };
         client.mutex(name)?.lock().await?.unlock().await?;
         done.pairs.fetch_add(1, Ordering::Relaxed);
     }
     Ok(())
 }
 
-/// Futures dropped after some turns of the runtime: of a name that another has, of one that is free, of one that the
-/// other cancellers want too.
-async fn cancel(client: LockClient, worker: u64, number: u64, share: u64, done: Arc<Done>) -> Result<()> {
+/// Futures dropped after some turns of the runtime: of a name that another has, of one that is
+/// free, of one that the other cancellers want too.
+async fn cancel(
+    client: LockClient,
+    worker: u64,
+    number: u64,
+    share: u64,
+    done: Arc<Done>,
+) -> Result<()> {
     let (mut at, mut cancelled) = (worker, 0);
     while cancelled < number {
         // Spread over the whole run, so that what they leave would show in its second half.
-        while done.cancelled.load(Ordering::Relaxed) * share > done.pairs.load(Ordering::Relaxed) + 1_000 {
+        while done.cancelled.load(Ordering::Relaxed) * share
+            > done.pairs.load(Ordering::Relaxed) + 1_000
+        {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         at += 1;

@@ -1,7 +1,8 @@
 //! Holds that are about to be lost: is everybody told in time?
 //!
-//! Says `held`, then what it saw of each hold once all are lost. Margins count up to `valid_until`; a negative one is a
-//! `lost()` that was later than that. What may never happen is `is_held()` saying true past it: `held_too_long`.
+//! Says `held`, then what it saw of each hold once all are lost. Margins count up to `valid_until`;
+//! a negative one is a `lost()` that was later than that. What may never happen is `is_held()`
+//! saying true past it: `held_too_long`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +23,8 @@ use crate::say;
 
 struct Watched {
     guard: Guard,
-    /// To be asked `is_held()` all the time. The others are not, because asking tells: theirs are the margins.
+    /// To be asked `is_held()` all the time. The others are not, because asking tells: theirs are
+    /// the margins.
     asked: bool,
     /// The latest end that it had.
     valid_until: AtomicU64,
@@ -41,7 +43,8 @@ impl Watched {
 }
 
 pub(crate) async fn run(url: &str, number: u64, lease_ms: u64) -> Result<()> {
-    let client = LockClient::builder().url(url).lease(Duration::from_millis(lease_ms)).connect().await?;
+    let client =
+        LockClient::builder().url(url).lease(Duration::from_millis(lease_ms)).connect().await?;
     let mut all = Vec::new();
     for at in 0..number {
         let guard = client.mutex(format!("load:loss:{at}"))?.lock().await?;
@@ -64,7 +67,8 @@ pub(crate) async fn run(url: &str, number: u64, lease_ms: u64) -> Result<()> {
     }
     looking.store(0, Ordering::Relaxed);
     margins.sort_unstable();
-    let held_too_long: u64 = all.iter().map(|watched| watched.held_too_long.load(Ordering::Relaxed)).sum();
+    let held_too_long: u64 =
+        all.iter().map(|watched| watched.held_too_long.load(Ordering::Relaxed)).sum();
     say(&json!({
         "signals": number, "margins": margins.len(), "reasons": reasons, "held_too_long": held_too_long, "at_ns": boot_nanos(),
         "margin_min_us": percentile(&margins, 0) / 1_000, "margin_p50_us": percentile(&margins, 50) / 1_000,

@@ -1,6 +1,7 @@
 //! One process under load, over the public API: `proof-load holds|waiters|leak|losses URL NUMBER…`.
 //!
-//! It says how far it is in lines of JSON on standard output; where it has to wait for others it reads a line.
+//! It says how far it is in lines of JSON on standard output; where it has to wait for others it
+//! reads a line.
 
 #![expect(clippy::disallowed_methods, reason = "a development program: it measures real time")]
 
@@ -20,7 +21,8 @@ use tokio::io::Stdin;
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<()> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let numbers: Vec<u64> = args.iter().skip(2).map(|text| text.parse().expect("a number")).collect();
+    let numbers: Vec<u64> =
+        args.iter().skip(2).map(|text| text.parse().expect("a number")).collect();
     let [what, url] = &args[..2] else { unreachable!("two words") };
     match (what.as_str(), numbers.as_slice()) {
         ("holds", &[holds, lease_ms, seconds]) => holds::run(url, holds, lease_ms, seconds).await,

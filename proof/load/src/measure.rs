@@ -10,7 +10,8 @@ use serde_json::json;
 /// The clock of `Deadline::as_boot_nanos`.
 pub(crate) fn boot_nanos() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000
+        + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 /// Resident memory in bytes; pages are of 4 KiB wherever this runs.
@@ -22,7 +23,8 @@ pub(crate) fn resident() -> u64 {
 /// Processor time so far in milliseconds.
 pub(crate) fn cpu_ms() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let fields: Vec<&str> =
+        stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<u64>().ok()).unwrap_or(0);
     (ticks(11) + ticks(12)) * 10
 }
@@ -45,7 +47,11 @@ pub(crate) fn slope(points: &[(f64, f64)]) -> f64 {
 /// What a client still has, once it has had the time to give everything back.
 pub(crate) async fn left(client: &LockClient) -> Value {
     let all = |stats: &Stats| {
-        stats.holds + stats.waiters + stats.registered_renewals + stats.subscriptions + stats.clean_ups
+        stats.holds
+            + stats.waiters
+            + stats.registered_renewals
+            + stats.subscriptions
+            + stats.clean_ups
     };
     for _ in 0..600 {
         if all(&client.stats()) == 0 {

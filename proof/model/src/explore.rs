@@ -133,7 +133,12 @@ pub fn explore<P: Protocol>(protocol: &P, limit: usize) -> Outcome {
             }
             let Ok(index) = u32::try_from(reached.len()) else { continue };
             if reached.len() >= limit {
-                return Outcome { states: reached.len(), depth, counterexample: None, complete: false };
+                return Outcome {
+                    states: reached.len(),
+                    depth,
+                    counterexample: None,
+                    complete: false,
+                };
             }
             reached.push(Reached { from: number, by });
             open.push_back((index, distance + 1, state));

@@ -1,9 +1,9 @@
-//! Leases: clients that acquire, re-enter, renew, hand off and release, on a server that grants and expires, over a
-//! network that delays, loses, repeats and reorders.
+//! Leases: clients that acquire, re-enter, renew, hand off and release, on a server that grants and
+//! expires, over a network that delays, loses, repeats and reorders.
 //!
-//! Time is a number of ticks, the same everywhere: rates and offsets of clocks are what margins are for, and the margin
-//! here is one tick. A command may be executed at any time after it was sent, also after its client gave up waiting; a
-//! message that is never delivered is a lost one.
+//! Time is a number of ticks, the same everywhere: rates and offsets of clocks are what margins are
+//! for, and the margin here is one tick. A command may be executed at any time after it was sent,
+//! also after its client gave up waiting; a message that is never delivered is a lost one.
 
 mod client;
 mod rules;
@@ -141,7 +141,8 @@ impl Leases {
     }
 }
 
-/// Exclusion, and a validity that ends before the key does: whoever believes has the key, for at least as long.
+/// Exclusion, and a validity that ends before the key does: whoever believes has the key, for at
+/// least as long.
 fn belief(state: &State) -> Option<&'static str> {
     let mut believers = 0;
     for client in &state.clients {
@@ -161,7 +162,9 @@ fn belief(state: &State) -> Option<&'static str> {
         }
         match state.key {
             Some(key) if key.id == hold.id && key.expires >= hold.until => {}
-            Some(key) if key.id == hold.id => return Some("valid-until is never past the key's expiry"),
+            Some(key) if key.id == hold.id => {
+                return Some("valid-until is never past the key's expiry");
+            }
             _ => return Some("a valid hold has its key"),
         }
         if hold.max_end > 0 && hold.until > hold.max_end {

@@ -17,9 +17,9 @@
 //! 38 scopes have 9.5 million states, and 23 larger ones, which are explored with `--large`, about
 //! 100 million. Each is explored to its end.
 //!
-//! Not in the model: more clients, more faults at once, clocks that go backward, re-entry and renewal
-//! (which are in [`crate::leases`]), and other kinds of locks. A slot that moves is a time in which
-//! the line may be out of reach.
+//! Not in the model: more clients, more faults at once, clocks that go backward, re-entry and
+//! renewal (which are in [`crate::leases`]), and other kinds of locks. A slot that moves is a time
+//! in which the line may be out of reach.
 
 mod answers;
 mod checks;

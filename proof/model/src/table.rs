@@ -1,4 +1,5 @@
-//! The models that there are. A model is a module of its own, with its scopes and its rules, and a line in [`models`].
+//! The models that there are. A model is a module of its own, with its scopes and its rules, and a
+//! line in [`models`].
 
 use std::fmt;
 
@@ -17,7 +18,8 @@ pub struct Model {
     pub name: &'static str,
     /// In each of these the correct protocol is explored to the end.
     pub scopes: Vec<Named>,
-    /// Each of these breaks one rule, in a scope in which that shows. Its name says what is done instead.
+    /// Each of these breaks one rule, in a scope in which that shows. Its name says what is done
+    /// instead.
     pub rules: Vec<Named>,
 }
 
@@ -42,7 +44,8 @@ impl Named {
 }
 
 impl Model {
-    /// The explorations of a model: each scope with all rules kept, then each rule broken in its scope.
+    /// The explorations of a model: each scope with all rules kept, then each rule broken in its
+    /// scope.
     pub(crate) fn of<Scope: Copy + 'static, Switch: Copy + 'static>(
         name: &'static str,
         scopes: &[Scope],
@@ -54,7 +57,10 @@ impl Model {
         Self {
             name,
             scopes: scopes.iter().map(|scope| named(name_of(scope), *scope, None)).collect(),
-            rules: rules.iter().map(|(switch, words, scope)| named(words, *scope, Some(*switch))).collect(),
+            rules: rules
+                .iter()
+                .map(|(switch, words, scope)| named(words, *scope, Some(*switch)))
+                .collect(),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Wake-ups: clients whose waiters sleep until a message says that the lock may be free.
 //!
-//! Each client has a connection for messages, on which everything keeps its order, and which can be cut: what the client
-//! had received from the old connection may then be looked at late. Attempts go another way, and are neither lost nor
-//! repeated here. There is no clock: a sleep has a timer or it has none, and a lock that was freed with a message must
-//! be tried for without one.
+//! Each client has a connection for messages, on which everything keeps its order, and which can be
+//! cut: what the client had received from the old connection may then be looked at late. Attempts
+//! go another way, and are neither lost nor repeated here. There is no clock: a sleep has a timer
+//! or it has none, and a lock that was freed with a message must be tried for without one.
 
 mod rules;
 
@@ -145,7 +145,10 @@ impl Client {
     }
 
     fn sleeps(&self) -> bool {
-        self.waiting > 0 && self.local == Local::Nothing && self.attempt == Attempt::None && !self.duty
+        self.waiting > 0
+            && self.local == Local::Nothing
+            && self.attempt == Attempt::None
+            && !self.duty
     }
 
     /// Something is under way that may still end its sleep.
@@ -196,8 +199,9 @@ impl Protocol for Wakeups {
         let Lock::Free { told } = state.lock else { return None };
         // What vanished without a trace is what timers are for.
         let timer_will_do = !told || state.swallowed < self.scope.swallowed;
-        let lost =
-            |client: &Client| client.sleeps() && !client.has_hope() && !(timer_will_do && client.timer);
+        let lost = |client: &Client| {
+            client.sleeps() && !client.has_hope() && !(timer_will_do && client.timer)
+        };
         let any = state.clients.iter().any(lost);
         any.then_some("no lost wake-up: nobody sleeps on while the lock is free")
     }
@@ -485,7 +489,8 @@ impl Wakeups {
     fn received(&self, client: &mut Client, item: ToClient) {
         match item {
             ToClient::WakeUp => {
-                let dropped = self.breaks(Switch::PendingWakeUpDropped) && client.attempt != Attempt::None;
+                let dropped =
+                    self.breaks(Switch::PendingWakeUpDropped) && client.attempt != Attempt::None;
                 client.duty |= client.wanted && client.waiting > 0 && !dropped;
             }
             ToClient::Confirmed(generation) => self.confirmed(client, generation),
@@ -494,7 +499,8 @@ impl Wakeups {
 
     fn confirmed(&self, client: &mut Client, generation: u8) {
         let counts = if self.breaks(Switch::StaleConfirmation) {
-            // Without generations: the first one to come is taken, and a second one says nothing new.
+            // Without generations: the first one to come is taken, and a second one says nothing
+            // new.
             client.wanted && !client.confirmed
         } else {
             client.wanted && generation == client.generation
@@ -503,7 +509,8 @@ impl Wakeups {
             return;
         }
         client.confirmed = true;
-        let broken = if client.again { Switch::NoWakeOnResubscribe } else { Switch::SubscribeWithoutRetry };
+        let broken =
+            if client.again { Switch::NoWakeOnResubscribe } else { Switch::SubscribeWithoutRetry };
         client.duty |= client.waiting > 0 && !self.breaks(broken);
     }
 }

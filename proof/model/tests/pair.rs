@@ -50,5 +50,8 @@ fn its_broken_rule_has_a_shortest_counterexample() {
     let counterexample = rule.explore().counterexample.unwrap();
     assert_eq!(counterexample.broken, "no more than two hold it");
     let steps: Vec<String> = counterexample.steps.iter().map(Step::to_string).collect();
-    assert_eq!(steps, ["client 0: takes a place", "client 1: takes a place", "client 2: takes a place"]);
+    assert_eq!(
+        steps,
+        ["client 0: takes a place", "client 1: takes a place", "client 2: takes a place"]
+    );
 }

@@ -9,7 +9,12 @@ fn the_protocol_keeps_every_promise() {
         for scope in model.scopes {
             let outcome = scope.explore();
             println!("{}: {} states, {} steps deep", scope.name, outcome.states, outcome.depth);
-            assert!(outcome.counterexample.is_none(), "{}: {:#?}", scope.name, outcome.counterexample);
+            assert!(
+                outcome.counterexample.is_none(),
+                "{}: {:#?}",
+                scope.name,
+                outcome.counterexample
+            );
             assert!(outcome.complete, "{} has more states than the limit", scope.name);
         }
     }

@@ -1,5 +1,6 @@
-//! `cargo xtask threads`: every interleaving of the threads that share a hold, a slot, a mailbox; then each rule broken,
-//! which its model must notice. The library's own files are what runs: see `build.rs`.
+//! `cargo xtask threads`: every interleaving of the threads that share a hold, a slot, a mailbox;
+//! then each rule broken, which its model must notice. The library's own files are what runs: see
+//! `build.rs`.
 
 mod around;
 mod models;
@@ -56,7 +57,10 @@ fn main() -> ExitCode {
 /// A model, for one of the explorers, of the sources as they are (`good`) or with a rule broken.
 fn find(explorer: usize, name: &str, model: &str) -> Option<Model> {
     if name != "good" {
-        return BROKEN.iter().find(|(broken, ..)| *broken == name).map(|(_, _, models)| models[explorer]);
+        return BROKEN
+            .iter()
+            .find(|(broken, ..)| *broken == name)
+            .map(|(_, _, models)| models[explorer]);
     }
     let (models, check): (_, fn()) = match EXPLORERS[explorer].0 {
         Explorer::Loom => (models::MODELS, models::check_outcomes),
@@ -115,13 +119,20 @@ fn all() -> ExitCode {
     if failed == 0 && found == BROKEN.len() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Runs a model in a process of its own, which it may abort: how many interleavings there were, or `None` if it failed.
+/// Runs a model in a process of its own, which it may abort: how many interleavings there were, or
+/// `None` if it failed.
 fn alone(explorer: &str, name: &str, model: &str) -> Option<u64> {
     let program = std::env::current_exe().expect("a program knows its path");
     let mut command = Command::new(program);
-    command.args([explorer, name, model]).env("SHUTTLE_SILENCE_WARNINGS", "1").stderr(Stdio::null());
+    command
+        .args([explorer, name, model])
+        .env("SHUTTLE_SILENCE_WARNINGS", "1")
+        .stderr(Stdio::null());
     let output = command.output().expect("this program can be run once more");
-    assert!(output.status.code() != Some(i32::from(NO_VERDICT)), "no such model: {explorer} {name} {model}");
+    assert!(
+        output.status.code() != Some(i32::from(NO_VERDICT)),
+        "no such model: {explorer} {name} {model}"
+    );
     let text = String::from_utf8_lossy(&output.stdout);
     output.status.success().then(|| text.lines().last()?.parse().ok()).flatten()
 }

@@ -42,7 +42,8 @@ fn cell() -> Arc<HoldCell> {
     Arc::new(HoldCell::new(LockName, 1, 7, END))
 }
 
-/// A caller sees the end while the driver, whose clock it read before, handles a confirmed renewal: one of them wins.
+/// A caller sees the end while the driver, whose clock it read before, handles a confirmed renewal:
+/// one of them wins.
 pub(crate) fn what_ran_out_is_not_revived() {
     let cell = cell();
     let driver = {
@@ -126,7 +127,8 @@ fn look(shared_future: &mut (impl Future<Output = Answer> + Unpin)) -> Poll<Answ
     pin!(shared_future).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A future is dropped, polled once or never, while the driver answers it: guard or cancellation, and only one.
+/// A future is dropped, polled once or never, while the driver answers it: guard or cancellation,
+/// and only one.
 pub(crate) fn a_grant_is_taken_or_given_back() {
     let (shared, mut driver) = client();
     let granting = thread::spawn(move || {
@@ -216,7 +218,8 @@ impl std::task::Wake for Counts {
     }
 }
 
-/// A driver ends while a caller asks: with an answer or not, before, during or after, nobody waits for ever.
+/// A driver ends while a caller asks: with an answer or not, before, during or after, nobody waits
+/// for ever.
 pub(crate) fn a_driver_that_ends_answers_everybody() {
     let (shared, mut driver) = client();
     let ending = thread::spawn(move || {
@@ -232,7 +235,8 @@ pub(crate) fn a_driver_that_ends_answers_everybody() {
     ending.join().unwrap();
 }
 
-/// A shutdown is asked for while the driver ends: if it was taken, it hears what became of the locks.
+/// A shutdown is asked for while the driver ends: if it was taken, it hears what became of the
+/// locks.
 pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     let (shared, mut driver) = client();
     let ending = thread::spawn(move || {
@@ -253,7 +257,8 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     assert!(matches!(late, Answer::Failed(Error::Closed { .. })), "{late:?}");
 }
 
-/// A driver that is woken for the last of so many messages only sees it, whether it came before or after.
+/// A driver that is woken for the last of so many messages only sees it, whether it came before or
+/// after.
 pub(crate) fn the_last_of_so_many_is_seen() {
     let (mailbox, mut inbox) = mailbox();
     inbox.hush(Some(1));
@@ -331,7 +336,8 @@ fn done(seat: &Arc<Seat<Worker>>) -> Option<u32> {
     block_on(poll_fn(|cx| seat.poll(cx, Worker::poll))).map(|worker| worker.done)
 }
 
-/// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and its own future hears.
+/// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and
+/// its own future hears.
 pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
     a_caller_polls_it_twice(false);
 }
@@ -454,10 +460,19 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("a_driver_that_ends_answers_everybody", a_driver_that_ends_answers_everybody),
     ("the_last_of_so_many_is_seen", the_last_of_so_many_is_seen),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
-    ("while_its_own_future_naps_nothing_is_left_lying", while_its_own_future_naps_nothing_is_left_lying),
+    (
+        "while_its_own_future_naps_nothing_is_left_lying",
+        while_its_own_future_naps_nothing_is_left_lying,
+    ),
     ("what_comes_while_its_own_future_naps_is_done", what_comes_while_its_own_future_naps_is_done),
     ("a_nap_ends_when_nobody_is_expected", a_nap_ends_when_nobody_is_expected),
-    ("what_a_caller_leaves_to_its_own_future_is_done", what_a_caller_leaves_to_its_own_future_is_done),
+    (
+        "what_a_caller_leaves_to_its_own_future_is_done",
+        what_a_caller_leaves_to_its_own_future_is_done,
+    ),
     ("a_task_goes_with_its_future", a_task_goes_with_its_future),
-    ("a_shutdown_that_was_taken_is_told_the_outcome", a_shutdown_that_was_taken_is_told_the_outcome),
+    (
+        "a_shutdown_that_was_taken_is_told_the_outcome",
+        a_shutdown_that_was_taken_is_told_the_outcome,
+    ),
 ];

@@ -1,4 +1,5 @@
-//! Locks, atomics and channels whose interleavings are tried: loom's here, shuttle's in a copy that `build.rs` makes.
+//! Locks, atomics and channels whose interleavings are tried: loom's here, shuttle's in a copy that
+//! `build.rs` makes.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -145,7 +146,8 @@ impl<T> UnboundedReceiver<T> {
         self.0.lock().items.pop_front()
     }
 
-    /// `None`: closed, or nobody can send any more, and everything was received. Blocks: a model has no runtime.
+    /// `None`: closed, or nobody can send any more, and everything was received. Blocks: a model
+    /// has no runtime.
     pub(crate) async fn recv(&mut self) -> Option<T> {
         let mut queue = self.0.lock();
         loop {

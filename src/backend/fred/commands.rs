@@ -100,13 +100,15 @@ impl CommandTask {
                     self.follow(&mut run_id, &server);
                     self.events.send(BackendEvent::Up(ServerId::ONLY, server));
                     let Some(broken) = self.serve(link, &mut calls).await else { return };
-                    self.events.send(BackendEvent::Down { server: ServerId::ONLY, cause: broken.cause });
+                    self.events
+                        .send(BackendEvent::Down { server: ServerId::ONLY, cause: broken.cause });
                     if broken.served {
                         pause = RetryPause::default();
                     }
                 }
                 Err(failure) => {
-                    self.events.send(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
+                    self.events
+                        .send(BackendEvent::ConnectFailed { server: ServerId::ONLY, failure });
                 }
             }
             let sleep = tokio::time::sleep(pause.next());
@@ -216,7 +218,8 @@ impl CallsInFlight<'_> {
             Call::Ping => ("PING", Vec::new()),
             Call::Info => ("INFO", Vec::new()),
             Call::Script(call) => {
-                let digest = self.digests.entry(call.script.name).or_insert_with(|| call.script.digest());
+                let digest =
+                    self.digests.entry(call.script.name).or_insert_with(|| call.script.digest());
                 ("EVALSHA", words(call, digest))
             }
         };
@@ -241,7 +244,8 @@ impl CallsInFlight<'_> {
         self.served |= reply.as_ref().is_ok();
         match (&submitted.call, reply) {
             (Call::Script(call), Err(error)) if is_reply(&error) && is_no_script(&error) => {
-                if !self.is_newest(&submitted) || submitted.left().is_zero() || self.ended.is_some() {
+                if !self.is_newest(&submitted) || submitted.left().is_zero() || self.ended.is_some()
+                {
                     let words = "the server had lost its scripts; try again";
                     let failure = Failure::new(FailureKind::Busy, words);
                     return self.answer(&submitted, Outcome::NotExecuted(failure));
@@ -297,12 +301,17 @@ async fn open(settings: &Settings, had_primary: bool) -> Result<(FredLink, Serve
 }
 
 /// Checks that the server is a primary, has a supported version and is not a node of a cluster.
-async fn greet(client: &Client, settings: &Settings, had_primary: bool) -> Result<ServerInfo, Failure> {
+async fn greet(
+    client: &Client,
+    settings: &Settings,
+    had_primary: bool,
+) -> Result<ServerInfo, Failure> {
     let ask = async |section: &'static str| {
         let reply = ask_first(client, "INFO", vec![section.into()], settings.attempt()).await;
         text(reply.map_err(|error| failure(&error))?)
     };
-    let info = InfoSections { server: ask("server").await?, replication: ask("replication").await? };
+    let info =
+        InfoSections { server: ask("server").await?, replication: ask("replication").await? };
     let instead = "give its configuration to `LockClientBuilder::fred_config`";
     let instead = (!settings.is_sentinel()).then_some(instead);
     info.examine(instead, had_primary, settings.address().to_owned())
@@ -354,7 +363,9 @@ mod tests {
             replace_messages,
         };
         let mut known = String::new();
-        for (run_id, is_another) in [("a", false), ("a", false), ("b", true), ("b", false), ("a", true)] {
+        for (run_id, is_another) in
+            [("a", false), ("a", false), ("b", true), ("b", false), ("a", true)]
+        {
             let server = ServerInfo { run_id: run_id.to_owned(), ..ServerInfo::default() };
             commands.follow(&mut known, &server);
             assert_eq!(replaced.has_changed().expect("a sender"), is_another, "{run_id}");

@@ -117,7 +117,12 @@ fn once(time: Duration) -> Options {
     Options { max_attempts: Some(1), timeout: Some(time.max(SHORTEST)), ..Options::default() }
 }
 
-async fn send(client: &Client, command: &'static str, words: Vec<Word>, options: Options) -> RespReply {
+async fn send(
+    client: &Client,
+    command: &'static str,
+    words: Vec<Word>,
+    options: Options,
+) -> RespReply {
     let command = CustomCommand::new_static(command, ClusterHash::FirstKey, false);
     reply::reply(client.with_options(&options).custom_raw(command, words).await)
 }

@@ -55,7 +55,10 @@ type MessageReceiver = broadcast::Receiver<Message>;
 
 impl MessageTask {
     /// Returns when the backend is closed.
-    pub(super) async fn keep_connected(mut self, mut requests: UnboundedReceiver<SubscriptionRequest>) {
+    pub(super) async fn keep_connected(
+        mut self,
+        mut requests: UnboundedReceiver<SubscriptionRequest>,
+    ) {
         let mut pause = RetryPause::default();
         let mut reported = false;
         loop {
@@ -69,7 +72,8 @@ impl MessageTask {
                     if std::mem::take(&mut reported) {
                         link::report_well(self.settings.address(), "connected again (pub/sub)");
                     }
-                    let (ended, served) = self.serve(link, subscriber, received, &mut requests).await;
+                    let (ended, served) =
+                        self.serve(link, subscriber, received, &mut requests).await;
                     if served {
                         pause = RetryPause::default();
                     }
@@ -134,17 +138,26 @@ async fn meanwhile<T>(
     }
 }
 
-async fn open(settings: &Settings) -> Result<(FredLink, SubscriptionWorker, MessageReceiver), Failure> {
+async fn open(
+    settings: &Settings,
+) -> Result<(FredLink, SubscriptionWorker, MessageReceiver), Failure> {
     let client = settings.client();
     let received = client.message_rx();
-    let mut subscriber =
-        SubscriptionWorker { client: client.clone(), heartbeat: settings.budgets().heartbeat(), pings: 0 };
+    let mut subscriber = SubscriptionWorker {
+        client: client.clone(),
+        heartbeat: settings.budgets().heartbeat(),
+        pings: 0,
+    };
     // Sent now to see whether the user may run UNSUBSCRIBE: a later refusal could not be reported
     // to anyone.
-    let request =
-        SubscriptionRequest { channel: "redisson_lock__client".into(), sharded: false, generation: None };
+    let request = SubscriptionRequest {
+        channel: "redisson_lock__client".into(),
+        sharded: false,
+        generation: None,
+    };
     let check = async |_: &Client| {
-        let explain = |error| handshake::name_pubsub(handshake::explain_to(&error, settings.is_encrypted()));
+        let explain =
+            |error| handshake::name_pubsub(handshake::explain_to(&error, settings.is_encrypted()));
         subscriber.carry_out(&request).await.unwrap_or_else(|error| Err(explain(error)))
     };
     let (link, ()) = FredLink::open(settings, client, check).await?;
@@ -189,7 +202,9 @@ impl SubscriptionWorker {
             let done = match request {
                 Ok(None) => return ConnectionEnd::Closed,
                 Ok(Some(request)) => self.carry_out(&request).await.map(|result| {
-                    if let SubscriptionRequest { channel, generation: Some(generation), .. } = request {
+                    if let SubscriptionRequest { channel, generation: Some(generation), .. } =
+                        request
+                    {
                         events.send(BackendEvent::Subscribed { channel, generation, result });
                     }
                 }),
@@ -208,8 +223,12 @@ impl SubscriptionWorker {
     /// fred reports a SUBSCRIBE as done before it is written. So a PING follows in the same
     /// pipeline: the server replies to it after it has subscribed, and the text in the reply shows
     /// that it belongs to this PING.
-    async fn carry_out(&mut self, request: &SubscriptionRequest) -> Result<Result<(), Failure>, WireError> {
-        let asked = if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
+    async fn carry_out(
+        &mut self,
+        request: &SubscriptionRequest,
+    ) -> Result<Result<(), Failure>, WireError> {
+        let asked =
+            if request.sharded { self.ask_sharded(request).await } else { self.ask(request).await };
         match asked {
             Ok(()) => Ok(Ok(())),
             Err(error) if is_reply(&error) => {
@@ -327,7 +346,8 @@ mod tests {
         drop(sender);
         let (events, mut told) = mpsc::unbounded_channel();
         assert_eq!(pass_on(received, &Events(events)).await, "Connection closed.");
-        let Some(TaskReport::Event(BackendEvent::Message { channel, payload })) = told.recv().await else {
+        let Some(TaskReport::Event(BackendEvent::Message { channel, payload })) = told.recv().await
+        else {
             panic!("no message");
         };
         assert_eq!((&*channel, payload.as_str()), ("news", "0"));

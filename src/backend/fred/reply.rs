@@ -108,8 +108,12 @@ mod tests {
         assert!(
             matches!(outcome(Ok(replied)), Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory)
         );
-        for kind in [FredKind::Unknown, FredKind::IO, FredKind::Timeout, FredKind::Canceled, FredKind::Auth] {
-            for details in [words, "Failed to route command.", "Client is not initialized.", "NOSCRIPT no"] {
+        for kind in
+            [FredKind::Unknown, FredKind::IO, FredKind::Timeout, FredKind::Canceled, FredKind::Auth]
+        {
+            for details in
+                [words, "Failed to route command.", "Client is not initialized.", "NOSCRIPT no"]
+            {
                 let outcome = outcome(Err(FredError::new(kind.clone(), details)));
                 assert!(
                     matches!(&outcome, Outcome::Unknown(failure) if failure.kind == FailureKind::Link),
@@ -123,6 +127,9 @@ mod tests {
     fn a_refused_login_is_told_as_one() {
         let refused = FredError::new(FredKind::Auth, "WRONGPASS invalid username-password pair");
         assert!(local_or_reply(&refused).is_about_login());
-        assert_eq!(local_or_reply(&FredError::new(FredKind::Sentinel, "WRONGPASS")).kind(), ErrorKind::Io);
+        assert_eq!(
+            local_or_reply(&FredError::new(FredKind::Sentinel, "WRONGPASS")).kind(),
+            ErrorKind::Io
+        );
     }
 }

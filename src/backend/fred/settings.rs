@@ -64,7 +64,8 @@ impl Settings {
         config.fail_fast = true;
         config.blocking = Blocking::Block;
         let mut performance = client.perf_config();
-        performance.broadcast_channel_capacity = performance.broadcast_channel_capacity.max(MESSAGES);
+        performance.broadcast_channel_capacity =
+            performance.broadcast_channel_capacity.max(MESSAGES);
         // For pipelines and subscriptions, which are given no timeout of their own.
         performance.default_command_timeout = budgets.answer();
         let mut connection = client.connection_config().clone();
@@ -129,7 +130,8 @@ pub(crate) fn redis_config(config: &FredConfig, access: &Access) -> Result<Redis
     }
     let tls = connector(config)?;
     let login = Login { user: config.username.clone(), password: config.password.clone() };
-    let protocol = if config.version == RespVersion::RESP3 { Protocol::Resp3 } else { Protocol::Resp2 };
+    let protocol =
+        if config.version == RespVersion::RESP3 { Protocol::Resp3 } else { Protocol::Resp2 };
     let taken = RedisConfig::of_client(topology(&config.server), login, config.database, protocol);
     let taken = taken.with_connector(tls).provided(access)?;
     report_not_taken("fred", &not_taken(config).join(", "));
@@ -201,8 +203,9 @@ fn without_its_library() -> Error {
     Error::InvalidOption {
         option: "fred_config",
         given: "with TLS of a library that is switched off here".to_owned(),
-        allowed: "used with the feature `rustls` or `native-tls` of redis-reentrant-lock, as in fred"
-            .to_owned(),
+        allowed:
+            "used with the feature `rustls` or `native-tls` of redis-reentrant-lock, as in fred"
+                .to_owned(),
     }
 }
 
@@ -261,7 +264,8 @@ mod tests {
     fn tls_is_taken_and_is_in_one_place() {
         #[cfg(feature = "rustls")]
         let connector = {
-            let provider = std::sync::Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+            let provider =
+                std::sync::Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
             let config = tokio_rustls::rustls::ClientConfig::builder_with_provider(provider)
                 .with_safe_default_protocol_versions()
                 .expect("versions")
@@ -274,7 +278,8 @@ mod tests {
         let config = FredConfig { tls: Some(connector.into()), ..FredConfig::default() };
         let taken = redis_config(&config, &Access::default()).expect("a configuration");
         assert!(taken.is_encrypted() && taken.at_sentinel("h", 1).is_encrypted());
-        let access = Access { tls: Some(crate::settings::tls::Tls::default()), ..Access::default() };
+        let access =
+            Access { tls: Some(crate::settings::tls::Tls::default()), ..Access::default() };
         let error = redis_config(&config, &access).expect_err("two places");
         assert!(matches!(error, Error::InvalidOption { option: "tls", .. }), "{error}");
     }
@@ -292,9 +297,12 @@ mod tests {
 
     #[test]
     fn a_cluster_is_refused_and_the_other_way_is_named() {
-        let config =
-            FredConfig { server: ServerConfig::new_clustered(vec![("h", 1)]), ..FredConfig::default() };
-        let error = Settings::of(&Client::new(config, None, None, None), SECOND).err().expect("a cluster");
+        let config = FredConfig {
+            server: ServerConfig::new_clustered(vec![("h", 1)]),
+            ..FredConfig::default()
+        };
+        let error =
+            Settings::of(&Client::new(config, None, None, None), SECOND).err().expect("a cluster");
         assert!(error.is_config() && error.to_string().contains(".fred_config("), "{error}");
     }
 

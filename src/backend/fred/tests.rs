@@ -68,7 +68,10 @@ async fn a_call_whose_reply_was_lost_is_unknown_and_not_sent_again() {
     for turn in 1..=5 {
         proxy.once("counter", Fault::CutBeforeReply);
         let lost = driver.call(count("counter")).await;
-        assert!(matches!(&lost, Outcome::Unknown(failure) if failure.kind == FailureKind::Link), "{lost:?}");
+        assert!(
+            matches!(&lost, Outcome::Unknown(failure) if failure.kind == FailureKind::Link),
+            "{lost:?}"
+        );
         driver.down().await;
         driver.up().await;
         assert_eq!(driver.call(count("other")).await, Outcome::Done(Value::Int(turn)));
@@ -128,8 +131,10 @@ async fn calls_reach_the_server_in_the_order_of_their_submission() {
     for op in ops {
         assert!(matches!(driver.answer(op).await, Outcome::Done(_)));
     }
-    let list: Vec<String> =
-        redis::cmd("LRANGE").arg(&["list", "0", "-1"]).query(&mut server.connection()).expect("list");
+    let list: Vec<String> = redis::cmd("LRANGE")
+        .arg(&["list", "0", "-1"])
+        .query(&mut server.connection())
+        .expect("list");
     assert_eq!(list, numbers);
 }
 
@@ -256,7 +261,10 @@ async fn subscribed_is_what_the_server_says_in_both_protocols() {
         driver.subscribe("news", 1);
         assert_eq!(driver.subscribed("news", 1).await, Ok(()));
         assert!(begun.elapsed() >= Duration::from_millis(200), "before the server knew of it");
-        assert_eq!(redis::cmd("PUBLISH").arg("news").arg("0").query(&mut server.connection()), Ok(1));
+        assert_eq!(
+            redis::cmd("PUBLISH").arg("news").arg("0").query(&mut server.connection()),
+            Ok(1)
+        );
         assert_eq!(driver.message().await, ("news".to_owned(), "0".to_owned()));
     }
 }
@@ -303,11 +311,17 @@ async fn a_refused_subscription_fails_alone_and_shifts_no_answer() {
         driver.subscribe(&forbidden, round);
         driver.subscribe(&allowed, round);
         let refused = driver.subscribed(&forbidden, round).await.expect_err("no permission");
-        assert!(refused.kind == FailureKind::Denied && refused.message.contains(&forbidden), "{refused}");
+        assert!(
+            refused.kind == FailureKind::Denied && refused.message.contains(&forbidden),
+            "{refused}"
+        );
         assert_eq!(driver.subscribed(&allowed, round).await, Ok(()));
     }
-    let count: usize =
-        redis::cmd("PUBLISH").arg("allowed:7").arg("0").query(&mut server.connection()).expect("sent");
+    let count: usize = redis::cmd("PUBLISH")
+        .arg("allowed:7")
+        .arg("0")
+        .query(&mut server.connection())
+        .expect("sent");
     assert_eq!(count, 1);
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
     if has_redis_7("sharded pub/sub") {
@@ -332,7 +346,8 @@ async fn a_refusal_over_a_slow_link_shifts_no_answer() {
         driver.subscribe(&allowed, round);
         assert!(driver.subscribed(&forbidden, round).await.is_err());
         assert_eq!(driver.subscribed(&allowed, round).await, Ok(()));
-        let heard = redis::cmd("PUBLISH").arg(&[allowed.as_str(), "0"]).query(&mut server.connection());
+        let heard =
+            redis::cmd("PUBLISH").arg(&[allowed.as_str(), "0"]).query(&mut server.connection());
         assert_eq!(heard, Ok(1));
     }
     assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
@@ -384,8 +399,9 @@ async fn reconnect_replaces_both_of_ours_and_leaves_the_users() {
     theirs.init().await.expect("connected");
     let mut redis = server.connection();
     let before = ids(&mut redis);
-    let mut driver =
-        Driver::over(Box::new(FredBackend::new(Settings::of(&theirs, SECOND).expect("one server"))));
+    let mut driver = Driver::over(Box::new(FredBackend::new(
+        Settings::of(&theirs, SECOND).expect("one server"),
+    )));
     driver.both_up().await;
     let first = ids(&mut redis);
     driver.backend.reconnect(ServerId::ONLY);
@@ -415,7 +431,10 @@ async fn a_replica_is_refused_until_it_is_promoted() {
     let server = RedisServer::with(&["--replicaof", "127.0.0.1", "1"]);
     let mut driver = driver(&server.url());
     assert_eq!(driver.connect_failed().await.kind, FailureKind::Unsupported);
-    let () = redis::cmd("REPLICAOF").arg(&["NO", "ONE"]).query(&mut server.connection()).expect("promoted");
+    let () = redis::cmd("REPLICAOF")
+        .arg(&["NO", "ONE"])
+        .query(&mut server.connection())
+        .expect("promoted");
     driver.both_up().await;
 }
 
@@ -462,8 +481,9 @@ async fn a_call_that_waits_too_long_behind_others_is_not_executed_and_never_sent
     let (server, proxy) = behind_a_proxy();
     let mut driver = connected(&proxy.url()).await;
     proxy.delay(Direction::Down, Duration::from_millis(300));
-    let ops: Vec<_> =
-        (0..5_000).map(|_| driver.submit_within(count("counter"), Duration::from_millis(500))).collect();
+    let ops: Vec<_> = (0..5_000)
+        .map(|_| driver.submit_within(count("counter"), Duration::from_millis(500)))
+        .collect();
     let (mut executed, mut refused) = (0, 0);
     for op in ops {
         match driver.answer(op).await {

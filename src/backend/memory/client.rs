@@ -214,6 +214,7 @@ impl InMemoryClient {
 
     /// What [`InMemoryServer::disconnect_all`] does, for this client alone.
     pub fn disconnect(&self) {
-        self.server.with(|hub| hub.connect_anew(self.number, "the in-memory server cut the connection"));
+        self.server
+            .with(|hub| hub.connect_anew(self.number, "the in-memory server cut the connection"));
     }
 }

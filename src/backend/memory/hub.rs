@@ -81,7 +81,8 @@ impl Hub {
     pub(super) fn register(&mut self, id: &str) -> (u64, Arc<ClientProcess>) {
         let number = self.clients.last_key_value().map_or(1, |(last, _)| last + 1);
         let (process, network) = <(Arc<ClientProcess>, NetworkFaults)>::default();
-        let client = Client { id: id.to_owned(), process: Arc::clone(&process), network, link: None };
+        let client =
+            Client { id: id.to_owned(), process: Arc::clone(&process), network, link: None };
         self.clients.insert(number, client);
         (number, process)
     }
@@ -124,7 +125,13 @@ impl Hub {
         }
     }
 
-    pub(super) fn subscribe(&mut self, client: u64, channel: Arc<str>, sharded: bool, generation: u64) {
+    pub(super) fn subscribe(
+        &mut self,
+        client: u64,
+        channel: Arc<str>,
+        sharded: bool,
+        generation: u64,
+    ) {
         let (answers, delay) = (self.answers(client), self.network(client).message_delay);
         let link = self.link(client).filter(|link| link.connected && !link.partitioned);
         let Some(link) = link else { return };
@@ -224,21 +231,24 @@ impl Hub {
     }
 
     pub(super) fn set_reachable_to(&mut self, client: u64, reachable: bool) {
-        let before = self.change(client, |network| std::mem::replace(&mut network.refused, !reachable));
+        let before =
+            self.change(client, |network| std::mem::replace(&mut network.refused, !reachable));
         if before == Some(reachable) {
             self.connect_anew(client, UNREACHABLE);
         }
     }
 
     pub(super) fn set_answering_to(&mut self, client: u64, answering: bool) {
-        let before = self.change(client, |network| std::mem::replace(&mut network.unanswered, !answering));
+        let before =
+            self.change(client, |network| std::mem::replace(&mut network.unanswered, !answering));
         if answering && before == Some(true) {
             self.connect_anew(client, DOES_NOT_ANSWER);
         }
     }
 
     pub(super) fn set_partitioned(&mut self, client: u64, partitioned: bool) {
-        let before = self.change(client, |network| std::mem::replace(&mut network.partitioned, partitioned));
+        let before =
+            self.change(client, |network| std::mem::replace(&mut network.partitioned, partitioned));
         let Some(link) = self.link(client).filter(|_| before == Some(!partitioned)) else { return };
         if partitioned {
             return link.partition();
@@ -255,7 +265,11 @@ impl Hub {
         self.change(client, |network| network.message_delay = delay);
     }
 
-    fn change<R>(&mut self, client: u64, change: impl FnOnce(&mut NetworkFaults) -> R) -> Option<R> {
+    fn change<R>(
+        &mut self,
+        client: u64,
+        change: impl FnOnce(&mut NetworkFaults) -> R,
+    ) -> Option<R> {
         self.clients.get_mut(&client).map(|client| change(&mut client.network))
     }
 }
@@ -285,7 +299,8 @@ impl Hub {
     fn tick(&mut self) -> i64 {
         let link = self.clients.values().find_map(|client| client.link.as_ref());
         let now = link.map_or_else(Instant::now, MemoryLink::now);
-        let passed = self.last_look.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
+        let passed =
+            self.last_look.map_or(Duration::ZERO, |last| now.saturating_duration_since(last));
         // Counts whole microseconds; the remainder is counted by the next call.
         let micros = i64::try_from(passed.as_micros()).unwrap_or(i64::MAX);
         self.now_us = self.now_us.saturating_add(micros);
@@ -298,7 +313,9 @@ impl Hub {
         match call {
             Call::Time => Outcome::Done(Value::List(vec![Value::Int(now_us)])),
             Call::Ping => Outcome::Done(Value::List(Vec::new())),
-            Call::Info => Outcome::Done(Value::List(vec![Value::Text("in_memory:1\r\n".to_owned())])),
+            Call::Info => {
+                Outcome::Done(Value::List(vec![Value::Text("in_memory:1\r\n".to_owned())]))
+            }
             Call::Script(call) => match self.keyspace.run(now_us, call) {
                 Ok(value) => Outcome::Done(value),
                 Err(text) => Outcome::NotExecuted(Failure::new(FailureKind::Refused, text)),
@@ -315,8 +332,9 @@ impl Hub {
         for message in published {
             let subscription = (Arc::<str>::from(message.channel), message.sharded);
             for Client { network, link, .. } in self.clients.values_mut() {
-                let hears =
-                    |link: &&mut MemoryLink| !link.partitioned && link.subscriptions.contains(&subscription);
+                let hears = |link: &&mut MemoryLink| {
+                    !link.partitioned && link.subscriptions.contains(&subscription)
+                };
                 let Some(link) = link.as_mut().filter(|_| !network.unanswered).filter(hears) else {
                     continue;
                 };

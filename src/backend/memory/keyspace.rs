@@ -93,14 +93,16 @@ impl Keyspace {
 
     /// The compiled script.
     fn function(&mut self, script: &'static Script) -> Result<Function, String> {
-        if let Some((_, function)) = self.compiled.iter().find(|(known, _)| std::ptr::eq(*known, script)) {
+        if let Some((_, function)) =
+            self.compiled.iter().find(|(known, _)| std::ptr::eq(*known, script))
+        {
             return Ok(function.clone());
         }
         let chunk = self.lua.load(script.text()).set_name("@user_script");
-        let function = chunk
-            .set_environment(self.environment.clone())
-            .into_function()
-            .map_err(|error| format!("ERR Error compiling script (new function): {}", message(&error)))?;
+        let function =
+            chunk.set_environment(self.environment.clone()).into_function().map_err(|error| {
+                format!("ERR Error compiling script (new function): {}", message(&error))
+            })?;
         self.compiled.push((script, function.clone()));
         Ok(function)
     }
@@ -200,7 +202,10 @@ impl Keyspace {
     }
 
     /// Gives scripts Redis 7's `redis.acl_check_cmd`.
-    pub(crate) fn answer_permissions(&mut self, allowed: impl Fn(&str, &str) -> bool + Send + 'static) {
+    pub(crate) fn answer_permissions(
+        &mut self,
+        allowed: impl Fn(&str, &str) -> bool + Send + 'static,
+    ) {
         let answer = self.lua.create_function(move |_, (command, target): (String, String)| {
             if Self::command_names().any(|name| name.eq_ignore_ascii_case(&command)) {
                 Ok(allowed(&command, &target))
@@ -210,7 +215,9 @@ impl Keyspace {
             }
         });
         let redis = self.environment.raw_get::<Table>("redis");
-        redis.and_then(|redis| redis.raw_set("acl_check_cmd", answer?)).expect("a table takes a function");
+        redis
+            .and_then(|redis| redis.raw_set("acl_check_cmd", answer?))
+            .expect("a table takes a function");
     }
 
     /// Simulates that memory is full: the first write of a script must not be one that needs
@@ -248,7 +255,9 @@ fn call_function(lua: &Lua, store: &Arc<Mutex<Store>>, raises: bool) -> mlua::Re
     lua.create_function(move |lua, arguments: MultiValue| {
         let reply = match words(&arguments) {
             Some(words) => locked(&store).call(&words),
-            None => Err(Refusal("ERR Lua redis lib command arguments must be strings or integers".into())),
+            None => Err(Refusal(
+                "ERR Lua redis lib command arguments must be strings or integers".into(),
+            )),
         };
         match reply {
             Ok(answer) => to_lua(lua, answer),
@@ -276,8 +285,10 @@ fn to_lua(lua: &Lua, answer: CommandReply) -> mlua::Result<mlua::Value> {
         CommandReply::Text(text) => mlua::Value::String(lua.create_string(text)?),
         CommandReply::Status(text) => mlua::Value::Table(lua.create_table_from([("ok", text)])?),
         CommandReply::List(list) => {
-            let list =
-                list.into_iter().map(|answer| to_lua(lua, answer)).collect::<mlua::Result<Vec<_>>>()?;
+            let list = list
+                .into_iter()
+                .map(|answer| to_lua(lua, answer))
+                .collect::<mlua::Result<Vec<_>>>()?;
             mlua::Value::Table(lua.create_sequence_from(list)?)
         }
     })

@@ -84,7 +84,13 @@ impl MemoryLink {
 
     /// Sends a reply that takes `delay`. If that is longer than the call's timeout, the reply is
     /// lost.
-    pub(super) fn reply(&mut self, op: OpId, outcome: Outcome<Value>, delay: Duration, timeout: Duration) {
+    pub(super) fn reply(
+        &mut self,
+        op: OpId,
+        outcome: Outcome<Value>,
+        delay: Duration,
+        timeout: Duration,
+    ) {
         let event = BackendEvent::Replied { op, server: ServerId::ONLY, outcome };
         if delay.is_zero() && self.on_their_way.is_empty() {
             return self.push(event);
@@ -150,13 +156,15 @@ impl MemoryLink {
     }
 
     fn arrive(&mut self, now: Instant) {
-        while let Some(first) = self.on_their_way.first_entry().filter(|first| first.key().0 <= now) {
+        while let Some(first) = self.on_their_way.first_entry().filter(|first| first.key().0 <= now)
+        {
             self.events.push_back(first.remove().event);
         }
     }
 
     fn time_out(&mut self, now: Instant) {
-        let due: Vec<OpId> = self.unanswered.iter().filter(|(_, at)| *at <= now).map(|(op, _)| *op).collect();
+        let due: Vec<OpId> =
+            self.unanswered.iter().filter(|(_, at)| *at <= now).map(|(op, _)| *op).collect();
         self.unanswered.retain(|(_, at)| *at > now);
         let words = "no reply within the timeout";
         self.events.extend(due.iter().map(|op| unknown(*op, words)));
@@ -193,7 +201,9 @@ impl MemoryLink {
         self.events = arrived
             .chain(lost)
             .filter_map(|event| match event {
-                BackendEvent::Replied { op, outcome: Outcome::Done(_), .. } => Some(unknown(op, cause)),
+                BackendEvent::Replied { op, outcome: Outcome::Done(_), .. } => {
+                    Some(unknown(op, cause))
+                }
                 BackendEvent::Message { .. } | BackendEvent::Subscribed { .. } => None,
                 other => Some(other),
             })

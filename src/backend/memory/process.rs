@@ -53,7 +53,8 @@ impl ClientProcess {
         state.killed = true;
         let (driver, waker) = (state.driver.take(), state.waker.take());
         let here = thread::current().id();
-        let elsewhere = |state: &mut ProcessState| state.polled_by.is_some_and(|thread| thread != here);
+        let elsewhere =
+            |state: &mut ProcessState| state.polled_by.is_some_and(|thread| thread != here);
         drop(self.polled.wait_timeout_while(state, POLL, elsewhere));
         drop(driver);
         waker.into_iter().for_each(Waker::wake);
@@ -178,7 +179,8 @@ mod tests {
     #[test]
     fn a_killed_one_is_gone_at_once_also_when_it_is_frozen() {
         for frozen in [false, true] {
-            let (process, polls, woken) = <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
+            let (process, polls, woken) =
+                <(ClientProcess, Arc<AtomicUsize>, Arc<Woken>)>::default();
             let mut run = pin!(process.run(driver(Arc::clone(&polls), 9)));
             assert!(poll(run.as_mut(), &woken).is_pending());
             process.set_frozen(frozen);

@@ -177,7 +177,8 @@ impl PlantedError {
         let (command, target) = (words.first(), words.get(1));
         commands.iter().any(|refused| {
             let mut refused = refused.split(' ').map(str::to_owned);
-            refused.next().as_ref() == command && refused.next().is_none_or(|only| Some(&only) == target)
+            refused.next().as_ref() == command
+                && refused.next().is_none_or(|only| Some(&only) == target)
         })
     }
 }
@@ -273,16 +274,21 @@ impl Store {
     /// Finds the command, if a script may call it with these words now.
     fn allowed(&self, words: &[String]) -> Result<&'static CommandSpec, Refusal> {
         let Some(name) = words.first() else {
-            return Err(Refusal::new("ERR Please specify at least one argument for this redis lib call"));
+            return Err(Refusal::new(
+                "ERR Please specify at least one argument for this redis lib call",
+            ));
         };
-        let known = COMMANDS.into_iter().flatten().find(|command| command.name.eq_ignore_ascii_case(name));
+        let known =
+            COMMANDS.into_iter().flatten().find(|command| command.name.eq_ignore_ascii_case(name));
         let command = known.ok_or(NO_COMMAND)?;
         if words.len() < command.words.0 || words.len() > command.words.1 {
             return Err(Refusal::new("ERR Wrong number of args calling Redis command from script"));
         }
         let is_declared = |key: &str| self.declared.iter().any(|declared| declared == key);
         if let Some(key) = words[1..].iter().take(command.keys).find(|key| !is_declared(key)) {
-            return Err(Refusal(format!("ERR script used the key '{key}', which is not in KEYS").into()));
+            return Err(Refusal(
+                format!("ERR script used the key '{key}', which is not in KEYS").into(),
+            ));
         }
         if command.effect == CommandEffect::Grows && self.out_of_memory && !self.wrote {
             return Err(OUT_OF_MEMORY);
@@ -332,8 +338,10 @@ impl Store {
         change: impl FnOnce(&mut T) -> R,
     ) -> Result<R, Refusal> {
         if self.live(key).is_none() {
-            self.entries
-                .insert(key.to_owned(), Entry { value: T::default().into_stored(), expires_ms: None });
+            self.entries.insert(
+                key.to_owned(),
+                Entry { value: T::default().into_stored(), expires_ms: None },
+            );
         }
         let content = self.entries.get_mut(key).and_then(|entry| T::of(&mut entry.value));
         let content = content.ok_or_else(Refusal::wrong_type)?;
@@ -387,7 +395,8 @@ impl Store {
 
     pub(super) fn dump(&self) -> Vec<Dumped> {
         let now_ms = self.now_ms();
-        let live = self.entries.iter().filter(|(_, entry)| entry.expires_ms.is_none_or(|at| at >= now_ms));
+        let live =
+            self.entries.iter().filter(|(_, entry)| entry.expires_ms.is_none_or(|at| at >= now_ms));
         live.map(|(key, entry)| Dumped {
             key: key.clone(),
             value: entry.value.clone(),
@@ -398,7 +407,8 @@ impl Store {
 
     pub(super) fn peek(&self, key: &str) -> Option<Dumped> {
         let now_ms = self.now_ms();
-        let entry = self.entries.get(key).filter(|entry| entry.expires_ms.is_none_or(|at| at >= now_ms))?;
+        let entry =
+            self.entries.get(key).filter(|entry| entry.expires_ms.is_none_or(|at| at >= now_ms))?;
         let pttl = entry.expires_ms.map(|at| at - now_ms);
         Some(Dumped { key: key.to_owned(), value: entry.value.clone(), pttl })
     }

@@ -101,7 +101,9 @@ async fn time_and_ping_are_answered() {
     let (mut backend, _) = connected(&InMemoryServer::new()).await;
     backend.submit(OpId(1), ServerId::ONLY, Call::Time, TIMEOUT);
     backend.submit(OpId(2), ServerId::ONLY, Call::Ping, TIMEOUT);
-    let Outcome::Done(Value::List(time)) = replied(&mut backend, 1).await else { panic!("no time") };
+    let Outcome::Done(Value::List(time)) = replied(&mut backend, 1).await else {
+        panic!("no time")
+    };
     assert!(matches!(time[..], [Value::Int(micros)] if micros >= 1_704_067_200_000_000));
     assert_eq!(replied(&mut backend, 2).await, Outcome::Done(Value::List(vec![])));
 }
@@ -113,7 +115,9 @@ async fn a_message_reaches_every_subscriber_the_sender_included_and_is_counted()
     let (mut b, _) = connected(&server).await;
     for (generation, backend) in [(7, &mut a), (8, &mut b)] {
         backend.subscribe("freed".into(), false, generation);
-        let BackendEvent::Subscribed { channel, generation: confirmed, result } = next(backend).await else {
+        let BackendEvent::Subscribed { channel, generation: confirmed, result } =
+            next(backend).await
+        else {
             panic!("not confirmed")
         };
         assert_eq!((&*channel, confirmed, result), ("freed", generation, Ok(())));
@@ -123,7 +127,9 @@ async fn a_message_reaches_every_subscriber_the_sender_included_and_is_counted()
     run(&mut a, 1, &TAKE).await;
     a.submit(OpId(2), ServerId::ONLY, call(&FREE), TIMEOUT);
     for backend in [&mut a, &mut b] {
-        let BackendEvent::Message { channel, payload } = next(backend).await else { panic!("no message") };
+        let BackendEvent::Message { channel, payload } = next(backend).await else {
+            panic!("no message")
+        };
         assert_eq!((&*channel, &*payload), ("freed", "0"));
     }
     assert_eq!(replied(&mut a, 2).await, Outcome::Done(Value::Int(2)));

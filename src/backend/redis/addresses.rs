@@ -85,7 +85,8 @@ impl AddressTries {
     /// even if another address was only unreachable.
     pub(crate) fn failure(mut self) -> Failure {
         let lasting = |failure: &Failure| !failure.kind.is_transient();
-        let worst = self.failures.iter().find(|(_, failure)| lasting(failure)).or(self.failures.last());
+        let worst =
+            self.failures.iter().find(|(_, failure)| lasting(failure)).or(self.failures.last());
         let Some(worst) = worst.map(|(_, failure)| failure.kind) else {
             return Failure::new(FailureKind::Link, "the host has no address");
         };
@@ -114,8 +115,9 @@ mod tests {
     async fn tries(first: Option<u8>) -> Vec<Target> {
         let config = named("redis://db", &[address(1), address(2), address(3)]);
         let first = first.map(|last| Target::Tcp(address(last)));
-        let mut tries =
-            AddressTries::begin(&config, &HostNames::of(&config), first.as_ref()).await.expect("known");
+        let mut tries = AddressTries::begin(&config, &HostNames::of(&config), first.as_ref())
+            .await
+            .expect("known");
         std::iter::from_fn(|| tries.next()).collect()
     }
 
@@ -128,9 +130,14 @@ mod tests {
         assert_eq!(tries(Some(9)).await, order([1, 2, 3]), "it is not one of them any more");
     }
 
-    async fn summed_up(url: &str, addresses: &[SocketAddr], failures: &[(FailureKind, &str)]) -> Failure {
+    async fn summed_up(
+        url: &str,
+        addresses: &[SocketAddr],
+        failures: &[(FailureKind, &str)],
+    ) -> Failure {
         let config = named(url, addresses);
-        let mut tries = AddressTries::begin(&config, &HostNames::of(&config), None).await.expect("known");
+        let mut tries =
+            AddressTries::begin(&config, &HostNames::of(&config), None).await.expect("known");
         for (kind, words) in failures {
             let target = tries.next().expect("an address for each");
             tries.failed(target, Failure::new(*kind, *words));
@@ -190,10 +197,17 @@ mod tests {
     #[tokio::test]
     async fn a_socket_in_the_file_system_has_one_address() {
         let config = RedisConfig::parse("unix:///run/redis.sock").expect("an address");
-        let mut tries =
-            AddressTries::begin(&config, &HostNames::of(&config), None).await.expect("nothing to resolve");
-        assert_eq!((tries.count(), tries.next()), (1, Some(Target::Unix("/run/redis.sock".into()))));
-        tries.failed(Target::Unix("/run/redis.sock".into()), Failure::new(FailureKind::Link, "refused"));
+        let mut tries = AddressTries::begin(&config, &HostNames::of(&config), None)
+            .await
+            .expect("nothing to resolve");
+        assert_eq!(
+            (tries.count(), tries.next()),
+            (1, Some(Target::Unix("/run/redis.sock".into())))
+        );
+        tries.failed(
+            Target::Unix("/run/redis.sock".into()),
+            Failure::new(FailureKind::Link, "refused"),
+        );
         assert_eq!(tries.failure().message, "refused");
     }
 }

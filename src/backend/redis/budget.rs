@@ -120,11 +120,15 @@ mod tests {
 
     #[test]
     fn every_budget_follows_from_the_command_timeout() {
-        let of_default = [2_000, 1_000, 1_000, 2_000, 2_000, 1_000, 100, 3_000, 3_000, 1_500, 1_000];
+        let of_default =
+            [2_000, 1_000, 1_000, 2_000, 2_000, 1_000, 100, 3_000, 3_000, 1_500, 1_000];
         assert_eq!(all(1_000), of_default);
         assert_eq!(all(10), of_default, "a connection is not made in less time");
         assert_eq!(all(20_000), of_default.map(|budget| 20 * budget));
-        assert_eq!(Budgets::of(Duration::from_millis(10)).command_timeout(), Duration::from_millis(10));
+        assert_eq!(
+            Budgets::of(Duration::from_millis(10)).command_timeout(),
+            Duration::from_millis(10)
+        );
     }
 
     /// Every limit allows a round trip that is within the command timeout.
@@ -132,7 +136,10 @@ mod tests {
     fn whoever_is_answered_in_time_gets_a_connection() {
         for ms in [1_000, 2_300, 60_000] {
             let [_, _, one_of_nine, tls, answer, one_of_several, ..] = all(ms);
-            assert!(one_of_nine >= ms && tls >= 2 * ms && answer > ms && one_of_several >= ms, "{ms}");
+            assert!(
+                one_of_nine >= ms && tls >= 2 * ms && answer > ms && one_of_several >= ms,
+                "{ms}"
+            );
         }
     }
 }

@@ -239,7 +239,8 @@ impl Calls {
     /// Uses this connection from now on.
     pub(crate) fn connected(&mut self, connection: Connection) {
         self.known = None;
-        let late = Some(connection.round_trip).filter(|took| *took > self.budgets.command_timeout());
+        let late =
+            Some(connection.round_trip).filter(|took| *took > self.budgets.command_timeout());
         self.lateness = LateReplies { last: late, ..LateReplies::default() };
         self.gathering.connected();
         self.silence = None;
@@ -271,8 +272,11 @@ impl Calls {
         {
             let failure = Failure::new(FailureKind::Link, cause);
             let not_executed = seeded!(BrokenConnectionIsUnknown);
-            let outcome =
-                if not_executed { Outcome::NotExecuted(failure) } else { Outcome::Unknown(failure) };
+            let outcome = if not_executed {
+                Outcome::NotExecuted(failure)
+            } else {
+                Outcome::Unknown(failure)
+            };
             self.answers.push_back((pending_call.op, outcome));
         }
         let reload = self.reload.take().unwrap_or_default();
@@ -311,7 +315,11 @@ impl Calls {
             Some(connection) if !connection.wire.is_broken() && !self.term.is_over() => {
                 let held = self.reload.as_ref().map_or(0, |reload| reload.held.len());
                 if connection.wire.is_full() || held >= WAITING {
-                    return self.refuse(op, FailureKind::Busy, "too many commands wait to be written");
+                    return self.refuse(
+                        op,
+                        FailureKind::Busy,
+                        "too many commands wait to be written",
+                    );
                 }
             }
             _ => return self.refuse(op, FailureKind::Link, "not connected"),
@@ -341,7 +349,9 @@ impl Calls {
         if together {
             self.send(Batch::of_several(gathered.drain(..), now), now);
         } else {
-            gathered.drain(..).for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
+            gathered
+                .drain(..)
+                .for_each(|pending_call| self.send(Batch::of(pending_call, now), now));
         }
         self.gathering.reuse(gathered);
     }
@@ -368,7 +378,11 @@ impl Calls {
     }
 
     /// Sends an AUTH, in order with the calls.
-    pub(crate) fn log_in(&mut self, credentials: &Credentials, answer: oneshot::Sender<Result<(), String>>) {
+    pub(crate) fn log_in(
+        &mut self,
+        credentials: &Credentials,
+        answer: oneshot::Sender<Result<(), String>>,
+    ) {
         self.send_gathered();
         let Some(connection) = &mut self.connection else { return };
         self.last_number += 1;
@@ -381,7 +395,9 @@ impl Calls {
 
     /// Answers every call of a batch that was not written.
     fn refuse_command(&mut self, number: u64, why: &str) {
-        for pending_call in self.in_flight.remove(&number).into_iter().flat_map(Batch::into_pending_calls) {
+        for pending_call in
+            self.in_flight.remove(&number).into_iter().flat_map(Batch::into_pending_calls)
+        {
             self.refuse(pending_call.op, FailureKind::Link, why);
         }
     }
@@ -446,7 +462,10 @@ impl Calls {
         let pending_calls = pending_calls.chain(self.gathering.pending_calls());
         let pending_calls = pending_calls.map(|pending_call| pending_call.deadline);
         let silence = self.silence.as_ref().and_then(|silence| silence.dead_at);
-        let next = pending_calls.chain(self.login.as_ref().map(|login| login.deadline)).chain(silence).min();
+        let next = pending_calls
+            .chain(self.login.as_ref().map(|login| login.deadline))
+            .chain(silence)
+            .min();
         if let Some(next) = next {
             self.timer.not_after(next);
         }
@@ -482,9 +501,9 @@ impl Calls {
         }
         if is_over && wire.is_some_and(|wire| wire.withdraw(number)) {
             self.note_timeout();
-            return late
-                .into_iter()
-                .for_each(|pending_call| self.refuse(pending_call.op, FailureKind::Link, UNWRITTEN));
+            return late.into_iter().for_each(|pending_call| {
+                self.refuse(pending_call.op, FailureKind::Link, UNWRITTEN)
+            });
         }
         if is_over {
             self.lateness.given_up.insert(number, sent);
@@ -496,14 +515,20 @@ impl Calls {
         self.note_timeout();
         for pending_call in late {
             let words = self.timeout_message(pending_call.timeout);
-            self.answers
-                .push_back((pending_call.op, Outcome::Unknown(Failure::new(FailureKind::Link, words))));
+            self.answers.push_back((
+                pending_call.op,
+                Outcome::Unknown(Failure::new(FailureKind::Link, words)),
+            ));
         }
     }
 
     /// The likely cause of a timeout.
     fn timeout_message(&self, timeout: Duration) -> String {
-        let what = if timeout == self.budgets.command_timeout() { "the command timeout" } else { "its time" };
+        let what = if timeout == self.budgets.command_timeout() {
+            "the command timeout"
+        } else {
+            "its time"
+        };
         match self.lateness.last {
             Some(took) => format!(
                 "answers come, but too late: the last one took {:?}, {what} is {timeout:?}",
@@ -552,7 +577,8 @@ impl Calls {
                     ["EVALSHA", digest.or_insert_with(|| script.digest()).as_str()]
                 };
                 let mut digits = itoa::Buffer::new();
-                let keys = digits.format(batch.scripts().map(|call| call.keys.len()).sum::<usize>());
+                let keys =
+                    digits.format(batch.scripts().map(|call| call.keys.len()).sum::<usize>());
                 let together = several.map(|several| BatchArgs::new(several, batch.scripts()));
                 let texts = batch.keys().chain(batch.args(together.as_ref()));
                 wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
@@ -564,16 +590,19 @@ impl Calls {
     }
 
     fn settle(&mut self, number: u64, reply: RespReply) {
-        let Some(batch) = self.in_flight.remove(&number) else { return self.settle_other(number, &reply) };
+        let Some(batch) = self.in_flight.remove(&number) else {
+            return self.settle_other(number, &reply);
+        };
         self.lateness.last = None;
         match reply {
             Err(error) if is_no_script(&error) && batch.is_script() && !batch.whole => {
                 self.known = Some(HashSet::default());
                 self.heard();
                 let last_executed = self.last_given_up;
-                let reload = self
-                    .reload
-                    .get_or_insert_with(|| ScriptReload { last_executed, ..ScriptReload::default() });
+                let reload = self.reload.get_or_insert_with(|| ScriptReload {
+                    last_executed,
+                    ..ScriptReload::default()
+                });
                 reload.again.insert(number, batch);
             }
             reply if batch.together => self.settle_several(number, batch, reply),
@@ -614,10 +643,13 @@ impl Calls {
         for (pending_call, outcome) in replies {
             match outcome {
                 Outcome::NotExecuted(failure)
-                    if overtaken || pending_call.lock().is_some_and(|lock| followed.contains(lock)) =>
+                    if overtaken
+                        || pending_call.lock().is_some_and(|lock| followed.contains(lock)) =>
                 {
-                    self.answers
-                        .push_back((pending_call.op, Outcome::NotExecuted(refused_among(failure, whole))));
+                    self.answers.push_back((
+                        pending_call.op,
+                        Outcome::NotExecuted(refused_among(failure, whole)),
+                    ));
                 }
                 Outcome::NotExecuted(_) => again.push(pending_call),
                 outcome => {
@@ -643,8 +675,11 @@ impl Calls {
             return HashSet::new();
         }
         let held = self.reload.iter().flat_map(ScriptReload::pending_calls);
-        let later =
-            self.in_flight.values().flat_map(Batch::pending_calls).chain(self.gathering.pending_calls());
+        let later = self
+            .in_flight
+            .values()
+            .flat_map(Batch::pending_calls)
+            .chain(self.gathering.pending_calls());
         let locks = later.chain(held).chain(of(false)).filter_map(PendingCall::lock);
         locks.filter(|lock| refused.contains(lock)).map(str::to_owned).collect()
     }
@@ -716,7 +751,9 @@ impl Calls {
     /// another one.
     fn with_provider(&self, outcome: Outcome<Value>) -> Outcome<Value> {
         match outcome {
-            Outcome::NotExecuted(failure) if self.asks_again && failure.kind == FailureKind::Auth => {
+            Outcome::NotExecuted(failure)
+                if self.asks_again && failure.kind == FailureKind::Auth =>
+            {
                 Outcome::NotExecuted(Failure { kind: FailureKind::Busy, ..failure })
             }
             outcome => outcome,
@@ -743,7 +780,8 @@ impl Calls {
     fn note_timeout(&mut self) {
         let silence = self.silence.get_or_insert_with(Silence::begin);
         silence.timeouts += 1;
-        if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= self.budgets.silence() {
+        if silence.timeouts >= SILENT_TIMEOUTS && silence.since.elapsed() >= self.budgets.silence()
+        {
             silence.dead_at.get_or_insert_with(|| Instant::now() + SECOND_LOOK);
         }
     }

@@ -18,7 +18,9 @@ pub(crate) fn classify<T>(error: &WireError) -> Outcome<T> {
         ErrorKind::Io | ErrorKind::Timeout | ErrorKind::Protocol | ErrorKind::Tls => {
             Outcome::Unknown(Failure::new(FailureKind::Link, error.details()))
         }
-        ErrorKind::NoListener => Outcome::NotExecuted(Failure::new(FailureKind::NoListener, error.details())),
+        ErrorKind::NoListener => {
+            Outcome::NotExecuted(Failure::new(FailureKind::NoListener, error.details()))
+        }
     }
 }
 
@@ -66,8 +68,8 @@ fn judge_reply<T>(text: &str) -> Outcome<T> {
     use FailureKind as F;
     let not_executed = |kind| Outcome::NotExecuted(Failure::new(kind, text));
     match text.split_whitespace().next().unwrap_or_default() {
-        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN" | "MISCONF"
-        | "NOREPLICAS" => not_executed(F::Busy),
+        "NOSCRIPT" | "BUSY" | "UNKILLABLE" | "LOADING" | "MASTERDOWN" | "CLUSTERDOWN"
+        | "MISCONF" | "NOREPLICAS" => not_executed(F::Busy),
         "TRYAGAIN" => not_executed(F::SlotMoving),
         "OOM" => not_executed(F::OutOfMemory),
         "READONLY" => not_executed(F::ReadOnly),
@@ -114,7 +116,10 @@ fn judge_err<T>(text: &str) -> Outcome<T> {
     {
         return Outcome::NotExecuted(Failure::new(F::Unsupported, text));
     }
-    if text.starts_with("ERR Client sent AUTH") || text.starts_with("ERR AUTH ") || says("invalid password") {
+    if text.starts_with("ERR Client sent AUTH")
+        || text.starts_with("ERR AUTH ")
+        || says("invalid password")
+    {
         return Outcome::NotExecuted(Failure::new(F::Auth, text));
     }
     // Redis 6.2 wraps the error of a command that a script called; the command's own error is at
@@ -161,7 +166,11 @@ mod tests {
                 "not executed",
                 F::Busy,
             ),
-            ("UNKILLABLE Sorry the script already executed write commands", "not executed", F::Busy),
+            (
+                "UNKILLABLE Sorry the script already executed write commands",
+                "not executed",
+                F::Busy,
+            ),
             ("LOADING Redis is loading the dataset in memory", "not executed", F::Busy),
             (
                 "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
@@ -189,15 +198,27 @@ mod tests {
                 "not executed",
                 F::OutOfMemory,
             ),
-            ("OOM command not allowed when used memory > 'maxmemory'.", "not executed", F::OutOfMemory),
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "not executed",
+                F::OutOfMemory,
+            ),
             (
                 "WRONGTYPE Operation against a key holding the wrong kind of value script: 6e7b, on @user_script:1.",
                 "not executed",
                 F::Refused,
             ),
             ("NOAUTH Authentication required.", "not executed", F::Auth),
-            ("WRONGPASS invalid username-password pair or user is disabled.", "not executed", F::Auth),
-            ("NOPERM this user has no permissions to run the 'evalsha' command", "not executed", F::Denied),
+            (
+                "WRONGPASS invalid username-password pair or user is disabled.",
+                "not executed",
+                F::Auth,
+            ),
+            (
+                "NOPERM this user has no permissions to run the 'evalsha' command",
+                "not executed",
+                F::Denied,
+            ),
             (
                 "ERR The user executing the script can't run this command or subcommand script: 6e7b, on @user_script:1.",
                 "not executed",
@@ -235,7 +256,11 @@ mod tests {
             ),
             ("@user_script: 85: something else", "not executed", F::Refused),
             ("ERR max number of clients reached", "not executed", F::Busy),
-            ("TRYAGAIN Multiple keys request during rehashing of slot", "not executed", F::SlotMoving),
+            (
+                "TRYAGAIN Multiple keys request during rehashing of slot",
+                "not executed",
+                F::SlotMoving,
+            ),
             ("CLUSTERDOWN Hash slot not served", "not executed", F::Busy),
             ("MOVED 1234 10.0.0.1:6379", "not executed", F::Redirected),
             ("ASK 1234 10.0.0.1:6379", "not executed", F::Redirected),
@@ -245,7 +270,11 @@ mod tests {
                 "not executed",
                 F::Refused,
             ),
-            ("ERR unknown command 'EVALSHA', with args beginning with: ", "not executed", F::Unsupported),
+            (
+                "ERR unknown command 'EVALSHA', with args beginning with: ",
+                "not executed",
+                F::Unsupported,
+            ),
             // Redis 7, Valkey 8, the two forms of Redis 6.2, and a server that only hides a command
             // from scripts.
             (
@@ -301,8 +330,9 @@ mod tests {
         for (text, executed, kind) in table {
             assert_eq!(verdict(ErrorKind::Reply, text), (executed, kind), "{text}");
         }
-        let in_script =
-            format!("ERR user_script:3: Script attempted to access nonexistent global variable 'x'{SUFFIX}");
+        let in_script = format!(
+            "ERR user_script:3: Script attempted to access nonexistent global variable 'x'{SUFFIX}"
+        );
         assert_eq!(verdict(ErrorKind::Reply, &in_script), ("unknown", F::Refused));
     }
 
@@ -330,7 +360,10 @@ mod tests {
     #[test]
     fn words_of_this_end_are_no_reply_whatever_they_say() {
         for kind in [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls] {
-            assert_eq!(verdict(kind, "NOAUTH Authentication required."), ("unknown", FailureKind::Link));
+            assert_eq!(
+                verdict(kind, "NOAUTH Authentication required."),
+                ("unknown", FailureKind::Link)
+            );
         }
     }
 }

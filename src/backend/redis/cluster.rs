@@ -254,11 +254,16 @@ impl ClusterBackend {
         let call = self.calls.remove(&op);
         let outcome = match (call, outcome) {
             (Some(call), Outcome::Done(_))
-                if !call.asking && self.has_lost(id, call.slot) && !seeded!(FrozenPrimaryIsUnknown) =>
+                if !call.asking
+                    && self.has_lost(id, call.slot)
+                    && !seeded!(FrozenPrimaryIsUnknown) =>
             {
                 // A primary that was frozen and replaced replies to calls that it executes before
                 // it hears of its replacement.
-                Outcome::Unknown(Failure::new(FailureKind::Link, "another node serves the slot now"))
+                Outcome::Unknown(Failure::new(
+                    FailureKind::Link,
+                    "another node serves the slot now",
+                ))
             }
             (_, outcome) => outcome,
         };
@@ -286,12 +291,14 @@ impl ClusterBackend {
         call.asking = redirection.ask;
         let left = call.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || call.redirections > REDIRECTIONS || !self.is_up(to) {
-            let words = format!("it was redirected and could not be sent on in time: {}", failure.message);
+            let words =
+                format!("it was redirected and could not be sent on in time: {}", failure.message);
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::SlotMoving, words));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         }
-        let request =
-            if redirection.ask { CallRequest::Asking } else { CallRequest::Call }(call.call.clone());
+        let request = if redirection.ask { CallRequest::Asking } else { CallRequest::Call }(
+            call.call.clone(),
+        );
         if let Some(node) = self.nodes.get_mut(&to) {
             node.backend.send(op, request, left);
             self.calls.insert(op, call);
@@ -375,7 +382,8 @@ impl ClusterBackend {
 impl Backend for ClusterBackend {
     fn submit(&mut self, op: OpId, to: ServerId, call: Call, timeout: Duration) {
         self.wake();
-        let Some(node) = self.nodes.get_mut(&to).filter(|node| !node.leaving && !self.closing) else {
+        let Some(node) = self.nodes.get_mut(&to).filter(|node| !node.leaving && !self.closing)
+        else {
             let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
             return self.ready.push_back(BackendEvent::Replied { op, server: to, outcome });
         };
@@ -384,7 +392,8 @@ impl Backend for ClusterBackend {
             let deadline = Instant::now() + timeout.min(Duration::from_secs(86_400));
             let slot = script.keys.first().map_or(0, slot_of);
             let call = call.clone();
-            self.calls.insert(op, RoutedCall { call, deadline, redirections: 0, slot, asking: false });
+            self.calls
+                .insert(op, RoutedCall { call, deadline, redirections: 0, slot, asking: false });
         }
         node.backend.send(op, CallRequest::Call(call), timeout);
     }
@@ -414,8 +423,10 @@ impl Backend for ClusterBackend {
             if self.closing {
                 return self.poll_closing(cx);
             }
-            let acted =
-                self.poll_nodes(cx) | self.poll_scout(cx) | self.poll_seeds(cx) | self.poll_timers(cx);
+            let acted = self.poll_nodes(cx)
+                | self.poll_scout(cx)
+                | self.poll_seeds(cx)
+                | self.poll_timers(cx);
             if !acted && self.ready.is_empty() {
                 self.waker = Some(cx.waker().clone());
                 return Poll::Pending;

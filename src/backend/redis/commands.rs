@@ -60,7 +60,11 @@ impl ConnectionKind for Commands {
             locator.tried(greeting.as_ref().map(|_| ()));
         }
         match greeting {
-            Some(Ok(PrimaryConnection { wire, greeting: Greeting { server, round_trip }, address })) => {
+            Some(Ok(PrimaryConnection {
+                wire,
+                greeting: Greeting { server, round_trip },
+                address,
+            })) => {
                 let term = term.at(address.clone());
                 let (end, (ended, mut broken)) = (Arc::new(Notify::new()), oneshot::channel());
                 let asks_again = config.provider().is_some();
@@ -114,7 +118,10 @@ struct PrimaryConnection {
     address: AddressWatch,
 }
 
-async fn greet(config: &RedisConfig, locator: &mut ServerLocator) -> Result<PrimaryConnection, Failure> {
+async fn greet(
+    config: &RedisConfig,
+    locator: &mut ServerLocator,
+) -> Result<PrimaryConnection, Failure> {
     let working_address = locator.working_address.clone();
     tokio::select! {
         greeted = greet_any(config, &working_address) => greeted,

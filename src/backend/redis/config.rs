@@ -111,7 +111,11 @@ impl Deployment {
 impl fmt::Display for Deployment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = |known: &[Address]| {
-            known.iter().map(|(host, port)| host_and_port(host, *port)).collect::<Vec<_>>().join(", ")
+            known
+                .iter()
+                .map(|(host, port)| host_and_port(host, *port))
+                .collect::<Vec<_>>()
+                .join(", ")
         };
         match self {
             Self::One(Endpoint::Tcp { host, port, .. }) => f.write_str(&host_and_port(host, *port)),
@@ -177,18 +181,31 @@ impl RedisConfig {
 
     pub(crate) fn secured(mut self, encrypted: Encrypted, access: &Access) -> Result<Self, Error> {
         let unused = |option, given: &str, allowed: &str| {
-            Err(Error::InvalidOption { option, given: given.to_owned(), allowed: allowed.to_owned() })
+            Err(Error::InvalidOption {
+                option,
+                given: given.to_owned(),
+                allowed: allowed.to_owned(),
+            })
         };
         if access.tls.is_some() && !encrypted.servers && !encrypted.sentinels {
-            return unused("tls", "with an address without TLS", "used with rediss://, or left out");
+            return unused(
+                "tls",
+                "with an address without TLS",
+                "used with rediss://, or left out",
+            );
         }
         if access.sentinel_tls.is_some() && !encrypted.sentinels {
-            return unused("sentinel_tls", "with an address without it", "used with rediss-sentinel://");
+            return unused(
+                "sentinel_tls",
+                "with an address without it",
+                "used with rediss-sentinel://",
+            );
         }
         let of_servers = access.tls.clone().unwrap_or_default();
         let of_sentinels = access.sentinel_tls.as_ref().unwrap_or(&of_servers);
         self.tls = encrypted.servers.then(|| tls::connector(&of_servers)).transpose()?;
-        self.sentinel_tls = encrypted.sentinels.then(|| tls::connector(of_sentinels)).transpose()?;
+        self.sentinel_tls =
+            encrypted.sentinels.then(|| tls::connector(of_sentinels)).transpose()?;
         Ok(self)
     }
 
@@ -363,7 +380,8 @@ impl RedisConfig {
     pub(crate) fn place(&self) -> Endpoint {
         match &self.topology {
             Deployment::One(place) => place.clone(),
-            Deployment::Sentinel { sentinels: known, .. } | Deployment::Cluster { seeds: known } => {
+            Deployment::Sentinel { sentinels: known, .. }
+            | Deployment::Cluster { seeds: known } => {
                 let (host, port) = known.first().cloned().unwrap_or_default();
                 Endpoint::Tcp { host: without_brackets(&host), port, certified: None }
             }
@@ -434,7 +452,11 @@ impl fmt::Debug for RedisConfig {
 
 /// For people: an IPv6 address gets brackets.
 pub(crate) fn host_and_port(host: &str, port: u16) -> String {
-    if host.parse::<Ipv6Addr>().is_ok() { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    if host.parse::<Ipv6Addr>().is_ok() {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    }
 }
 
 pub(crate) fn without_brackets(host: &str) -> String {
@@ -475,7 +497,8 @@ mod tests {
 
     #[test]
     fn each_server_gets_the_login_that_is_meant_for_it() {
-        let config = parsed("redis-sentinel://ann:pw@s1,s2/main/3?sentinel_user=sen&sentinel_password=spw");
+        let config =
+            parsed("redis-sentinel://ann:pw@s1,s2/main/3?sentinel_user=sen&sentinel_password=spw");
         let login = |config: &RedisConfig| {
             let Login { user, password } = config.login().clone();
             (user.unwrap_or_default(), password.unwrap_or_default())
@@ -485,7 +508,10 @@ mod tests {
         assert_eq!((login(&primary), primary.database()), (of("ann", "pw"), Some(3)));
         let sentinel = config.at_sentinel("s2", 26379);
         assert_eq!((login(&sentinel), sentinel.database()), (of("sen", "spw"), None));
-        assert_eq!((sentinel.address().as_str(), sentinel.protocol()), ("s2:26379", Protocol::Resp3));
+        assert_eq!(
+            (sentinel.address().as_str(), sentinel.protocol()),
+            ("s2:26379", Protocol::Resp3)
+        );
 
         let without = parsed("redis-sentinel://ann:pw@s1/main").at_sentinel("s1", 26379);
         assert_eq!(login(&without), of("", ""));
@@ -511,7 +537,12 @@ mod tests {
                 "10.0.0.1:7001",
                 "10.0.0.1:7001, mapped to 127.0.0.1:7002",
             ),
-            ("[::1]", place("::2", 7001, Some("db")), "[::1]:7001", "[::1]:7001, mapped to [::2]:7001"),
+            (
+                "[::1]",
+                place("::2", 7001, Some("db")),
+                "[::1]:7001",
+                "[::1]:7001, mapped to [::2]:7001",
+            ),
             ("other", place("other", 7001, None), "other:7001", "other:7001"),
         ];
         for url in ["redis-sentinel://10.0.0.1:7001/main", "redis-cluster://10.0.0.1:7001"] {
@@ -525,7 +556,11 @@ mod tests {
                 );
             }
             for given in [config.at("10.0.0.1", 7001), config.at_sentinel("10.0.0.1", 7001)] {
-                assert_eq!(given.place(), place("10.0.0.1", 7001, None), "what users give is not mapped");
+                assert_eq!(
+                    given.place(),
+                    place("10.0.0.1", 7001, None),
+                    "what users give is not mapped"
+                );
             }
         }
         let unmapped = parsed("redis-cluster://h").at_announced("10.0.0.1", 7001);
@@ -542,7 +577,11 @@ mod tests {
             ("redis-sentinel://h/main/15", Some(15), true),
         ] {
             let config = parsed(url);
-            assert_eq!((config.database(), config.has_other_database()), (selected, other), "{url}");
+            assert_eq!(
+                (config.database(), config.has_other_database()),
+                (selected, other),
+                "{url}"
+            );
         }
     }
 
@@ -575,7 +614,8 @@ mod tests {
 
     #[test]
     fn calls_go_together_where_all_locks_are_at_one_server() {
-        static SCRIPT: crate::backend::Script = crate::backend::Script { name: "test/several", source: "" };
+        static SCRIPT: crate::backend::Script =
+            crate::backend::Script { name: "test/several", source: "" };
         let several = BatchScript { script: &SCRIPT, of: &[] };
         for (url, together) in [
             ("redis://h", true),

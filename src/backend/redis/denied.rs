@@ -16,7 +16,9 @@ const RENAMED: &str = "the server has it renamed or switched off";
 /// Adds to the refusal of a script which key or command it was about.
 pub(crate) fn name_permission<T>(call: &Call, outcome: Outcome<T>) -> Outcome<T> {
     match (call, outcome) {
-        (Call::Script(call), Outcome::NotExecuted(failure)) => Outcome::NotExecuted(named(call, failure)),
+        (Call::Script(call), Outcome::NotExecuted(failure)) => {
+            Outcome::NotExecuted(named(call, failure))
+        }
         (_, outcome) => outcome,
     }
 }
@@ -81,7 +83,8 @@ fn line_of(words: &str) -> Option<usize> {
 /// The commands that a piece of Lua calls, each once.
 fn called(lua: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
-    for part in ["redis.call(\"", "redis.pcall(\""].iter().flat_map(|call| lua.split(call).skip(1)) {
+    for part in ["redis.call(\"", "redis.pcall(\""].iter().flat_map(|call| lua.split(call).skip(1))
+    {
         let name: String = part.chars().take_while(char::is_ascii_alphabetic).collect();
         let name = name.to_ascii_lowercase();
         if !name.is_empty() && !found.contains(&name) {
@@ -93,9 +96,12 @@ fn called(lua: &str) -> Vec<String> {
 
 /// The command in `'hget' command`, as Redis writes it, or in `(HGET)`, as the scripts do.
 fn named_in(words: &str) -> Option<Vec<String>> {
-    let quoted =
-        words.split_once('\'').and_then(|(_, rest)| rest.split_once("' command")).map(|(name, _)| name);
-    let ours = words.trim().strip_suffix(')').and_then(|rest| rest.rsplit_once('(')).map(|(_, name)| name);
+    let quoted = words
+        .split_once('\'')
+        .and_then(|(_, rest)| rest.split_once("' command"))
+        .map(|(name, _)| name);
+    let ours =
+        words.trim().strip_suffix(')').and_then(|rest| rest.rsplit_once('(')).map(|(_, name)| name);
     quoted.or(ours).map(|name| vec![name.to_ascii_lowercase()])
 }
 
@@ -131,10 +137,16 @@ mod tests {
     #[test]
     fn keys_are_told_from_commands_and_channels() {
         for (words, about_keys) in [
-            ("NOPERM this user has no permissions to access one of the keys used as arguments", true),
+            (
+                "NOPERM this user has no permissions to access one of the keys used as arguments",
+                true,
+            ),
             ("NOPERM No permissions to access a key", true),
             ("NOPERM this user has no permissions to run the 'evalsha' command", false),
-            ("NOPERM this user has no permissions to access one of the channels used as arguments", false),
+            (
+                "NOPERM this user has no permissions to access one of the channels used as arguments",
+                false,
+            ),
             ("NOPERM No permissions to access a channel", false),
         ] {
             assert_eq!(is_about_keys(words), about_keys, "{words}");
@@ -148,9 +160,13 @@ mod tests {
         for (words, about) in [
             (format!("{unknown} script: 6e7b, on @user_script:2."), renamed("hget")),
             (format!("{unknown} (HGET)"), renamed("hget")),
-            ("@user_script: 1: Unknown Redis command called from Lua script".to_owned(), renamed("time")),
             (
-                "ERR Unknown command called from script script: 6e7b, on @user_script:1.".to_owned(),
+                "@user_script: 1: Unknown Redis command called from Lua script".to_owned(),
+                renamed("time"),
+            ),
+            (
+                "ERR Unknown command called from script script: 6e7b, on @user_script:1."
+                    .to_owned(),
                 renamed("time"),
             ),
             // If Redis names no line, it may be any command of the script.

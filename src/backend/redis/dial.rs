@@ -20,14 +20,21 @@ use crate::backend::redis::wire::Wire;
 use crate::backend::redis::wire::display_error;
 
 /// Connects to one of the server's addresses and logs in. `addresses` is how many the server has.
-pub(crate) async fn dial(config: &RedisConfig, target: &Target, addresses: usize) -> Result<Wire, WireError> {
+pub(crate) async fn dial(
+    config: &RedisConfig,
+    target: &Target,
+    addresses: usize,
+) -> Result<Wire, WireError> {
     let budgets = config.budgets();
     let stream: Box<dyn Stream> = match target {
         #[cfg(not(unix))]
-        Target::Unix(_) => return Err(WireError::new(ErrorKind::Io, "this system has no unix sockets")),
+        Target::Unix(_) => {
+            return Err(WireError::new(ErrorKind::Io, "this system has no unix sockets"));
+        }
         #[cfg(unix)]
         Target::Unix(path) => {
-            let connecting = async { tokio::net::UnixStream::connect(path).await.map_err(not_connected) };
+            let connecting =
+                async { tokio::net::UnixStream::connect(path).await.map_err(not_connected) };
             Box::new(within(NO_SOCKET, budgets.socket(addresses), connecting).await?)
         }
         Target::Tcp(address) => {
@@ -64,7 +71,8 @@ pub(crate) async fn within<T>(
 }
 
 async fn secure(config: &RedisConfig, socket: TcpStream) -> Result<Box<dyn Stream>, WireError> {
-    let (Some(connector), Endpoint::Tcp { host, certified, .. }) = (config.connector(), config.place())
+    let (Some(connector), Endpoint::Tcp { host, certified, .. }) =
+        (config.connector(), config.place())
     else {
         return Ok(Box::new(socket));
     };
@@ -96,7 +104,13 @@ async fn log_in(wire: &mut Wire, config: &RedisConfig) -> Result<(), WireError> 
     match (config.protocol(), password) {
         (Protocol::Resp3, None) => questions.push(vec!["HELLO", "3"]),
         (Protocol::Resp3, Some(password)) => {
-            questions.push(vec!["HELLO", "3", "AUTH", login.user.as_deref().unwrap_or("default"), password]);
+            questions.push(vec![
+                "HELLO",
+                "3",
+                "AUTH",
+                login.user.as_deref().unwrap_or("default"),
+                password,
+            ]);
         }
         (Protocol::Resp2, None) => {}
         (Protocol::Resp2, Some(password)) => questions.push(auth(login.user.as_deref(), password)),
@@ -127,10 +141,13 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         for command_timeout in [1, 20].map(Duration::from_secs) {
             let socket = TcpStream::connect(listener.local_addr().expect("an address")).await;
-            let socket =
-                set_up(socket.expect("a connection"), Budgets::of(command_timeout)).expect("options");
+            let socket = set_up(socket.expect("a connection"), Budgets::of(command_timeout))
+                .expect("options");
             let options = SockRef::from(&socket);
-            assert!(options.tcp_nodelay().expect("an option") && options.keepalive().expect("an option"));
+            assert!(
+                options.tcp_nodelay().expect("an option")
+                    && options.keepalive().expect("an option")
+            );
             #[cfg(target_os = "linux")]
             {
                 let end = options.tcp_user_timeout().expect("an option").expect("one");
@@ -152,7 +169,10 @@ mod tests {
         let own = socket.local_addr().expect("an address");
         let socket = socket.connect(own).await.expect("its other end is itself");
         let error = set_up(socket, Budgets::of(Duration::ZERO)).expect_err("no server");
-        assert_eq!((error.kind(), error.details()), (ErrorKind::NoListener, "no server listens there"));
+        assert_eq!(
+            (error.kind(), error.details()),
+            (ErrorKind::NoListener, "no server listens there")
+        );
     }
 
     #[test]

@@ -33,7 +33,8 @@ pub(crate) fn url(text: &str) {
 
 /// No error is taken for an answer, and its text reaches the user.
 pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
-    let kinds = [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls, ErrorKind::Reply];
+    let kinds =
+        [ErrorKind::Io, ErrorKind::Timeout, ErrorKind::Protocol, ErrorKind::Tls, ErrorKind::Reply];
     for kind in kinds {
         let error = WireError::new(kind, text.to_owned());
         let failure = classify::failure(&error);
@@ -42,7 +43,9 @@ pub(crate) fn error(text: &str, scripts: &[&'static Script]) {
             let call = ScriptCall::new(script, ["lock"].into(), Words::default());
             let before = classify::classify::<()>(&error);
             let after = denied::name_permission(&Call::Script(call.into()), before.clone());
-            let (Outcome::NotExecuted(one), Outcome::NotExecuted(other)) = (before, after) else { continue };
+            let (Outcome::NotExecuted(one), Outcome::NotExecuted(other)) = (before, after) else {
+                continue;
+            };
             assert_eq!(one.kind, other.kind);
             assert!(other.message.contains(one.message.trim()), "{other:?}");
         }

@@ -42,7 +42,8 @@ pub(crate) struct Greeting {
 pub(crate) async fn greet(wire: &mut Wire, config: &RedisConfig) -> Result<Greeting, Failure> {
     let sent = Instant::now();
     let questions = [vec!["PING"], vec!["INFO", "server"], vec!["INFO", "replication"]];
-    let asked = within("no answer to PING and INFO", config.budgets().answer(), wire.ask(&questions)).await;
+    let asked =
+        within("no answer to PING and INFO", config.budgets().answer(), wire.ask(&questions)).await;
     let answers = asked.map_err(|error| explain(&error, config))?;
     let round_trip = sent.elapsed();
     let mut answers = answers.into_iter();
@@ -81,7 +82,11 @@ impl InfoSections {
         }
         let version = version(&self.server);
         check_version(&version)?;
-        Ok(ServerInfo { run_id: field(&self.server, "run_id").unwrap_or_default(), version, address })
+        Ok(ServerInfo {
+            run_id: field(&self.server, "run_id").unwrap_or_default(),
+            version,
+            address,
+        })
     }
 }
 
@@ -125,7 +130,8 @@ fn check_mode(server: &str, instead: &str) -> Result<(), Failure> {
     if mode(server).as_deref() != Some("cluster") {
         return Ok(());
     }
-    let words = format!("it is a node of a cluster, which may serve only some of the locks; {instead}");
+    let words =
+        format!("it is a node of a cluster, which may serve only some of the locks; {instead}");
     Err(Failure::new(FailureKind::Unsupported, words))
 }
 
@@ -168,14 +174,19 @@ pub(crate) fn explain_to(error: &WireError, encrypted: bool) -> Failure {
     let mut failure = failure(error);
     failure.message.truncate(without_arguments(&failure.message).len());
     if failure.message.contains("DB index") || failure.message.contains("SELECT is not allowed") {
-        failure.message = format!("the database in the address does not exist there: {}", failure.message);
+        failure.message =
+            format!("the database in the address does not exist there: {}", failure.message);
     }
     failure
 }
 
 /// The same for a pub/sub connection that was opened but does not work. While commands are
 /// answered, the port and TLS are right.
-pub(crate) fn explain_pubsub(error: &WireError, config: &RedisConfig, commands_answered: bool) -> Failure {
+pub(crate) fn explain_pubsub(
+    error: &WireError,
+    config: &RedisConfig,
+    commands_answered: bool,
+) -> Failure {
     if commands_answered && error.kind() != ErrorKind::Reply {
         return Failure::new(FailureKind::Link, format!("{} {WITHOUT_PUBSUB}", error.details()));
     }
@@ -198,7 +209,10 @@ mod tests {
     fn a_database_that_does_not_exist_is_said_to_be_the_addresss() {
         let told = |words| explain_to(&WireError::new(ErrorKind::Reply, words), false).message;
         for words in ["ERR DB index is out of range", "ERR SELECT is not allowed in cluster mode"] {
-            assert_eq!(told(words), format!("the database in the address does not exist there: {words}"));
+            assert_eq!(
+                told(words),
+                format!("the database in the address does not exist there: {words}")
+            );
         }
         assert_eq!(told("ERR other"), "ERR other");
         assert_eq!(
@@ -242,9 +256,12 @@ mod tests {
 
     #[test]
     fn a_node_of_a_cluster_is_no_single_server() {
-        for other in
-            ["", "redis_mode:standalone\r\n", "server_mode:standalone\r\n", "redis_mode:sentinel\r\n"]
-        {
+        for other in [
+            "",
+            "redis_mode:standalone\r\n",
+            "server_mode:standalone\r\n",
+            "redis_mode:sentinel\r\n",
+        ] {
             assert!(check_mode(other, "use another").is_ok(), "{other}");
         }
         for mode in ["redis_mode:cluster\r\n", "server_mode:cluster\r\n"] {
@@ -256,20 +273,25 @@ mod tests {
 
     #[test]
     fn old_versions_are_refused_and_unknown_ones_are_not() {
-        for version in ["6.2.0", "7.0.15", "7.2.4", "8.0", "10.0.1", "", "unstable", "255.255.255"] {
+        for version in ["6.2.0", "7.0.15", "7.2.4", "8.0", "10.0.1", "", "unstable", "255.255.255"]
+        {
             assert!(check_version(version).is_ok(), "{version}");
         }
         for version in ["2.8.1", "5.0.14", "6.0.20", "6.1.240"] {
             let failure = check_version(version).expect_err(version);
             assert_eq!(failure.kind, FailureKind::Unsupported);
-            assert!(failure.message.contains(version) && failure.message.contains("6.2"), "{failure}");
+            assert!(
+                failure.message.contains(version) && failure.message.contains("6.2"),
+                "{failure}"
+            );
         }
     }
 
     #[test]
     fn info_is_a_text() {
         assert_eq!(text(Value::Text("role:master".to_owned())).as_deref(), Ok("role:master"));
-        for other in [Value::Nil, Value::Int(1), Value::List(vec![Value::Text("INFO".to_owned())])] {
+        for other in [Value::Nil, Value::Int(1), Value::List(vec![Value::Text("INFO".to_owned())])]
+        {
             assert!(text(other).is_err_and(|failure| failure.message.contains("INFO")));
         }
     }

@@ -53,7 +53,9 @@ pub(crate) fn report(cause: &str, what: &str) {
 
 /// Logs that the pub/sub connection to this server has ended.
 pub(crate) fn report_broken(address: &str, cause: &str, what: &str) {
-    tell(|| event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, "{what}"));
+    tell(
+        || event!(name: "link", target: TARGET, parent: None, Level::WARN, %address, %cause, "{what}"),
+    );
 }
 
 /// Logs that what was reported about this server has been restored.
@@ -93,7 +95,10 @@ fn random_fraction() -> f64 {
 }
 
 /// Runs a future until it ends or `StopSignal` is set.
-pub(crate) async fn unless_stopped<T>(stop: &mut StopSignal, first: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn unless_stopped<T>(
+    stop: &mut StopSignal,
+    first: impl Future<Output = T>,
+) -> Option<T> {
     let mut first = pin!(first);
     let mut stopped = pin!(stop.wait());
     poll_fn(|cx| {

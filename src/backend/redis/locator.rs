@@ -125,8 +125,10 @@ impl PrimaryTerm {
     /// True once another primary was named, or the host name no longer resolves to the address.
     /// Replies of the server are then not believed.
     pub(crate) fn is_over(&self) -> bool {
-        let renamed = |(changes, seen): &(Arc<AtomicU64>, u64)| changes.load(Ordering::Acquire) != *seen;
-        !seeded!(DeposedIsNotBelieved) && (self.named.as_ref().is_some_and(renamed) || self.address.is_gone())
+        let renamed =
+            |(changes, seen): &(Arc<AtomicU64>, u64)| changes.load(Ordering::Acquire) != *seen;
+        !seeded!(DeposedIsNotBelieved)
+            && (self.named.as_ref().is_some_and(renamed) || self.address.is_gone())
     }
 }
 
@@ -186,7 +188,9 @@ impl ServerLocator {
 
     /// Records how the attempt to connect to the server that was found last has ended.
     pub(crate) fn tried(&self, result: Result<(), &Failure>) {
-        let Some(PrimarySearch { sentinels, found: Some(address), .. }) = &self.search else { return };
+        let Some(PrimarySearch { sentinels, found: Some(address), .. }) = &self.search else {
+            return;
+        };
         let refused = result.is_err_and(|failure| failure.kind == FailureKind::ReadOnly);
         sentinels.knowledge.send_modify(|known| {
             known.reached(address, result.is_ok());
@@ -304,9 +308,11 @@ impl PrimarySearch {
 
     async fn moved(&mut self) -> String {
         let seen = self.seen;
-        let changed = self.knowledge.wait_for(|known| known.changes().load(Ordering::Acquire) != seen).await;
+        let changed =
+            self.knowledge.wait_for(|known| known.changes().load(Ordering::Acquire) != seen).await;
         let words = changed.ok().map(|known| {
-            let shown = |address: Option<&Address>| address.map_or_else(|| "unknown".to_owned(), shown);
+            let shown =
+                |address: Option<&Address>| address.map_or_else(|| "unknown".to_owned(), shown);
             format!(
                 "{} is no longer the primary; it is {} now",
                 shown(self.found.as_ref()),

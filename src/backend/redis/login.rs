@@ -79,7 +79,8 @@ impl LoginRenewal {
             let mut pause = RetryPause::default();
             let mut credentials = self.newer().await;
             while let Err(words) = connection.log_in(&credentials).await {
-                let words = with_hint(&words, credentials.user.as_deref(), Some(&credentials.password));
+                let words =
+                    with_hint(&words, credentials.user.as_deref(), Some(&credentials.password));
                 report(&refused(&words));
                 tokio::time::sleep(pause.next()).await;
                 credentials = self.ask_until_answered().await;
@@ -134,8 +135,9 @@ impl TimedProvider {
     async fn ask(&self) -> Result<Credentials, Failure> {
         let provider = self.provider.clone();
         let mut task = AbortOnDrop(spawn(async move { provider.ask().await }));
-        let failed =
-            |words: String| Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")));
+        let failed = |words: String| {
+            Err(Failure::new(FailureKind::Busy, format!("the credential provider {words}")))
+        };
         match tokio::time::timeout(self.patience, &mut task.0).await {
             Ok(Ok(Ok(credentials))) => Ok(credentials),
             Ok(Ok(Err(error))) => failed(format!("failed: {error}")),
@@ -187,7 +189,8 @@ mod tests {
         ];
         for ((user, password), hint) in table {
             let config = RedisConfig::parse("redis://h").unwrap();
-            let login = Login { user: user.map(str::to_owned), password: password.map(str::to_owned) };
+            let login =
+                Login { user: user.map(str::to_owned), password: password.map(str::to_owned) };
             let refused = Failure::new(FailureKind::Auth, "WRONGPASS");
             let judged = judge(refused, &config.with_login(login));
             assert_eq!(judged.kind, FailureKind::Auth);
@@ -267,8 +270,12 @@ mod tests {
             Valid("longer", Some(40_000)),
             Valid("for ever", None),
         ];
-        let expected =
-            [(75_000, "shorter"), (81_000, "over at once"), (81_100, "longer"), (111_100, "for ever")];
+        let expected = [
+            (75_000, "shorter"),
+            (81_000, "over at once"),
+            (81_100, "longer"),
+            (111_100, "for ever"),
+        ];
         let found = logins(lifetimes, "", Duration::from_secs(100_000)).await;
         assert_eq!(found.len(), expected.len(), "{found:?}");
         for ((at, password), (due, expected)) in found.iter().zip(expected) {
@@ -289,14 +296,26 @@ mod tests {
             (&[Valid("first", Some(4_000)), Fails, Fails, Valid("good", None)], 100),
             (&[Valid("first", Some(4_000)), Hangs, Valid("good", None)], 3_100),
             (&[Valid("first", Some(4_000)), Valid("bad", None), Valid("good", None)], 100),
-            (&[Valid("first", Some(4_000)), Valid("bad", None), Fails, Hangs, Valid("good", None)], 3_200),
+            (
+                &[
+                    Valid("first", Some(4_000)),
+                    Valid("bad", None),
+                    Fails,
+                    Hangs,
+                    Valid("good", None),
+                ],
+                3_200,
+            ),
         ];
         for (number, (says, late)) in table.into_iter().enumerate() {
             let found = logins(says, "bad", Duration::from_secs(1_000)).await;
             let Some((at, password)) = found.last() else { panic!("{number}: no login") };
             assert_eq!(password, "good", "{number}");
             assert!((3_000..=3_000 + late).contains(at), "{number}: {found:?}");
-            assert!(*at >= 3_000 + late / 2 || late < 3_000, "{number}: it had no time to answer: {found:?}");
+            assert!(
+                *at >= 3_000 + late / 2 || late < 3_000,
+                "{number}: it had no time to answer: {found:?}"
+            );
         }
     }
 
@@ -315,7 +334,10 @@ mod tests {
         let at: Vec<u128> = found.iter().map(|(at, _)| *at).collect();
         assert_eq!(at.len(), 5, "{found:?}");
         for (number, pair) in at.windows(2).enumerate() {
-            assert!(pair[1] - pair[0] >= 10 << number, "half of 20 ms, doubled each time: {found:?}");
+            assert!(
+                pair[1] - pair[0] >= 10 << number,
+                "half of 20 ms, doubled each time: {found:?}"
+            );
         }
     }
 
@@ -340,7 +362,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_provider_has_three_command_timeouts() {
         for (command_timeout, patience) in [(1, 3), (7, 21)] {
-            let access = Access { provider: Some(provider(&[ProviderStep::Hangs])), ..Access::default() };
+            let access =
+                Access { provider: Some(provider(&[ProviderStep::Hangs])), ..Access::default() };
             let config = RedisConfig::with_access("redis://h", &access).unwrap();
             let begun = Instant::now();
             let asked = log_in(config.timed(Duration::from_secs(command_timeout))).await;

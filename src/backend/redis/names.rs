@@ -53,7 +53,9 @@ pub(crate) enum Resolver {
 impl Resolver {
     async fn resolve(&self, host: &str, port: u16) -> Result<Vec<SocketAddr>, WireError> {
         match self {
-            Self::System => Ok(tokio::net::lookup_host((host, port)).await.map_err(display_error)?.collect()),
+            Self::System => {
+                Ok(tokio::net::lookup_host((host, port)).await.map_err(display_error)?.collect())
+            }
             #[cfg(test)]
             Self::Fixed(answers) => answers.resolve(host).await,
         }
@@ -70,7 +72,11 @@ pub(crate) struct HostNames {
 
 impl HostNames {
     pub(crate) fn of(config: &RedisConfig) -> Self {
-        Self { resolver: config.resolver().clone(), follows: config.follows_names(), known: Arc::default() }
+        Self {
+            resolver: config.resolver().clone(),
+            follows: config.follows_names(),
+            known: Arc::default(),
+        }
     }
 
     /// The entry of a server's name. Entries of other names that no connection uses are removed.
@@ -191,7 +197,8 @@ impl HostName {
     async fn look_up(&self, patience: Duration) -> Result<Vec<SocketAddr>, WireError> {
         let number = self.begin();
         let resolved = self.resolver.resolve(&self.host, self.port);
-        let addresses = within("its name was not resolved", patience.min(LOOK_UP), resolved).await?;
+        let addresses =
+            within("its name was not resolved", patience.min(LOOK_UP), resolved).await?;
         if addresses.is_empty() {
             return Err(WireError::new(ErrorKind::Io, "the host has no address"));
         }
@@ -420,7 +427,10 @@ pub(crate) mod tests {
         let words = watched.used.gone().await;
         assert_eq!((begun.elapsed(), watched.used.is_gone()), (EVERY, true));
         assert!(term.is_over(), "what the old server answers does not count");
-        assert_eq!(words, "db:6379 no longer resolves to 10.0.0.1:6379, but to 10.0.0.2:6379, 10.0.0.3:6379");
+        assert_eq!(
+            words,
+            "db:6379 no longer resolves to 10.0.0.1:6379, but to 10.0.0.2:6379, 10.0.0.3:6379"
+        );
         assert_eq!(watched.used.gone().await, words, "it stays so");
     }
 
@@ -504,11 +514,16 @@ pub(crate) mod tests {
         let access = Access { ignores_dns: true, ..Access::default() };
         let config = named("redis://db", &[address(1)]);
         let resolver = config.resolver().clone();
-        let config =
-            RedisConfig::with_access("redis://db", &access).expect("an address").resolved_by(resolver);
+        let config = RedisConfig::with_access("redis://db", &access)
+            .expect("an address")
+            .resolved_by(resolver);
         let watched = WatchedName::of(config, address(1)).await;
         rename(&watched.config, "db", &[address(2)]);
-        assert_eq!(watched.name.resolve(SECOND).await, Ok(vec![address(2)]), "for a new connection");
+        assert_eq!(
+            watched.name.resolve(SECOND).await,
+            Ok(vec![address(2)]),
+            "for a new connection"
+        );
         tokio::time::sleep(4 * EVERY).await;
         assert!(!watched.used.is_gone());
     }
@@ -522,7 +537,10 @@ pub(crate) mod tests {
         let used = name.using(&Target::Tcp(address(2)));
         name.accept(first, &[address(1)]);
         assert!(!used.is_gone(), "that answer is older");
-        assert!(name.using(&Target::Tcp(address(1))).is_gone(), "it was moved while it was dialled");
+        assert!(
+            name.using(&Target::Tcp(address(1))).is_gone(),
+            "it was moved while it was dialled"
+        );
         name.accept(name.begin(), &[address(1)]);
         assert!(used.is_gone());
     }
@@ -558,7 +576,11 @@ pub(crate) mod tests {
         let name = names.name("db", 6379);
         name.resolve(SECOND).await.expect("known");
         drop(name);
-        assert_eq!(names.name("db", 6379).state().addresses, [address(1)], "for the next connection");
+        assert_eq!(
+            names.name("db", 6379).state().addresses,
+            [address(1)],
+            "for the next connection"
+        );
         let other = names.name("other", 6379);
         assert_eq!(locked(&names.known).len(), 1);
         drop(names.name("third", 6379));

@@ -182,7 +182,9 @@ async fn open_at(
     let late = "no answer to UNSUBSCRIBE and PING";
     match within(late, config.budgets().answer(), subscriber.check()).await {
         Ok(checked) => checked.map(|()| subscriber),
-        Err(error) => Err(handshake::explain_pubsub(&error, config, working_address.is_connected())),
+        Err(error) => {
+            Err(handshake::explain_pubsub(&error, config, working_address.is_connected()))
+        }
     }
 }
 
@@ -200,7 +202,11 @@ mod tests {
         let (events, mut told) = mpsc::unbounded_channel();
         let pubsub = PubSub::new(events);
         let mut is_told = |served| {
-            pubsub.note_mute(&BrokenConnection { cause: "cut".to_owned(), served }, "cut", &working_address);
+            pubsub.note_mute(
+                &BrokenConnection { cause: "cut".to_owned(), served },
+                "cut",
+                &working_address,
+            );
             told.try_recv().is_ok()
         };
         let mute = false;

@@ -58,9 +58,11 @@ impl ReplyScanner {
             match kind {
                 b'$' | b'=' | b'!' => {
                     if let Some(length) = number(&rest[1..line])? {
-                        let text =
-                            usize::try_from(length).ok().and_then(|length| length.checked_add(end + 2));
-                        end = text.ok_or_else(|| not_understood("the length of a text is too large"))?;
+                        let text = usize::try_from(length)
+                            .ok()
+                            .and_then(|length| length.checked_add(end + 2));
+                        end = text
+                            .ok_or_else(|| not_understood("the length of a text is too large"))?;
                         if bytes.len() < end {
                             return Ok(None);
                         }
@@ -70,7 +72,10 @@ impl ReplyScanner {
                 b'%' => elements = number(&rest[1..line])?.unwrap_or(0).saturating_mul(2),
                 // Attributes precede the value that they belong to, which is the last of these
                 // elements.
-                b'|' => elements = number(&rest[1..line])?.unwrap_or(0).saturating_mul(2).saturating_add(1),
+                b'|' => {
+                    elements =
+                        number(&rest[1..line])?.unwrap_or(0).saturating_mul(2).saturating_add(1)
+                }
                 b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' => {}
                 _ => return Err(not_understood("its first byte is not one of a reply")),
             }
@@ -123,7 +128,9 @@ fn end_of_line(bytes: &[u8]) -> Option<usize> {
 fn number(digits: &[u8]) -> Result<Option<u64>, WireError> {
     match integer(digits) {
         Some(-1) => Ok(None),
-        Some(number) => u64::try_from(number).map(Some).map_err(|_| not_understood("a length is negative")),
+        Some(number) => {
+            u64::try_from(number).map(Some).map_err(|_| not_understood("a length is negative"))
+        }
         None => Err(not_understood("a length is not a number")),
     }
 }
@@ -154,7 +161,9 @@ pub(crate) fn encode<'a>(out: &mut Vec<u8>, parts: impl Iterator<Item = &'a str>
         // Most parts are short: their lengths have one or two digits, and are written with the line
         // breaks in one piece.
         match part.len() {
-            length @ ..10 => out.extend_from_slice(&[b'\r', b'\n', b'$', digit(length), b'\r', b'\n']),
+            length @ ..10 => {
+                out.extend_from_slice(&[b'\r', b'\n', b'$', digit(length), b'\r', b'\n'])
+            }
             length @ 10..100 => {
                 let (tens, ones) = (digit(length / 10), digit(length % 10));
                 out.extend_from_slice(&[b'\r', b'\n', b'$', tens, ones, b'\r', b'\n']);
@@ -216,7 +225,9 @@ impl<'a> ReplyParser<'a> {
         let line = self.take(line.ok_or_else(cut_off)?)?;
         self.pass_end()?;
         match (line[0], self.protocol) {
-            (b'+' | b'-' | b':' | b'$' | b'*', _) | (_, Protocol::Resp3) => Ok((line[0], &line[1..])),
+            (b'+' | b'-' | b':' | b'$' | b'*', _) | (_, Protocol::Resp3) => {
+                Ok((line[0], &line[1..]))
+            }
             _ => Err(not_understood("its type does not exist in this protocol")),
         }
     }
@@ -236,12 +247,15 @@ impl<'a> ReplyParser<'a> {
 
     fn value(&mut self, kind: u8, line: &'a [u8]) -> Result<Value, WireError> {
         Ok(match kind {
-            b':' => Value::Int(integer(line).ok_or_else(|| not_understood("an integer is not a number"))?),
+            b':' => Value::Int(
+                integer(line).ok_or_else(|| not_understood("an integer is not a number"))?,
+            ),
             b'$' | b'!' => self.text(line)?.map_or(Value::Nil, |bytes| Value::Text(text(bytes))),
             // A prefix of three letters and a colon is the format of the text.
             b'=' => {
                 let said = self.text(line)?.unwrap_or_default();
-                let said = said.get(4..).ok_or_else(|| not_understood("a verbatim text has no type"))?;
+                let said =
+                    said.get(4..).ok_or_else(|| not_understood("a verbatim text has no type"))?;
                 Value::Text(text(said))
             }
             b'*' | b'~' | b'>' => self.list(line, 1)?,
@@ -319,7 +333,8 @@ mod tests {
     fn a_password_that_the_server_repeats_is_cut_off() {
         // Redis cuts off what it repeats after 128 bytes, possibly within a character.
         for repeated in [b"'ann' 'hunter2' \r\n".as_slice(), b"'hunter2\xc3 \r\n"] {
-            let reply = [b"-ERR unknown command 'AUTH', with args beginning with: ", repeated].concat();
+            let reply =
+                [b"-ERR unknown command 'AUTH', with args beginning with: ", repeated].concat();
             let Ok(Some((Incoming::Reply(Err(error)), _))) = whole(Protocol::Resp2, &reply) else {
                 panic!("no error")
             };
@@ -389,9 +404,14 @@ mod tests {
     fn lists_within_lists_and_lines_without_an_end_are_refused() {
         let deep = b"*1\r\n".repeat(100_000);
         let long = [b"+".as_slice(), &[b'x'; 2 * LONGEST_LINE]].concat();
-        for bytes in
-            [deep.as_slice(), &long, b"hello\r\n", b"$x\r\n", b"*-2\r\n", b"$9223372036854775807\r\n"]
-        {
+        for bytes in [
+            deep.as_slice(),
+            &long,
+            b"hello\r\n",
+            b"$x\r\n",
+            b"*-2\r\n",
+            b"$9223372036854775807\r\n",
+        ] {
             let end = ReplyScanner::default().follow(bytes);
             let waits = bytes.starts_with(b"$9") && matches!(end, Ok(None));
             assert!(waits || end.is_err(), "{end:?}");
@@ -432,7 +452,8 @@ mod tests {
         let resp3: [&[u8]; 4] =
             [b"#hunter2\r\n", b"=3\r\ntxt\r\n", b"*1\r\n:\r\n", b"|1\r\n+a\r\n:b\r\n:1\r\n"];
         let all = resp2.map(|bytes| (Protocol::Resp2, bytes));
-        for (protocol, bytes) in all.into_iter().chain(resp3.map(|bytes| (Protocol::Resp3, bytes))) {
+        for (protocol, bytes) in all.into_iter().chain(resp3.map(|bytes| (Protocol::Resp3, bytes)))
+        {
             let error = whole(protocol, bytes).expect_err("no answer");
             assert!(!error.details().contains("hunter2"), "{error}");
         }
@@ -459,7 +480,8 @@ mod comparison {
         };
         let kind = kinds[random.index(kinds.len())];
         let (number, length) = (random.below(1 << 40), random.below(20));
-        let letters: String = (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
+        let letters: String =
+            (0..length).map(|_| char::from(b'a' + random.below(26) as u8)).collect();
         // At most one element in a set or map, because the other decoder does not keep their order.
         let elements = if kind == b'*' { random.below(5) } else { 1 };
         let values = if matches!(kind, b'%' | b'|') { 2 } else { elements };
@@ -525,7 +547,9 @@ mod comparison {
 
     fn of_resp3(frame: resp3::types::OwnedFrame) -> Incoming {
         match frame {
-            resp3::types::OwnedFrame::SimpleError { data, .. } => Incoming::Reply(Err(refusal(data))),
+            resp3::types::OwnedFrame::SimpleError { data, .. } => {
+                Incoming::Reply(Err(refusal(data)))
+            }
             frame => Incoming::Reply(Ok(value_of_resp3(frame))),
         }
     }
@@ -542,7 +566,9 @@ mod comparison {
             Frame::Null => Value::Nil,
             Frame::Number { data, .. } => Value::Int(data),
             Frame::Double { data, .. } => Value::Text(data.to_string()),
-            Frame::Array { data, .. } => Value::List(data.into_iter().map(value_of_resp3).collect()),
+            Frame::Array { data, .. } => {
+                Value::List(data.into_iter().map(value_of_resp3).collect())
+            }
             Frame::Set { data, .. } => Value::List(data.into_iter().map(value_of_resp3).collect()),
             Frame::Map { data, .. } => {
                 let values = data.into_iter().flat_map(|(key, value)| [key, value]);
@@ -577,7 +603,8 @@ mod comparison {
             reply(&mut random, Protocol::Resp2, 2, &mut bytes);
             let place = random.index(bytes.len());
             bytes[place] = b"\r\n+-:$*019x"[random.index(11)];
-            let Ok(Some(ours)) = decode(Protocol::Resp2, &mut ReplyScanner::default(), &bytes) else {
+            let Ok(Some(ours)) = decode(Protocol::Resp2, &mut ReplyScanner::default(), &bytes)
+            else {
                 continue;
             };
             // The other decoder accepts more, but never less than this one.

@@ -115,7 +115,8 @@ async fn run_connection_at(
     let config = &listener.config;
     let address = tries.using(target);
     let lived = async {
-        let subscriber = Subscriber::new(dial(config, target, tries.count()).await?, config.budgets());
+        let subscriber =
+            Subscriber::new(dial(config, target, tries.count()).await?, config.budgets());
         SentinelConnection { listener, subscriber, announced: false }.serve(answered).await
     };
     let lived = tokio::select! {
@@ -171,7 +172,9 @@ impl SentinelConnection<'_> {
         // In this order: after a failover between the two, the address is newer than the epoch,
         // never older.
         let words = ["MASTER", "GET-MASTER-ADDR-BY-NAME"];
-        words.iter().for_each(|word| self.subscriber.ask(&["SENTINEL", word, &self.listener.primary_name]));
+        words
+            .iter()
+            .for_each(|word| self.subscriber.ask(&["SENTINEL", word, &self.listener.primary_name]));
         let budget = self.listener.config.budgets().one_of_several();
         let answers = async { Ok((self.told().await?, self.told().await?)) };
         let (details, address) = within("no answer to SENTINEL", budget, answers).await?;
@@ -182,7 +185,12 @@ impl SentinelConnection<'_> {
         let number = self.listener.number;
         self.listener.sentinels.knowledge.send_modify(|known| match said {
             Ok(address) => {
-                known.answered(number, &address, details.ok().and_then(|details| epoch(&details)), announced);
+                known.answered(
+                    number,
+                    &address,
+                    details.ok().and_then(|details| epoch(&details)),
+                    announced,
+                );
             }
             Err(failure) => known.silent(number, failure),
         });
@@ -245,10 +253,16 @@ mod tests {
 
     #[test]
     fn the_epoch_is_read_from_among_what_is_said_of_a_primary() {
-        let said =
-            |words: &[&str]| Value::List(words.iter().map(|word| Value::Text((*word).into())).collect());
-        assert_eq!(epoch(&said(&["name", "main", "config-epoch", "7", "flags", "master"])), Some(7));
-        for without in [&["name", "7", "flags", "7"][..], &["config-epoch"], &["config-epoch", "x"], &[]] {
+        let said = |words: &[&str]| {
+            Value::List(words.iter().map(|word| Value::Text((*word).into())).collect())
+        };
+        assert_eq!(
+            epoch(&said(&["name", "main", "config-epoch", "7", "flags", "master"])),
+            Some(7)
+        );
+        for without in
+            [&["name", "7", "flags", "7"][..], &["config-epoch"], &["config-epoch", "x"], &[]]
+        {
             assert_eq!(epoch(&said(without)), None, "{without:?}");
         }
         assert_eq!(epoch(&Value::Nil), None);
@@ -258,8 +272,13 @@ mod tests {
     fn announcements_are_read() {
         let at = |host: &str, port| (host.to_owned(), port);
         let change = |text| change(text, "main");
-        assert_eq!(change("main 10.0.0.1 6379 ::1 6380"), Some((at("10.0.0.1", 6379), at("::1", 6380))));
-        for other in ["", "main", "main 10.0.0.1 6379", "main a 1 b c", "mainly a 1 b 2", "main a 1 b 2 x"] {
+        assert_eq!(
+            change("main 10.0.0.1 6379 ::1 6380"),
+            Some((at("10.0.0.1", 6379), at("::1", 6380)))
+        );
+        for other in
+            ["", "main", "main 10.0.0.1 6379", "main a 1 b c", "mainly a 1 b 2", "main a 1 b 2 x"]
+        {
             assert_eq!(change(other), None, "{other}");
         }
     }

@@ -167,7 +167,10 @@ impl Subscriber {
     }
 
     /// The next event. An error is the end of the connection.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<SubscriberEvent, WireError>> {
+    pub(crate) fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<SubscriberEvent, WireError>> {
         loop {
             // What has arrived is read first, however late this is polled.
             if let Poll::Ready(found) = self.wire.poll_found(cx) {
@@ -198,7 +201,11 @@ impl Subscriber {
             }
         }
         let late_at = self.waits_since + self.budgets.answer();
-        self.timer.not_after(if self.awaited.is_empty() { self.beat_at } else { self.beat_at.min(late_at) });
+        self.timer.not_after(if self.awaited.is_empty() {
+            self.beat_at
+        } else {
+            self.beat_at.min(late_at)
+        });
         Ok(())
     }
 
@@ -215,7 +222,9 @@ impl Subscriber {
     /// `None`: nothing that the user of the connection needs.
     fn understand(&mut self, found: Incoming) -> Result<Option<SubscriberEvent>, WireError> {
         let (value, pushed) = match found {
-            Incoming::Reply(reply) if matches!(self.awaited.front(), Some(AwaitedReply::Question)) => {
+            Incoming::Reply(reply)
+                if matches!(self.awaited.front(), Some(AwaitedReply::Question)) =>
+            {
                 self.answered();
                 return Ok(Some(SubscriberEvent::Reply(reply)));
             }
@@ -227,7 +236,9 @@ impl Subscriber {
             PubSubReply::Message { channel, payload } => {
                 Ok(Some(SubscriberEvent::Message { channel: channel.into(), payload }))
             }
-            PubSubReply::Confirmation { word, channel } => self.confirmed(&word, &channel).map(Some),
+            PubSubReply::Confirmation { word, channel } => {
+                self.confirmed(&word, &channel).map(Some)
+            }
             PubSubReply::Echo(text) => self.echoed(&text).map(Some),
             PubSubReply::Other if pushed => Ok(None),
             PubSubReply::Other => Err(out_of_step()),
@@ -285,9 +296,14 @@ impl Subscriber {
         }
     }
 
-    fn request_answered(&mut self, result: Result<(), Failure>) -> Result<SubscriberEvent, WireError> {
+    fn request_answered(
+        &mut self,
+        result: Result<(), Failure>,
+    ) -> Result<SubscriberEvent, WireError> {
         match self.answered() {
-            Some(AwaitedReply::Request(request)) => Ok(SubscriberEvent::Answered { request, result }),
+            Some(AwaitedReply::Request(request)) => {
+                Ok(SubscriberEvent::Answered { request, result })
+            }
             _ => Err(out_of_step()),
         }
     }
@@ -360,7 +376,13 @@ mod tests {
 
     fn connected(protocol: Protocol) -> (Subscriber, DuplexStream) {
         let (ours, theirs) = tokio::io::duplex(10_000);
-        (Subscriber::new(Wire::new(Box::new(ours), protocol), Budgets::of(Duration::from_secs(1))), theirs)
+        (
+            Subscriber::new(
+                Wire::new(Box::new(ours), protocol),
+                Budgets::of(Duration::from_secs(1)),
+            ),
+            theirs,
+        )
     }
 
     fn request(channel: &str, sharded: bool, generation: Option<u64>) -> SubscriptionRequest {
@@ -568,7 +590,9 @@ mod tests {
         let serve = async {
             for beat in 1..=3 {
                 let mut read = Vec::new();
-                while !read.ends_with(format!("${}\r\n{beat}\r\n", beat.to_string().len()).as_bytes()) {
+                while !read
+                    .ends_with(format!("${}\r\n{beat}\r\n", beat.to_string().len()).as_bytes())
+                {
                     server.read_buf(&mut read).await.expect("a part");
                 }
                 // The third is not answered; messages are not answers.
@@ -588,7 +612,9 @@ mod tests {
             let mut echoes = 0;
             let end = loop {
                 match hear(&mut subscriber).await {
-                    Ok(heard) => echoes += u32::from(matches!(heard, SubscriberEvent::Pong(Ok(())))),
+                    Ok(heard) => {
+                        echoes += u32::from(matches!(heard, SubscriberEvent::Pong(Ok(()))))
+                    }
                     Err(end) => break end,
                 }
             };
@@ -604,7 +630,9 @@ mod tests {
     /// When a quiet server is asked, and when it is given up, in tenths of a second.
     #[tokio::test(start_paused = true)]
     async fn a_server_has_its_time_by_the_command_timeout() {
-        for (command_timeout, asked, given_up) in [(10, 15, 35), (1_000, 15, 35), (20_000, 300, 700)] {
+        for (command_timeout, asked, given_up) in
+            [(10, 15, 35), (1_000, 15, 35), (20_000, 300, 700)]
+        {
             let (ours, mut server) = tokio::io::duplex(1_000);
             let wire = Wire::new(Box::new(ours), Protocol::Resp2);
             let budgets = Budgets::of(Duration::from_millis(command_timeout));
@@ -632,7 +660,10 @@ mod tests {
         assert!(try_hear(&mut subscriber).is_pending());
         server.write_all(said('*', &["subscribe", "a"]).as_bytes()).await.expect("room");
         tokio::time::advance(Duration::from_secs(60)).await;
-        assert!(matches!(try_hear(&mut subscriber), Poll::Ready(Ok(SubscriberEvent::Answered { .. }))));
+        assert!(matches!(
+            try_hear(&mut subscriber),
+            Poll::Ready(Ok(SubscriberEvent::Answered { .. }))
+        ));
         assert!(try_hear(&mut subscriber).is_pending(), "it is asked whether it is there");
     }
 

@@ -47,7 +47,8 @@ pub(crate) fn connector(tls: &Tls) -> Result<Connector, Error> {
 
 #[cfg(not(any(feature = "rustls", feature = "native-tls")))]
 pub(crate) fn connector(_: &Tls) -> Result<Connector, Error> {
-    let reason = "it asks for TLS, which needs the feature `rustls` or `native-tls` of redis-reentrant-lock";
+    let reason =
+        "it asks for TLS, which needs the feature `rustls` or `native-tls` of redis-reentrant-lock";
     Err(Error::InvalidUrl { reason: reason.to_owned() })
 }
 
@@ -113,7 +114,9 @@ pub(crate) fn explain(error: &WireError, encrypted: bool) -> Option<Failure> {
         (true, ErrorKind::Timeout) if details.starts_with(NO_HANDSHAKE) => {
             "this port may not speak TLS; if so, use redis:// or the TLS port of the server"
         }
-        (true, _) if closed => "the server may require a client certificate: `Tls::client_cert_pem`",
+        (true, _) if closed => {
+            "the server may require a client certificate: `Tls::client_cert_pem`"
+        }
         (false, kind) if closed || kind == ErrorKind::Protocol => {
             "this port may speak TLS; if so, use rediss://"
         }
@@ -204,7 +207,9 @@ fn words(details: &str) -> Option<String> {
 /// The library's own text, without the wrapping `Custom { kind: InvalidData, error: … }`.
 fn core_of(details: &str) -> &str {
     let details = details.strip_prefix("Custom { kind: ").unwrap_or(details);
-    details.split_once("error: ").map_or(details, |(_, rest)| rest.strip_suffix(" }").unwrap_or(rest))
+    details
+        .split_once("error: ")
+        .map_or(details, |(_, rest)| rest.strip_suffix(" }").unwrap_or(rest))
 }
 
 #[cfg(test)]
@@ -232,7 +237,10 @@ mod tests {
             match (explained, hint) {
                 (Some(failure), Some(hint)) => {
                     assert_eq!(failure.kind, FailureKind::Link, "{row}");
-                    assert!(failure.message.contains(hint) && failure.message.contains(details), "{row}");
+                    assert!(
+                        failure.message.contains(hint) && failure.message.contains(details),
+                        "{row}"
+                    );
                 }
                 (None, None) => {}
                 (explained, _) => panic!("{row}: {explained:?}"),

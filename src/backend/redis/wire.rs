@@ -62,7 +62,8 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for S {
         let stream: &dyn Any = self;
         let socket = stream.downcast_ref::<TcpStream>().map(SockRef::from);
         #[cfg(unix)]
-        let socket = socket.or_else(|| stream.downcast_ref::<tokio::net::UnixStream>().map(SockRef::from));
+        let socket =
+            socket.or_else(|| stream.downcast_ref::<tokio::net::UnixStream>().map(SockRef::from));
         socket
     }
 }
@@ -192,7 +193,10 @@ impl Wire {
 
     /// Writes what is waiting, and returns the next reply with the number of its command. An error
     /// is the end of the connection.
-    pub(crate) fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Result<(u64, RespReply), WireError>> {
+    pub(crate) fn poll_reply(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(u64, RespReply), WireError>> {
         loop {
             let found = ready!(self.poll_found(cx))?;
             if let Some(reply) = self.assign(found) {
@@ -299,7 +303,9 @@ impl Wire {
 
     fn next_found(&mut self) -> Result<Option<Incoming>, WireError> {
         let rest = &self.read[self.decoded..];
-        let Some((found, length)) = decode(self.protocol, &mut self.outline, rest)? else { return Ok(None) };
+        let Some((found, length)) = decode(self.protocol, &mut self.outline, rest)? else {
+            return Ok(None);
+        };
         self.decoded += length;
         Ok(Some(found))
     }
@@ -316,7 +322,9 @@ impl Wire {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
-                let Some(QueuedCommand { number, first, bytes }) = self.waiting.pop_front() else { break };
+                let Some(QueuedCommand { number, first, bytes }) = self.waiting.pop_front() else {
+                    break;
+                };
                 self.expect(number, first);
                 self.out.extend_from_slice(&bytes);
             }
@@ -367,7 +375,10 @@ impl Wire {
 
     /// Sends these commands at once and waits for all replies, on a connection that nobody else
     /// uses.
-    pub(crate) async fn ask(&mut self, questions: &[Vec<&str>]) -> Result<Vec<RespReply>, WireError> {
+    pub(crate) async fn ask(
+        &mut self,
+        questions: &[Vec<&str>],
+    ) -> Result<Vec<RespReply>, WireError> {
         for question in questions {
             self.send(0, None, question.iter().copied());
         }
@@ -444,7 +455,8 @@ mod tests {
     #[tokio::test]
     async fn replies_belong_to_their_commands_however_the_bytes_are_cut() {
         let resp2 = b":1\r\n-ERR no\r\n*3\r\n:7\r\n$2\r\nab\r\n$-1\r\n$-1\r\n+OK\r\n";
-        let resp3 = b":1\r\n-ERR no\r\n>2\r\n+message\r\n+x\r\n*3\r\n:7\r\n$2\r\nab\r\n_\r\n_\r\n+OK\r\n";
+        let resp3 =
+            b":1\r\n-ERR no\r\n>2\r\n+message\r\n+x\r\n*3\r\n:7\r\n$2\r\nab\r\n_\r\n_\r\n+OK\r\n";
         for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
             for cut in 1..bytes.len() {
                 let (mut wire, mut server) = wire(4_096, protocol);
@@ -480,8 +492,10 @@ mod tests {
         let serve = async {
             for number in 1..=200_u64 {
                 let text = number.to_string();
-                let expected =
-                    format!("*3\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n$3000\r\n{padding}\r\n", text.len());
+                let expected = format!(
+                    "*3\r\n$4\r\nECHO\r\n${}\r\n{text}\r\n$3000\r\n{padding}\r\n",
+                    text.len()
+                );
                 let mut read = vec![0; expected.len()];
                 server.read_exact(&mut read).await.expect("a command");
                 assert_eq!(String::from_utf8(read).as_deref(), Ok(expected.as_str()));
@@ -491,7 +505,10 @@ mod tests {
         let answered = async {
             for number in 1..=200 {
                 let (answered, reply) = reply(&mut wire).await.expect("a reply");
-                assert_eq!((answered, reply.ok()), (number, i64::try_from(number).ok().map(Value::Int)));
+                assert_eq!(
+                    (answered, reply.ok()),
+                    (number, i64::try_from(number).ok().map(Value::Int))
+                );
             }
         };
         tokio::join!(serve, answered);
@@ -581,7 +598,10 @@ mod tests {
         assert_eq!(wire.stop_writing(), [3, 4], "the second may have been begun");
         server.write_all(b":1\r\n").await.expect("room");
         assert_eq!(reply(&mut wire).await.expect("a reply").0, 1);
-        assert!(matches!(try_reply(&mut wire), Poll::Ready(Err(_))), "nobody writes what it would wait for");
+        assert!(
+            matches!(try_reply(&mut wire), Poll::Ready(Err(_))),
+            "nobody writes what it would wait for"
+        );
         drop(wire);
         let mut read = String::new();
         server.read_to_string(&mut read).await.expect("text");
@@ -625,8 +645,9 @@ mod tests {
     /// server's end.
     async fn bare() -> (Wire, std::net::TcpStream) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let socket =
-            TcpStream::connect(listener.local_addr().expect("its address")).await.expect("a connection");
+        let socket = TcpStream::connect(listener.local_addr().expect("its address"))
+            .await
+            .expect("a connection");
         let mut wire = Wire::new(Box::new(socket), Protocol::Resp2);
         echo(&mut wire, 1, "");
         assert!(try_reply(&mut wire).is_pending());

@@ -17,11 +17,13 @@ fn corpus() -> [Vec<String>; 2] {
     };
     let (mut refused, mut accepted) = (list("refused"), list("accepted"));
     accepted.extend(
-        [("x", 511), ("x", 512), ("\u{e9}", 256), ("\u{65e5}", 170), ("\u{1f512}", 128)].map(repeated),
+        [("x", 511), ("x", 512), ("\u{e9}", 256), ("\u{65e5}", 170), ("\u{1f512}", 128)]
+            .map(repeated),
     );
     accepted.extend([format!("{{a}}{}", "x".repeat(509)), format!("{}{{a}}", "x".repeat(509))]);
     refused.extend(
-        [("x", 513), ("x", 1 << 20), ("\u{e9}", 257), ("\u{65e5}", 171), ("\u{1f512}", 129)].map(repeated),
+        [("x", 513), ("x", 1 << 20), ("\u{e9}", 257), ("\u{65e5}", 171), ("\u{1f512}", 129)]
+            .map(repeated),
     );
     [refused, accepted]
 }
@@ -41,7 +43,8 @@ fn every_name_is_refused_or_has_a_place_of_its_own() {
     for text in &accepted {
         let name = LockName::new(text).unwrap();
         assert_eq!(name.as_str(), text);
-        let channels = [WireProfile::Native, WireProfile::Redisson].map(|profile| name.channel(profile));
+        let channels =
+            [WireProfile::Native, WireProfile::Redisson].map(|profile| name.channel(profile));
         for derived in [&**text, &name.fence_key(), &channels[0], &channels[1]] {
             assert_eq!(slot_of(derived), name.slot(), "{derived}");
         }

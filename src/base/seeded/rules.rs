@@ -1,4 +1,5 @@
-//! The list of the rules. The library includes it only with `--cfg seeded`; `xtask` includes it, too.
+//! The list of the rules. The library includes it only with `--cfg seeded`; `xtask` includes it,
+//! too.
 
 /// What notices that a rule is broken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,7 +230,11 @@ rules! {
 
 /// Rules that scripts keep: what stands in their texts, and what does when the rule is broken.
 pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
-    (Rule::CountIsAbsolute, "lock, field, count)\n  if pttl", "lock, field, tonumber(mine) + 1)\n  if pttl"),
+    (
+        Rule::CountIsAbsolute,
+        "lock, field, count)\n  if pttl",
+        "lock, field, tonumber(mine) + 1)\n  if pttl",
+    ),
     (Rule::NestedNeedsItsHold, "if pttl == -2 and count > 1 then return {-2, now} end", ""),
     (
         Rule::RepeatNeverShortens,
@@ -246,7 +251,11 @@ pub(crate) const SCRIPTS: &[(Rule, &str, &str)] = &[
         "-- With its last field the key is gone.\n",
         "if redis.call(\"HGET\", lock, field) ~= \"1\" then return {-3, now} end\n",
     ),
-    (Rule::NotAfter, "if now > not_after then return {-1, now} end\n\nlocal pttl", "\n\nlocal pttl"),
+    (
+        Rule::NotAfter,
+        "if now > not_after then return {-1, now} end\n\nlocal pttl",
+        "\n\nlocal pttl",
+    ),
     (Rule::LateHandOffGrantsNothing, "local late = now > not_after", "local late = false"),
     (
         Rule::LateRenewalExtendsNothing,

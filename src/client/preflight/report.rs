@@ -86,7 +86,12 @@ impl PreflightReport {
         self.add(Severity::Ok, topic, found.into(), None);
     }
 
-    pub(super) fn note(&mut self, topic: &'static str, found: impl Into<String>, fix: Option<&str>) {
+    pub(super) fn note(
+        &mut self,
+        topic: &'static str,
+        found: impl Into<String>,
+        fix: Option<&str>,
+    ) {
         self.add(Severity::Note, topic, found.into(), fix.map(str::to_owned));
     }
 
@@ -94,7 +99,12 @@ impl PreflightReport {
         self.add(Severity::Warning, topic, found.into(), Some(fix.to_owned()));
     }
 
-    pub(super) fn error(&mut self, topic: &'static str, found: impl Into<String>, fix: Option<String>) {
+    pub(super) fn error(
+        &mut self,
+        topic: &'static str,
+        found: impl Into<String>,
+        fix: Option<String>,
+    ) {
         self.add(Severity::Error, topic, found.into(), fix);
     }
 

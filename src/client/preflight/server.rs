@@ -99,15 +99,25 @@ fn memory(report: &mut PreflightReport, info: &InfoFields<'_>) {
     let (policy, limit) = (info.text("maxmemory_policy"), info.number("maxmemory").unwrap_or(0));
     if !policy.is_empty() && policy != "noeviction" {
         let now = if limit == 0 { "; not now, since maxmemory is 0" } else { "" };
-        let found = format!("maxmemory-policy {policy}: held locks are deleted when memory runs short{now}");
-        return report.warn("memory", found, "maxmemory-policy noeviction, or a server of its own for locks");
+        let found = format!(
+            "maxmemory-policy {policy}: held locks are deleted when memory runs short{now}"
+        );
+        return report.warn(
+            "memory",
+            found,
+            "maxmemory-policy noeviction, or a server of its own for locks",
+        );
     }
     let used = info.number("used_memory").unwrap_or(0);
     if limit > 0 && used > limit / 10 * 9 {
-        let found = format!("{used} of {limit} bytes are used; at the limit, nothing is granted (OOM)");
+        let found =
+            format!("{used} of {limit} bytes are used; at the limit, nothing is granted (OOM)");
         return report.warn("memory", found, "raise maxmemory, or remove what fills it");
     }
-    report.ok("memory", format!("maxmemory-policy {}", if policy.is_empty() { "unknown" } else { policy }));
+    report.ok(
+        "memory",
+        format!("maxmemory-policy {}", if policy.is_empty() { "unknown" } else { policy }),
+    );
 }
 
 fn replication(report: &mut PreflightReport, info: &InfoFields<'_>, topology: Topology) {
@@ -174,8 +184,7 @@ pub(super) fn judge_clock(
     if round_trip > command_timeout / 4 {
         report.warn("clock", found, "a command timeout of at least ten times the round trip");
     } else if apart > Duration::from_secs(2) {
-        let fix =
-            "let NTP set both clocks: a replica whose clock is ahead frees locks early when it is promoted";
+        let fix = "let NTP set both clocks: a replica whose clock is ahead frees locks early when it is promoted";
         report.note("clock", found, Some(fix));
     } else {
         report.ok("clock", found);
@@ -260,7 +269,8 @@ mod tests {
     fn clocks_and_distances() {
         let judged = |ahead: i64, round_trip| {
             let mut report = PreflightReport::new("n");
-            let ours = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
+            let ours =
+                SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros();
             let time = ServerTime(i64::try_from(ours).unwrap() + ahead * 1_000_000);
             let round_trip = Duration::from_millis(round_trip);
             judge_clock(&mut report, Some(time), round_trip, Duration::from_secs(1));

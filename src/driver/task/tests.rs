@@ -41,7 +41,8 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
     let looks = Arc::clone(&backend.looks);
     let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
-    let mut task = Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
+    let mut task =
+        Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
     task.for_answers = Watch::with_cores();
     task.for_releases = Watch::with_cores();
     bring_near(&mut task);
@@ -56,7 +57,12 @@ fn bring_near(task: &mut Task) {
 
 fn connect(number: u64) -> Message {
     let (_, ticket) = slot();
-    Message::Connect { request: RequestId(number), ticket, since: Moment::NEVER, deadline: Moment::NEVER }
+    Message::Connect {
+        request: RequestId(number),
+        ticket,
+        since: Moment::NEVER,
+        deadline: Moment::NEVER,
+    }
 }
 
 const CANCEL: Message = Message::Cancel { request: RequestId(1) };
@@ -107,7 +113,11 @@ async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
     assert_eq!(looks(Driver::Thread, passed_on.clone(), 1), [true]);
     assert_eq!(looks(Driver::Thread, many.clone(), 2), [false; 2], "callers need the core");
     for commands in [many, passed_on] {
-        assert_eq!(looks(Driver::Current, commands, 2), [false, true], "others of the thread go first");
+        assert_eq!(
+            looks(Driver::Current, commands, 2),
+            [false, true],
+            "others of the thread go first"
+        );
     }
     for driver in [Driver::Current, Driver::Thread] {
         assert_eq!(looks(driver, vec![], 2), [false; 2]);
@@ -128,8 +138,13 @@ fn attempts() -> [Command; 2] {
     let field = "c:1".to_owned();
     let announce = Announce { channel: "channel".into(), sharded: false };
     let not_after = ServerTime(1);
-    let acquire =
-        Command::Acquire { name: name(), field: field.clone(), count: 1, lease: lease(), not_after };
+    let acquire = Command::Acquire {
+        name: name(),
+        field: field.clone(),
+        count: 1,
+        lease: lease(),
+        not_after,
+    };
     [acquire, Command::Release { name: name(), field, count: 0, announce, undo: false }]
 }
 
@@ -137,8 +152,15 @@ fn attempts() -> [Command; 2] {
 fn ask(task: &mut Task, number: u64) {
     let (request, owner) = (RequestId(number), OwnerKey::from_test(number));
     let (name, lease) = (name(), Lease::Watched(lease()));
-    let acquire =
-        Acquire { request, name, owner, lease, wait: Wait::Forever, max_hold: None, at_least: None };
+    let acquire = Acquire {
+        request,
+        name,
+        owner,
+        lease,
+        wait: Wait::Forever,
+        max_hold: None,
+        at_least: None,
+    };
     task.handle(Moment::NEVER, Event::Acquire(acquire));
 }
 
@@ -159,9 +181,11 @@ async fn answers_that_others_here_wait_for_are_looked_for() {
 
 #[tokio::test]
 async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_do() {
-    for (driver, commands, busy) in
-        [(Driver::Thread, FEW - 1, false), (Driver::Thread, FEW, true), (Driver::Current, FEW, false)]
-    {
+    for (driver, commands, busy) in [
+        (Driver::Thread, FEW - 1, false),
+        (Driver::Thread, FEW, true),
+        (Driver::Current, FEW, false),
+    ] {
         let mut cx = Context::from_waker(Waker::noop());
         let (mut task, _, mailbox) = task_with_mailbox(driver);
         (0..commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
@@ -188,7 +212,8 @@ async fn the_answer_to_who_is_alone_is_looked_for() {
             bring_near(&mut task);
             task.is_awaited()
         };
-        let mut alone = |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
+        let mut alone =
+            |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
         assert_eq!(alone(ALONE + 1), [[false; ALONE - 1].as_slice(), &[true; 2]].concat());
         assert!(!send(1, true), "it is not alone");
         assert!(!send(2, false), "it was not a moment ago");
@@ -244,7 +269,11 @@ async fn a_thread_is_woken_for_each_message_again_once_it_does_not_gather() {
     let mut backend = Nowhere::default();
     backend.first = Some(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
     let (mut task, _, mailbox) = task_on(backend, Driver::Thread);
-    assert_eq!(messages_until_woken(&mut task, &mailbox, BUSY as u64), 1, "it has heard that in this turn");
+    assert_eq!(
+        messages_until_woken(&mut task, &mailbox, BUSY as u64),
+        1,
+        "it has heard that in this turn"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -291,7 +320,9 @@ async fn calls_are_gathered_only_while_the_server_is_near() {
 async fn callers_who_were_answered_run_first_if_they_run_here() {
     let kinds = [(Driver::Current, false), (Driver::Thread, true)];
     // With few on their way they are woken between two events, otherwise at the end of a turn.
-    for ((driver, looks_at_once), event) in kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+    for ((driver, looks_at_once), event) in
+        kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    {
         let mut backend = Nowhere::default();
         backend.first = event.then_some(BackendEvent::PubSubDown);
         let (mut task, looks, _mailbox) = task_on(backend, driver);
@@ -349,7 +380,8 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
     for (commands, looked) in [(1, true), (FEW, false)] {
         let (mut task, looks) = task(Driver::Thread);
         task.sent.insert(OpId(1), hand_off());
-        (2..=commands as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
+        (2..=commands as u64)
+            .for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
         let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
         assert_eq!(step, if looked { NOBODY } else { Step::Left });
         assert_eq!(looks.load(Ordering::SeqCst) > 0, looked);
@@ -465,14 +497,15 @@ async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() 
             seen_by_first.store(woken.times(), Ordering::SeqCst);
         });
         let answers = [(1, first), (2, Arc::clone(&other).into())];
-        let _slots =
-            answers.map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
+        let _slots = answers
+            .map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
         task.wake_answered(None);
         assert_eq!((seen.load(Ordering::SeqCst), other.times()), (helped, 1), "{driver:?}");
     }
 }
 
-/// A driver whose server grants everything and tells seven others of each release, and how many PINGs went before calls.
+/// A driver whose server grants everything and tells seven others of each release, and how many
+/// PINGs went before calls.
 fn granting(driver: Driver) -> (Task, Arc<AtomicUsize>) {
     let mut backend = Nowhere::default();
     backend.first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
@@ -514,7 +547,8 @@ fn give_up(task: &mut Task, cell: &HoldCell, number: u64) {
     assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-/// Redis writes first to whom it has had something for last: those who are told, if it has something for us before.
+/// Redis writes first to whom it has had something for last: those who are told, if it has
+/// something for us before.
 #[tokio::test]
 async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
     for near in [true, false] {
@@ -559,17 +593,24 @@ async fn whoever_tells_others_of_a_release_gives_way_on_a_thread_of_its_own() {
         // The next offer of the core is left out.
         task.for_answers.note_yield(true);
         assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        assert_eq!(task.for_answers.is_welcome(), gives_way, "{driver:?}, {command:?}, {others} others");
+        assert_eq!(
+            task.for_answers.is_welcome(),
+            gives_way,
+            "{driver:?}, {command:?}, {others} others"
+        );
         assert!(!task.gives_way, "once");
     }
 }
 
-/// A thread that its callers do not run on stays awake for the answers in a hand-over, where nobody else wants its core.
+/// A thread that its callers do not run on stays awake for the answers in a hand-over, where nobody
+/// else wants its core.
 #[tokio::test]
 async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
-    for (driver, kept, awaited) in
-        [(Driver::Thread, false, true), (Driver::Thread, true, false), (Driver::Current, false, false)]
-    {
+    for (driver, kept, awaited) in [
+        (Driver::Thread, false, true),
+        (Driver::Thread, true, false),
+        (Driver::Current, false, false),
+    ] {
         let (mut task, ..) = granting(driver);
         for number in 1..=2 {
             let cell = take(&mut task, number);

@@ -235,5 +235,8 @@ fn a_release_that_finds_the_key_gone_says_lost() {
     let release = hand.release(&cell, level);
     let (op, _) = hand.take("release");
     hand.done(op, Body::Release(Released::Gone));
-    assert!(matches!(hand.answer(release), Answer::Failed(Error::Lost { reason: LossReason::Removed, .. })));
+    assert!(matches!(
+        hand.answer(release),
+        Answer::Failed(Error::Lost { reason: LossReason::Removed, .. })
+    ));
 }

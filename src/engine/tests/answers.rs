@@ -173,7 +173,10 @@ fn a_release_in_a_queue_is_none_either() {
     }
     let mut troubled = Troubled::begin(hand, Trouble::Frozen);
     let denied = troubled.hand.want_name("n5", 9, watched(), Wait::Once, None);
-    assert!(matches!(troubled.hand.answer(denied), Answer::NotGranted), "nobody knows of trouble yet");
+    assert!(
+        matches!(troubled.hand.answer(denied), Answer::NotGranted),
+        "nobody knows of trouble yet"
+    );
     troubled.pass(SECOND);
     for (name, ..) in &holds {
         let asked = troubled.hand.want_name(name, 9, watched(), Wait::Once, None);
@@ -436,7 +439,8 @@ fn the_error_behind_a_release_names_it() {
     assert_eq!(cause, "this client's release of the lock is not confirmed: no");
 }
 
-/// What the server refused before it granted the lock to this client is over, also if nobody has taken that grant.
+/// What the server refused before it granted the lock to this client is over, also if nobody has
+/// taken that grant.
 #[test]
 fn a_grant_that_nobody_took_ends_what_was_refused_before() {
     let mut hand = Hand::new();

@@ -46,7 +46,11 @@ impl Hand {
     }
 
     fn is_in_outage(&self) -> bool {
-        self.engine.cx.servers.get(ServerId::ONLY).is_some_and(|server| server.outage_since().is_some())
+        self.engine
+            .cx
+            .servers
+            .get(ServerId::ONLY)
+            .is_some_and(|server| server.outage_since().is_some())
     }
 
     fn renewed_with(&mut self, answer: Renewed) {
@@ -300,7 +304,11 @@ fn a_hold_that_was_in_the_way_is_an_answer_after_its_end_too_if_the_server_is_we
         hand.pass(500 * MS);
         let answer = hand.answer(waiter);
         assert_eq!(matches!(answer, Answer::NotGranted), well, "{answer:?}");
-        assert_eq!(matches!(answer, Answer::Failed(Error::Unavailable { .. })), !well, "{answer:?}");
+        assert_eq!(
+            matches!(answer, Answer::Failed(Error::Unavailable { .. })),
+            !well,
+            "{answer:?}"
+        );
     }
 }
 
@@ -542,7 +550,8 @@ fn a_grant_waits_to_be_picked_up_from_its_sending_on() {
     assert_eq!(hand.withdrawals, [request]);
 }
 
-/// A further level with the client's lease is as good as a renewal; one with a shorter lease is not.
+/// A further level with the client's lease is as good as a renewal; one with a shorter lease is
+/// not.
 #[test]
 fn a_further_level_puts_the_first_renewal_off_if_its_lease_is_long_enough() {
     for (lease, seconds) in [(watched(), 14), (fixed(10 * SECOND), 10)] {
@@ -787,7 +796,9 @@ fn a_verification_ends_with_what_its_own_renewal_met() {
     let (op, _) = hand.take("ping");
     hand.done(op, Body::Pong);
     hand.pass(SECOND);
-    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(verification) else { panic!() };
+    let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(verification) else {
+        panic!()
+    };
     assert_eq!(cause, "no");
 }
 
@@ -833,7 +844,9 @@ fn a_wait_ends_with_what_the_server_said_last() {
             hand.event(Event::Replied { op, server: ServerId::ONLY, outcome });
             hand.pass(30 * MS);
         }
-        let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else { panic!() };
+        let Answer::Failed(Error::Unavailable { cause, .. }) = hand.answer(request) else {
+            panic!()
+        };
         assert_eq!(cause, told, "{first:?}, then {second:?}");
     }
 }

@@ -1,4 +1,5 @@
-//! Corners where several rules meet: leases of different levels, outages that end unseen, names that share a channel.
+//! Corners where several rules meet: leases of different levels, outages that end unseen, names
+//! that share a channel.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,15 @@ impl Hand {
         max_hold: Option<Duration>,
     ) -> RequestId {
         let (owner, name) = (OwnerKey::from_test(owner), LockName::new(name).unwrap());
-        self.wish(Acquire { request: RequestId(0), name, owner, lease, wait, max_hold, at_least: None })
+        self.wish(Acquire {
+            request: RequestId(0),
+            name,
+            owner,
+            lease,
+            wait,
+            max_hold,
+            at_least: None,
+        })
     }
 
     /// With a request of its own.
@@ -95,7 +104,8 @@ impl Hand {
 #[test]
 fn max_hold_verified_early_stays_renewed() {
     let mut hand = Hand::new();
-    let request = hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
+    let request =
+        hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     let cell = hand.granted(request);
@@ -109,7 +119,8 @@ fn max_hold_verified_early_stays_renewed() {
 #[test]
 fn max_hold_is_verified_after_reconnect() {
     let mut hand = Hand::new();
-    let request = hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
+    let request =
+        hand.want(1, Lease::Watched(lease(30)), Wait::Forever, Some(Duration::from_secs(3600)));
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
     hand.granted(request);
@@ -228,9 +239,18 @@ fn unlock_in_an_outage_is_answered() {
 #[test]
 fn a_repeated_force_does_not_hit_a_stranger() {
     let mut hand = Hand::new();
-    hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), from: None, request: RequestId(77) });
+    hand.event(Event::ForceUnlock {
+        name: LockName::new("n").unwrap(),
+        from: None,
+        request: RequestId(77),
+    });
     let hash = |field: &str| {
-        Body::Inspect(KeyState::Hash { pttl: 9, fields: 1, field: field.to_owned(), count: "1".to_owned() })
+        Body::Inspect(KeyState::Hash {
+            pttl: 9,
+            fields: 1,
+            field: field.to_owned(),
+            count: "1".to_owned(),
+        })
     };
     let (op, _) = hand.take("inspect");
     hand.done(op, hash(OTHER));
@@ -262,9 +282,15 @@ fn always_fails(mut hand: Hand, request: RequestId) {
     for _ in 0..6_000 {
         for (op, _) in std::mem::take(&mut hand.sent) {
             commands += 1;
-            let failure =
-                Failure::new(FailureKind::Refused, "ERR Error running script user_script:1: -READONLY");
-            hand.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Unknown(failure) });
+            let failure = Failure::new(
+                FailureKind::Refused,
+                "ERR Error running script user_script:1: -READONLY",
+            );
+            hand.event(Event::Replied {
+                op,
+                server: ServerId::ONLY,
+                outcome: Outcome::Unknown(failure),
+            });
         }
         hand.pass(Duration::from_millis(100));
     }
@@ -292,7 +318,8 @@ fn names_that_share_a_channel() {
     hand.pass(Duration::from_secs(2));
     hand.is_open(first);
     assert!(hand.unsubscribed.is_empty(), "{:?}", hand.unsubscribed);
-    // The one who is told of a release is this client itself, so that nobody needs to be let go first.
+    // The one who is told of a release is this client itself, so that nobody needs to be let go
+    // first.
     let third = hand.want_name("{x}", 3, Lease::Watched(lease(30)), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(1));
@@ -315,7 +342,10 @@ fn verify_survives_the_end_of_the_last_watched_level() {
     hand.event(Event::PickedUp { request: outer });
     let inner = hand.re_enter(1);
     hand.event(Event::Down { server: ServerId::ONLY, cause: "x".to_owned() });
-    hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() }));
+    hand.event(Event::Up(
+        ServerId::ONLY,
+        ServerInfo { run_id: "run-2".to_owned(), ..ServerInfo::default() },
+    ));
     let (time, _) = hand.take("time");
     hand.event(Event::Verify { hold: cell.id, request: RequestId(77) });
     hand.event(Event::Release { hold: cell.id, level: inner, request: None });
@@ -369,7 +399,11 @@ fn late_answers_are_not_answered_at_the_pace_of_the_line() {
                 _ => Body::Release(Released::Gone),
             };
             let reply = Reply { time: Some(arrived), body };
-            hand.event(Event::Replied { op, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
+            hand.event(Event::Replied {
+                op,
+                server: ServerId::ONLY,
+                outcome: Outcome::Done(reply),
+            });
         }
     }
     assert!(
@@ -425,7 +459,10 @@ fn a_release_that_the_server_forgot_is_repeated() {
     let (op, _) = hand.take("acquire");
     hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone() }));
     let (op, command) = hand.take("release");
-    assert!(matches!(&command, Command::Release { field, count: 0, .. } if *field == old), "{command:?}");
+    assert!(
+        matches!(&command, Command::Release { field, count: 0, .. } if *field == old),
+        "{command:?}"
+    );
     hand.done(op, freed());
     assert_eq!(hand.counters.snapshot().clean_ups, 0, "one answer is enough");
     // Whether or not its subscription is there by now, or ever.
@@ -449,7 +486,8 @@ fn a_release_that_comes_to_nothing_after_its_key_has_run_out_is_in_nobodys_way()
     assert_eq!(hand.labels(), ["time"], "asks the server");
 }
 
-/// By a clock that is slower than ours the key outlives its lease, and keeps everybody out until then.
+/// By a clock that is slower than ours the key outlives its lease, and keeps everybody out until
+/// then.
 #[test]
 fn a_release_is_not_given_up_while_its_key_may_live() {
     for lives in [true, false] {
@@ -460,7 +498,8 @@ fn a_release_is_not_given_up_while_its_key_may_live() {
         let cell = hand.granted(level);
         hand.cut();
         let release = hand.release(&cell, level);
-        // The lease began when the acquire was executed, which was at most its timeout after it was sent.
+        // The lease began when the acquire was executed, which was at most its timeout after it was
+        // sent.
         hand.pass(Duration::from_secs(1 + 20) + Duration::from_millis(200));
         hand.is_open(release);
         let info = ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() };
@@ -488,7 +527,11 @@ fn only_what_is_over_is_released_again() {
         let (op, _) = hand.take("acquire");
         hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: holder.clone() }));
         hand.confirm_subscriptions();
-        assert_eq!(hand.labels().iter().filter(|label| **label == "release").count(), 0, "{holder}");
+        assert_eq!(
+            hand.labels().iter().filter(|label| **label == "release").count(),
+            0,
+            "{holder}"
+        );
         hand.sent.clear();
     }
 }

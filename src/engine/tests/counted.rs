@@ -46,8 +46,7 @@ fn a_grant_a_level_and_a_renewal_are_counted_once() {
     let (op, _) = hand.take("renew");
     hand.refused(op, FailureKind::Busy);
     assert_eq!((hand.stats().renewals, hand.stats().renewal_failures), (1, 1));
-    let failed =
-        |report: &Report| matches!(report, Report::RenewalFailed { holds: 1, cause } if cause == "no");
+    let failed = |report: &Report| matches!(report, Report::RenewalFailed { holds: 1, cause } if cause == "no");
     assert_eq!(hand.count_reports(failed), 1);
     hand.pass(SECOND);
     let (op, _) = hand.take("renew");

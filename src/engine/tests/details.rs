@@ -186,7 +186,11 @@ fn only_the_reply_to_its_own_release_ends_a_clean_up() {
     let (attempt, _) = hand.take("acquire");
     hand.now = hand.now.plus(Duration::from_secs(3));
     hand.done(attempt, held(20_000));
-    assert_eq!(hand.clean_ups(), 1, "another command's TIME says nothing about what was granted before it");
+    assert_eq!(
+        hand.clean_ups(),
+        1,
+        "another command's TIME says nothing about what was granted before it"
+    );
     hand.done(cleanup, Body::Release(Released::Gone));
     assert_eq!(hand.clean_ups(), 0);
 }
@@ -282,10 +286,16 @@ fn a_clean_up_that_began_before_the_end_of_its_deadline_is_repeated_after_it() {
     let Command::Acquire { not_after, .. } = first else { panic!() };
     hand.event(Event::Cancel { request });
     hand.unknown(op);
-    for (time, left) in [(ServerTime(not_after.0 - 1), 1), (not_after, 1), (ServerTime(not_after.0 + 1), 0)] {
+    for (time, left) in
+        [(ServerTime(not_after.0 - 1), 1), (not_after, 1), (ServerTime(not_after.0 + 1), 0)]
+    {
         let (cleanup, _) = hand.take("release");
         let reply = Reply { time: Some(time), body: Body::Release(Released::Gone) };
-        hand.event(Event::Replied { op: cleanup, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
+        hand.event(Event::Replied {
+            op: cleanup,
+            server: ServerId::ONLY,
+            outcome: Outcome::Done(reply),
+        });
         assert_eq!(hand.clean_ups(), left, "{time:?}");
         hand.pass(Duration::from_millis(20));
     }

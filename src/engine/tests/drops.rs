@@ -78,7 +78,11 @@ fn what_is_dropped_while_others_are_on_their_way_goes_in_one_script() {
     let holds = hand.holds(10);
     let (op, items) = hand.dropped(&holds);
     let names: Vec<_> = items.iter().map(|item| item.name.to_string()).collect();
-    assert_eq!(names, ["n4", "n5", "n6", "n7", "n8", "n9"], "in the order in which they were dropped");
+    assert_eq!(
+        names,
+        ["n4", "n5", "n6", "n7", "n8", "n9"],
+        "in the order in which they were dropped"
+    );
     for (item, held) in items.iter().zip(&holds[FIRST..]) {
         assert!(item.field.ends_with(&format!(":{}", held.cell.id)));
         assert_eq!(*item.announce.channel, format!("redisson_lock__channel__{{{}}}", item.name));
@@ -86,7 +90,10 @@ fn what_is_dropped_while_others_are_on_their_way_goes_in_one_script() {
     hand.done(op, all(6, FREED));
     hand.nothing_sent();
     assert!(hand.engine.is_idle());
-    assert_eq!(hand.reports.iter().filter(|report| matches!(report, Report::Released { .. })).count(), 10);
+    assert_eq!(
+        hand.reports.iter().filter(|report| matches!(report, Report::Released { .. })).count(),
+        10
+    );
 }
 
 #[test]
@@ -159,7 +166,11 @@ fn a_script_of_which_nothing_is_known_is_repeated_one_by_one() {
         hand.done(op, Body::Release(Released::Gone));
     }
     assert!(hand.engine.is_idle());
-    assert!(!hand.reports.iter().any(|report| matches!(report, Report::Lost { .. })), "{:?}", hand.reports);
+    assert!(
+        !hand.reports.iter().any(|report| matches!(report, Report::Lost { .. })),
+        "{:?}",
+        hand.reports
+    );
 }
 
 #[test]
@@ -179,7 +190,11 @@ fn publishing_that_is_refused_is_told_for_each() {
     let holds = hand.holds(6);
     let (op, _) = hand.dropped(&holds);
     hand.done(op, all(2, Some(Released::Freed { receivers: None })));
-    let told = hand.reports.iter().filter(|report| matches!(report, Report::PublishRefused { .. })).count();
+    let told = hand
+        .reports
+        .iter()
+        .filter(|report| matches!(report, Report::PublishRefused { .. }))
+        .count();
     assert_eq!(told, 2);
     assert!(hand.engine.is_idle());
 }
@@ -230,7 +245,12 @@ fn the_others_in_the_queue_are_not_forgotten_with_one_that_is_wanted() {
     let Command::ReleaseMany(items) = command else { panic!("{command:?}") };
     let fields: Vec<_> = items.into_iter().map(|item| item.field).collect();
     let wanted = [&holds[FIRST], &holds[FIRST + 2]];
-    assert!(fields.iter().zip(wanted).all(|(field, held)| field.ends_with(&format!(":{}", held.cell.id))));
+    assert!(
+        fields
+            .iter()
+            .zip(wanted)
+            .all(|(field, held)| field.ends_with(&format!(":{}", held.cell.id)))
+    );
     assert_eq!(fields.len(), 2);
 }
 
@@ -286,7 +306,8 @@ fn what_was_not_done_because_its_time_was_over_is_gone() {
     hand.now = hand.now.plus(2 * LEASE);
     hand.done(op, all(2, None));
     hand.nothing_sent();
-    let expired = |report: &&Report| matches!(report, Report::Lost { reason: LossReason::Expired, .. });
+    let expired =
+        |report: &&Report| matches!(report, Report::Lost { reason: LossReason::Expired, .. });
     assert_eq!(hand.reports.iter().filter(expired).count(), 2);
     assert!(hand.engine.is_idle());
 }

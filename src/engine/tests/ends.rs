@@ -1,4 +1,5 @@
-//! Ends that nobody announces: of a hold by `max_hold`, and of a wait that no answer comes in time for.
+//! Ends that nobody announces: of a hold by `max_hold`, and of a wait that no answer comes in time
+//! for.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +30,8 @@ const MS: Duration = Duration::from_millis(1);
 const SECOND: Duration = Duration::from_secs(1);
 
 impl Hand {
-    /// For so long each command is answered after a round trip, or not at all; says how many there were.
+    /// For so long each command is answered after a round trip, or not at all; says how many there
+    /// were.
     fn far(
         &mut self,
         round_trip: Duration,
@@ -140,7 +142,8 @@ fn a_key_does_not_long_outlive_the_max_hold_of_a_nested_level() {
     let field = format!("11111111-2222-4333-8444-555555555555:{}", cell.id);
     let (op, _) = hand.sent.remove(1);
     hand.done(op, Body::Acquire(Acquired::Held { pttl: 3_598_000, holder: field }));
-    let forgotten = hand.reports.iter().any(|report| matches!(report, Report::ReleasedAgain { .. }));
+    let forgotten =
+        hand.reports.iter().any(|report| matches!(report, Report::ReleasedAgain { .. }));
     assert!(!forgotten, "no release was forgotten: {:?}", hand.reports);
 }
 

@@ -59,7 +59,13 @@ impl Hand {
         self.ask_kept(owner, lease, max_hold, 60)
     }
 
-    fn ask_kept(&mut self, owner: u64, lease: Lease, max_hold: Option<Duration>, at_least: u64) -> RequestId {
+    fn ask_kept(
+        &mut self,
+        owner: u64,
+        lease: Lease,
+        max_hold: Option<Duration>,
+        at_least: u64,
+    ) -> RequestId {
         self.wish(Acquire {
             request: RequestId(0),
             name: LockName::new("n").unwrap(),
@@ -130,7 +136,10 @@ fn a_longer_lease_is_not_cut() {
     let mut hand = Hand::new();
     hand.ask_minute(1, fixed(2 * MINUTE), None);
     let (_, command) = hand.take("acquire");
-    assert!(matches!(command, Command::Acquire { lease: ttl, .. } if ttl == lease(120)), "{command:?}");
+    assert!(
+        matches!(command, Command::Acquire { lease: ttl, .. } if ttl == lease(120)),
+        "{command:?}"
+    );
 }
 
 #[test]
@@ -183,7 +192,10 @@ fn a_hand_off_gives_the_new_hold_its_own_time() {
     let waiter = hand.ask_minute(2, fixed(SECOND), None);
     hand.release(&cell, level);
     let (op, command) = hand.take("hand_off");
-    assert!(matches!(command, Command::HandOff { lease: ttl, .. } if ttl == lease(60)), "{command:?}");
+    assert!(
+        matches!(command, Command::HandOff { lease: ttl, .. } if ttl == lease(60)),
+        "{command:?}"
+    );
     let end = hand.server_time().plus(MINUTE);
     hand.done(op, handed());
     let next = hand.granted(waiter);
@@ -289,9 +301,16 @@ fn a_lost_hold_is_given_up_with_its_rest() {
     let (op, _) = hand.take("acquire");
     hand.done(op, hand.held_by(&taken.cell));
     hand.confirm_subscriptions();
-    let at = hand.labels().iter().position(|label| *label == "release_at").expect("what is over is given up");
+    let at = hand
+        .labels()
+        .iter()
+        .position(|label| *label == "release_at")
+        .expect("what is over is given up");
     let (op, command) = hand.sent.remove(at);
-    assert!(matches!(command, Command::ReleaseAt { free_at, .. } if free_at == taken.end), "{command:?}");
+    assert!(
+        matches!(command, Command::ReleaseAt { free_at, .. } if free_at == taken.end),
+        "{command:?}"
+    );
     hand.done(op, KEPT);
     // What stands in its place is nobody's to release.
     for (op, _) in std::mem::take(&mut hand.sent) {
@@ -421,7 +440,8 @@ fn another_server_counts_the_rest_by_its_own_clock() {
     hand.event(Event::Down { server: other, cause: "cut".to_owned() });
     hand.event(Event::Routes(routes(&[("n", other)])));
     hand.event(Event::Up(other, ServerInfo { run_id: "anew".to_owned(), ..ServerInfo::default() }));
-    let time = hand.labels().iter().position(|label| *label == "time").expect("its clock is asked for");
+    let time =
+        hand.labels().iter().position(|label| *label == "time").expect("its clock is asked for");
     let (time, _) = hand.sent.remove(time);
     hand.sent.clear();
     hand.event(Event::Release { hold: cell.id, level, request: None });
@@ -441,7 +461,10 @@ fn a_server_that_was_away_is_told_the_same_time() {
     let taken = hand.take_minute(1, watched(), None);
     hand.cut();
     hand.drop_level(&taken);
-    hand.event(Event::Up(ServerId::ONLY, ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() }));
+    hand.event(Event::Up(
+        ServerId::ONLY,
+        ServerInfo { run_id: "run-1".to_owned(), ..ServerInfo::default() },
+    ));
     // Its clock need not be known for that.
     assert_eq!(hand.labels(), ["time", "release_at"]);
     hand.sent.remove(0);
@@ -468,7 +491,10 @@ fn a_release_with_a_rest_that_was_not_announced_says_so() {
     let (op, _) = hand.take_release_at();
     hand.done(op, Body::Release(Released::Kept { receivers: None }));
     let answer = hand.answer(release);
-    assert!(matches!(answer, Answer::Failed(crate::base::error::Error::NotAnnounced { .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Answer::Failed(crate::base::error::Error::NotAnnounced { .. })),
+        "{answer:?}"
+    );
 }
 
 // ---- guards that are left
@@ -515,7 +541,10 @@ fn the_other_levels_go_on_and_release_nothing() {
         assert!(hand.live(3 * MINUTE) > 10, "it is renewed");
         assert!(cell.is_held(hand.now));
         if shuts_down {
-            hand.event(Event::Shutdown { until: hand.now.plus(SECOND), request: Some(RequestId(99)) });
+            hand.event(Event::Shutdown {
+                until: hand.now.plus(SECOND),
+                request: Some(RequestId(99)),
+            });
             let answer = hand.answer(RequestId(99));
             let left = |fates: &Fates| fates.values().all(|fate| matches!(fate, Fate::Left(_)));
             assert!(matches!(&answer, Answer::ShutDown(fates) if left(fates)), "{answer:?}");

@@ -87,7 +87,10 @@ fn max_hold_that_a_hold_has_already_lasted_is_refused_and_harms_nobody() {
     let inner = hand.want(1, watched(), Wait::Forever, Some(3 * SECOND));
     hand.nothing_sent();
     let answer = hand.answer(inner);
-    assert!(matches!(&answer, Answer::Failed(Error::InvalidOption { option: "max_hold", .. })), "{answer:?}");
+    assert!(
+        matches!(&answer, Answer::Failed(Error::InvalidOption { option: "max_hold", .. })),
+        "{answer:?}"
+    );
     assert!(cell.is_held(hand.now) && cell.count() == 1);
 }
 
@@ -127,7 +130,11 @@ fn the_end_of_max_hold_takes_a_handful_of_renewals() {
         }
         assert!(renewals <= most, "{renewals} renewals in {limit} s");
         assert_eq!(cell.loss(), Some(LossReason::MaxHold));
-        assert!(end.since(hand.now) <= limit * SECOND / 10, "{:?} early of {limit} s", end.since(hand.now));
+        assert!(
+            end.since(hand.now) <= limit * SECOND / 10,
+            "{:?} early of {limit} s",
+            end.since(hand.now)
+        );
         assert!(!hand.reports.iter().any(|report| matches!(report, Report::Suspect { .. })));
     }
 }
@@ -186,7 +193,8 @@ fn holds_that_end_soon_are_not_asked_about_together_if_one_ends_much_sooner() {
     let mut hand = Hand::new();
     hand.taken_named("far", watched(), None);
     hand.taken_named("farther", fixed(2 * LEASE), None);
-    for (name, length) in [("near", SECOND / 2), ("as near", SECOND / 2), ("nearest", SECOND / 10)] {
+    for (name, length) in [("near", SECOND / 2), ("as near", SECOND / 2), ("nearest", SECOND / 10)]
+    {
         hand.taken_named(name, Lease::Fixed(LeaseMs::checked("lease", length).unwrap()), None);
     }
     hand.resubscribe();
@@ -240,8 +248,9 @@ fn a_hold_that_was_refused_with_others_goes_along_again() {
 fn what_is_too_much_for_a_server_waits_and_those_that_run_out_first_go_first() {
     let mut hand = Hand::new();
     hand.engine.cx.config.max_waiters = 2 * WINDOW;
-    let cells: Vec<_> =
-        (0..WINDOW + 300).map(|number| hand.taken_named(&format!("n{number}"), watched(), None)).collect();
+    let cells: Vec<_> = (0..WINDOW + 300)
+        .map(|number| hand.taken_named(&format!("n{number}"), watched(), None))
+        .collect();
     hand.pass(SECOND);
     let brief = LeaseMs::checked("lease", 3 * SECOND).unwrap();
     hand.taken_named("brief", Lease::Fixed(brief), None);
@@ -335,7 +344,9 @@ fn a_verification_ends_with_the_command_timeout() {
     hand.pass(SECOND);
     for verification in [first, second] {
         let answer = hand.answer(verification);
-        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else { panic!("{answer:?}") };
+        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else {
+            panic!("{answer:?}")
+        };
         assert_eq!((waited, &*cause), (SECOND, "no"));
     }
     assert!(cell.is_held(asked.plus(LEASE / 2)), "nobody knows, so the old validity goes on");
@@ -364,7 +375,10 @@ fn a_verification_ends_with_its_hold() {
     let verification = hand.verify(&cell);
     hand.pass(SECOND / 2);
     let answer = hand.answer(verification);
-    assert!(matches!(answer, Answer::Failed(Error::Lost { reason: LossReason::Expired, .. })), "{answer:?}");
+    assert!(
+        matches!(answer, Answer::Failed(Error::Lost { reason: LossReason::Expired, .. })),
+        "{answer:?}"
+    );
     hand.pass(2 * SECOND);
     hand.is_open(verification);
 }

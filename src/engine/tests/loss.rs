@@ -34,7 +34,10 @@ fn a_lost_hold_is_an_error_to_its_owner_until_its_guards_are_gone() {
     for wait in [Wait::Forever, Wait::For(Duration::from_secs(5)), Wait::Once] {
         let again = hand.ask(1, wait);
         let Answer::Failed(error) = hand.answer(again) else { panic!("{wait:?}") };
-        assert!(matches!(error, Error::GuardOfLostHold { reason: LossReason::TakenOver, .. }), "{error:?}");
+        assert!(
+            matches!(error, Error::GuardOfLostHold { reason: LossReason::TakenOver, .. }),
+            "{error:?}"
+        );
         assert!(error.to_string().contains("drop the guard of the lost hold first"), "{error}");
         assert!(error.is_lost() && !error.is_config() && !error.is_transient());
     }
@@ -101,7 +104,8 @@ fn each_loss_has_its_reason() {
         hand.connect(run_id);
         hand.confirm_subscriptions();
         if hint {
-            let channel: Arc<str> = "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
+            let channel: Arc<str> =
+                "redisson_lock__client:{11111111-2222-4333-8444-555555555555}".into();
             hand.event(Event::Message { channel, payload: "n".to_owned() });
         }
         let (op, _) = hand.take("renew");

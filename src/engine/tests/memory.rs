@@ -1,4 +1,5 @@
-//! What a lock that is only held takes: nothing for waiters it does not have, nothing for what it has not to do.
+//! What a lock that is only held takes: nothing for waiters it does not have, nothing for what it
+//! has not to do.
 
 use std::time::Duration;
 
@@ -111,7 +112,10 @@ fn who_has_shown_his_guard_needs_no_timer_for_it() {
     let mut hand = Hand::new();
     let (level, _) = hand.hold(1);
     let offer = |hand: &Hand| {
-        hand.engine.holds.unordered().any(|hold| hand.engine.cx.timers.is_set(TimerKey::Offer(hold.id)))
+        hand.engine
+            .holds
+            .unordered()
+            .any(|hold| hand.engine.cx.timers.is_set(TimerKey::Offer(hold.id)))
     };
     assert!(offer(&hand));
     let inner = hand.re_enter(1);

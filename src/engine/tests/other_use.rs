@@ -55,7 +55,8 @@ fn a_release_beside_data_is_done_and_says_what_is_left() {
         key_still_in_use(hand.answer(unlock), words);
         let told = |report: &&Report| matches!(report, Report::Released { .. });
         assert_eq!(hand.reports.iter().filter(told).count(), 1);
-        let refused = hand.reports.iter().any(|report| matches!(report, Report::PublishRefused { .. }));
+        let refused =
+            hand.reports.iter().any(|report| matches!(report, Report::PublishRefused { .. }));
         assert_eq!(refused, leftover.receivers.is_none());
         assert_eq!(hand.counters.snapshot().losses, 0);
         // The hold is over: the same owner asks anew.
@@ -123,7 +124,12 @@ fn force(hand: &mut Hand, from: Option<&str>) -> RequestId {
 }
 
 fn hash(pttl: i64, field: &str) -> Body {
-    Body::Inspect(KeyState::Hash { pttl, fields: 1, field: field.to_owned(), count: "1".to_owned() })
+    Body::Inspect(KeyState::Hash {
+        pttl,
+        fields: 1,
+        field: field.to_owned(),
+        count: "1".to_owned(),
+    })
 }
 
 #[test]
@@ -147,7 +153,10 @@ fn a_lock_without_a_time_to_live_is_taken_away_by_force() {
         panic!("no conflict")
     };
     let said = error.to_string();
-    assert!(said.contains("a lock without a time to live") && said.contains("`force_unlock`"), "{said}");
+    assert!(
+        said.contains("a lock without a time to live") && said.contains("`force_unlock`"),
+        "{said}"
+    );
     let request = force(&mut hand, None);
     let (op, _) = hand.take("inspect");
     hand.done(op, hash(-1, OTHER));

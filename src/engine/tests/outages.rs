@@ -98,7 +98,9 @@ fn a_limit_below_the_command_timeout_ends_waits_when_that_is_over() {
 
 #[test]
 fn configuration_trouble_is_told_at_once() {
-    for kind in [FailureKind::Denied, FailureKind::Auth, FailureKind::Refused, FailureKind::Unsupported] {
+    for kind in
+        [FailureKind::Denied, FailureKind::Auth, FailureKind::Refused, FailureKind::Unsupported]
+    {
         let mut hand = Hand::new();
         let request = hand.ask(1, Wait::Forever);
         let (op, _) = hand.take("acquire");
@@ -130,7 +132,10 @@ fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
     let (_, cell) = hand.hold(1);
     let waiting = hand.ask(2, Wait::Forever);
     let request = RequestId(900);
-    hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
+    hand.event(Event::Shutdown {
+        until: hand.now.plus(Duration::from_secs(2)),
+        request: Some(request),
+    });
     assert!(matches!(hand.answer(waiting), Answer::Failed(Error::Closed { .. })));
     assert_eq!(cell.loss(), Some(LossReason::ClientShutdown));
     let (op, _) = hand.take("release");
@@ -141,7 +146,10 @@ fn a_shutdown_releases_what_is_held_and_says_what_it_could_not() {
 
     let mut hand = Hand::new();
     hand.hold(1);
-    hand.event(Event::Shutdown { until: hand.now.plus(Duration::from_secs(2)), request: Some(request) });
+    hand.event(Event::Shutdown {
+        until: hand.now.plus(Duration::from_secs(2)),
+        request: Some(request),
+    });
     hand.pass(Duration::from_secs(2));
     assert!(hand.finished);
     assert_eq!(hand.left(), ["n"]);
@@ -176,8 +184,12 @@ fn a_force_unlock_of_unknown_outcome_frees_nobody_else() {
         let request = RequestId(900);
         hand.event(Event::ForceUnlock { name: LockName::new("n").unwrap(), from: None, request });
         let (op, _) = hand.take("inspect");
-        let state =
-            KeyState::Hash { pttl: 20_000, fields: 1, field: OTHER.to_owned(), count: "1".to_owned() };
+        let state = KeyState::Hash {
+            pttl: 20_000,
+            fields: 1,
+            field: OTHER.to_owned(),
+            count: "1".to_owned(),
+        };
         hand.done(op, Body::Inspect(state));
         let (op, _) = hand.take("force_release");
         hand.unknown(op);
@@ -198,7 +210,9 @@ fn a_force_unlock_of_one_hold_frees_nobody_else() {
         hand.event(Event::ForceUnlock { name, from, request });
         for reply in replies {
             let (op, command) = hand.take("force_release");
-            assert!(matches!(&command, Command::ForceRelease { expected, .. } if expected == OTHER));
+            assert!(
+                matches!(&command, Command::ForceRelease { expected, .. } if expected == OTHER)
+            );
             match reply {
                 Some(reply) => hand.done(op, Body::Force(*reply)),
                 None => hand.unknown(op),
@@ -218,7 +232,9 @@ fn a_force_unlock_of_one_hold_frees_nobody_else() {
 }
 
 fn unavailable_after(answer: Answer, waited: Duration) {
-    let Answer::Failed(Error::Unavailable { waited: told, .. }) = answer else { panic!("{answer:?}") };
+    let Answer::Failed(Error::Unavailable { waited: told, .. }) = answer else {
+        panic!("{answer:?}")
+    };
     assert!(told >= waited && told < waited + Duration::from_millis(200), "{told:?}");
 }
 
@@ -265,7 +281,10 @@ fn an_unlock_that_ends_with_the_lease_has_waited_since_its_own_call() {
     let Answer::Failed(Error::Unavailable { waited: told, .. }) = hand.answer(unlock) else {
         panic!("the lease has ended")
     };
-    assert!(told <= waited && waited.saturating_sub(told) <= Duration::from_millis(100), "{told:?}");
+    assert!(
+        told <= waited && waited.saturating_sub(told) <= Duration::from_millis(100),
+        "{told:?}"
+    );
 }
 
 #[test]

@@ -282,7 +282,10 @@ fn a_force_unlock_is_explained_by_an_unknown_one_only() {
                 hand.pass(SECOND / 20);
                 let (op, _) = hand.take("inspect");
                 let (field, count) = (OTHER.to_owned(), "1".to_owned());
-                hand.done(op, Body::Inspect(KeyState::Hash { pttl: 20_000, fields: 1, field, count }));
+                hand.done(
+                    op,
+                    Body::Inspect(KeyState::Hash { pttl: 20_000, fields: 1, field, count }),
+                );
             }
             let (mut op, _) = hand.take("force_release");
             for how in tries {
@@ -292,7 +295,10 @@ fn a_force_unlock_is_explained_by_an_unknown_one_only() {
             }
             hand.done(op, Body::Force(Forced::Gone));
             let answer = hand.answer(request);
-            assert!(matches!(answer, Answer::Forced(told) if told == forced), "{tries:?}: {answer:?}");
+            assert!(
+                matches!(answer, Answer::Forced(told) if told == forced),
+                "{tries:?}: {answer:?}"
+            );
         }
     }
 }

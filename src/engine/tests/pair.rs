@@ -1,5 +1,5 @@
-//! The engine with a kind of lock that two may hold at once, that allows no hand-off and that has an undo script of its
-//! own: engines as they are, on the scripts of that kind.
+//! The engine with a kind of lock that two may hold at once, that allows no hand-off and that has
+//! an undo script of its own: engines as they are, on the scripts of that kind.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,15 @@ impl World {
     fn ask(&mut self, client: usize, owner: u64, name: LockName, wait: Wait) -> RequestId {
         let owner = OwnerKey::from_test(owner);
         let (request, lease) = (RequestId(0), watched());
-        self.hands[client].wish(Acquire { request, name, owner, lease, wait, max_hold: None, at_least: None })
+        self.hands[client].wish(Acquire {
+            request,
+            name,
+            owner,
+            lease,
+            wait,
+            max_hold: None,
+            at_least: None,
+        })
     }
 
     /// A grant that its caller has picked up.
@@ -159,7 +167,8 @@ fn two_tasks_of_a_client_hold_it_and_the_third_does_not_ask_the_server() {
 #[test]
 fn a_queue_of_one_client_takes_both_places_in_turn() {
     let mut world = World::new(1);
-    let wanted: Vec<RequestId> = (1..=5).map(|owner| world.ask(0, owner, pair("n"), Wait::Forever)).collect();
+    let wanted: Vec<RequestId> =
+        (1..=5).map(|owner| world.ask(0, owner, pair("n"), Wait::Forever)).collect();
     world.settle();
     for (at, request) in wanted.iter().enumerate() {
         let cell = world.hands[0].granted(*request);
@@ -218,7 +227,12 @@ fn a_name_of_another_kind_is_another_name() {
     world.hands[0].event(Event::PickedUp { request: RequestId(1) });
     world.ran.clear();
     world.live(11 * SECOND);
-    assert_eq!((world.count("pair/renew"), world.count("reentrant/renew")), (1, 1), "{:?}", world.ran);
+    assert_eq!(
+        (world.count("pair/renew"), world.count("reentrant/renew")),
+        (1, 1),
+        "{:?}",
+        world.ran
+    );
 }
 
 /// The server may have freed the place that is given up, and nobody can ask it.
@@ -254,5 +268,8 @@ fn a_grant_that_leaves_room_is_no_answer_to_those_behind_it() {
     world.hands[0].sent.clear();
     world.pass(2 * SECOND);
     let answer = world.hands[0].answer(behind);
-    assert!(matches!(answer, Answer::Failed(_)), "no server has said that both places are taken: {answer:?}");
+    assert!(
+        matches!(answer, Answer::Failed(_)),
+        "no server has said that both places are taken: {answer:?}"
+    );
 }

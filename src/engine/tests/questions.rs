@@ -207,8 +207,13 @@ fn a_ping_fails_at_once_while_the_connection_is_known_to_be_down() {
         let ping = RequestId(900 + number);
         hand.event(Event::Ping { request: ping });
         let answer = hand.answer(ping);
-        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else { panic!("{answer:?}") };
-        assert!(waited.is_zero() && cause.contains(["reset", "refused"][number as usize]), "{cause}");
+        let Answer::Failed(Error::Unavailable { waited, cause, .. }) = answer else {
+            panic!("{answer:?}")
+        };
+        assert!(
+            waited.is_zero() && cause.contains(["reset", "refused"][number as usize]),
+            "{cause}"
+        );
         let failure = Failure::new(FailureKind::Link, "refused");
         hand.event(Event::ConnectFailed { server: ServerId::ONLY, failure });
     }
@@ -281,7 +286,11 @@ fn who_has_the_lock_is_known_without_a_server_that_listens() {
     let reentry = hand.ask(1, Wait::Once);
     connect_failed(&mut hand, FailureKind::NoListener);
     for request in [reentry, hand.ask(1, Wait::Once)] {
-        assert_eq!(unavailable(&mut hand, request).1, "NoListener", "a further level needs the server");
+        assert_eq!(
+            unavailable(&mut hand, request).1,
+            "NoListener",
+            "a further level needs the server"
+        );
     }
     let other = hand.ask(2, Wait::Once);
     assert!(matches!(hand.answer(other), Answer::NotGranted));

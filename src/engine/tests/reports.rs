@@ -36,7 +36,11 @@ fn a_link_that_broke_is_one_line_however_much_is_held() {
     hand.sleeper(1);
     hand.reports.clear();
     hand.cut();
-    assert!(matches!(&hand.reports[..], [Report::LinkDown { holds: HOLDS, .. }]), "{:?}", hand.reports);
+    assert!(
+        matches!(&hand.reports[..], [Report::LinkDown { holds: HOLDS, .. }]),
+        "{:?}",
+        hand.reports
+    );
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Several servers: what happens to one concerns its own locks only, and slots lead from one to another.
+//! Several servers: what happens to one concerns its own locks only, and slots lead from one to
+//! another.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,7 +72,11 @@ impl Hand {
     pub(super) fn up(&mut self, server: ServerId, run_id: &str) {
         let info = ServerInfo { run_id: format!("{server:?} {run_id}"), ..ServerInfo::default() };
         self.event(Event::Up(server, info));
-        let at = self.labels().iter().position(|label| *label == "time").expect("the clock is asked first");
+        let at = self
+            .labels()
+            .iter()
+            .position(|label| *label == "time")
+            .expect("the clock is asked first");
         let (op, _) = self.sent.remove(at);
         assert_eq!(self.targets[&op], server);
         self.done_by(op, Body::Pong);
@@ -188,7 +193,8 @@ fn pass_until(hand: &mut Hand, end: Moment, silent: Option<ServerId>) {
             }
         }
         hand.pass(Duration::from_millis(10));
-        let (over, left): (Vec<_>, Vec<_>) = open.into_iter().partition(|(due, _)| *due <= hand.now);
+        let (over, left): (Vec<_>, Vec<_>) =
+            open.into_iter().partition(|(due, _)| *due <= hand.now);
         open = left;
         for (_, op) in over {
             hand.unknown_of(op);
@@ -204,7 +210,10 @@ fn a_login_that_one_server_refuses_ends_the_questions_to_it_only() {
     let (a, b) = (RequestId(900), RequestId(901));
     hand.event(Event::Inspect { name: name("a"), request: a });
     hand.event(Event::Inspect { name: name("b"), request: b });
-    hand.event(Event::ConnectFailed { server: A, failure: Failure::new(FailureKind::Auth, "WRONGPASS") });
+    hand.event(Event::ConnectFailed {
+        server: A,
+        failure: Failure::new(FailureKind::Auth, "WRONGPASS"),
+    });
     assert!(matches!(hand.answer(a), Answer::Failed(Error::Auth { .. })));
     hand.is_open(b);
 }
@@ -473,7 +482,9 @@ fn each_server_has_its_own_clock() {
             other => panic!("{other:?}"),
         }
     };
-    let after = |hand: &Hand, us| ServerTime(hand.now.micros() + offset + us).shared(Duration::from_secs(1));
+    let after = |hand: &Hand, us| {
+        ServerTime(hand.now.micros() + offset + us).shared(Duration::from_secs(1))
+    };
     assert_eq!(not_after(&mut hand, "a"), after(&hand, 1_000_000));
     assert_eq!(not_after(&mut hand, "b"), after(&hand, 61_000_000));
 }
@@ -496,7 +507,8 @@ fn a_slot_on_its_way_goes_by_the_clock_of_who_answers() {
     answer(&mut hand, op, Body::Release(Released::Gone));
     let (op, command) = hand.take("acquire");
     let Command::Acquire { not_after, .. } = command else { panic!("{command:?}") };
-    let expected = ServerTime(hand.now.micros() + offset + 61_000_000).shared(Duration::from_secs(1));
+    let expected =
+        ServerTime(hand.now.micros() + offset + 61_000_000).shared(Duration::from_secs(1));
     assert_eq!(not_after, expected);
     answer(&mut hand, op, grant(1));
     let cell = hand.granted(request);
@@ -724,7 +736,10 @@ fn a_failover_that_keeps_the_process_unknown_is_told_by_its_address() {
 fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
     for sharded in [true, false] {
         let mut hand = Hand::two();
-        hand.event(Event::Routes(Routes::Slots { servers: vec![A; usize::from(SLOTS)].into(), sharded }));
+        hand.event(Event::Routes(Routes::Slots {
+            servers: vec![A; usize::from(SLOTS)].into(),
+            sharded,
+        }));
         let first = hand.ask_for("a");
         let (op, _) = hand.take("acquire");
         hand.done_by(op, held(20_000));
@@ -757,10 +772,14 @@ fn a_streak_of_hand_offs_gives_way_to_others_who_may_not_be_counted() {
     }
 }
 
-/// Whoever releases in a cluster, and looks by itself whether others come. `meanwhile` is done as soon as it looks.
+/// Whoever releases in a cluster, and looks by itself whether others come. `meanwhile` is done as
+/// soon as it looks.
 fn looks(mut meanwhile: impl FnMut(&mut Hand)) -> (Vec<bool>, Hand) {
     let mut hand = Hand::two();
-    hand.event(Event::Routes(Routes::Slots { servers: vec![A; usize::from(SLOTS)].into(), sharded: false }));
+    hand.event(Event::Routes(Routes::Slots {
+        servers: vec![A; usize::from(SLOTS)].into(),
+        sharded: false,
+    }));
     let mut level = hand.ask_for("a");
     let (op, _) = hand.take("acquire");
     hand.done_by(op, grant(1));
@@ -806,14 +825,19 @@ fn a_look_that_is_cut_short_does_not_say_that_nobody_is_there() {
 fn who_looks_whether_others_come_listens_to_them() {
     let (_, hand) = looks(|_| {});
     let channel = "redisson_lock__channel__{a}";
-    assert!(hand.subscriptions.iter().any(|(wanted, _)| &**wanted == channel), "{:?}", hand.subscriptions);
+    assert!(
+        hand.subscriptions.iter().any(|(wanted, _)| &**wanted == channel),
+        "{:?}",
+        hand.subscriptions
+    );
 }
 
 #[test]
 fn the_state_of_the_links_is_shown_when_it_changes() {
     let mut hand = Hand::new();
-    let connected =
-        |hand: &Hand| hand.counters.links(hand.now).iter().map(|link| link.is_connected).collect::<Vec<_>>();
+    let connected = |hand: &Hand| {
+        hand.counters.links(hand.now).iter().map(|link| link.is_connected).collect::<Vec<_>>()
+    };
     assert_eq!(connected(&hand), [true]);
     hand.cut();
     assert_eq!(connected(&hand), [false]);

@@ -1,5 +1,5 @@
-//! What one forgotten line would change, and nobody would see for long: answers that forgive, timers that end, pauses,
-//! the order in which a connection becomes usable.
+//! What one forgotten line would change, and nobody would see for long: answers that forgive,
+//! timers that end, pauses, the order in which a connection becomes usable.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -446,7 +446,11 @@ fn a_grant_of_nobody_that_is_gone_is_no_loss() {
     hand.done(op, grant(1));
     let (op, _) = hand.take("release");
     hand.done(op, Body::Release(Released::Gone));
-    assert!(!hand.reports.iter().any(|report| matches!(report, Report::Lost { .. })), "{:?}", hand.reports);
+    assert!(
+        !hand.reports.iter().any(|report| matches!(report, Report::Lost { .. })),
+        "{:?}",
+        hand.reports
+    );
     assert!(hand.engine.is_idle());
 }
 
@@ -486,7 +490,10 @@ fn a_question_ends_with_the_command_timeout_whatever_becomes_of_the_link() {
         hand.pass(Duration::from_millis(900));
         hand.is_open(request);
         hand.pass(Duration::from_millis(200));
-        assert!(matches!(hand.answer(request), Answer::Failed(Error::Unavailable { .. })), "busy: {busy}");
+        assert!(
+            matches!(hand.answer(request), Answer::Failed(Error::Unavailable { .. })),
+            "busy: {busy}"
+        );
     }
 }
 

@@ -54,10 +54,15 @@ fn an_unknown_acquire_is_cleaned_up_until_it_can_no_longer_be_executed() {
     hand.pass(Duration::from_millis(2));
     let (cleanup, _) = hand.sent.remove(0);
     let reply = Reply { time: Some(not_after), body: Body::Release(Released::Gone) };
-    hand.event(Event::Replied { op: cleanup, server: ServerId::ONLY, outcome: Outcome::Done(reply) });
+    hand.event(Event::Replied {
+        op: cleanup,
+        server: ServerId::ONLY,
+        outcome: Outcome::Done(reply),
+    });
     hand.sent.clear();
     hand.pass(Duration::from_millis(10));
-    let (cleanup, _) = hand.sent.iter().find(|(_, command)| command.label() == "release").cloned().unwrap();
+    let (cleanup, _) =
+        hand.sent.iter().find(|(_, command)| command.label() == "release").cloned().unwrap();
     hand.done(cleanup, Body::Release(Released::Gone));
     assert_eq!(hand.counters.snapshot().clean_ups, 0);
 }
@@ -106,7 +111,10 @@ fn an_unknown_hand_off_kills_the_new_id_and_releases_the_old() {
     hand.done(cleanup, Body::Release(Released::Gone));
     let (op, _) = hand.take("release");
     hand.done(op, Body::Release(Released::Gone));
-    assert!(matches!(hand.answer(release), Answer::Done), "gone is what the unknown hand-off leaves behind");
+    assert!(
+        matches!(hand.answer(release), Answer::Done),
+        "gone is what the unknown hand-off leaves behind"
+    );
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(5));
     hand.granted(next);
@@ -120,7 +128,8 @@ fn late_grants_nothing_and_is_tried_again() {
     hand.offset += 50_000;
     hand.done(op, Body::Acquire(Acquired::Late));
     hand.is_open(request);
-    let (op, _) = hand.sent.iter().find(|(_, command)| command.label() == "acquire").cloned().unwrap();
+    let (op, _) =
+        hand.sent.iter().find(|(_, command)| command.label() == "acquire").cloned().unwrap();
     hand.done(op, grant(1));
     hand.granted(request);
 }

@@ -79,10 +79,15 @@ fn call(random: &mut Random) -> String {
     let field = random.pick(&["a", "a", "b", "b", "c"]);
     let (lease, deadline) =
         (random.pick(&["3M", "5M", "9M"]), random.pick(&["soon", "soon", "soon", "late"]));
-    let announce =
-        format!("{} {}", random.pick(&["ch", "ch", "nobody"]), random.pick(&["PUBLISH", "SPUBLISH"]));
+    let announce = format!(
+        "{} {}",
+        random.pick(&["ch", "ch", "nobody"]),
+        random.pick(&["PUBLISH", "SPUBLISH"])
+    );
     match random.below(8) {
-        0..=3 => format!("acquire {field} {} {lease} {deadline}", random.pick(&["1", "1", "2", "3"])),
+        0..=3 => {
+            format!("acquire {field} {} {lease} {deadline}", random.pick(&["1", "1", "2", "3"]))
+        }
         4 => format!("release {field} {} {announce}", random.pick(&["0", "0", "1", "2"])),
         5 => format!("undo {field} 0 {announce}"),
         6 => format!("renew {deadline} {field} {lease}"),
@@ -125,8 +130,20 @@ const ACQUIRES: &[Row] = &[
     ),
     ("lock={a:1,a:ends:@0}@5", "acquire a 2 3M soon", "-2 T", "=", ""),
     // A repeat never shortens; a count is set.
-    ("fence=7 lock={a:1,a:ends:@5}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={a:1,a:ends:@5}@5", ""),
-    ("fence=7 lock={a:1,a:ends:@5}@5", "acquire a 2 9M soon", "1 T 0", "fence=7 lock={a:2,a:ends:@9}@9", ""),
+    (
+        "fence=7 lock={a:1,a:ends:@5}@5",
+        "acquire a 1 3M soon",
+        "1 T T",
+        "fence=T lock={a:1,a:ends:@5}@5",
+        "",
+    ),
+    (
+        "fence=7 lock={a:1,a:ends:@5}@5",
+        "acquire a 2 9M soon",
+        "1 T 0",
+        "fence=7 lock={a:2,a:ends:@9}@9",
+        "",
+    ),
     (
         "lock={a:1,a:ends:@5,b:1,b:ends:@9}@9",
         "acquire a 3 3M soon",
@@ -157,7 +174,13 @@ const ACQUIRES: &[Row] = &[
         "fence=T lock={x:b,b:1,b:ends:@5,a:1,a:ends:@3}@5",
         "",
     ),
-    ("lock={x:1,y:2}@5", "acquire a 1 3M soon", "1 T T", "fence=T lock={x:1,y:2,a:1,a:ends:@3}@3", ""),
+    (
+        "lock={x:1,y:2}@5",
+        "acquire a 1 3M soon",
+        "1 T T",
+        "fence=T lock={x:1,y:2,a:1,a:ends:@3}@3",
+        "",
+    ),
 ];
 
 const RELEASES: &[Row] = &[
@@ -180,7 +203,13 @@ const UNDOES: &[Row] = &[
     ("", "undo a 0 ch PUBLISH", "0 T", "=", ""),
     ("lock={b:1,b:ends:@5}@5", "undo a 0 ch PUBLISH", "0 T", "=", ""),
     ("lock={a:1,a:ends:@5}@5", "undo a 0 ch SPUBLISH", "1 T 1", "", "ch=0 sharded"),
-    ("lock={a:ends:@5,b:1,b:ends:@5}@5", "undo a 0 nobody PUBLISH", "1 T 0", "lock={b:1,b:ends:@5}@5", ""),
+    (
+        "lock={a:ends:@5,b:1,b:ends:@5}@5",
+        "undo a 0 nobody PUBLISH",
+        "1 T 0",
+        "lock={b:1,b:ends:@5}@5",
+        "",
+    ),
 ];
 
 const RENEWALS: &[Row] = &[
@@ -217,7 +246,11 @@ fn check_refusals(memory: &mut Memory) {
         set_up(memory, state);
         memory.keyspace.refuse_commands(&[refused], "NOPERM no");
         let seen = observe(memory, &parse_call(&SUITE, call), &mut Times::default());
-        assert_eq!((&*seen.reply, &*seen.keys), (reply, after), "{call} without {refused} in [{state}]");
+        assert_eq!(
+            (&*seen.reply, &*seen.keys),
+            (reply, after),
+            "{call} without {refused} in [{state}]"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! Every command that a script may be refused, and every two of them: nothing may be left half done,
-//! and no lock without a time to live.
+//! Every command that a script may be refused, and every two of them: nothing may be left half
+//! done, and no lock without a time to live.
 
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Dumped;
@@ -31,7 +31,9 @@ pub(crate) fn check(server: &mut Memory) {
         let after = server.dump();
         let now_ms = server.now_us / 1_000;
         let refused = "the script was refused";
-        call.keys.iter().for_each(|key| check_key(suite, now_ms, key, [&before, &after, &before], refused));
+        call.keys
+            .iter()
+            .for_each(|key| check_key(suite, now_ms, key, [&before, &after, &before], refused));
         for refused in sets(call.script.source) {
             server.now_us = now_us;
             set_up(server, state);
@@ -52,22 +54,27 @@ pub(crate) fn check(server: &mut Memory) {
 fn sets(source: &str) -> Vec<Vec<&'static str>> {
     let used = |name: &&str| source.contains(&format!("\"{name}\"")) || name.ends_with("PUBLISH");
     let names: Vec<&str> = Keyspace::command_names().filter(used).collect();
-    let pairs =
-        names.iter().enumerate().flat_map(|(at, one)| names[at..].iter().map(|other| vec![*one, *other]));
+    let pairs = names
+        .iter()
+        .enumerate()
+        .flat_map(|(at, one)| names[at..].iter().map(|other| vec![*one, *other]));
     pairs.collect()
 }
 
-/// A hash is what it was, what it should become, or gone; and it has a time to live unless it had none before or is to
-/// have none. What is over by itself does not count.
+/// A hash is what it was, what it should become, or gone; and it has a time to live unless it had
+/// none before or is to have none. What is over by itself does not count.
 fn check_key(suite: &Suite, now_ms: i64, key: &str, dumps: [&[Dumped]; 3], what: &str) {
     let [old, now, new] = dumps.map(|dump| hash(dump, key));
     let Some((fields, pttl)) = now else { return };
     let valid = |fields: &Fields| (suite.valid)(fields, now_ms);
     let is_known = |hash: &Hash<'_>| valid(hash.0) == valid(fields);
-    assert!(old.as_ref().is_some_and(is_known) || new.as_ref().is_some_and(is_known), "half done: {what}");
+    assert!(
+        old.as_ref().is_some_and(is_known) || new.as_ref().is_some_and(is_known),
+        "half done: {what}"
+    );
     let endless = |hash: &Hash<'_>| hash.1.is_none();
-    let meant =
-        old.as_ref().is_some_and(endless) || new.as_ref().is_some_and(|new| is_known(new) && endless(new));
+    let meant = old.as_ref().is_some_and(endless)
+        || new.as_ref().is_some_and(|new| is_known(new) && endless(new));
     assert!(pttl.is_some() || meant, "no time to live: {what}");
 }
 

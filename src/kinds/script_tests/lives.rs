@@ -1,8 +1,9 @@
-//! Random lives of three clients of any kind of lock, as the protocol allows and forbids them: holds that are nested, handed on, repeated,
-//! given up; replies that are lost, commands that come late or twice; time, garbage and operators in between.
+//! Random lives of three clients of any kind of lock, as the protocol allows and forbids them:
+//! holds that are nested, handed on, repeated, given up; replies that are lost, commands that come
+//! late or twice; time, garbage and operators in between.
 //!
-//! That all servers agree is one half. The other is what the protocol promises whoever keeps to it, checked on what
-//! they agree on: see `Promises`.
+//! That all servers agree is one half. The other is what the protocol promises whoever keeps to it,
+//! checked on what they agree on: see `Promises`.
 
 mod promises;
 
@@ -41,7 +42,8 @@ const UNIT_MS: u64 = 1_000_000;
 const PASSES_MS: [i64; 4] = [1, 1_001_000, 3_001_000, 6_001_000];
 /// What somebody puts into a hash that may be a lock's.
 pub(crate) const DATA: &str = "data";
-const FENCES: [&str; 6] = ["7", "9000000000000000", "9007199254740990", "9007199254740991", "word", "[1]"];
+const FENCES: [&str; 6] =
+    ["7", "9000000000000000", "9007199254740990", "9007199254740991", "word", "[1]"];
 const COUNTS: [u32; 6] = [2, 2, 3, 65_534, 65_535, 65_536];
 
 #[derive(Debug, Clone)]
@@ -108,7 +110,9 @@ impl Lives<'_> {
             (7 | 8, Some(at), ..) => self.release(at),
             (9, _, Some(at), _) => self.clean_up(at),
             (10, ..) if !self.on_the_way.is_empty() => self.arrive(),
-            (11, _, _, Some(at)) if self.has(|scripts| scripts.force_release) => self.force_release(at),
+            (11, _, _, Some(at)) if self.has(|scripts| scripts.force_release) => {
+                self.force_release(at)
+            }
             (12, _, _, Some(at)) => self.stray(at),
             (13 | 14, _, _, Some(_)) => self.renew(),
             (15, ..) if self.has(|scripts| scripts.inspect) => self.inspect(),
@@ -124,7 +128,8 @@ impl Lives<'_> {
     }
 
     fn pick_hold(&mut self, wanted: impl Fn(&Hold) -> bool) -> Option<usize> {
-        let found: Vec<usize> = (0..self.holds.len()).filter(|&at| wanted(&self.holds[at])).collect();
+        let found: Vec<usize> =
+            (0..self.holds.len()).filter(|&at| wanted(&self.holds[at])).collect();
         (!found.is_empty()).then(|| found[self.random.index(found.len())])
     }
 
@@ -164,8 +169,13 @@ impl Lives<'_> {
             lease: self.lease(),
             not_after: ServerTime(self.not_after()),
         };
-        let down =
-            Command::Release { name, field, count: count - 1, announce: self.announce(&hold), undo: false };
+        let down = Command::Release {
+            name,
+            field,
+            count: count - 1,
+            announce: self.announce(&hold),
+            undo: false,
+        };
         let command = if self.random.below(3) == 0 { down } else { up };
         for _ in 0..=self.random.below(2) {
             let reply = self.send(&command);
@@ -194,7 +204,9 @@ impl Lives<'_> {
         let command = Command::ReleaseAt {
             name: self.names[hold.name].clone(),
             field: hold.field.clone(),
-            free_at: ServerTime(self.together.next_us() + [left_us, left_us, -1][self.random.index(3)]),
+            free_at: ServerTime(
+                self.together.next_us() + [left_us, left_us, -1][self.random.index(3)],
+            ),
             most,
             announce: self.announce(&hold),
         };
@@ -247,7 +259,9 @@ impl Lives<'_> {
         self.holds[at].state = State::Over;
         to.state = match self.send_or_lose(&command) {
             Some(Some(Body::HandOff(HandedOff::Granted { .. }))) => State::Held,
-            Some(Some(Body::HandOff(HandedOff::ReleasedOnly { late: true, .. }))) => State::Dead(not_after),
+            Some(Some(Body::HandOff(HandedOff::ReleasedOnly { late: true, .. }))) => {
+                State::Dead(not_after)
+            }
             None => {
                 // `from` goes on with its own release(0).
                 self.holds[at].state = State::Held;
@@ -258,7 +272,8 @@ impl Lives<'_> {
         self.holds.push(to);
     }
 
-    /// release(0) of a dead id, which is done once a reply to it is later than all that it could be granted by.
+    /// release(0) of a dead id, which is done once a reply to it is later than all that it could be
+    /// granted by.
     fn clean_up(&mut self, at: usize) {
         let hold = self.holds[at].clone();
         let State::Dead(not_after) = hold.state else { return };
@@ -266,7 +281,8 @@ impl Lives<'_> {
         if let Command::Release { undo, .. } = &mut command {
             *undo = true;
         }
-        let Some(Reply { time: Some(ServerTime(time)), body: Body::Release(done) }) = self.send(&command)
+        let Some(Reply { time: Some(ServerTime(time)), body: Body::Release(done) }) =
+            self.send(&command)
         else {
             panic!("no release")
         };
@@ -328,7 +344,9 @@ impl Lives<'_> {
         for at in 0..self.holds.len() {
             let hold = self.holds[at].clone();
             let other_slot = usize::from(hold.name > 0) != first;
-            if hold.client != client || other_slot || (hold.state != State::Held && self.random.below(4) > 0)
+            if hold.client != client
+                || other_slot
+                || (hold.state != State::Held && self.random.below(4) > 0)
             {
                 continue;
             }
@@ -370,7 +388,8 @@ impl Lives<'_> {
                 self.promises.disturbed();
             }
             10 => {
-                self.together.plant(&format!("{fence}={}", FENCES[self.random.index(FENCES.len())]));
+                self.together
+                    .plant(&format!("{fence}={}", FENCES[self.random.index(FENCES.len())]));
                 self.promises.tokens_lost(&fence);
             }
             _ if self.random.below(3) == 0 => {
@@ -408,7 +427,8 @@ impl Lives<'_> {
         Announce { channel: self.names[hold.name].channel(profile), sharded }
     }
 
-    /// What was answered; none if nobody knows: it was executed or was not, and copies of it may come later.
+    /// What was answered; none if nobody knows: it was executed or was not, and copies of it may
+    /// come later.
     #[expect(clippy::option_option, reason = "lost, refused, answered")]
     fn send_or_lose(&mut self, command: &Command) -> Option<Option<Body>> {
         let lost = self.random.below(4) == 0;
@@ -445,7 +465,9 @@ impl Lives<'_> {
             | Command::ForceRelease { not_after, .. } => {
                 *not_after = ServerTime(self.together.distant(not_after.0))
             }
-            Command::ReleaseAt { free_at, .. } => *free_at = ServerTime(self.together.as_far(free_at.0)),
+            Command::ReleaseAt { free_at, .. } => {
+                *free_at = ServerTime(self.together.as_far(free_at.0))
+            }
             _ => {}
         }
         command

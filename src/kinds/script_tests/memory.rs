@@ -71,7 +71,8 @@ impl Server for Memory {
 
     fn published(&mut self) -> Vec<Published> {
         let listened = self.suite.listened;
-        let heard = |message: &Published| listened.contains(&(message.channel.as_str(), message.sharded));
+        let heard =
+            |message: &Published| listened.contains(&(message.channel.as_str(), message.sharded));
         self.keyspace.take_published().into_iter().filter(heard).collect()
     }
 
@@ -80,6 +81,7 @@ impl Server for Memory {
     }
 
     fn forbid(&mut self, command: &'static str) {
-        self.keyspace.answer_permissions(move |asked, key| asked != command && key.starts_with('x'));
+        self.keyspace
+            .answer_permissions(move |asked, key| asked != command && key.starts_with('x'));
     }
 }

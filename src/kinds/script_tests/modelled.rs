@@ -1,5 +1,5 @@
-//! A server as the description of the protocol sees it: keys, their ends, messages, and a clock that others move. What
-//! the scripts of a kind do to it is the kind's own ([`Suite::model`]).
+//! A server as the description of the protocol sees it: keys, their ends, messages, and a clock
+//! that others move. What the scripts of a kind do to it is the kind's own ([`Suite::model`]).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use crate::backend::memory::store::Stored;
 use crate::kinds::script_tests::Step;
 use crate::kinds::script_tests::Suite;
 
-pub(crate) const WRONG_TYPE: &str = "WRONGTYPE Operation against a key holding the wrong kind of value";
+pub(crate) const WRONG_TYPE: &str =
+    "WRONGTYPE Operation against a key holding the wrong kind of value";
 
 pub(crate) struct Modelled {
     suite: &'static Suite,
@@ -109,7 +110,11 @@ impl Modelled {
         if !self.suite.listened.contains(&(channel, sharded)) {
             return 0;
         }
-        self.published.push(Published { channel: channel.to_owned(), payload: payload.to_owned(), sharded });
+        self.published.push(Published {
+            channel: channel.to_owned(),
+            payload: payload.to_owned(),
+            sharded,
+        });
         1
     }
 }

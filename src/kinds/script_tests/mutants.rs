@@ -1,5 +1,6 @@
-//! Every mutant of every script must be noticed by the checks of the scripts, in the embedded Lua. Those that do the same
-//! as the script are listed, each with the reason, in the file [`Suite::equivalent`]; the list is exact.
+//! Every mutant of every script must be noticed by the checks of the scripts, in the embedded Lua.
+//! Those that do the same as the script are listed, each with the reason, in the file
+//! [`Suite::equivalent`]; the list is exact.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -63,10 +64,13 @@ fn equivalent(file: &str) -> BTreeMap<String, String> {
     let file = format!("{}/{file}", env!("CARGO_MANIFEST_DIR"));
     let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{file}: {error}"));
     let mut list = BTreeMap::new();
-    for entry in
-        text.split("\n\n").map(str::trim).filter(|entry| !entry.is_empty() && !entry.starts_with('#'))
+    for entry in text
+        .split("\n\n")
+        .map(str::trim)
+        .filter(|entry| !entry.is_empty() && !entry.starts_with('#'))
     {
-        let (change, reason) = entry.split_once('\n').unwrap_or_else(|| panic!("no reason: {entry}"));
+        let (change, reason) =
+            entry.split_once('\n').unwrap_or_else(|| panic!("no reason: {entry}"));
         assert!(list.insert(change.to_owned(), reason.to_owned()).is_none(), "twice: {change}");
     }
     list
@@ -92,7 +96,8 @@ pub(crate) fn check(suite: &'static Suite) {
         }
     }
     println!("noticed by: {by_check:?}");
-    let new: Vec<&String> = survivors.iter().filter(|change| !listed.contains_key(*change)).collect();
+    let new: Vec<&String> =
+        survivors.iter().filter(|change| !listed.contains_key(*change)).collect();
     let gone: Vec<&String> = listed.keys().filter(|change| !survivors.contains(*change)).collect();
     let figures = format!(
         "\"mutants\":{},\"killed\":{killed},\"equivalent\":{},\"survived\":{}",
@@ -101,13 +106,19 @@ pub(crate) fn check(suite: &'static Suite) {
         new.len()
     );
     print_figures(suite, "lua-mutants", &figures);
-    let lines = |list: &[&String]| list.iter().map(|line| format!("  {line}\n")).collect::<String>();
+    let lines =
+        |list: &[&String]| list.iter().map(|line| format!("  {line}\n")).collect::<String>();
     assert!(killed > 0, "no mutants");
     assert!(new.is_empty(), "survived:\n{}", lines(&new));
-    assert!(gone.is_empty(), "listed as equivalent, but noticed or not there any more:\n{}", lines(&gone));
+    assert!(
+        gone.is_empty(),
+        "listed as equivalent, but noticed or not there any more:\n{}",
+        lines(&gone)
+    );
 }
 
-/// As a line of JSON that the report on reliability reads; for kinds that are for tests only, as a line for people.
+/// As a line of JSON that the report on reliability reads; for kinds that are for tests only, as a
+/// line for people.
 pub(crate) fn print_figures(suite: &Suite, part: &str, figures: &str) {
     if suite.is_reported {
         println!("{{\"part\":\"{part}\",\"kind\":\"{:?}\",{figures}}}", suite.kind);

@@ -41,7 +41,9 @@ pub(crate) fn mutants(script: &Script) -> Vec<Mutant> {
         }
         edits.extend(call_dropped(&tokens, index).map(|end| (token.at, end, "false".to_owned())));
     }
-    edits.extend(statements(script.source, &tokens).into_iter().map(|(from, to)| (from, to, String::new())));
+    edits.extend(
+        statements(script.source, &tokens).into_iter().map(|(from, to)| (from, to, String::new())),
+    );
     let mut known: Vec<String> = Vec::new();
     let mutant = |(from, to, text): (usize, usize, String)| {
         let source = format!("{}{text}{}", &script.source[..from], &script.source[to..]);
@@ -113,14 +115,16 @@ fn mistyped(text: &str) -> String {
     format!("\"{inside}x\"")
 }
 
-/// The end of a call of Redis whose value is used: it is made to be `false`. As a statement it is deleted instead.
+/// The end of a call of Redis whose value is used: it is made to be `false`. As a statement it is
+/// deleted instead.
 fn call_dropped(tokens: &[Token<'_>], index: usize) -> Option<usize> {
     let [redis, dot, call, open, ..] = &tokens[index..] else { return None };
     let is_call = redis.text == "redis"
         && dot.text == "."
         && matches!(call.text, "call" | "pcall" | "acl_check_cmd")
         && open.text == "(";
-    let used = index > 0 && (tokens[index - 1].kind == Kind::Sign || tokens[index - 1].text == "return");
+    let used =
+        index > 0 && (tokens[index - 1].kind == Kind::Sign || tokens[index - 1].text == "return");
     if !is_call || !used || tokens[index - 1].text == ")" {
         return None;
     }
@@ -200,7 +204,8 @@ fn tokens(source: &str) -> Vec<Token<'_>> {
 }
 
 fn token(rest: &str, first: char) -> (Kind, usize) {
-    let run = |is_part: fn(char) -> bool| rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
+    let run =
+        |is_part: fn(char) -> bool| rest.find(|letter| !is_part(letter)).unwrap_or(rest.len());
     if first == '"' {
         (Kind::Text, rest[1..].find('"').map_or(rest.len(), |end| end + 2))
     } else if first.is_ascii_digit() {

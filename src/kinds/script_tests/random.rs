@@ -1,4 +1,5 @@
-//! Random sequences of calls: the model, the embedded Lua and a real Redis must not differ in anything.
+//! Random sequences of calls: the model, the embedded Lua and a real Redis must not differ in
+//! anything.
 
 use std::time::SystemTime;
 use std::time::UNIX_EPOCH;
@@ -43,7 +44,8 @@ pub(crate) fn check(suite: &'static Suite) {
         return;
     }
     let first = setting("SEED").unwrap_or_else(seed_of_today);
-    let (sequences, steps) = (setting("SEQUENCES").unwrap_or(SEQUENCES), setting("STEPS").unwrap_or(STEPS));
+    let (sequences, steps) =
+        (setting("SEQUENCES").unwrap_or(SEQUENCES), setting("STEPS").unwrap_or(STEPS));
     println!("SEED={first}");
     let mut together = Together::start(suite);
     for sequence in 0..sequences {
@@ -103,8 +105,8 @@ pub(crate) fn check_mistakes(suite: &'static Suite) {
     }
 }
 
-/// Every mutant of every script, with nothing but the model to notice it. Some it cannot: those that matter only when
-/// Redis refuses a command, and those that do the same.
+/// Every mutant of every script, with nothing but the model to notice it. Some it cannot: those
+/// that matter only when Redis refuses a command, and those that do the same.
 pub(crate) fn check_mutants(suite: &'static Suite) {
     be_quiet_when_asked();
     let (mut number, mut killed) = (0, 0);

@@ -40,7 +40,8 @@ impl Redis {
         }
         let mut connection = connect(&server);
         let load = |source| {
-            let digest = redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).unwrap();
+            let digest =
+                redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).unwrap();
             (source, digest)
         };
         let sources = suite.scripts.iter().map(|script| script.source).chain([DUMP]);
@@ -54,7 +55,8 @@ impl Redis {
         needs.is_none_or(|(_, what)| has_redis_7(what)).then(|| Self::start(suite))
     }
 
-    /// A field behind all others of a hash. Another one keeps the key alive meanwhile, and its time to live with it.
+    /// A field behind all others of a hash. Another one keeps the key alive meanwhile, and its time
+    /// to live with it.
     pub(crate) fn put_last(&mut self, key: &str, field: &str, value: &str) {
         const MEANWHILE: &str = "meanwhile";
         self.command(&["HSET", key, MEANWHILE, "1"]);
@@ -72,8 +74,8 @@ impl Redis {
         self.command(&["ACL", "SETUSER", "default", "+@all", "allkeys"]);
     }
 
-    /// Takes time away from what every key has left, and from the ends that are written in values: what would have run
-    /// out by then is gone.
+    /// Takes time away from what every key has left, and from the ends that are written in values:
+    /// what would have run out by then is gone.
     pub(crate) fn pass(&mut self, ms: i64) {
         self.command(&["EVAL", PASS, "0", &ms.to_string()]);
         for dumped in self.dump() {
@@ -159,11 +161,19 @@ impl Server for Redis {
         self.command(&["DEL", key]);
         match value {
             Stored::Text(text) => drop(self.command(&["SET", key, text])),
-            Stored::List(items) => items.iter().for_each(|item| drop(self.command(&["RPUSH", key, item]))),
-            Stored::Hash(fields) => fields.iter().for_each(|(f, v)| drop(self.command(&["HSET", key, f, v]))),
-            Stored::Set(members) => members.iter().for_each(|m| drop(self.command(&["SADD", key, m]))),
+            Stored::List(items) => {
+                items.iter().for_each(|item| drop(self.command(&["RPUSH", key, item])))
+            }
+            Stored::Hash(fields) => {
+                fields.iter().for_each(|(f, v)| drop(self.command(&["HSET", key, f, v])))
+            }
+            Stored::Set(members) => {
+                members.iter().for_each(|m| drop(self.command(&["SADD", key, m])))
+            }
             Stored::SortedSet(members) => {
-                members.iter().for_each(|(s, m)| drop(self.command(&["ZADD", key, &s.to_string(), m])));
+                members
+                    .iter()
+                    .for_each(|(s, m)| drop(self.command(&["ZADD", key, &s.to_string(), m])));
             }
         }
         if let Some(pttl) = pttl {
@@ -230,9 +240,12 @@ fn all_keys(raw: Raw) -> Vec<Dumped> {
 }
 
 fn dumped(raw: Raw) -> Dumped {
-    let (key, kind, pttl, content): (String, String, i64, Raw) = redis::from_redis_value(raw).unwrap();
+    let (key, kind, pttl, content): (String, String, i64, Raw) =
+        redis::from_redis_value(raw).unwrap();
     let texts = |raw| redis::from_redis_value::<Vec<String>>(raw).unwrap();
-    let pairs = |raw| texts(raw).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>();
+    let pairs = |raw| {
+        texts(raw).chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>()
+    };
     let value = match kind.as_str() {
         "string" => Stored::Text(redis::from_redis_value(content).unwrap()),
         "list" => Stored::List(texts(content)),
@@ -261,7 +274,8 @@ fn value(raw: Raw) -> Result<Value, String> {
 
 /// The error of a command within a script, around which Redis 6.2 puts its own words.
 fn unwrapped(error: &str) -> String {
-    let inner = error.strip_prefix("ERR Error running script").and_then(|rest| rest.rsplit_once(": -"));
+    let inner =
+        error.strip_prefix("ERR Error running script").and_then(|rest| rest.rsplit_once(": -"));
     inner.map_or(error, |(_, inner)| inner).to_owned()
 }
 

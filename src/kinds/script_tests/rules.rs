@@ -17,7 +17,8 @@ static SUITE: Suite = Suite::EMPTY;
 
 const STATE: &str = "hash={f:1,g:2}@5 list=[x] text=word";
 
-/// No script of ours writes fractions. Since Redis 7.2 and in Valkey they have the fewest digits, before that 17.
+/// No script of ours writes fractions. Since Redis 7.2 and in Valkey they have the fewest digits,
+/// before that 17.
 const FRACTION: &str = r#"redis.call("SET", "n", 0.1) return redis.call("GET", "n")"#;
 
 /// Run one after the other on the same keys.
@@ -88,9 +89,12 @@ fn run(server: &mut dyn Server, source: &'static str) -> Result<Value, String> {
     // Valkey does not name Redis there.
     let words = |text: String| {
         let text = text.replace("ERR Unknown command called", "ERR Unknown Redis command called");
+        let text = text.replace(
+            "ERR Command arguments must be",
+            "ERR Lua redis lib command arguments must be",
+        );
         let text =
-            text.replace("ERR Command arguments must be", "ERR Lua redis lib command arguments must be");
-        let text = text.replace("one argument for this call", "one argument for this redis lib call");
+            text.replace("one argument for this call", "one argument for this redis lib call");
         text.replace("args calling command from", "args calling Redis command from")
     };
     result.map_err(|text| words(text.split(" script: ").next().unwrap().to_owned()))
@@ -127,6 +131,7 @@ fn a_key_runs_out_between_scripts_and_never_within_one() {
 /// Stricter than a single Redis, as a cluster would be.
 #[test]
 fn a_key_that_was_not_declared_is_refused() {
-    let error = run(&mut Memory::start(&SUITE), r#"return redis.call("GET", "other")"#).unwrap_err();
+    let error =
+        run(&mut Memory::start(&SUITE), r#"return redis.call("GET", "other")"#).unwrap_err();
     assert_eq!(error, "ERR script used the key 'other', which is not in KEYS");
 }

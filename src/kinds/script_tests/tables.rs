@@ -28,8 +28,11 @@ pub(crate) fn check(
         if (seen.reply.as_str(), seen.keys.as_str(), seen.published.as_str())
             != (&*reply, &*after, &*published)
         {
-            writeln!(wrong, "[{state}] {call}\n  expected {reply:?} {after:?} {published:?}\n  {seen:?}")
-                .unwrap();
+            writeln!(
+                wrong,
+                "[{state}] {call}\n  expected {reply:?} {after:?} {published:?}\n  {seen:?}"
+            )
+            .unwrap();
         }
         ran += 1;
     }
@@ -38,5 +41,8 @@ pub(crate) fn check(
 }
 
 pub(crate) fn check_table(server: &mut dyn Server, rows: &[Row]) {
-    check(server, rows.iter().map(|&(s, c, r, a, p)| (s.into(), c.into(), r.into(), a.into(), p.into())));
+    check(
+        server,
+        rows.iter().map(|&(s, c, r, a, p)| (s.into(), c.into(), r.into(), a.into(), p.into())),
+    );
 }

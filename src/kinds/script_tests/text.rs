@@ -1,7 +1,8 @@
 //! States, calls and answers as text.
 //!
-//! `key=word`, `key=[item,item]`, `key={field:value,…}`, `key=(member:score,…)`, each with `@5` behind it if it has a time
-//! to live of five units. A value or score `@5` is a time: the end of five units from now, in ms on the server's clock.
+//! `key=word`, `key=[item,item]`, `key={field:value,…}`, `key=(member:score,…)`, each with `@5`
+//! behind it if it has a time to live of five units. A value or score `@5` is a time: the end of
+//! five units from now, in ms on the server's clock.
 
 use crate::backend::ScriptCall;
 use crate::backend::Value;
@@ -34,7 +35,8 @@ impl Times {
     }
 }
 
-/// Reads `release a 0 ch PUBLISH`. `3M` is three units of time, `~` an empty argument, `late` and `soon` deadlines.
+/// Reads `release a 0 ch PUBLISH`. `3M` is three units of time, `~` an empty argument, `late` and
+/// `soon` deadlines.
 pub(crate) fn parse_call(suite: &Suite, text: &str) -> ScriptCall {
     let mut words = text.split_whitespace();
     let name = words.next().unwrap();
@@ -73,11 +75,13 @@ pub(crate) fn parse_keys(text: &str, now_us: i64) -> Vec<(String, Stored, Option
 
 fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
     let (key, rest) = text.split_once('=').unwrap();
-    let end_of_value = rest.rfind(['}', ']', ')']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
+    let end_of_value =
+        rest.rfind(['}', ']', ')']).map_or_else(|| rest.find('@'), |at| Some(at + 1));
     let (value, pttl) = rest.split_at(end_of_value.unwrap_or(rest.len()));
     let in_units = |units: &str| units.parse::<i64>().unwrap() * UNIT_MS;
     let pttl = pttl.strip_prefix('@').map(in_units);
-    let inside = |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
+    let inside =
+        |open, close| value.strip_prefix(open).and_then(|rest: &str| rest.strip_suffix(close));
     let pair = |pair: &str| {
         let (field, value) = pair.rsplit_once(':').unwrap();
         let end = |units| (now_us.div_euclid(1_000) + in_units(units)).to_string();
@@ -97,7 +101,8 @@ fn parse_key(text: &str, now_us: i64) -> (String, Stored, Option<i64>) {
 }
 
 pub(crate) fn show_keys(suite: &Suite, dump: &[Dumped], times: &Times, now_us: i64) -> String {
-    let shown: Vec<String> = dump.iter().map(|dumped| show_key(suite, dumped, times, now_us)).collect();
+    let shown: Vec<String> =
+        dump.iter().map(|dumped| show_key(suite, dumped, times, now_us)).collect();
     shown.join(" ")
 }
 
@@ -109,10 +114,13 @@ fn show_key(suite: &Suite, dumped: &Dumped, times: &Times, now_us: i64) -> Strin
         _ => format!("{field}:{value}"),
     };
     let value = match &dumped.value {
-        Stored::Text(text) => text.parse().map_or_else(|_| text.clone(), |number| times.show(number)),
+        Stored::Text(text) => {
+            text.parse().map_or_else(|_| text.clone(), |number| times.show(number))
+        }
         Stored::List(items) => format!("[{}]", items.join(",")),
         Stored::Hash(fields) => {
-            let fields: Vec<String> = fields.iter().map(|(field, value)| pair(field, value)).collect();
+            let fields: Vec<String> =
+                fields.iter().map(|(field, value)| pair(field, value)).collect();
             format!("{{{}}}", fields.join(","))
         }
         Stored::SortedSet(members) => {
@@ -149,7 +157,11 @@ pub(crate) fn time_of(result: &Result<Value, String>) -> Option<i64> {
     }
 }
 
-pub(crate) fn show_reply(call: &ScriptCall, result: &Result<Value, String>, times: &Times) -> String {
+pub(crate) fn show_reply(
+    call: &ScriptCall,
+    result: &Result<Value, String>,
+    times: &Times,
+) -> String {
     let list = match result {
         Err(text) => return format!("! {}", text.split(" script: ").next().unwrap()),
         Ok(Value::List(list)) => list,

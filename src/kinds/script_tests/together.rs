@@ -1,8 +1,9 @@
 //! The model, the embedded Lua and a real Redis, given the same and compared in everything.
 //!
-//! Model and embedded Lua have one clock, so they must agree to the millisecond and the last digit of a token. The clock
-//! of the real server cannot be moved: instead of waiting, `pass` takes time away from what its keys have left, and
-//! what has a `not_after` is told by `distant` to be well before or well after it.
+//! Model and embedded Lua have one clock, so they must agree to the millisecond and the last digit
+//! of a token. The clock of the real server cannot be moved: instead of waiting, `pass` takes time
+//! away from what its keys have left, and what has a `not_after` is told by `distant` to be well
+//! before or well after it.
 
 use crate::backend::Script;
 use crate::backend::ScriptCall;
@@ -93,7 +94,10 @@ impl Together {
 
     /// Another program puts a field into the hash, if there is one.
     pub(crate) fn put_beside(&mut self, key: &str, field: &str) {
-        let Some(Dumped { value: Stored::Hash(mut fields), pttl, .. }) = self.model.hash(key) else { return };
+        let Some(Dumped { value: Stored::Hash(mut fields), pttl, .. }) = self.model.hash(key)
+        else {
+            return;
+        };
         self.story.push(format!("HSET {key} {field} 1"));
         fields.retain(|(known, _)| known != field);
         fields.push((field.to_owned(), "1".to_owned()));
@@ -139,7 +143,8 @@ impl Together {
         drop(self.call_both(call, call));
     }
 
-    /// The same call, but for what depends on a server's clock. The reply of all three, and all keys.
+    /// The same call, but for what depends on a server's clock. The reply of all three, and all
+    /// keys.
     pub(crate) fn call_both(
         &mut self,
         call: &ScriptCall,
@@ -156,7 +161,13 @@ impl Together {
         (model.result, model.dump)
     }
 
-    fn same_on_redis(&mut self, model: &Step, call: &ScriptCall, redis: &Step, on_redis: &ScriptCall) {
+    fn same_on_redis(
+        &mut self,
+        model: &Step,
+        call: &ScriptCall,
+        redis: &Step,
+        on_redis: &ScriptCall,
+    ) {
         self.redis_us = redis.after;
         let [ours, theirs] = &mut self.times;
         let (expected, found) = {

@@ -10,7 +10,8 @@ use crate::sim::kinds::Place;
 use crate::sim::kinds::rules_of;
 
 impl Checker {
-    /// By what clients believe: more holders at a time than the kind allows only if one of them was robbed.
+    /// By what clients believe: more holders at a time than the kind allows only if one of them was
+    /// robbed.
     pub(super) fn look_for_overlaps(&self, now: Moment) -> Result<(), String> {
         if self.plan.drifts_too_much() {
             return Ok(());
@@ -18,12 +19,14 @@ impl Checker {
         let believing = || {
             self.live.iter().filter_map(|key| {
                 let hold = &self.holds[key];
-                let cell = hold.cell.as_ref().filter(|cell| cell.is_held(now) && hold.breach.is_none())?;
+                let cell =
+                    hold.cell.as_ref().filter(|cell| cell.is_held(now) && hold.breach.is_none())?;
                 Some((*key, cell))
             })
         };
         for (one, cell) in believing() {
-            let others = || believing().filter(|(key, other)| *key > one && other.name == cell.name);
+            let others =
+                || believing().filter(|(key, other)| *key > one && other.name == cell.name);
             if others().next().is_none() {
                 continue;
             }
@@ -64,7 +67,9 @@ pub(super) fn check_key(
             let end = now.plus(Duration::from_nanos(left - left / 200 + 1_100_000));
             if cell.valid_until() > end {
                 let over = cell.valid_until().since(end);
-                return Err(format!("P6: client {client} hold {id} is believed in {over:?} too long"));
+                return Err(format!(
+                    "P6: client {client} hold {id} is believed in {over:?} too long"
+                ));
             }
             Ok(())
         }

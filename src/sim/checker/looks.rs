@@ -1,4 +1,5 @@
-//! What is looked at after each event: holders against keys, keys against holders, and whoever waits.
+//! What is looked at after each event: holders against keys, keys against holders, and whoever
+//! waits.
 
 use std::time::Duration;
 
@@ -20,14 +21,24 @@ use crate::sim::kinds::Found;
 use crate::sim::kinds::Place;
 
 impl Checker {
-    /// After every event of a client: P5, the gauge of those who wait, and what an answer has ended.
-    pub(in crate::sim) fn after(&mut self, now: Moment, client: &Client, index: usize) -> Result<(), String> {
+    /// After every event of a client: P5, the gauge of those who wait, and what an answer has
+    /// ended.
+    pub(in crate::sim) fn after(
+        &mut self,
+        now: Moment,
+        client: &Client,
+        index: usize,
+    ) -> Result<(), String> {
         for key in self.live.range((index, 0)..=(index, u64::MAX)) {
             let hold = &self.holds[key];
             let Some(cell) = &hold.cell else { continue };
             if cell.is_held(now) && cell.count() as usize != hold.levels.len() {
                 let wanted = hold.levels.len();
-                return Err(format!("P5: client {index} hold {}: count {} of {wanted}", key.1, cell.count()));
+                return Err(format!(
+                    "P5: client {index} hold {}: count {} of {wanted}",
+                    key.1,
+                    cell.count()
+                ));
             }
             if cell.valid_until() > hold.allowed_until {
                 let over = cell.valid_until().since(hold.allowed_until);
@@ -53,7 +64,10 @@ impl Checker {
         self.dead.retain(|_, until| now < *until);
         let dead = self.dead.range((index, 0)..=(index, u64::MAX)).count();
         // What a clock that was set, or another server's, means for them is not known here.
-        let known = !self.jumped && self.skew.is_zero() && self.plan.primaries.is_none() && !client.finished;
+        let known = !self.jumped
+            && self.skew.is_zero()
+            && self.plan.primaries.is_none()
+            && !client.finished;
         let gauges = client.counters.snapshot();
         if known && gauges.clean_ups < dead as u64 {
             let gauge = gauges.clean_ups;
@@ -61,18 +75,28 @@ impl Checker {
                 "P7: client {index}: {dead} attempts may still be granted, {gauge} are remembered"
             ));
         }
-        let waiting =
-            client.asks.values().filter(|ask| ask.open && ask.lock.is_some() && !ask.granted).count();
+        let waiting = client
+            .asks
+            .values()
+            .filter(|ask| ask.open && ask.lock.is_some() && !ask.granted)
+            .count();
         let shown = gauges.waiters;
         if !client.finished && shown != waiting as u64 {
             let open: Vec<_> = client.asks.iter().filter(|(_, ask)| ask.open).collect();
-            return Err(format!("P10: client {index}: {waiting} wait, the gauge says {shown}: {open:?}"));
+            return Err(format!(
+                "P10: client {index}: {waiting} wait, the gauge says {shown}: {open:?}"
+            ));
         }
         Ok(())
     }
 
     /// P16: with the login refused, trying again helps nobody: whoever waits is told at once.
-    fn look_at_refused(&self, client: &Client, index: usize, server: ServerId) -> Result<(), String> {
+    fn look_at_refused(
+        &self,
+        client: &Client,
+        index: usize,
+        server: ServerId,
+    ) -> Result<(), String> {
         // Of several servers it is not known here which of them the engine would ask.
         let is_up = client.links.get(&server).is_none_or(|link| link.up);
         if is_up || self.plan.primaries.is_some() || client.finished {
@@ -107,8 +131,14 @@ impl Checker {
         self.look_at_waits(now, clients)
     }
 
-    /// P1 and P6: whoever believes that it holds has the key, for at least as long as it believes so.
-    fn look_at_holds(&mut self, now: Moment, locks: &[Found], clients: &[Client]) -> Result<(), String> {
+    /// P1 and P6: whoever believes that it holds has the key, for at least as long as it believes
+    /// so.
+    fn look_at_holds(
+        &mut self,
+        now: Moment,
+        locks: &[Found],
+        clients: &[Client],
+    ) -> Result<(), String> {
         let mut over = Vec::new();
         let unsafe_clocks = self.plan.drifts_too_much();
         for key in &self.live {
@@ -137,7 +167,8 @@ impl Checker {
                 }
                 hold.ended = true;
                 self.held_said.insert((client, cell.name.to_string()), now);
-                self.losses += u64::from(cell.loss().is_some() || cell.valid_until() != Moment::ZERO);
+                self.losses +=
+                    u64::from(cell.loss().is_some() || cell.valid_until() != Moment::ZERO);
                 if !hold.levels.is_empty() {
                     hold.guard_end = now;
                 }
@@ -146,7 +177,9 @@ impl Checker {
             if cell.valid_until() == Moment::ZERO || !to.serves() {
                 over.push(*key);
             } else if !to.frozen && now > cell.valid_until().max(to.thawed).plus(LATE) {
-                return Err(format!("P6: client {client} hold {id} has run out, and nobody is told"));
+                return Err(format!(
+                    "P6: client {client} hold {id} has run out, and nobody is told"
+                ));
             }
         }
         for key in over {
@@ -177,22 +210,33 @@ impl Checker {
         let guarded = hold.has_guard() && !self.crashed[client];
         let lease = Duration::from_millis(hold.lease_ms);
         let slow = Duration::from_micros(hold.lease_ms * (self.plan.drift + 1_000) / 1_000);
-        let limit =
-            hold.not_after.max(hold.guard_end).plus(lease + slow + self.skew + Duration::from_millis(3));
+        let limit = hold
+            .not_after
+            .max(hold.guard_end)
+            .plus(lease + slow + self.skew + Duration::from_millis(3));
         if !guarded && now > limit {
             return Err(format!("P7: {field} in {lock:?} outlives its hold: {hold:?}"));
         }
         if let Some(names) = self.reports.get(&client) {
-            let excused = hold.lost_before_shutdown || hold.left || hold.excused || hold.breach.is_some();
+            let excused =
+                hold.lost_before_shutdown || hold.left || hold.excused || hold.breach.is_some();
             if !excused && !names.iter().any(|name| name == lock.name.as_str()) {
-                return Err(format!("P11: client {client} said that everything is released: {lock:?}"));
+                return Err(format!(
+                    "P11: client {client} said that everything is released: {lock:?}"
+                ));
             }
         }
         self.look_for_orphan(now, lock, field, (client, id), clients)
     }
 
     /// P14: what stands in the place of a hold ends no later than the hold could have.
-    fn look_at_kept(&self, now: Moment, lock: &Found, place: &Place, field: &str) -> Result<(), String> {
+    fn look_at_kept(
+        &self,
+        now: Moment,
+        lock: &Found,
+        place: &Place,
+        field: &str,
+    ) -> Result<(), String> {
         let Some(hold) = self.key_of(field).and_then(|key| self.holds.get(&key)) else {
             return Err(format!("P14: {lock:?} is of a hold that was never sent"));
         };
@@ -201,10 +245,14 @@ impl Checker {
         let lasted = hold.key_end.since(hold.begun);
         let slow = drifts_by(lasted, 2 * self.plan.drift);
         // By another clock than that of the grant it is counted from the answer.
-        let way = if self.plan.primaries.is_some() { self.plan.command_timeout } else { Duration::ZERO };
+        let way =
+            if self.plan.primaries.is_some() { self.plan.command_timeout } else { Duration::ZERO };
         let end = hold.key_end.plus(slow + way + self.clocks_apart());
         if self.knows_clocks() && now.plus(left) > end {
-            return Err(format!("P14: {lock:?} is taken until {:?}, and not {end:?}", now.plus(left)));
+            return Err(format!(
+                "P14: {lock:?} is taken until {:?}, and not {end:?}",
+                now.plus(left)
+            ));
         }
         Ok(())
     }
@@ -235,7 +283,8 @@ impl Checker {
         let Some(name) = self.names.get_mut(lock.name.as_str()) else { return Ok(()) };
         let lost = hold.is_lost()
             && hold.cell.as_ref().and_then(|cell| cell.loss()) != Some(LossReason::ClientShutdown);
-        let wanted = hold.has_guard() || lost || hold.left || hold.excused || !client.works(&name.lock);
+        let wanted =
+            hold.has_guard() || lost || hold.left || hold.excused || !client.works(&name.lock);
         let possible = now <= hold.not_after && hold.cell.is_none();
         if wanted || possible {
             name.orphans.retain(|(known, _)| known != field);
@@ -251,19 +300,25 @@ impl Checker {
         Ok(())
     }
 
-    /// Notes which names have no room for another hold; gives the others, with the instant since which somebody should have
-    /// taken them.
+    /// Notes which names have no room for another hold; gives the others, with the instant since
+    /// which somebody should have taken them.
     fn note_states(&mut self, now: Moment, locks: &[Found]) -> Vec<(String, Moment)> {
         let mut free = Vec::new();
         for (key, name) in &mut self.names {
-            let holds = locks.iter().find(|lock| lock.name == name.lock).map_or(&[][..], |lock| &lock.holds);
+            let holds = locks
+                .iter()
+                .find(|lock| lock.name == name.lock)
+                .map_or(&[][..], |lock| &lock.holds);
             name.orphans.retain(|(field, _)| holds.iter().any(|hold| hold.field == *field));
             if !name.rules().has_room(holds) {
                 name.free_since = None;
                 name.announced = false;
             } else {
                 let since = *name.free_since.get_or_insert(now);
-                free.push((key.clone(), if name.announced { since } else { since.max(name.sleep_until) }));
+                free.push((
+                    key.clone(),
+                    if name.announced { since } else { since.max(name.sleep_until) },
+                ));
             }
         }
         free
@@ -326,8 +381,8 @@ impl Checker {
         self.fill(client, name, |hold| hold.cell.as_ref().is_some_and(|cell| cell.is_held(now)))
     }
 
-    /// The client had guards of so many holds up to this moment or longer. A client that was frozen notices
-    /// the ends of its waits and of its leases together, and a wait may have ended first.
+    /// The client had guards of so many holds up to this moment or longer. A client that was frozen
+    /// notices the ends of its waits and of its leases together, and a wait may have ended first.
     pub(super) fn had_guards_until(&self, moment: Moment, client: usize, name: &str) -> bool {
         self.fill(client, name, |hold| hold.cell.is_some() && hold.guard_end >= moment)
     }
@@ -347,7 +402,9 @@ impl Checker {
                 continue;
             }
             for (request, ask) in &client.asks {
-                let (Some(told), true, Slot::Empty) = (ask.told, ask.open, &ask.slot) else { continue };
+                let (Some(told), true, Slot::Empty) = (ask.told, ask.open, &ask.slot) else {
+                    continue;
+                };
                 let limit = match ask.wait {
                     Some(Wait::For(wait)) if !wait.is_zero() => wait,
                     Some(Wait::For(_) | Wait::Once) => self.plan.command_timeout,
@@ -355,7 +412,9 @@ impl Checker {
                 };
                 let late = now.since(told.plus(limit).max(client.thawed));
                 if late > LATE {
-                    return Err(format!("P11: client {index} {request:?} waits {late:?} beyond its limit"));
+                    return Err(format!(
+                        "P11: client {index} {request:?} waits {late:?} beyond its limit"
+                    ));
                 }
             }
         }

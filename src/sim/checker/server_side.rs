@@ -50,7 +50,10 @@ impl Checker {
             Command::Renew { holds, .. } => {
                 for item in holds {
                     if self.hold_of(&item.field).is_some_and(|hold| hold.release_sent) {
-                        return Err(format!("P7: {} is renewed after its release was sent", item.field));
+                        return Err(format!(
+                            "P7: {} is renewed after its release was sent",
+                            item.field
+                        ));
                     }
                 }
             }
@@ -60,7 +63,9 @@ impl Checker {
                 return Err(format!("P7: {field} is acquired after its release was sent"));
             }
             Command::HandOff { name, to, .. } if !rules_of(name).promises().hands_off => {
-                return Err(format!("P15: {name}, whose kind forbids hand-offs, is handed to {to}"));
+                return Err(format!(
+                    "P15: {name}, whose kind forbids hand-offs, is handed to {to}"
+                ));
             }
             _ => {}
         }
@@ -83,12 +88,15 @@ impl Checker {
             hold.name = Some(name);
             let latest = to.moment_of(now, not_after.0);
             hold.not_after = hold.not_after.max(latest);
-            // Short of it, for clocks of other rates. What was sent before under this id has been answered.
+            // Short of it, for clocks of other rates. What was sent before under this id has been
+            // answered.
             hold.open_until = now.plus(latest.since(now) * 9 / 10);
             hold.lease_ms = hold.lease_ms.max(lease.millis());
         };
         match command {
-            Command::Acquire { field, lease, not_after, .. } => note(name, field, *lease, *not_after),
+            Command::Acquire { field, lease, not_after, .. } => {
+                note(name, field, *lease, *not_after)
+            }
             Command::HandOff { to, lease, not_after, .. } => note(name, to, *lease, *not_after),
             Command::Renew { holds, not_after } => {
                 for item in holds {
@@ -102,7 +110,13 @@ impl Checker {
     // ---- answered
 
     /// What a client may believe, and must stop to believe, after an answer.
-    pub(super) fn on_replied(&mut self, now: Moment, client: usize, op: OpId, outcome: &Outcome<Reply>) {
+    pub(super) fn on_replied(
+        &mut self,
+        now: Moment,
+        client: usize,
+        op: OpId,
+        outcome: &Outcome<Reply>,
+    ) {
         let Some(Sent { at, command, .. }) = self.sent.remove(&(client, op)) else { return };
         let reply = match outcome {
             Outcome::Done(reply) => reply,
@@ -113,26 +127,31 @@ impl Checker {
             Outcome::NotExecuted(_) => return,
         };
         match (&command, &reply.body) {
-            (Command::Acquire { name, field, count, lease, .. }, Body::Acquire(acquired)) => match acquired {
-                Acquired::Granted { .. } => {
-                    self.allow(field, at, *lease);
-                    self.note_held(client, name.as_str(), now);
-                    if *count == 1 {
-                        // One more level of a hold that is there says nothing of the other places.
-                        self.refused.remove(&(client, name.to_string()));
+            (Command::Acquire { name, field, count, lease, .. }, Body::Acquire(acquired)) => {
+                match acquired {
+                    Acquired::Granted { .. } => {
+                        self.allow(field, at, *lease);
+                        self.note_held(client, name.as_str(), now);
+                        if *count == 1 {
+                            // One more level of a hold that is there says nothing of the other
+                            // places.
+                            self.refused.remove(&(client, name.to_string()));
+                        }
+                        if let Some(hold) = self.hold_of(field) {
+                            hold.answered_granted = true;
+                            hold.level_sent = at;
+                        }
                     }
-                    if let Some(hold) = self.hold_of(field) {
-                        hold.answered_granted = true;
-                        hold.level_sent = at;
+                    Acquired::Held { .. } => {
+                        self.note_held(client, name.as_str(), now);
+                        self.refused.insert((client, name.to_string()), now);
                     }
+                    Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if *count > 1 => {
+                        self.end(field)
+                    }
+                    _ => {}
                 }
-                Acquired::Held { .. } => {
-                    self.note_held(client, name.as_str(), now);
-                    self.refused.insert((client, name.to_string()), now);
-                }
-                Acquired::Gone | Acquired::Foreign | Acquired::Conflict(_) if *count > 1 => self.end(field),
-                _ => {}
-            },
+            }
             (Command::HandOff { name, from, to, lease, .. }, Body::HandOff(handed)) => {
                 if matches!(handed, HandedOff::Granted { .. }) {
                     self.allow(to, at, *lease);
@@ -150,7 +169,9 @@ impl Checker {
                 _ if *count == 0 => self.note_released(now, client, field),
                 _ => {}
             },
-            (Command::ReleaseAt { field, .. }, Body::Release(_)) => self.note_released(now, client, field),
+            (Command::ReleaseAt { field, .. }, Body::Release(_)) => {
+                self.note_released(now, client, field)
+            }
             (Command::ReleaseMany(holds), Body::ReleaseMany(answers)) => {
                 for (item, _) in holds.iter().zip(answers).filter(|(_, answer)| answer.is_some()) {
                     self.note_released(now, client, &item.field);
@@ -174,7 +195,9 @@ impl Checker {
 
     /// Rule 2: what may still be granted is not forgotten before that is over.
     fn note_dead(&mut self, command: &Command) {
-        if let Command::Acquire { field, count: 1, .. } | Command::HandOff { to: field, .. } = command {
+        if let Command::Acquire { field, count: 1, .. } | Command::HandOff { to: field, .. } =
+            command
+        {
             let until = self.hold_of(field).map(|hold| hold.open_until);
             if let (Some(key), Some(until)) = (self.key_of(field), until) {
                 self.dead.insert(key, until);
@@ -184,7 +207,8 @@ impl Checker {
 
     /// A release that is refused for good leaves its key to its lease.
     fn on_refused_for_good(&mut self, now: Moment, client: usize, command: &Command) {
-        if let Command::Release { field, count: 0, .. } | Command::ReleaseAt { field, .. } = command {
+        if let Command::Release { field, count: 0, .. } | Command::ReleaseAt { field, .. } = command
+        {
             if let Some(hold) = self.hold_of(field) {
                 hold.excused = true;
             }
@@ -287,7 +311,9 @@ impl Checker {
             self.keeps_no_more(lock.name.as_str(), Some(was.hold_field().0));
         } else if self.knows_clocks() && self.hold_of(&was.field).is_some_and(|hold| hold.left) {
             // Where a clock was set the key may be there long after the lease.
-            return Err(format!("P14: {was:?} was left to its lease, and is released by {command:?}"));
+            return Err(format!(
+                "P14: {was:?} was left to its lease, and is released by {command:?}"
+            ));
         }
         Ok(())
     }
@@ -302,12 +328,14 @@ impl Checker {
         before: &[Found],
     ) -> Result<(), String> {
         let (name, field, lease) = match (command, &reply.body) {
-            (Command::Acquire { name, field, lease, .. }, Body::Acquire(Acquired::Granted { .. })) => {
-                (name, field, *lease)
-            }
-            (Command::HandOff { name, to, lease, .. }, Body::HandOff(HandedOff::Granted { .. })) => {
-                (name, to, *lease)
-            }
+            (
+                Command::Acquire { name, field, lease, .. },
+                Body::Acquire(Acquired::Granted { .. }),
+            ) => (name, field, *lease),
+            (
+                Command::HandOff { name, to, lease, .. },
+                Body::HandOff(HandedOff::Granted { .. }),
+            ) => (name, to, *lease),
             _ => return Ok(()),
         };
         if let Some(hold) = self.hold_of(field) {
@@ -320,15 +348,23 @@ impl Checker {
         let Some(known) = self.names.get_mut(name.as_str()) else { return Ok(()) };
         known.taken.retain(|(_, until)| *until > now);
         // A hold may have several levels that keep the name.
-        let mut others: Vec<&str> =
-            known.taken.iter().filter(|(_, until)| *until > sure).map(|(hold, _)| &**hold).collect();
+        let mut others: Vec<&str> = known
+            .taken
+            .iter()
+            .filter(|(_, until)| *until > sure)
+            .map(|(hold, _)| &**hold)
+            .collect();
         others.sort_unstable();
         others.dedup();
-        let mut together: Vec<Place> = others.iter().map(|hold| Place::of((*hold).to_owned(), 1)).collect();
+        let mut together: Vec<Place> =
+            others.iter().map(|hold| Place::of((*hold).to_owned(), 1)).collect();
         if counts && !together.is_empty() && !together.iter().any(|hold| hold.field == *field) {
             together.push(Place::of(field.clone(), 1));
             if !known.rules().allows(&together) {
-                return Err(format!("P14: {field} is granted {name}, which is taken: {:?}", known.taken));
+                return Err(format!(
+                    "P14: {field} is granted {name}, which is taken: {:?}",
+                    known.taken
+                ));
             }
         }
         Ok(())
@@ -400,8 +436,14 @@ impl Checker {
     }
 }
 
-/// P5: the count that was asked for is the one that is there. A hand-off that comes once more leaves the count alone.
-fn on_counted(command: &Command, reply: &Reply, before: &[Found], after: &[Found]) -> Result<(), String> {
+/// P5: the count that was asked for is the one that is there. A hand-off that comes once more
+/// leaves the count alone.
+fn on_counted(
+    command: &Command,
+    reply: &Reply,
+    before: &[Found],
+    after: &[Found],
+) -> Result<(), String> {
     let (name, field, wanted) = match (command, &reply.body) {
         (Command::Acquire { name, field, count, .. }, Body::Acquire(Acquired::Granted { .. }))
             if *count > 1 =>
@@ -485,8 +527,10 @@ fn own_fields(command: &Command) -> Vec<&str> {
         Command::ReleaseMany(holds) => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::Renew { holds, .. } => holds.iter().map(|item| item.field.as_str()).collect(),
         Command::ForceRelease { expected, .. } => vec![expected],
-        Command::Time | Command::Ping | Command::Info | Command::Permissions(_) | Command::Inspect { .. } => {
-            Vec::new()
-        }
+        Command::Time
+        | Command::Ping
+        | Command::Info
+        | Command::Permissions(_)
+        | Command::Inspect { .. } => Vec::new(),
     }
 }

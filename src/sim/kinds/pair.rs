@@ -1,4 +1,5 @@
-//! The kind for tests that two may hold at once. Each place has its own end, as server time in ms, beside its count.
+//! The kind for tests that two may hold at once. Each place has its own end, as server time in ms,
+//! beside its count.
 
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Stored;
@@ -30,12 +31,13 @@ impl Rules for Pair {
             let own = fields.iter().find(|(other, _)| other.strip_suffix(ENDS) == Some(field))?;
             own.1.parse::<i64>().ok()
         };
-        let places =
-            fields.iter().filter(|(field, _)| !field.ends_with(ENDS)).filter_map(|(field, count)| {
+        let places = fields.iter().filter(|(field, _)| !field.ends_with(ENDS)).filter_map(
+            |(field, count)| {
                 let left = end_of(field).map(|end| end - time / 1_000);
                 let is_there = left.is_none_or(|left| left > 0);
                 is_there.then(|| Place { field: field.clone(), count: count.clone(), left })
-            });
+            },
+        );
         Some(Found { name: name.clone(), pttl, holds: places.collect() })
     }
 

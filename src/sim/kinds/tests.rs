@@ -22,7 +22,8 @@ fn broken(script: &'static Script, right: &str, wrong: &str) -> &'static Script 
 
 /// The first violation that servers with this script lead to.
 fn violation(kind: Kind, instead: &'static Script) -> Option<String> {
-    let seeds = (0..SEEDS).map(|number| Seed { instead: Some(instead), ..Seed::of(number, Some(kind)) });
+    let seeds =
+        (0..SEEDS).map(|number| Seed { instead: Some(instead), ..Seed::of(number, Some(kind)) });
     seeds.filter_map(|seed| run(seed, &Mask::default(), Trace::off()).result.err()).next()
 }
 
@@ -35,7 +36,12 @@ fn mistakes_in_the_scripts_of_the_pair_are_found() {
         // Nobody is refused.
         (scripts.acquire, "if not own and places", "if own and places", "P1"),
         // An undo removes nothing. What is left of it may break several promises.
-        (scripts.undo, r#""HDEL", lock, field, field .. ":ends""#, r#""HEXISTS", lock, field"#, "P"),
+        (
+            scripts.undo,
+            r#""HDEL", lock, field, field .. ":ends""#,
+            r#""HEXISTS", lock, field"#,
+            "P",
+        ),
         // Setting the count takes time away.
         (scripts.acquire, "if own and own > ends then ends = own end", "", "P7"),
         // A release sets no count.

@@ -1,4 +1,5 @@
-//! Fifty holds and twenty waiters that go on whatever happens to the servers, and notice when two hold one lock.
+//! Fifty holds and twenty waiters that go on whatever happens to the servers, and notice when two
+//! hold one lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -82,8 +83,10 @@ impl Crowd {
             crowd.workers.push(tokio::spawn(async move {
                 while !stop.load(Ordering::Relaxed) {
                     let waited = one_round(&client, name, &newest).await;
-                    slowest
-                        .fetch_max(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+                    slowest.fetch_max(
+                        u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+                        Ordering::Relaxed,
+                    );
                     rounds.fetch_add(1, Ordering::Relaxed);
                 }
             }));
@@ -133,7 +136,8 @@ impl Crowd {
             self.slowest.load(Ordering::Relaxed),
         );
         for client in self.clients {
-            let report = timeout(STUCK, client.shutdown(Duration::from_secs(10))).await.expect("an end");
+            let report =
+                timeout(STUCK, client.shutdown(Duration::from_secs(10))).await.expect("an end");
             assert!(report.expect("in time").is_clean());
         }
     }
@@ -143,13 +147,18 @@ impl Crowd {
 async fn one_round(client: &LockClient, number: usize, newest: &AtomicU64) -> Duration {
     let mutex = client.mutex(contended_name(number)).expect("a good name");
     let begun = Instant::now();
-    let guard = timeout(STUCK, mutex.lock()).await.expect("no waiter is stuck").expect("granted in the end");
+    let guard = timeout(STUCK, mutex.lock())
+        .await
+        .expect("no waiter is stuck")
+        .expect("granted in the end");
     let waited = begun.elapsed();
     newest.fetch_max(guard.fencing_token(), Ordering::SeqCst);
     tokio::time::sleep(Duration::from_millis(15)).await;
     if newest.load(Ordering::SeqCst) > guard.fencing_token() {
-        // Somebody was granted it while we had it: the server lost our grant, and its first answer must say so.
-        let answered = async { while guard.verify().await.is_err_and(|error| error.is_transient()) {} };
+        // Somebody was granted it while we had it: the server lost our grant, and its first answer
+        // must say so.
+        let answered =
+            async { while guard.verify().await.is_err_and(|error| error.is_transient()) {} };
         timeout(STUCK, answered).await.expect("an answer");
         assert!(guard.loss().is_some(), "two hold the lock, and the older one is not told");
     }
@@ -162,17 +171,19 @@ async fn one_round(client: &LockClient, number: usize, newest: &AtomicU64) -> Du
 pub(crate) async fn nothing_is_left(cluster: Topology) {
     let look = move || {
         eventually("nothing is left", || {
-            (0..6).filter(|node| cluster.is_running(*node) && cluster.is_primary(*node)).all(|node| {
-                let mut connection = cluster.connection(node);
-                let sharded: Vec<String> = match version() {
-                    (..7, _) => Vec::new(),
-                    _ => cluster.ask(node, &["PUBSUB", "SHARDCHANNELS"]),
-                };
-                look::immortal_keys(&mut connection).is_empty()
-                    && look::lock_keys(&mut connection).is_empty()
-                    && look::lock_channels(&mut connection).is_empty()
-                    && sharded.is_empty()
-            })
+            (0..6).filter(|node| cluster.is_running(*node) && cluster.is_primary(*node)).all(
+                |node| {
+                    let mut connection = cluster.connection(node);
+                    let sharded: Vec<String> = match version() {
+                        (..7, _) => Vec::new(),
+                        _ => cluster.ask(node, &["PUBSUB", "SHARDCHANNELS"]),
+                    };
+                    look::immortal_keys(&mut connection).is_empty()
+                        && look::lock_keys(&mut connection).is_empty()
+                        && look::lock_channels(&mut connection).is_empty()
+                        && sharded.is_empty()
+                },
+            )
         });
     };
     tokio::task::spawn_blocking(look).await.expect("nothing is left");
@@ -190,7 +201,8 @@ impl fmt::Display for Times {
 
 /// Locks and unlocks these names in turn; not one of them may fail.
 pub(crate) async fn times(client: &LockClient, names: &[String], long: Duration) -> Times {
-    let mutexes: Vec<_> = names.iter().map(|name| client.mutex(name).expect("a good name")).collect();
+    let mutexes: Vec<_> =
+        names.iter().map(|name| client.mutex(name).expect("a good name")).collect();
     let (end, mut times) = (Instant::now() + long, Vec::new());
     for mutex in mutexes.iter().cycle() {
         let begun = Instant::now();

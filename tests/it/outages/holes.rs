@@ -54,8 +54,11 @@ pub(crate) async fn all(place: Place) {
             let names: Vec<_> = (0..3).map(|node| names(&place, node, 0)).collect();
             for holes in HOLES.chunks(3) {
                 // Each primary is announced by the port of a proxy.
-                let ways: Vec<Way> =
-                    names.iter().enumerate().map(|(node, names)| announced(cluster, node, names)).collect();
+                let ways: Vec<Way> = names
+                    .iter()
+                    .enumerate()
+                    .map(|(node, names)| announced(cluster, node, names))
+                    .collect();
                 wait_until_announced(cluster, &ways);
                 together(kind, ways.into_iter().zip(holes.iter().copied())).await;
             }
@@ -87,12 +90,16 @@ pub(crate) async fn all(place: Place) {
 }
 
 fn names(place: &Place, node: usize, number: usize) -> (String, String) {
-    (place.name_on(node, &format!("hole-{number}")), place.name_on(node, &format!("tried-{number}")))
+    (
+        place.name_on(node, &format!("hole-{number}")),
+        place.name_on(node, &format!("tried-{number}")),
+    )
 }
 
 fn announced(cluster: &Topology, node: usize, (name, tried): &(String, String)) -> Way {
     let proxy = FaultProxy::start(&cluster.address(node));
-    let _: String = cluster.ask(node, &["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
+    let _: String =
+        cluster.ask(node, &["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]);
     let url = format!("redis-cluster://{}", cluster.addresses(0..6).join(","));
     Way { url, proxy, _sentinel: None, name: name.clone(), tried: tried.clone() }
 }
@@ -115,7 +122,10 @@ fn named_by_a_sentinel(set: &Topology, (name, tried): (String, String)) -> Way {
     Way { url: sentinel_url(&[sentinel.address()]), proxy, _sentinel: Some(sentinel), name, tried }
 }
 
-async fn together(kind: &'static str, pairs: impl Iterator<Item = (Way, (Which, &'static [Direction]))>) {
+async fn together(
+    kind: &'static str,
+    pairs: impl Iterator<Item = (Way, (Which, &'static [Direction]))>,
+) {
     let mut tasks = JoinSet::new();
     for (way, (which, lost)) in pairs {
         tasks.spawn(one(kind, way, which, lost));

@@ -55,7 +55,9 @@ impl Place {
         match self {
             Self::One(server) => server.url(),
             Self::Set(set) => sentinel_url(&set.addresses(3..6)),
-            Self::Cluster(cluster) => format!("redis-cluster://{}", cluster.addresses(0..6).join(",")),
+            Self::Cluster(cluster) => {
+                format!("redis-cluster://{}", cluster.addresses(0..6).join(","))
+            }
         }
     }
 
@@ -127,7 +129,8 @@ impl Place {
     pub(crate) fn is_free_on(&self, node: usize, name: &str) {
         let mut connection = self.connection(node);
         eventually("the key is gone", || {
-            let there: bool = redis::cmd("EXISTS").arg(name).query(&mut connection).expect("EXISTS");
+            let there: bool =
+                redis::cmd("EXISTS").arg(name).query(&mut connection).expect("EXISTS");
             !there
         });
     }

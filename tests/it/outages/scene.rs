@@ -40,7 +40,8 @@ impl Scene {
         Self { name, holder, waiter, guard, waiting }
     }
 
-    /// The hold has come through: the waiter gets the lock when it is released, and nothing is left.
+    /// The hold has come through: the waiter gets the lock when it is released, and nothing is
+    /// left.
     pub(crate) async fn goes_on(self, what: &str) {
         timeout(BOUND, answered(&self.guard)).await.expect("answered").expect("still held");
         let token = self.guard.fencing_token();
@@ -59,7 +60,10 @@ impl Scene {
         // The other reason if the waiter was faster than the holder.
         assert!(matches!(reason, LossReason::ServerLostData | LossReason::TakenOver), "{reason}");
         let next = timeout(BOUND, self.waiting).await.expect("a waiter is stuck").expect("granted");
-        println!("{what}: told ({reason}) after {told:?}, granted to the waiter after {:?}", begun.elapsed());
+        println!(
+            "{what}: told ({reason}) after {told:?}, granted to the waiter after {:?}",
+            begun.elapsed()
+        );
         end(next, self.guard.fencing_token(), [self.holder, self.waiter]).await;
     }
 }
@@ -69,7 +73,8 @@ async fn end(next: Guard, token: u64, clients: [LockClient; 2]) {
     timeout(BOUND, answered(&next)).await.expect("answered").expect("held");
     timeout(BOUND, next.unlock()).await.expect("answered").expect("released");
     for client in clients {
-        let report = timeout(BOUND, client.shutdown(BOUND)).await.expect("an end").expect("in time");
+        let report =
+            timeout(BOUND, client.shutdown(BOUND)).await.expect("an end").expect("in time");
         assert!(report.is_clean(), "{report:?}");
     }
 }
@@ -78,7 +83,9 @@ async fn end(next: Guard, token: u64, clients: [LockClient; 2]) {
 pub(crate) async fn answered(guard: &Guard) -> Result<()> {
     loop {
         match guard.verify().await {
-            Err(error) if error.is_transient() => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) if error.is_transient() => {
+                tokio::time::sleep(Duration::from_millis(20)).await
+            }
             answer => return answer,
         }
     }

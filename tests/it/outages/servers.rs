@@ -38,7 +38,11 @@ async fn restart(place: &mut Place, with_data: bool) {
     let name = place.name("restart");
     let scene = Scene::set(|| place.builder().lease(LONG), name.clone()).await;
     place.restart(with_data);
-    let what = format!("{}, restarted {} its data", place.kind(), if with_data { "with" } else { "without" });
+    let what = format!(
+        "{}, restarted {} its data",
+        place.kind(),
+        if with_data { "with" } else { "without" }
+    );
     if with_data {
         scene.goes_on(&what).await;
     } else {
@@ -51,7 +55,8 @@ async fn restart(place: &mut Place, with_data: bool) {
 async fn too_few_replicas(place: &Place) {
     let scene = Scene::set(|| place.builder().lease(LEASE), place.name("replicas")).await;
     let brief = place.builder().lease(Duration::from_secs(2)).connect().await.expect("connected");
-    let expiring = brief.mutex(place.name("expiring")).expect("a good name").lock().await.expect("free");
+    let expiring =
+        brief.mutex(place.name("expiring")).expect("a good name").lock().await.expect("free");
     let name = place.name("refused");
     let refused = brief.mutex(&name).expect("a good name");
 
@@ -100,7 +105,8 @@ async fn connections_are_killed(place: &Place) {
     scene.goes_on(&format!("{}, {killed} connections killed", place.kind())).await;
 }
 
-/// Taken and given back by several, who see to it that they are alone, while the scripts go again and again.
+/// Taken and given back by several, who see to it that they are alone, while the scripts go again
+/// and again.
 async fn scripts_are_flushed(place: &Place) {
     let client = place.builder().lease(LEASE).connect().await.expect("connected");
     let name = place.name("flushed");
@@ -193,7 +199,10 @@ async fn locks_are_evicted(place: &Place) {
         assert!(round < 200, "not evicted");
         let mut fill = redis::pipe();
         for number in 0..100 {
-            fill.cmd("SET").arg(format!("{{{name}}}:filler:{round}:{number}")).arg(&filler).ignore();
+            fill.cmd("SET")
+                .arg(format!("{{{name}}}:filler:{round}:{number}"))
+                .arg(&filler)
+                .ignore();
         }
         // Valkey 8.0 may have nothing left to evict.
         if let Err(error) = fill.query::<()>(&mut connection) {

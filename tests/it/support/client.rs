@@ -66,10 +66,14 @@ pub(crate) mod fred {
         let (login, hosts) = places.rsplit_once('@').unwrap_or(("", places));
         let (first, others) = hosts.split_once(',').unwrap_or((hosts, ""));
         let login = if login.is_empty() { String::new() } else { format!("{login}@") };
-        let nodes: String =
-            others.split(',').filter(|node| !node.is_empty()).map(|node| format!("&node={node}")).collect();
-        let password =
-            query.strip_prefix("sentinel_password=").map(|text| format!("&sentinelPassword={text}"));
+        let nodes: String = others
+            .split(',')
+            .filter(|node| !node.is_empty())
+            .map(|node| format!("&node={node}"))
+            .collect();
+        let password = query
+            .strip_prefix("sentinel_password=")
+            .map(|text| format!("&sentinelPassword={text}"));
         let password = password.unwrap_or_default();
         format!("{scheme}://{login}{first}?sentinelServiceName={name}{nodes}{password}")
     }

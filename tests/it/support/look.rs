@@ -61,7 +61,8 @@ pub(crate) fn immortal_keys(connection: &mut Connection) -> Vec<String> {
     keys
 }
 
-/// Everything on the server but its clock: each key with its value and whether it has a time to live.
+/// Everything on the server but its clock: each key with its value and whether it has a time to
+/// live.
 pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bool)> {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).expect("KEYS");
     let mut one = |key: String| {
@@ -76,7 +77,8 @@ pub(crate) fn dump(connection: &mut Connection) -> BTreeMap<String, (Vec<u8>, bo
 pub(crate) fn scripts() -> BTreeMap<String, String> {
     let entries = std::fs::read_dir(format!("{ROOT}/lua/reentrant")).expect("scripts");
     let paths = entries.map(|entry| entry.expect("a script").path()).filter(|path| path.is_file());
-    let name = |path: &Path| path.file_stem().and_then(|name| name.to_str()).expect("its name").to_owned();
+    let name =
+        |path: &Path| path.file_stem().and_then(|name| name.to_str()).expect("its name").to_owned();
     paths.map(|path| (name(&path), script_as_sent(&path))).collect()
 }
 
@@ -94,7 +96,8 @@ pub(crate) fn script_as_sent(path: &Path) -> String {
     sent
 }
 
-/// Has the server know every script of `lua/reentrant/`, so that clients call them all by their digests.
+/// Has the server know every script of `lua/reentrant/`, so that clients call them all by their
+/// digests.
 pub(crate) fn load_scripts(connection: &mut Connection) {
     for script in scripts().keys() {
         digest(connection, script);

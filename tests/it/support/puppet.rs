@@ -57,7 +57,8 @@ impl Puppet {
         let (sender, lines) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
-                let event = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+                let event =
+                    serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
                 if sender.send(event).is_err() {
                     return;
                 }
@@ -65,7 +66,8 @@ impl Puppet {
         });
         let input = child.stdin.take();
         let mut puppet = Self { child, input, lines, kept: Vec::new(), uuid: String::new() };
-        let ready = puppet.wait("ready", |event| event["event"] == "ready" || event["id"].is_null());
+        let ready =
+            puppet.wait("ready", |event| event["event"] == "ready" || event["id"].is_null());
         assert_eq!(ready["event"], "ready", "{ready}");
         puppet.uuid = ready["uuid"].as_str().expect("a uuid").to_owned();
         puppet
@@ -102,7 +104,11 @@ impl Puppet {
         })
     }
 
-    pub(crate) fn wait_within(&mut self, limit: Duration, fits: &impl Fn(&Value) -> bool) -> Option<Value> {
+    pub(crate) fn wait_within(
+        &mut self,
+        limit: Duration,
+        fits: &impl Fn(&Value) -> bool,
+    ) -> Option<Value> {
         if let Some(at) = self.kept.iter().position(fits) {
             return Some(self.kept.remove(at));
         }
@@ -152,7 +158,8 @@ impl Drop for Puppet {
     }
 }
 
-/// Runs the command that is given as its arguments where this file is `/etc/hosts`; without a right to that, it fails.
+/// Runs the command that is given as its arguments where this file is `/etc/hosts`; without a right
+/// to that, it fails.
 pub(crate) fn with_hosts(hosts: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--map-root-user", "--mount", "sh", "-c"]);

@@ -16,12 +16,20 @@ pub(crate) async fn leaves_nothing(server: &RedisServer, client: &LockClient) {
     let mut connection = server.connection();
     settles("no lock key is left", move || look::lock_keys(&mut connection).is_empty()).await;
     let mut connection = server.connection();
-    settles("no lock channel is subscribed", move || look::lock_channels(&mut connection).is_empty()).await;
+    settles("no lock channel is subscribed", move || {
+        look::lock_channels(&mut connection).is_empty()
+    })
+    .await;
     let client = client.clone();
     settles("all gauges are 0", move || {
         let stats = client.stats();
-        [stats.holds, stats.waiters, stats.registered_renewals, stats.subscriptions, stats.clean_ups]
-            == [0; 5]
+        [
+            stats.holds,
+            stats.waiters,
+            stats.registered_renewals,
+            stats.subscriptions,
+            stats.clean_ups,
+        ] == [0; 5]
     })
     .await;
 }

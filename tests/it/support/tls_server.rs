@@ -1,4 +1,5 @@
-//! A private redis-server that speaks TLS on one port, and plain text on another for tests to look through.
+//! A private redis-server that speaks TLS on one port, and plain text on another for tests to look
+//! through.
 
 use std::fs;
 use std::path::PathBuf;
@@ -52,21 +53,37 @@ pub(crate) struct TlsServer {
 }
 
 impl TlsServer {
-    /// With this certificate; wants one of each client if `mutual`. More options as on the command line.
-    pub(crate) fn start(certificates: &Certificates, own: &Pair, mutual: bool, more: &[&str]) -> Self {
+    /// With this certificate; wants one of each client if `mutual`. More options as on the command
+    /// line.
+    pub(crate) fn start(
+        certificates: &Certificates,
+        own: &Pair,
+        mutual: bool,
+        more: &[&str],
+    ) -> Self {
         let port = free_port();
-        let directory = std::env::temp_dir().join(format!("lock-tls-{}-{port}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("lock-tls-{}-{port}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory");
         let file = |name: &str, text: &str| {
             let path = directory.join(name);
             fs::write(&path, text).expect("a file");
             path.display().to_string()
         };
-        let (ca, cert, key) =
-            (file("ca.crt", &certificates.ours.cert), file("s.crt", &own.cert), file("s.key", &own.key));
+        let (ca, cert, key) = (
+            file("ca.crt", &certificates.ours.cert),
+            file("s.crt", &own.cert),
+            file("s.key", &own.key),
+        );
         let number = port.to_string();
-        let mut options = vec!["--tls-port", &number, "--tls-ca-cert-file", &ca, "--tls-cert-file", &cert];
-        options.extend(["--tls-key-file", &key, "--tls-auth-clients", if mutual { "yes" } else { "no" }]);
+        let mut options =
+            vec!["--tls-port", &number, "--tls-ca-cert-file", &ca, "--tls-cert-file", &cert];
+        options.extend([
+            "--tls-key-file",
+            &key,
+            "--tls-auth-clients",
+            if mutual { "yes" } else { "no" },
+        ]);
         options.extend(more);
         Self { plain: RedisServer::with(&options), port, directory }
     }

@@ -1,4 +1,5 @@
-//! A private sentinel set or cluster, made by `docker/topology.sh`, whose nodes a test can kill, freeze and restart.
+//! A private sentinel set or cluster, made by `docker/topology.sh`, whose nodes a test can kill,
+//! freeze and restart.
 
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +33,8 @@ const SERVERS: u16 = 6;
 pub(crate) enum Kind {
     /// 0: the primary "main" at first; 1 and 2: replicas; 3 to 5: sentinels.
     Sentinel,
-    /// 0 to 2: primaries at first, with consecutive thirds of the slots; 3 to 5: a replica of one each.
+    /// 0 to 2: primaries at first, with consecutive thirds of the slots; 3 to 5: a replica of one
+    /// each.
     Cluster,
 }
 
@@ -129,8 +131,8 @@ impl Topology {
         self.nodes[node].is_some()
     }
 
-    /// Starts a node again, after `kill` if it still runs: with its configuration, and with its data only if the
-    /// plan keeps any. Returns when it answers.
+    /// Starts a node again, after `kill` if it still runs: with its configuration, and with its
+    /// data only if the plan keeps any. Returns when it answers.
     pub(crate) fn restart(&mut self, node: usize) {
         self.kill(node);
         assert!(self.spawn(node), "node {node} does not start again");
@@ -139,10 +141,13 @@ impl Topology {
     /// Starts a node again with its configuration and without its data, wherever it was kept.
     pub(crate) fn restart_empty(&mut self, node: usize) {
         self.kill(node);
-        for entry in fs::read_dir(self.directory.join(node.to_string())).expect("its directory").flatten() {
+        for entry in
+            fs::read_dir(self.directory.join(node.to_string())).expect("its directory").flatten()
+        {
             if entry.path().is_dir() {
                 fs::remove_dir_all(entry.path()).expect("an append-only directory");
-            } else if !["server.conf", "nodes.conf"].iter().any(|kept| *entry.file_name() == **kept) {
+            } else if !["server.conf", "nodes.conf"].iter().any(|kept| *entry.file_name() == **kept)
+            {
                 fs::remove_file(entry.path()).expect("a file of the server");
             }
         }
@@ -169,7 +174,8 @@ impl Topology {
     fn try_start(plan: &Plan) -> Option<Self> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("topology-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("topology-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory for the servers");
         let nodes = (0..SERVERS).map(|_| None).collect();
         let mut topology = Self { plan: plan.clone(), port: free_ports(), directory, nodes };
@@ -182,7 +188,8 @@ impl Topology {
         assert!(joined.status.success(), "{joined:?}");
         let mut last = String::new();
         topology.wait("all are ready", Duration::from_secs(60), |topology| {
-            let ready = topology.script(&["ready", topology.plan.kind.name()]).output().expect("bash");
+            let ready =
+                topology.script(&["ready", topology.plan.kind.name()]).output().expect("bash");
             last = String::from_utf8_lossy(&ready.stdout).into_owned();
             ready.status.success()
         });
@@ -192,7 +199,10 @@ impl Topology {
     /// False if it ended at once.
     fn spawn(&mut self, node: usize) -> bool {
         self.mend_shards(node);
-        let log = File::options().create(true).append(true).open(self.directory.join(format!("{node}.log")));
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(self.directory.join(format!("{node}.log")));
         let child = self
             .script(&["node", self.plan.kind.name(), &node.to_string()])
             .stdin(Stdio::null())
@@ -209,8 +219,8 @@ impl Topology {
         running
     }
 
-    /// A 7.2 that was killed at the wrong moment has written a primary and its replica down with different shard ids, and
-    /// does not start with that: the replica gets its primary's.
+    /// A 7.2 that was killed at the wrong moment has written a primary and its replica down with
+    /// different shard ids, and does not start with that: the replica gets its primary's.
     fn mend_shards(&self, node: usize) {
         let file = self.directory.join(node.to_string()).join("nodes.conf");
         let Ok(config) = fs::read_to_string(&file) else { return };
@@ -249,7 +259,8 @@ impl Topology {
     }
 
     fn answers(&self, node: usize) -> bool {
-        // The other client that looks speaks no TLS; whether all is well then is for the script to say.
+        // The other client that looks speaks no TLS; whether all is well then is for the script to
+        // say.
         if self.plan.settings.iter().any(|(name, _)| name == "TOPOLOGY_CERTS") {
             return TcpStream::connect(self.address(node)).is_ok();
         }
@@ -291,10 +302,15 @@ impl Topology {
 
     /// Runs a command on a node.
     pub(crate) fn ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> T {
-        self.try_ask(node, command).unwrap_or_else(|error| panic!("node {node}, {command:?}: {error}"))
+        self.try_ask(node, command)
+            .unwrap_or_else(|error| panic!("node {node}, {command:?}: {error}"))
     }
 
-    pub(crate) fn try_ask<T: FromRedisValue>(&self, node: usize, command: &[&str]) -> redis::RedisResult<T> {
+    pub(crate) fn try_ask<T: FromRedisValue>(
+        &self,
+        node: usize,
+        command: &[&str],
+    ) -> redis::RedisResult<T> {
         let mut connection = self.try_connection(node)?;
         let mut words = redis::cmd(command[0]);
         for word in &command[1..] {
@@ -305,7 +321,8 @@ impl Topology {
 
     /// Whether a node itself says that it is a primary.
     pub(crate) fn is_primary(&self, node: usize) -> bool {
-        self.try_ask::<String>(node, &["INFO", "replication"]).is_ok_and(|info| info.contains("role:master"))
+        self.try_ask::<String>(node, &["INFO", "replication"])
+            .is_ok_and(|info| info.contains("role:master"))
     }
 
     /// The replicas that a primary has, as it says itself.
@@ -332,15 +349,18 @@ impl Topology {
         Some(self.node_at(port.parse().expect("a port")))
     }
 
-    /// Has the sentinels promote a replica although the primary is well. Returns as soon as it is begun.
+    /// Has the sentinels promote a replica although the primary is well. Returns as soon as it is
+    /// begun.
     pub(crate) fn begin_failover(&mut self) {
         self.wait("a sentinel begins a failover", Duration::from_secs(30), |topology| {
-            let running = (3..6).find(|sentinel| topology.is_running(*sentinel)).expect("a sentinel");
+            let running =
+                (3..6).find(|sentinel| topology.is_running(*sentinel)).expect("a sentinel");
             topology.try_ask::<String>(running, &["SENTINEL", "FAILOVER", "main"]).is_ok()
         });
     }
 
-    /// Waits until the sentinels that run all name another primary than `old`, which says so itself.
+    /// Waits until the sentinels that run all name another primary than `old`, which says so
+    /// itself.
     pub(crate) fn wait_for_other_primary(&mut self, old: usize) -> usize {
         let mut new = old;
         self.wait("another primary is promoted", Duration::from_secs(60), |topology| {
@@ -352,8 +372,8 @@ impl Topology {
         new
     }
 
-    /// Makes a former primary, killed or frozen or only deposed, a replica of this one. Sentinels do the same, after
-    /// some ten seconds in which it goes on taking writes.
+    /// Makes a former primary, killed or frozen or only deposed, a replica of this one. Sentinels
+    /// do the same, after some ten seconds in which it goes on taking writes.
     pub(crate) fn rejoin(&mut self, node: usize, primary: usize) {
         if self.is_running(node) {
             self.thaw(node);
@@ -378,7 +398,8 @@ impl Topology {
         // Sentinels go on telling of a dead primary for five seconds after they have replaced it.
         let content = ["slave", "sentinel", "sentinel,master_down"];
         let all = |what| {
-            let fields = self.try_ask::<Fields>(sentinel, &["SENTINEL", what, "main"]).unwrap_or_default();
+            let fields =
+                self.try_ask::<Fields>(sentinel, &["SENTINEL", what, "main"]).unwrap_or_default();
             fields.len() == 2 && fields.iter().all(|one| content.contains(&one["flags"].as_str()))
         };
         self.named_by(sentinel) == Some(primary) && all("REPLICAS") && all("SENTINELS")
@@ -414,7 +435,8 @@ impl Topology {
             if force { &["CLUSTER", "FAILOVER", "FORCE"] } else { &["CLUSTER", "FAILOVER"] };
         let mut turn = 0;
         self.wait("the replica takes over", Duration::from_secs(60), |topology| {
-            // Given up by the replica after 5 s if the votes do not come, for example right after another one.
+            // Given up by the replica after 5 s if the votes do not come, for example right after
+            // another one.
             if turn % 300 == 0 {
                 let _ = topology.try_ask::<String>(replica, command);
             }
@@ -429,7 +451,8 @@ impl Topology {
 
     pub(crate) fn wait_for_replica(&mut self, primary: usize) {
         self.wait("it has a replica in step", Duration::from_secs(60), |topology| {
-            let info = topology.try_ask::<String>(primary, &["INFO", "replication"]).unwrap_or_default();
+            let info =
+                topology.try_ask::<String>(primary, &["INFO", "replication"]).unwrap_or_default();
             info.contains("state=online")
         });
     }
@@ -451,11 +474,14 @@ impl Topology {
         owner.expect("just seen")
     }
 
-    /// From here to `end_move` the old owner answers ASK for keys of the slot that it does not have.
+    /// From here to `end_move` the old owner answers ASK for keys of the slot that it does not
+    /// have.
     pub(crate) fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let slot = slot.to_string();
-        let _: String = self.ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.cluster_id(from)]);
-        let _: String = self.ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.cluster_id(to)]);
+        let _: String =
+            self.ask(to, &["CLUSTER", "SETSLOT", &slot, "IMPORTING", &self.cluster_id(from)]);
+        let _: String =
+            self.ask(from, &["CLUSTER", "SETSLOT", &slot, "MIGRATING", &self.cluster_id(to)]);
     }
 
     /// Moves the keys that the slot has now.
@@ -472,11 +498,13 @@ impl Topology {
         }
     }
 
-    /// Tells every running node who has the slot; the new owner first, or the slot would be nobody's.
+    /// Tells every running node who has the slot; the new owner first, or the slot would be
+    /// nobody's.
     pub(crate) fn end_move(&self, slot: u16, from: usize, to: usize) {
         let (slot, id) = (slot.to_string(), self.cluster_id(to));
-        let others = (0..6)
-            .filter(|node| ![from, to].contains(node) && self.is_running(*node) && self.is_primary(*node));
+        let others = (0..6).filter(|node| {
+            ![from, to].contains(node) && self.is_running(*node) && self.is_primary(*node)
+        });
         for node in [to, from].into_iter().chain(others) {
             let _: String = self.ask(node, &["CLUSTER", "SETSLOT", &slot, "NODE", &id]);
         }
@@ -494,7 +522,8 @@ impl Drop for Topology {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for node in 0..self.nodes.len() {
-                let log = fs::read_to_string(self.directory.join(format!("{node}.log"))).unwrap_or_default();
+                let log = fs::read_to_string(self.directory.join(format!("{node}.log")))
+                    .unwrap_or_default();
                 let lines: Vec<&str> = log.lines().collect();
                 let tail = lines[lines.len().saturating_sub(8)..].join("\n  ");
                 eprintln!("node {node}, port {}:\n  {tail}", self.port(node));
@@ -516,8 +545,8 @@ impl Kind {
     }
 }
 
-/// The first of six ports side by side that nobody listens on, nor on those 10000 above. They lie below the range
-/// from which the system takes ports for outgoing connections.
+/// The first of six ports side by side that nobody listens on, nor on those 10000 above. They lie
+/// below the range from which the system takes ports for outgoing connections.
 fn free_ports() -> u16 {
     static TURN: AtomicU32 = AtomicU32::new(0);
     let free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();

@@ -1,5 +1,5 @@
-//! A process with a client forks. In the child every call is an error at once, drops do nothing, and
-//! the parent's locks are as they were.
+//! A process with a client forks. In the child every call is an error at once, drops do nothing,
+//! and the parent's locks are as they were.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -66,7 +66,8 @@ struct Handles {
 
 impl Handles {
     async fn new(driver: Driver, url: &str) -> Self {
-        let client = LockClient::builder().url(url).driver(driver).connect().await.expect("a client");
+        let client =
+            LockClient::builder().url(url).driver(driver).connect().await.expect("a client");
         let (lock, mutex) =
             (client.reentrant_lock(NAME).expect("a name"), client.mutex(NAME).expect("a name"));
         let mut levels = Vec::new();
@@ -293,7 +294,9 @@ fn while_others_lock(url: &str) {
         let _end = SetWhenDropped(&over);
         for _ in 0..CHILDREN {
             in_child("calls while others lock", || {
-                futures::executor::block_on(everything_is_closed(handles.take().expect("its handles")));
+                futures::executor::block_on(everything_is_closed(
+                    handles.take().expect("its handles"),
+                ));
             });
         }
     });
@@ -303,7 +306,8 @@ fn while_others_lock(url: &str) {
 fn in_memory() {
     let runtime = current_thread();
     let server = InMemoryServer::new();
-    let client = runtime.block_on(LockClient::builder().in_memory(&server).connect()).expect("a client");
+    let client =
+        runtime.block_on(LockClient::builder().in_memory(&server).connect()).expect("a client");
     let lock = client.mutex(NAME).expect("a name");
     let guard = runtime.block_on(lock.lock()).expect("the lock");
     in_child("calls on a client in memory", || {
@@ -326,8 +330,10 @@ impl Look {
     fn now(&self) -> (u64, String) {
         let connection = &mut *self.0.borrow_mut();
         let text: String = redis::cmd("INFO").arg("commandstats").query(connection).expect("INFO");
-        let calls = |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
-        let counted = ["cmdstat_evalsha:", "cmdstat_eval:", "cmdstat_publish:", "cmdstat_subscribe:"];
+        let calls =
+            |line: &str| line.split_once("calls=")?.1.split(',').next()?.parse::<u64>().ok();
+        let counted =
+            ["cmdstat_evalsha:", "cmdstat_eval:", "cmdstat_publish:", "cmdstat_subscribe:"];
         let counted = text.lines().filter(|line| counted.iter().any(|name| line.starts_with(name)));
         let key: Vec<String> = redis::cmd("HGETALL").arg(NAME).query(connection).expect("HGETALL");
         (counted.filter_map(calls).sum(), key.join(" "))

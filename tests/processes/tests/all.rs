@@ -16,7 +16,13 @@ fn run(words: &[&str]) -> Output {
 #[track_caller]
 fn assert_success(done: &Output) {
     let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(done.status.success(), "{}\n{}\n{}", done.status, said(&done.stdout), said(&done.stderr));
+    assert!(
+        done.status.success(),
+        "{}\n{}\n{}",
+        done.status,
+        said(&done.stdout),
+        said(&done.stderr)
+    );
 }
 
 fn fork(scenario: &str) {

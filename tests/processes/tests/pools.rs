@@ -35,7 +35,9 @@ fn job(with: With, runtime: &Runtime, client: &LockClient, inside: impl FnOnce()
 /// second, as `rayon::join` and parallel iterators do.
 fn two_jobs(with: With) -> Vec<bool> {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    let client = runtime.block_on(LockClient::builder().in_memory(&InMemoryServer::new()).connect()).unwrap();
+    let client = runtime
+        .block_on(LockClient::builder().in_memory(&InMemoryServer::new()).connect())
+        .unwrap();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
     let entered = Mutex::new(Vec::new());
     pool.scope(|scope| {

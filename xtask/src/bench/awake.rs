@@ -1,8 +1,8 @@
 //! Cores that do not fall asleep, as with `idle=poll`.
 //!
-//! In a virtual machine a core that has slept for some milliseconds runs what comes next at half of its speed, and takes long to
-//! wake. Who is measured is as quick then as others keep the machine awake meanwhile: a runtime with a thread that looks at its
-//! clock every 20 us does.
+//! In a virtual machine a core that has slept for some milliseconds runs what comes next at half of
+//! its speed, and takes long to wake. Who is measured is as quick then as others keep the machine
+//! awake meanwhile: a runtime with a thread that looks at its clock every 20 us does.
 
 use std::io::Write;
 use std::path::Path;
@@ -29,13 +29,15 @@ struct Spinner {
 
 impl Awake {
     pub(crate) fn start() -> Result<Self, String> {
-        let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+        let status =
+            std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
         let cores = allowed(&status).ok_or("the system does not tell which cores there are")?;
         for tool in ["chrt", "taskset"] {
             process::find_program(tool).ok_or_else(|| format!("{tool} (util-linux) is missing"))?;
         }
         let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let spinners = cores.into_iter().map(|core| spinner(&own, core)).collect::<Result<_, _>>()?;
+        let spinners =
+            cores.into_iter().map(|core| spinner(&own, core)).collect::<Result<_, _>>()?;
         Ok(Self { spinners })
     }
 

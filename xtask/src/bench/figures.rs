@@ -42,12 +42,14 @@ impl Sent {
         let text = connection.text(&["INFO", "commandstats"])?;
         let mut sent = Self::default();
         for line in text.lines() {
-            let Some((command, stats)) = line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':'))
+            let Some((command, stats)) =
+                line.strip_prefix("cmdstat_").and_then(|line| line.split_once(':'))
             else {
                 continue;
             };
             let stat = |name: &str| {
-                let value = stats.split(',').find_map(|stat| stat.strip_prefix(name)?.strip_prefix('='));
+                let value =
+                    stats.split(',').find_map(|stat| stat.strip_prefix(name)?.strip_prefix('='));
                 value.and_then(|value| value.parse::<f64>().ok()).unwrap_or(0.0)
             };
             match command {

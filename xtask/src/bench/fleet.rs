@@ -33,7 +33,11 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start(programs: &Programs, kind: &'static str, server: &Server) -> Result<Self, String> {
+    pub(crate) fn start(
+        programs: &Programs,
+        kind: &'static str,
+        server: &Server,
+    ) -> Result<Self, String> {
         let mut command = programs.command(kind, &server.url())?;
         let mut child = command
             .process_group(0)
@@ -61,7 +65,8 @@ impl Worker {
     }
 
     pub(crate) fn tell(&mut self, command: &Value) -> Result<(), String> {
-        writeln!(self.input, "{command}").map_err(|error| format!("{} does not listen: {error}", self.kind))
+        writeln!(self.input, "{command}")
+            .map_err(|error| format!("{} does not listen: {error}", self.kind))
     }
 
     pub(crate) fn answer(&self) -> Result<Value, String> {
@@ -70,7 +75,8 @@ impl Worker {
             RecvTimeoutError::Timeout => format!("{} has not answered for {PATIENCE:?}", self.kind),
             RecvTimeoutError::Disconnected => format!("{} has ended", self.kind),
         })?;
-        let answer: Value = serde_json::from_str(&line).map_err(|error| format!("{}: {error}", self.kind))?;
+        let answer: Value =
+            serde_json::from_str(&line).map_err(|error| format!("{}: {error}", self.kind))?;
         match answer["error"].as_str() {
             Some(error) => Err(format!("{}: {error}", self.kind)),
             None => Ok(answer),
@@ -93,7 +99,8 @@ pub(crate) fn cpu_of(pid: u32) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let fields: Vec<&str> = after_name.split_whitespace().collect();
-    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
+    let ticks =
+        |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / 100.0
 }
 
@@ -101,6 +108,8 @@ pub(crate) fn cpu_of(pid: u32) -> f64 {
 pub(crate) fn memory_of(pid: u32) -> f64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kib = line.and_then(|rest| rest.split_whitespace().next()).and_then(|kib| kib.parse::<f64>().ok());
+    let kib = line
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|kib| kib.parse::<f64>().ok());
     kib.unwrap_or(0.0) * 1024.0
 }

@@ -73,12 +73,14 @@ impl Party {
     fn row(&self, load: &str, who: &str, at: usize) -> Row {
         let own = || self.answers.iter().map(|answers| &answers[at]);
         let waits = |answer| numbers(answer, "waits").into_iter().map(|wait| wait / 1_000.0);
-        let mut row = Row::new(load, who, own().map(|answer| number(answer, "p50") / 1_000.0).collect());
+        let mut row =
+            Row::new(load, who, own().map(|answer| number(answer, "p50") / 1_000.0).collect());
         let samples: Vec<f64> = own().flat_map(waits).collect();
         for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)] {
             row.figure(name, percentile(&samples, share));
         }
-        row.quantiles = (0..=100).map(|step| percentile(&samples, f64::from(step) / 100.0)).collect();
+        row.quantiles =
+            (0..=100).map(|step| percentile(&samples, f64::from(step) / 100.0)).collect();
         let rates = own().map(|answer| number(answer, "grants") / (number(answer, "ns") / 1e9));
         row.figure("grants/s", median(&rates.collect::<Vec<_>>()));
         row

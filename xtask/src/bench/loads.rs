@@ -114,7 +114,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// With cores that do not sleep while a lock is held, and with cores that do, for those whom a bar is about.
+    /// With cores that do not sleep while a lock is held, and with cores that do, for those whom a
+    /// bar is about.
     fn hand_over_awake_and_asleep(&mut self) -> Result<(), String> {
         let kinds: Vec<_> = everybody().into_iter().chain([RAW]).collect();
         let awake = Awake::start();
@@ -126,7 +127,8 @@ impl Bench<'_> {
                 return Ok(());
             }
         };
-        let said = if awake.lasts() { "kept awake" } else { "kept awake for a part of the time only" };
+        let said =
+            if awake.lasts() { "kept awake" } else { "kept awake for a part of the time only" };
         self.report.tell("cores in hand-over", said.to_owned());
         drop(awake);
         let kinds = [FLOORS[1], OWN[1], FLOORS[0], OWN[0], "rueidislock", "redisson", RAW];
@@ -192,13 +194,13 @@ impl Bench<'_> {
         let start = |kind| -> Group {
             (0..processes).map(|_| Worker::start(self.programs, kind, self.server)).collect()
         };
-        let mut done: Vec<(Vec<Block>, Sent)> = kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
+        let mut done: Vec<(Vec<Block>, Sent)> =
+            kinds.iter().map(|_| (Vec::new(), Sent::default())).collect();
         let mut failed: Vec<Option<String>> = vec![None; kinds.len()];
         for (at, kind) in kinds.iter().enumerate() {
-            fleet.push(
-                start(kind)
-                    .or_else(|reason| peer_failed(kind, reason, &mut failed[at]).map(|()| Vec::new()))?,
-            );
+            fleet.push(start(kind).or_else(|reason| {
+                peer_failed(kind, reason, &mut failed[at]).map(|()| Vec::new())
+            })?);
         }
         let mut took = vec![Duration::ZERO; kinds.len()];
         let mut connection = self.server.connect().map_err(|error| error.to_string())?;
@@ -265,14 +267,16 @@ fn row(load: &str, kind: &str, blocks: &[Block], sent: Sent, failed: Option<Stri
         for (name, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0)] {
             row.figure(name, percentile(&samples, share));
         }
-        row.quantiles = (0..=100).map(|step| percentile(&samples, f64::from(step) / 100.0)).collect();
+        row.quantiles =
+            (0..=100).map(|step| percentile(&samples, f64::from(step) / 100.0)).collect();
     }
     row.figure("grants", grants);
     row.figure("evalsha/grant", sent.scripts / grants);
     row.figure("sub/grant", sent.subscriptions / grants);
     row.figure("script us", sent.usec / sent.scripts.max(1.0));
-    let names: Vec<&str> =
-        blocks.first().map_or(Vec::new(), |block| block.others.iter().map(|(name, _)| *name).collect());
+    let names: Vec<&str> = blocks
+        .first()
+        .map_or(Vec::new(), |block| block.others.iter().map(|(name, _)| *name).collect());
     for (at, name) in names.into_iter().enumerate() {
         let values: Vec<f64> = blocks.iter().map(|block| block.others[at].1).collect();
         row.figure(name, median(&values));
@@ -294,7 +298,8 @@ fn micros(nanoseconds: &[f64]) -> Vec<f64> {
     nanoseconds.iter().map(|ns| ns / 1_000.0).collect()
 }
 
-/// From the call of a release to the next holder's running, where that one is another process and was waiting.
+/// From the call of a release to the next holder's running, where that one is another process and
+/// was waiting.
 fn hand_overs(answers: &[Value]) -> Block {
     struct Turn {
         process: usize,
@@ -337,7 +342,8 @@ fn crowd_of(answers: &[Value]) -> Block {
     let grants = sum("grants");
     let seconds = percentile(&all("ns"), 1.0) / 1e9;
     let longest = percentile(&all("max"), 1.0) / 1_000.0;
-    let waited: f64 = answers.iter().map(|answer| number(answer, "mean") * number(answer, "grants")).sum();
+    let waited: f64 =
+        answers.iter().map(|answer| number(answer, "mean") * number(answer, "grants")).sum();
     let mean = waited / grants / 1_000.0;
     #[expect(clippy::cast_precision_loss, reason = "a few processes")]
     let share = |value: f64| value / (grants / answers.len() as f64);
@@ -371,9 +377,19 @@ mod tests {
 
     #[test]
     fn the_longest_wait_is_judged_by_the_median_of_blocks_and_told_of_the_worst_too() {
-        let row = row("one-name-64", "current", &[block(2.0), block(9.0), block(2.5)], Sent::default(), None);
+        let row = row(
+            "one-name-64",
+            "current",
+            &[block(2.0), block(9.0), block(2.5)],
+            Sent::default(),
+            None,
+        );
         for name in ["wait max", "max/mean"] {
-            assert_eq!((row.get(name), row.get(&format!("{name}, worst block"))), (2.5, 9.0), "{name}");
+            assert_eq!(
+                (row.get(name), row.get(&format!("{name}, worst block"))),
+                (2.5, 9.0),
+                "{name}"
+            );
         }
         let mut report = Report::empty();
         report.add(row);

@@ -65,7 +65,10 @@ pub(crate) fn all(report: &Report) -> Vec<(String, String)> {
     ] {
         let title = format!("grants per second: {what}");
         let axes = Axes { title: &title, x: what, log_x: true, log_y: true };
-        files.push((format!("{series}rate.svg"), plot(&axes, &against(report, series, Row::median))));
+        files.push((
+            format!("{series}rate.svg"),
+            plot(&axes, &against(report, series, Row::median)),
+        ));
         let title = format!("scripts per grant: {what}");
         let axes = Axes { title: &title, x: what, log_x: true, log_y: false };
         let lines = against(report, series, |row| row.get("evalsha/grant"));
@@ -100,7 +103,9 @@ fn distribution(row: &Row) -> Option<Line> {
 fn against(report: &Report, series: &str, figure: impl Fn(&Row) -> f64) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     for row in &report.rows {
-        let Some(x) = row.load.strip_prefix(series).and_then(|x| x.parse::<f64>().ok()) else { continue };
+        let Some(x) = row.load.strip_prefix(series).and_then(|x| x.parse::<f64>().ok()) else {
+            continue;
+        };
         let y = figure(row);
         if !row.measured() || y.is_nan() {
             continue;
@@ -166,7 +171,8 @@ fn marks_x(lines: &[Line], log: bool) -> Vec<f64> {
     if !log {
         return vec![0.0, 25.0, 50.0, 75.0, 99.0];
     }
-    let mut marks: Vec<f64> = lines.iter().flat_map(|line| &line.points).map(|point| point.0).collect();
+    let mut marks: Vec<f64> =
+        lines.iter().flat_map(|line| &line.points).map(|point| point.0).collect();
     marks.sort_by(f64::total_cmp);
     marks.dedup();
     marks
@@ -190,12 +196,17 @@ fn drawn(number: usize, kind: &str, points: &[(f64, f64)]) -> String {
     #[expect(clippy::cast_precision_loss, reason = "a few lines")]
     let y = TOP + 12.0 + 18.0 * number as f64;
     let x = LEFT + WIDTH + 12.0;
-    svg.push_str(&format!("<rect x='{x}' y='{:.1}' width='12' height='4' fill='{colour}'/>", y - 6.0));
+    svg.push_str(&format!(
+        "<rect x='{x}' y='{:.1}' width='12' height='4' fill='{colour}'/>",
+        y - 6.0
+    ));
     svg + &text(x + 18.0, y, "start", kind)
 }
 
 fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| {
+        (low.min(value), high.max(value))
+    })
 }
 
 fn frame(title: &str, x_title: &str) -> String {
@@ -230,7 +241,8 @@ mod tests {
         report.add(Row::new("one-name-8", "thread", vec![5.0]));
         report.add(Row::stalled("one-name-8", "rueidislock", "waited".to_owned()));
         let files = all(&report);
-        let (_, svg) = files.iter().find(|(name, _)| name == "one-name-rate.svg").expect("one plot");
+        let (_, svg) =
+            files.iter().find(|(name, _)| name == "one-name-rate.svg").expect("one plot");
         assert!(svg.contains(">thread<") && !svg.contains("rueidislock"), "{svg}");
     }
 }

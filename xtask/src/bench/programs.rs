@@ -1,4 +1,5 @@
-//! The programs that workers run. Those of peers are built where their toolchains are; where not, that is told.
+//! The programs that workers run. Those of peers are built where their toolchains are; where not,
+//! that is told.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -62,7 +63,12 @@ impl Programs {
         Ok(programs)
     }
 
-    fn peers(&mut self, plan: &Plan, kinds: &[&'static str], build: impl FnOnce() -> Result<Words, String>) {
+    fn peers(
+        &mut self,
+        plan: &Plan,
+        kinds: &[&'static str],
+        build: impl FnOnce() -> Result<Words, String>,
+    ) {
         let wanted = plan.wanted(kinds);
         if wanted.is_empty() {
             return;
@@ -91,7 +97,8 @@ impl Programs {
 
 fn rust(what: &str, program: &str, package: &[&str]) -> Result<Words, String> {
     println!("building {what}");
-    let mut command = cargo(&["build", "--profile=service", "--message-format=json-render-diagnostics"]);
+    let mut command =
+        cargo(&["build", "--profile=service", "--message-format=json-render-diagnostics"]);
     command.args(package);
     let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
     if !built.success {
@@ -101,7 +108,8 @@ fn rust(what: &str, program: &str, package: &[&str]) -> Result<Words, String> {
 }
 
 fn rust_peers() -> Result<Words, String> {
-    let manifest = ["--manifest-path", "bench/peers/rust/Cargo.toml", "--target-dir", "target/peers"];
+    let manifest =
+        ["--manifest-path", "bench/peers/rust/Cargo.toml", "--target-dir", "target/peers"];
     rust("the peers in Rust", "peers", &manifest)
 }
 
@@ -142,5 +150,9 @@ fn find(name: &str) -> Result<PathBuf, String> {
 fn build(what: &str, command: Command) -> Result<(), String> {
     println!("building {what}");
     let built = process::run(command, BUILD_LIMIT, Echo::Off)?;
-    if built.success { Ok(()) } else { Err(format!("{what} do not build:\n{}", built.output.trim_end())) }
+    if built.success {
+        Ok(())
+    } else {
+        Err(format!("{what} do not build:\n{}", built.output.trim_end()))
+    }
 }

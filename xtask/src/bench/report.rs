@@ -51,7 +51,14 @@ pub(crate) struct Row {
 impl Row {
     pub(crate) fn new(load: &str, kind: &str, blocks: Vec<f64>) -> Self {
         let (load, kind) = (load.to_owned(), kind.to_owned());
-        Self { load, kind, blocks, figures: Vec::new(), quantiles: Vec::new(), state: State::Measured }
+        Self {
+            load,
+            kind,
+            blocks,
+            figures: Vec::new(),
+            quantiles: Vec::new(),
+            state: State::Measured,
+        }
     }
 
     pub(crate) fn absent(load: &str, kind: &str, reason: &str) -> Self {
@@ -95,7 +102,8 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) fn new(server: &Server, options: &[&str]) -> Result<Self, String> {
         let cores = std::thread::available_parallelism().map_or(0, usize::from);
-        let command = ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
+        let command =
+            ["cargo xtask bench"].iter().chain(options).copied().collect::<Vec<_>>().join(" ");
         let mut machine = vec![
             ("command", command),
             ("commit", said("git", &["rev-parse", "--short", "HEAD"])),

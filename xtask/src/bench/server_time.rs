@@ -16,7 +16,8 @@ use super::report::Row;
 const LOAD: &str = "acquire-script";
 const LOCKS: u32 = 50;
 
-/// Each round takes locks one after the other and keeps them, so that no other script runs; releases do not count.
+/// Each round takes locks one after the other and keeps them, so that no other script runs;
+/// releases do not count.
 pub(crate) fn all(
     plan: &Plan,
     programs: &Programs,

@@ -54,8 +54,10 @@ impl Report {
             .iter()
             .find(|row| !row.blocks.is_empty())
             .map_or(Vec::new(), |row| row.figures.iter().map(|(name, _)| name.as_str()).collect());
-        let mut text =
-            format!("\n## {load}\n\n| kind | {unit} (median of blocks) | {} |\n", names.join(" | "));
+        let mut text = format!(
+            "\n## {load}\n\n| kind | {unit} (median of blocks) | {} |\n",
+            names.join(" | ")
+        );
         text.push_str(&format!("|---|{}\n", "---:|".repeat(names.len() + 1)));
         for row in rows {
             let figures: Vec<String> = names.iter().map(|name| short(row.get(name))).collect();

@@ -97,7 +97,12 @@ fn queue(
 }
 
 /// Many guards dropped at once: until the last key is gone.
-fn drops(plan: &Plan, programs: &Programs, server: &Server, kind: &'static str) -> Result<Row, String> {
+fn drops(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+) -> Result<Row, String> {
     println!("drops: {kind}");
     let mut worker = Worker::start(programs, kind, server)?;
     let mut connection = connect(server)?;
@@ -126,7 +131,12 @@ fn drops(plan: &Plan, programs: &Programs, server: &Server, kind: &'static str) 
 }
 
 /// Many watched holds: what they cost while nothing else happens.
-fn holds(plan: &Plan, programs: &Programs, server: &Server, kind: &'static str) -> Result<Row, String> {
+fn holds(
+    plan: &Plan,
+    programs: &Programs,
+    server: &Server,
+    kind: &'static str,
+) -> Result<Row, String> {
     println!("holds: {kind}");
     let count = 10_000;
     let seconds = if plan.quick { 11 } else { 31 };

@@ -46,7 +46,10 @@ fn nested(stage: &mut Stage) -> Result<(), String> {
     let third = stage.show_hash(name)?;
     unlock(stage, &mut a, "outer")?;
     let fourth = stage.show_hash(name)?;
-    stage.check([first, second, third, fourth] == [1, 2, 1, 0], "the hold count goes 1, 2, 1, gone")?;
+    stage.check(
+        [first, second, third, fourth] == [1, 2, 1, 0],
+        "the hold count goes 1, 2, 1, gone",
+    )?;
     let same = outer.number("token")? == inner.number("token")?;
     stage.check(same, "both levels have the same fencing token")?;
     a.finish()
@@ -89,8 +92,10 @@ fn wake_up(stage: &mut Stage) -> Result<(), String> {
     ));
     for waiter in &mut waiters {
         let polled = waiter.ask("s stats", "info")?.counter("fallback_grants")?;
-        stage
-            .check(polled == 0, &format!("{} was always woken, never by its fallback poll", waiter.letter))?;
+        stage.check(
+            polled == 0,
+            &format!("{} was always woken, never by its fallback poll", waiter.letter),
+        )?;
     }
     waiters.into_iter().chain([a]).try_for_each(Puppet::finish)
 }
@@ -108,8 +113,13 @@ fn watchdog(stage: &mut Stage) -> Result<(), String> {
         let pttl = stage.pttl(name)?;
         (lowest, highest) = (lowest.min(pttl), highest.max(pttl));
     }
-    stage.narrate(&format!("  3.5 leases later: PTTL was between {lowest} and {highest} ms all the time"));
-    stage.check(lowest > 0 && highest <= lease, "the key never ran out and never got more than one lease")?;
+    stage.narrate(&format!(
+        "  3.5 leases later: PTTL was between {lowest} and {highest} ms all the time"
+    ));
+    stage.check(
+        lowest > 0 && highest <= lease,
+        "the key never ran out and never got more than one lease",
+    )?;
     b.ask(&format!("t try {name}"), "denied")?;
     stage.check(
         a.ask("g guard l", "info")?.text("state") == "held",
@@ -138,7 +148,8 @@ fn take_over(stage: &mut Stage) -> Result<(), String> {
     tell_granted(stage, &b, &new)?;
     let waited = Duration::from_nanos(new.boot_ns.saturating_sub(killed_ns));
     let (old_token, new_token) = (old.number("token")?, new.number("token")?);
-    let claim = format!("taken over {} ms after the kill, with a lease of 1000 ms", waited.as_millis());
+    let claim =
+        format!("taken over {} ms after the kill, with a lease of 1000 ms", waited.as_millis());
     stage.check(waited < Duration::from_secs(3), &claim)?;
     stage.check(
         new_token > old_token,
@@ -165,9 +176,15 @@ fn force_unlock(stage: &mut Stage) -> Result<(), String> {
         &format!("LOST {name}: {reason}, {after} µs after the force-unlock was asked for"),
     );
     stage.check(reason == "force_unlocked", "the holder was told, and why")?;
-    stage.check(a.ask("g guard l", "info")?.text("state") == "lost", "its guard does not claim to hold")?;
+    stage.check(
+        a.ask("g guard l", "info")?.text("state") == "lost",
+        "its guard does not claim to hold",
+    )?;
     let refused = a.ask("u unlock l", "error")?;
-    stage.check(refused.text("kind") == "lost", &format!("its unlock says: {}", refused.text("message")))?;
+    stage.check(
+        refused.text("kind") == "lost",
+        &format!("its unlock says: {}", refused.text("message")),
+    )?;
     a.finish()?;
     b.finish()
 }
@@ -179,7 +196,10 @@ fn scopes(stage: &mut Stage) -> Result<(), String> {
     a.ask(&format!("l1 lock {name} owner=task"), "granted")?;
     let second = a.ask(&format!("l2 lock {name} owner=task"), "granted")?;
     tell_granted(stage, &a, &second)?;
-    stage.check(second.number("count")? == 2, "the second branch re-entered: nothing keeps them apart")?;
+    stage.check(
+        second.number("count")? == 2,
+        "the second branch re-entered: nothing keeps them apart",
+    )?;
     release(&mut a, "l1")?;
     release(&mut a, "l2")?;
     stage.narrate("  with Owner::new().scope(…) around each branch:");
@@ -220,7 +240,8 @@ fn unlock(stage: &Stage, puppet: &mut Puppet, lock: &str) -> Result<Released, St
 }
 
 fn tell_granted(stage: &Stage, puppet: &Puppet, granted: &Event) -> Result<(), String> {
-    let (name, token, count) = (granted.text("name"), granted.number("token")?, granted.number("count")?);
+    let (name, token, count) =
+        (granted.text("name"), granted.number("token")?, granted.number("count")?);
     stage.tell(
         puppet,
         granted.boot_ns,
@@ -229,8 +250,14 @@ fn tell_granted(stage: &Stage, puppet: &Puppet, granted: &Event) -> Result<(), S
     Ok(())
 }
 
-/// Prints a grant with the time since the release that caused it, and gives that time in microseconds.
-fn tell_woken(stage: &Stage, puppet: &Puppet, granted: &Event, released: &Released) -> Result<u64, String> {
+/// Prints a grant with the time since the release that caused it, and gives that time in
+/// microseconds.
+fn tell_woken(
+    stage: &Stage,
+    puppet: &Puppet,
+    granted: &Event,
+    released: &Released,
+) -> Result<u64, String> {
     let after = micros(granted.boot_ns.saturating_sub(released.sent_ns));
     let token = granted.number("token")?;
     let text = format!("woken and granted {after} µs after the release, fencing token {token}");

@@ -117,7 +117,12 @@ impl Client {
         self.puppet.expect_within(id, event, LIMIT)
     }
 
-    pub(crate) fn expect_within(&mut self, id: &str, event: &str, limit: Duration) -> Result<Event, String> {
+    pub(crate) fn expect_within(
+        &mut self,
+        id: &str,
+        event: &str,
+        limit: Duration,
+    ) -> Result<Event, String> {
         self.puppet.expect_within(id, event, limit)
     }
 
@@ -127,7 +132,13 @@ impl Client {
     }
 
     /// Sends a command and waits for its end.
-    pub(crate) fn ask(&mut self, verb: &str, name: &str, rest: &str, event: &str) -> Result<Event, String> {
+    pub(crate) fn ask(
+        &mut self,
+        verb: &str,
+        name: &str,
+        rest: &str,
+        event: &str,
+    ) -> Result<Event, String> {
         let id = self.begin(verb, name, rest)?;
         self.expect(&id, event)
     }

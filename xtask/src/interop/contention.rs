@@ -61,19 +61,28 @@ impl Counted {
 
     /// What was between a release and the next grant, by who released and who got it.
     fn hand_overs(&self, from: Lang, to: Lang) -> Vec<Duration> {
-        let pairs = self.sections.windows(2).filter(|pair| pair[0].lang == from && pair[1].lang == to);
+        let pairs =
+            self.sections.windows(2).filter(|pair| pair[0].lang == from && pair[1].lang == to);
         pairs.map(|pair| Duration::from_nanos(pair[1].granted_ns - pair[0].releasing_ns)).collect()
     }
 }
 
-/// Runs `count` in each of the clients, as often as said, until the counter is `until`. Every section was alone.
-fn count(stage: &mut Stage<'_>, clients: &mut [(Client, usize)], until: u64) -> Result<Counted, String> {
+/// Runs `count` in each of the clients, as often as said, until the counter is `until`. Every
+/// section was alone.
+fn count(
+    stage: &mut Stage<'_>,
+    clients: &mut [(Client, usize)],
+    until: u64,
+) -> Result<Counted, String> {
     let (name, file) = (stage.name("counted"), stage.counter()?);
     let path = file.to_str().ok_or("the temporary directory is not UTF-8")?;
     let mut ids = Vec::new();
     for (at, (client, times)) in clients.iter_mut().enumerate() {
         for _ in 0..*times {
-            ids.push((at, client.begin("count", &name, &format!("{until} {path} work_us={WORK_US}"))?));
+            ids.push((
+                at,
+                client.begin("count", &name, &format!("{until} {path} work_us={WORK_US}"))?,
+            ));
         }
     }
     let mut counted = Counted { sections: Vec::new(), longest_wait: [Duration::ZERO; 2] };
@@ -95,13 +104,19 @@ fn sections(lang: Lang, done: &Event) -> Result<Vec<Section>, String> {
         let number = |at: usize| row[at].as_u64();
         Some(Section { lang, number: number(0)?, granted_ns: number(1)?, releasing_ns: number(2)? })
     };
-    rows.iter().map(section).collect::<Option<_>>().ok_or_else(|| "a section is not understood".to_owned())
+    rows.iter()
+        .map(section)
+        .collect::<Option<_>>()
+        .ok_or_else(|| "a section is not understood".to_owned())
 }
 
-/// The counter is exact, each number was read once, and by the clock too no two sections were at the same time.
+/// The counter is exact, each number was read once, and by the clock too no two sections were at
+/// the same time.
 fn check_alone(sections: &[Section], file: &Path, until: u64) -> Result<(), String> {
     let text = std::fs::read_to_string(file).map_err(|error| error.to_string())?;
-    check(text.trim().parse() == Ok(until), || format!("the counter is {} and not {until}", text.trim()))?;
+    check(text.trim().parse() == Ok(until), || {
+        format!("the counter is {} and not {until}", text.trim())
+    })?;
     let each_once = sections.iter().map(|section| section.number).eq(0..until);
     check(each_once, || format!("{} sections for {until} numbers", sections.len()))?;
     let overlap = sections.windows(2).find(|pair| pair[1].granted_ns < pair[0].releasing_ns);
@@ -123,17 +138,23 @@ fn exclusion(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     for from in Lang::BOTH {
         for to in Lang::BOTH {
             let title = format!("{} to {}", from.name(), to.name());
-            stage.note(&format!("hand-over, {title}: {}", distribution(counted.hand_overs(from, to))));
+            stage.note(&format!(
+                "hand-over, {title}: {}",
+                distribution(counted.hand_overs(from, to))
+            ));
         }
     }
     for lang in Lang::BOTH {
         let share = counted.of(lang) as f64 / counted.sections.len() as f64;
-        check(share >= 0.25, || format!("{} got {:.1} % of the sections", lang.name(), share * 100.0))?;
+        check(share >= 0.25, || {
+            format!("{} got {:.1} % of the sections", lang.name(), share * 100.0)
+        })?;
     }
     Ok(())
 }
 
-/// Java has usually one turn in twenty: a hundredth is reached in the first round, unless others keep the cores busy.
+/// Java has usually one turn in twenty: a hundredth is reached in the first round, unless others
+/// keep the cores busy.
 const ROUNDS: u32 = 5;
 
 fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
@@ -162,7 +183,8 @@ fn hand_off(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
 fn shares(counted: &Counted) -> String {
     let all = counted.sections.len();
     let one = |lang: Lang| {
-        let (own, longest) = (counted.of(lang), counted.longest_wait[usize::from(lang == Lang::Rust)]);
+        let (own, longest) =
+            (counted.of(lang), counted.longest_wait[usize::from(lang == Lang::Rust)]);
         let share = own as f64 * 100.0 / all as f64;
         format!("{} {own} ({share:.1} %), longest wait {:.1} ms", lang.name(), millis(longest))
     };
@@ -171,9 +193,11 @@ fn shares(counted: &Counted) -> String {
 
 // ===== wake-ups =====
 
-/// How long the holder goes on after the waiter was told to lock: 0 races the release with the subscription.
+/// How long the holder goes on after the waiter was told to lock: 0 races the release with the
+/// subscription.
 const PAUSES_US: &[u64] = &[0, 200, 500, 1_000, 2_000, 4_000, 4_000, 4_000];
-/// From here on the waiter sleeps for sure when the release comes, so that the time is that of a wake-up.
+/// From here on the waiter sleeps for sure when the release comes, so that the time is that of a
+/// wake-up.
 const ASLEEP_US: u64 = 4_000;
 
 /// One process of each language, passing a lock on by turns.

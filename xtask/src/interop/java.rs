@@ -53,7 +53,8 @@ impl Java {
     }
 
     fn look() -> Result<Self, String> {
-        let program = |name: &str| process::find_program(name).ok_or_else(|| format!("{name} is missing"));
+        let program =
+            |name: &str| process::find_program(name).ok_or_else(|| format!("{name} is missing"));
         let found = Self { java: program("java")?, maven: program("mvn")? };
         program("javac")?;
         match version(&found.java)? {
@@ -94,7 +95,9 @@ fn version(java: &Path) -> Result<u32, String> {
     command.arg("-version");
     let done = process::run(command, VERSION_LIMIT, Echo::Off)?;
     let number = done.output.split('"').nth(1).and_then(|version| version.split(['.', '-']).next());
-    number.and_then(|number| number.parse().ok()).ok_or_else(|| format!("java -version: {}", done.output))
+    number
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| format!("java -version: {}", done.output))
 }
 
 /// A puppet that is built.
@@ -112,8 +115,14 @@ impl JavaPuppet {
         let log = std::fs::File::options().create(true).append(true).open(&self.log);
         let log = log.map_err(|error| format!("{}: {error}", self.log.display()))?;
         let mut command = Command::new(&self.java);
-        // The heap is small, and the compiler hurried, for the sake of the machine that the others run on too.
-        command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]);
+        // The heap is small, and the compiler hurried, for the sake of the machine that the others
+        // run on too.
+        command.args([
+            "-Xmx256m",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:-UsePerfData",
+        ]);
         for package in OPENED {
             command.arg("--add-opens").arg(format!("java.base/{package}=ALL-UNNAMED"));
         }

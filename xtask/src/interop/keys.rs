@@ -11,9 +11,24 @@ use crate::resp::Reply;
 use crate::topologies::Kind;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { title: "Java's unlock latches", run: latches, directions: ONCE, needs_short_leases: false },
-    Scenario { title: "our fence counters", run: fences, directions: ONCE, needs_short_leases: false },
-    Scenario { title: "a fair lock's keys", run: fair, directions: ONCE, needs_short_leases: false },
+    Scenario {
+        title: "Java's unlock latches",
+        run: latches,
+        directions: ONCE,
+        needs_short_leases: false,
+    },
+    Scenario {
+        title: "our fence counters",
+        run: fences,
+        directions: ONCE,
+        needs_short_leases: false,
+    },
+    Scenario {
+        title: "a fair lock's keys",
+        run: fair,
+        directions: ONCE,
+        needs_short_leases: false,
+    },
     Scenario {
         title: "a read-write lock's key",
         run: read_write,
@@ -38,10 +53,15 @@ fn latches(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         // By the commands themselves: what each says when it is alone.
         let name = stage.name("latch");
         let said = stage.redis.told(|| alone(&mut rust, &name))?;
-        let about = |what: &str, said: &[String]| said.iter().filter(|line| line.contains(what)).count();
-        check(about("redisson_unlock_latch", &said) == 0, || format!("Rust uses latches: {said:#?}"))?;
+        let about =
+            |what: &str, said: &[String]| said.iter().filter(|line| line.contains(what)).count();
+        check(about("redisson_unlock_latch", &said) == 0, || {
+            format!("Rust uses latches: {said:#?}")
+        })?;
         let said = stage.redis.told(|| alone(&mut java, &name))?;
-        check(about("redisson_lock_fence", &said) == 0, || format!("Java uses fence counters: {said:#?}"))?;
+        check(about("redisson_lock_fence", &said) == 0, || {
+            format!("Java uses fence counters: {said:#?}")
+        })?;
         let latches = about("redisson_unlock_latch", &said);
         stage.note(&format!("alone, Java names its latches in {latches} commands, Rust in none"));
     }
@@ -57,7 +77,8 @@ fn alone(client: &mut Client, name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// Our counters stay as they are, whatever Java does with the lock, and tokens grow across Java's holds.
+/// Our counters stay as they are, whatever Java does with the lock, and tokens grow across Java's
+/// holds.
 fn fences(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
     const PREFIX: &str = "redisson_lock_fence:";
     let name = stage.name("fence");
@@ -75,7 +96,9 @@ fn fences(stage: &mut Stage<'_>, _: Lang, _: Lang) -> Result<(), String> {
         java.lock(name, "")?;
         java.ask("force", name, "", "info")?;
         java.lock(name, "lease_ms=20")?;
-        stage.eventually("the lease is over", |stage| stage.redis.exists(name).map(|exists| !exists))?;
+        stage.eventually("the lease is over", |stage| {
+            stage.redis.exists(name).map(|exists| !exists)
+        })?;
     }
     let after = stage.redis.strings(PREFIX)?;
     check(before == after, || format!("Java changed the fence counters: {before:?} {after:?}"))?;

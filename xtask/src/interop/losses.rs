@@ -15,7 +15,12 @@ use crate::interop::stage::check;
 use crate::interop::stage::pass_on;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { title: "fixed lease runs out", run: expiry, directions: BOTH_WAYS, needs_short_leases: false },
+    Scenario {
+        title: "fixed lease runs out",
+        run: expiry,
+        directions: BOTH_WAYS,
+        needs_short_leases: false,
+    },
     Scenario { title: "watchdog", run: watchdog, directions: BOTH_WAYS, needs_short_leases: true },
     Scenario { title: "force-unlock", run: force, directions: BOTH_WAYS, needs_short_leases: true },
     Scenario {
@@ -24,7 +29,12 @@ pub(crate) const ALL: &[Scenario] = &[
         directions: BOTH_WAYS,
         needs_short_leases: true,
     },
-    Scenario { title: "killed holder", run: killed_holder, directions: BOTH_WAYS, needs_short_leases: true },
+    Scenario {
+        title: "killed holder",
+        run: killed_holder,
+        directions: BOTH_WAYS,
+        needs_short_leases: true,
+    },
     Scenario {
         title: "killed waiters",
         run: killed_waiters,
@@ -42,12 +52,17 @@ fn expiry(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(), String
     let waiting = other.wait(&name, "")?;
     let taken = other.expect(&waiting, "granted")?;
     let after = Duration::from_nanos(taken.boot_ns.saturating_sub(granted.boot_ns));
-    check(after < WAKE_UP_LIMIT, || format!("{} took over after {after:?} only", other.lang.name()))?;
+    check(after < WAKE_UP_LIMIT, || {
+        format!("{} took over after {after:?} only", other.lang.name())
+    })?;
     holder.unlock_lost(&lock)?;
     stage.check_hash(&name, taken.text("holder"), 1)?;
     other.unlock(&waiting)?;
     stage.check_free(&name)?;
-    stage.note(&format!("taken over {} ms after the grant, with a lease of 700 ms", after.as_millis()));
+    stage.note(&format!(
+        "taken over {} ms after the grant, with a lease of 700 ms",
+        after.as_millis()
+    ));
     stage.give_back([holder, other]);
     Ok(())
 }
@@ -101,7 +116,8 @@ fn force_wakes(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(), S
         check(lost.text("reason") == "taken_over", || format!("the reason is wrong: {lost:?}"))?;
     }
     holder.unlock_lost(&lock)?;
-    // Longer than any lease: whoever renews wrongly would have lost it, whoever is renewed wrongly too.
+    // Longer than any lease: whoever renews wrongly would have lost it, whoever is renewed wrongly
+    // too.
     thread::sleep(2 * Lease::SHORT);
     stage.check_hash(&name, granted.text("holder"), 1)?;
     other.unlock(&waiting)?;
@@ -122,16 +138,17 @@ fn notices(stage: &mut Stage<'_>, holder: &mut Client, lock: &str) -> Result<(),
             let lost = holder.expect(lock, "lost")?;
             check(lost.text("reason") == "removed", || format!("the reason is wrong: {lost:?}"))
         }
-        Lang::Java => {
-            stage.eventually("Java renews no more", |stage| is_renewing(stage).map(|renewing| !renewing))
-        }
+        Lang::Java => stage.eventually("Java renews no more", |stage| {
+            is_renewing(stage).map(|renewing| !renewing)
+        }),
     }
 }
 
 /// Whether any script runs within a lease. Nobody but the holder does anything then.
 fn is_renewing(stage: &mut Stage<'_>) -> Result<bool, String> {
-    let scripts =
-        |stage: &mut Stage<'_>| Ok::<_, String>(stage.redis.calls("evalsha")? + stage.redis.calls("eval")?);
+    let scripts = |stage: &mut Stage<'_>| {
+        Ok::<_, String>(stage.redis.calls("evalsha")? + stage.redis.calls("eval")?)
+    };
     let before = scripts(stage)?;
     thread::sleep(Lease::SHORT);
     Ok(scripts(stage)? > before)
@@ -152,7 +169,10 @@ fn killed_holder(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(),
     check(after < WAKE_UP_LIMIT, || format!("taken over after {after:?} only"))?;
     stage.check_hash(&name, granted.text("holder"), 1)?;
     other.unlock(&waiting)?;
-    stage.note(&format!("taken over {} ms after the kill, with a lease of 1500 ms", after.as_millis()));
+    stage.note(&format!(
+        "taken over {} ms after the kill, with a lease of 1500 ms",
+        after.as_millis()
+    ));
     stage.give_back([other]);
     Ok(())
 }
@@ -162,7 +182,8 @@ fn killed_waiters(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<()
     let name = stage.name("killed");
     let (mut holder, mut other) = stage.pair(first, second, Lease::Long)?;
     let (lock, _) = holder.lock(&name, "")?;
-    let mut victims = [stage.client(Lang::Java, Lease::Long)?, stage.client(Lang::Rust, Lease::Long)?];
+    let mut victims =
+        [stage.client(Lang::Java, Lease::Long)?, stage.client(Lang::Rust, Lease::Long)?];
     for victim in &mut victims {
         victim.wait(&name, "")?;
     }

@@ -21,7 +21,10 @@ impl Redis {
     }
 
     /// What the first server is told, by whom ever, while something is done.
-    pub(crate) fn told(&mut self, done: impl FnOnce() -> Result<(), String>) -> Result<Vec<String>, String> {
+    pub(crate) fn told(
+        &mut self,
+        done: impl FnOnce() -> Result<(), String>,
+    ) -> Result<Vec<String>, String> {
         const MARK: &str = "that is all";
         let trouble = |error: std::io::Error| format!("MONITOR: {error}");
         let mut monitor = Connection::tcp(&self.nodes[0], ANSWER_LIMIT).map_err(trouble)?;
@@ -85,7 +88,10 @@ impl Redis {
     pub(crate) fn fields(&mut self, name: &str) -> Result<Vec<(String, String)>, String> {
         let Reply::List(words) = self.command(&["HGETALL", name])? else { return Ok(Vec::new()) };
         let words: Vec<String> = words.iter().map(|word| text(word).to_owned()).collect();
-        Ok(words.chunks(2).map(|pair| (pair[0].clone(), pair.get(1).cloned().unwrap_or_default())).collect())
+        Ok(words
+            .chunks(2)
+            .map(|pair| (pair[0].clone(), pair.get(1).cloned().unwrap_or_default()))
+            .collect())
     }
 
     /// Connections subscribed to the lock channel of a name, in either way.
@@ -94,8 +100,9 @@ impl Redis {
         for verb in ["NUMSUB", "SHARDNUMSUB"] {
             for reply in self.everywhere(&["PUBSUB", verb, channel])? {
                 if let Reply::List(pair) = reply {
-                    number +=
-                        pair.get(1).map_or(0, |count| if let Reply::Int(count) = count { *count } else { 0 });
+                    number += pair
+                        .get(1)
+                        .map_or(0, |count| if let Reply::Int(count) = count { *count } else { 0 });
                 }
             }
         }
@@ -117,7 +124,9 @@ impl Redis {
     pub(crate) fn strings(&mut self, prefix: &str) -> Result<Vec<(String, String)>, String> {
         let mut found = Vec::new();
         for node in self.nodes.clone() {
-            let Reply::List(keys) = self.at(&node, &["KEYS", &format!("{prefix}*")])? else { continue };
+            let Reply::List(keys) = self.at(&node, &["KEYS", &format!("{prefix}*")])? else {
+                continue;
+            };
             for key in keys {
                 // A replica has the key too, and sends who asks for it to the primary.
                 if let Ok(Reply::Text(value)) = self.at(&node, &["GET", text(&key)]) {

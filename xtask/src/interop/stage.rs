@@ -17,8 +17,8 @@ use crate::interop::versions::Redisson;
 use crate::topologies::Kind;
 use crate::topologies::Private;
 
-/// A wait that ends later than that was ended by something else than a message: our fallback comes after 4.5 s at the
-/// earliest, a Java client's when the lease of the holder is over.
+/// A wait that ends later than that was ended by something else than a message: our fallback comes
+/// after 4.5 s at the earliest, a Java client's when the lease of the holder is over.
 pub(crate) const WAKE_UP_LIMIT: Duration = Duration::from_secs(4);
 const EVENTUALLY: Duration = Duration::from_secs(15);
 
@@ -62,7 +62,8 @@ impl<'a> Stage<'a> {
         sections: u64,
     ) -> Result<Self, String> {
         let directory = std::env::temp_dir().join(format!("xtask-interop-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).map_err(|error| format!("{}: {error}", directory.display()))?;
+        std::fs::create_dir_all(&directory)
+            .map_err(|error| format!("{}: {error}", directory.display()))?;
         Ok(Self {
             redis: Redis::new(servers.ports()),
             redisson,
@@ -77,7 +78,11 @@ impl<'a> Stage<'a> {
         })
     }
 
-    pub(crate) fn play(&mut self, scenario: &Scenario, direction: Direction) -> Result<Duration, String> {
+    pub(crate) fn play(
+        &mut self,
+        scenario: &Scenario,
+        direction: Direction,
+    ) -> Result<Duration, String> {
         let started = Instant::now();
         (scenario.run)(self, direction.0, direction.1)?;
         Ok(started.elapsed())
@@ -117,13 +122,19 @@ impl<'a> Stage<'a> {
         self.client_with(lang, lease, &[])
     }
 
-    pub(crate) fn client_with(&mut self, lang: Lang, lease: Lease, more: &[&str]) -> Result<Client, String> {
+    pub(crate) fn client_with(
+        &mut self,
+        lang: Lang,
+        lease: Lease,
+        more: &[&str],
+    ) -> Result<Client, String> {
         let profile = format!("profile={}", self.redisson.profile);
         let (common, sharded) = match lang {
             Lang::Rust => (Some(profile.as_str()), self.pub_sub.rust()),
             Lang::Java => (None, self.pub_sub.java()),
         };
-        let words: Vec<&str> = common.into_iter().chain(sharded).chain(more.iter().copied()).collect();
+        let words: Vec<&str> =
+            common.into_iter().chain(sharded).chain(more.iter().copied()).collect();
         let settings = client::settings(lease, &words);
         let fits = |client: &Client| client.lang == lang && client.settings == settings;
         match self.idle.iter().position(fits) {
@@ -166,7 +177,12 @@ impl<'a> Stage<'a> {
     }
 
     /// The key of a lock: one field, of this client, with this hold count.
-    pub(crate) fn check_hash(&mut self, name: &str, holder: &str, count: u32) -> Result<(), String> {
+    pub(crate) fn check_hash(
+        &mut self,
+        name: &str,
+        holder: &str,
+        count: u32,
+    ) -> Result<(), String> {
         let fields = self.redis.fields(name)?;
         let wanted = vec![(holder.to_owned(), count.to_string())];
         check(fields == wanted, || format!("the hash of {name} is {fields:?}, not {wanted:?}"))?;

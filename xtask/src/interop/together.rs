@@ -12,8 +12,18 @@ use crate::interop::stage::pass_on;
 use crate::puppet::boot_ns;
 
 pub(crate) const ALL: &[Scenario] = &[
-    Scenario { title: "nested holds", run: nested, directions: BOTH_WAYS, needs_short_leases: false },
-    Scenario { title: "wait timeout", run: wait_timeout, directions: BOTH_WAYS, needs_short_leases: false },
+    Scenario {
+        title: "nested holds",
+        run: nested,
+        directions: BOTH_WAYS,
+        needs_short_leases: false,
+    },
+    Scenario {
+        title: "wait timeout",
+        run: wait_timeout,
+        directions: BOTH_WAYS,
+        needs_short_leases: false,
+    },
     Scenario { title: "names", run: names, directions: BOTH_WAYS, needs_short_leases: false },
 ];
 
@@ -45,7 +55,9 @@ fn nested(stage: &mut Stage<'_>, first: Lang, second: Lang) -> Result<(), String
     stage.check_hash(&name, &field, 1)?;
     other.denied(&name)?;
     let query = other.ask("query", &name, "", "info")?;
-    check(query.fields["locked"] == true, || format!("{} sees no lock: {query:?}", other.lang.name()))?;
+    check(query.fields["locked"] == true, || {
+        format!("{} sees no lock: {query:?}", other.lang.name())
+    })?;
     check(query.number("remaining_ms").is_ok_and(|left| left > 20_000), || format!("{query:?}"))?;
 
     let waiting = other.wait(&name, "owner=o")?;

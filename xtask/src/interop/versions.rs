@@ -2,7 +2,8 @@
 
 use crate::topologies::Kind;
 
-/// One version. What is in the table are the steps that concern a plain lock; the versions beside each step.
+/// One version. What is in the table are the steps that concern a plain lock; the versions beside
+/// each step.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Redisson {
     pub(crate) version: &'static str,
@@ -90,6 +91,10 @@ mod tests {
     #[test]
     fn the_project_builds_the_newest_version_by_default() {
         let pom = std::fs::read_to_string(crate::root().join("tests/interop/pom.xml")).unwrap();
-        assert!(pom.contains(&format!("<redisson.version>{}<", NEWEST.version)), "{}", NEWEST.version);
+        assert!(
+            pom.contains(&format!("<redisson.version>{}<", NEWEST.version)),
+            "{}",
+            NEWEST.version
+        );
     }
 }

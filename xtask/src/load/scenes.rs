@@ -63,9 +63,15 @@ impl Stage {
         );
         put(figures, "holds", &held["held"]);
         put(figures, "holds_lost", &number(&seen, "lost").max(number(&seen, "losses")).into());
-        for field in
-            ["renewals", "late_p50_us", "late_p99_us", "late_max_us", "least_left_ms", "failures", "stall_us"]
-        {
+        for field in [
+            "renewals",
+            "late_p50_us",
+            "late_p99_us",
+            "late_max_us",
+            "least_left_ms",
+            "failures",
+            "stall_us",
+        ] {
             put(figures, &format!("holds_{field}"), &seen[field]);
         }
         put(figures, "holds_client_cpu_permille", &client.into());
@@ -86,7 +92,10 @@ impl Stage {
         let mut all = Round::default();
         for (at, hold) in HOLD_US.iter().enumerate() {
             let round = one_round(&mut workers, &server, &format!("load:queue:{at}"), *hold)?;
-            println!("waiters: {} in {PROCESSES} processes, held for {hold} us each: {round}", round.grants);
+            println!(
+                "waiters: {} in {PROCESSES} processes, held for {hold} us each: {round}",
+                round.grants
+            );
             all.add(&round);
         }
         let mut left = Vec::new();
@@ -99,7 +108,11 @@ impl Stage {
         put(figures, "waiters_commands_per_100_grants", &all.worst.into());
         put(figures, "waiters_longest_gap_us", &all.longest_gap_us.into());
         put(figures, "waiters_overlaps", &all.overlaps.into());
-        put(figures, "waiters_left", &what_is_left(&left.iter().collect::<Vec<_>>(), &server)?.into());
+        put(
+            figures,
+            "waiters_left",
+            &what_is_left(&left.iter().collect::<Vec<_>>(), &server)?.into(),
+        );
         Ok(())
     }
 
@@ -127,12 +140,16 @@ impl Stage {
         // In thousandths, and nothing for memory that was given back.
         let milli = (slope.max(0.0) * 1_000.0).round();
         put(figures, "leak_bytes_per_1000_operations", &serde_json::json!(milli as u64));
-        put(figures, "leak_left", &what_is_left(&[&seen["left"], &seen["left_of_other"]], &server)?.into());
+        put(
+            figures,
+            "leak_left",
+            &what_is_left(&[&seen["left"], &seen["left_of_other"]], &server)?.into(),
+        );
         Ok(())
     }
 
-    /// Holds that are lost because the server dies, because somebody deletes their keys, because their process stands
-    /// still.
+    /// Holds that are lost because the server dies, because somebody deletes their keys, because
+    /// their process stands still.
     pub(crate) fn losses(&self, size: &Size, figures: &mut Figures) -> Result<(), String> {
         let mut sums = [0; 3];
         for case in ["killed", "deleted", "paused"] {
@@ -165,15 +182,15 @@ impl Stage {
 
     fn lose(&self, case: &str, holds: u64) -> Result<Value, String> {
         let server = Server::start(&self.server)?;
-        let worker = Worker::start(&self.program, "losses", &server.url(), &[holds, LOSS_LEASE_MS])?;
+        let worker =
+            Worker::start(&self.program, "losses", &server.url(), &[holds, LOSS_LEASE_MS])?;
         worker.hear("held")?;
         // Renewals have spread by then.
         thread::sleep(Duration::from_millis(LOSS_LEASE_MS));
         match case {
             "killed" => signal(server.pid, Signal::KILL)?,
             "deleted" => {
-                let deleted =
-                    "for _, key in ipairs(redis.call('KEYS', 'load:*')) do redis.call('DEL', key) end";
+                let deleted = "for _, key in ipairs(redis.call('KEYS', 'load:*')) do redis.call('DEL', key) end";
                 let mut connection = server.connect().map_err(|error| error.to_string())?;
                 connection.command(&["EVAL", deleted, "0"]).map_err(|error| error.to_string())?;
             }
@@ -238,8 +255,14 @@ impl std::fmt::Display for Round {
     }
 }
 
-/// All wait behind one hold of the first process; then it is released, and everybody gets the lock once.
-fn one_round(workers: &mut [Worker], server: &Server, name: &str, hold_us: u64) -> Result<Round, String> {
+/// All wait behind one hold of the first process; then it is released, and everybody gets the lock
+/// once.
+fn one_round(
+    workers: &mut [Worker],
+    server: &Server,
+    name: &str,
+    hold_us: u64,
+) -> Result<Round, String> {
     workers[0].tell(&format!("hold {name}"))?;
     workers[0].hear("held")?;
     for worker in workers.iter_mut() {
@@ -274,7 +297,8 @@ fn one_round(workers: &mut [Worker], server: &Server, name: &str, hold_us: u64) 
         gaps.push(granted.saturating_sub(released) / 1_000);
     }
     gaps.sort_unstable();
-    let at = |percent: usize| gaps.get((gaps.len().max(1) - 1) * percent / 100).copied().unwrap_or(0);
+    let at =
+        |percent: usize| gaps.get((gaps.len().max(1) - 1) * percent / 100).copied().unwrap_or(0);
     (round.p50_us, round.p99_us, round.longest_gap_us) = (at(50), at(99), at(100));
     Ok(round)
 }
@@ -298,7 +322,8 @@ fn settled(server: &Server) -> Result<u64, String> {
 }
 
 fn script_calls(server: &Server) -> Result<u64, String> {
-    let info = server.connect().and_then(|mut connection| connection.text(&["INFO", "commandstats"]));
+    let info =
+        server.connect().and_then(|mut connection| connection.text(&["INFO", "commandstats"]));
     let info = info.map_err(|error| error.to_string())?;
     let calls = |command: &str| {
         let prefix = format!("cmdstat_{command}:calls=");

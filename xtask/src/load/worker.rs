@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// Builds the program as it is measured, and says where it is.
 pub(crate) fn build() -> Result<PathBuf, String> {
     println!("building the load");
-    let built = process::run(cargo(&["build", "--release", "-p", "proof-load"]), BUILD_LIMIT, Echo::Off)?;
+    let built =
+        process::run(cargo(&["build", "--release", "-p", "proof-load"]), BUILD_LIMIT, Echo::Off)?;
     if !built.success {
         return Err(format!("the load does not build:\n{}", built.output));
     }
@@ -43,7 +44,12 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start(program: &PathBuf, what: &str, url: &str, numbers: &[u64]) -> Result<Self, String> {
+    pub(crate) fn start(
+        program: &PathBuf,
+        what: &str,
+        url: &str,
+        numbers: &[u64],
+    ) -> Result<Self, String> {
         let mut command = Command::new(program);
         command.args([what, url]).args(numbers.iter().map(u64::to_string)).process_group(0);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -76,8 +82,10 @@ impl Worker {
 
     /// The next line, which must have this field.
     pub(crate) fn hear(&self, field: &str) -> Result<Value, String> {
-        let line =
-            self.lines.recv_timeout(PATIENCE).map_err(|_| format!("the load does not say `{field}`"))?;
+        let line = self
+            .lines
+            .recv_timeout(PATIENCE)
+            .map_err(|_| format!("the load does not say `{field}`"))?;
         if line[field].is_null() { Err(format!("{line} does not say `{field}`")) } else { Ok(line) }
     }
 }

@@ -32,20 +32,25 @@ pub(super) fn write(path: &Path, runs: &[Value]) -> Result<(), String> {
 /// The sum of a field over all lines of a part; none if no line has it.
 pub(super) fn figure(report: &Value, part: &str, field: &str) -> Option<u64> {
     let runs = report["runs"].as_array()?.iter();
-    let lines =
-        runs.filter_map(|run| run["figures"].as_array()).flatten().filter(|line| line["part"] == part);
+    let lines = runs
+        .filter_map(|run| run["figures"].as_array())
+        .flatten()
+        .filter(|line| line["part"] == part);
     lines.filter_map(|line| line[field].as_u64()).reduce(u64::saturating_add)
 }
 
 /// A part, its field, a number, and what it is called.
 type Bar = (&'static str, &'static str, u64, &'static str);
 
-/// Prints what was wanted and what was got. True if every bar whose part was run is met: at least, then at most.
+/// Prints what was wanted and what was got. True if every bar whose part was run is met: at least,
+/// then at most.
 pub(super) fn print_bars(report: &Value, bars: &[Bar], limits: &[Bar]) -> bool {
     let mut met = true;
     println!("\n{:<66} {:>10} {:>10}", "", "wanted", "got");
     let least = bars.iter().map(|bar| (bar, true));
-    for ((part, field, wanted, what), at_least) in least.chain(limits.iter().map(|bar| (bar, false))) {
+    for ((part, field, wanted, what), at_least) in
+        least.chain(limits.iter().map(|bar| (bar, false)))
+    {
         let sign = if at_least { "" } else { "<= " };
         let wanted_text = format!("{sign}{wanted}");
         let Some(got) = figure(report, part, field) else {
@@ -68,8 +73,10 @@ fn filled(report: &Value, sentence: &str) -> Result<String, String> {
     let mut pieces = sentence.split('{');
     let mut text = pieces.next().unwrap_or_default().to_owned();
     for piece in pieces {
-        let (name, rest) = piece.split_once('}').ok_or_else(|| format!("a `{{` without end: {sentence}"))?;
-        let said = name.split_once('.').and_then(|(part, field)| figure(report, part, field)).map(grouped);
+        let (name, rest) =
+            piece.split_once('}').ok_or_else(|| format!("a `{{` without end: {sentence}"))?;
+        let said =
+            name.split_once('.').and_then(|(part, field)| figure(report, part, field)).map(grouped);
         text += &said.ok_or_else(|| format!("the report has no {name}"))?;
         text += rest;
     }
@@ -141,13 +148,20 @@ mod tests {
         assert_eq!(list(&report, &["{sim.seeds} runs."]).unwrap(), "* 1,234,567 runs.\n");
         assert_eq!(list(&report, &["{sim.losses}"]).unwrap_err(), "the report has no sim.losses");
         let long = list(&report, &["word ".repeat(30).as_str()]).unwrap();
-        assert!(long.lines().all(|line| line.len() <= WIDTH) && long.lines().count() == 2, "{long}");
+        assert!(
+            long.lines().all(|line| line.len() <= WIDTH) && long.lines().count() == 2,
+            "{long}"
+        );
     }
 
     #[test]
     fn bars_are_met_or_not() {
         let report = json!({"runs": [{"figures": [{"part": "sim", "seeds": 10}]}]});
-        assert!(print_bars(&report, &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")], &[]));
+        assert!(print_bars(
+            &report,
+            &[("sim", "seeds", 10, "runs"), ("other", "runs", 5, "not run")],
+            &[]
+        ));
         assert!(!print_bars(&report, &[("sim", "seeds", 11, "runs")], &[]));
         assert!(print_bars(&report, &[], &[("sim", "seeds", 10, "runs")]));
         assert!(!print_bars(&report, &[], &[("sim", "seeds", 9, "runs")]));
@@ -155,7 +169,10 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped() {
-        assert_eq!([grouped(1_234_567), grouped(123), grouped(1_000)], ["1,234,567", "123", "1,000"]);
+        assert_eq!(
+            [grouped(1_234_567), grouped(123), grouped(1_000)],
+            ["1,234,567", "123", "1,000"]
+        );
     }
 
     #[test]
@@ -169,7 +186,8 @@ mod tests {
             assert!(figure(&report, part, field).is_some(), "{part}.{field} was not run");
         }
         assert!(print_bars(&report, super::super::BARS, super::super::LIMITS));
-        let failed = report["runs"].as_array().into_iter().flatten().find(|run| run["passed"] != true);
+        let failed =
+            report["runs"].as_array().into_iter().flatten().find(|run| run["passed"] != true);
         assert_eq!(failed, None);
     }
 }

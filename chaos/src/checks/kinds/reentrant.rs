@@ -28,7 +28,9 @@ impl Automaton for Mutex {
             Step::Release(hold) if self.is_held_by(hold) && mutex.depth == 1 => {
                 Some(Self { holder: None, depth: 0, ..mutex })
             }
-            Step::Gone(hold) if self.is_held_by(hold) => Some(Self { holder: None, depth: 0, ..mutex }),
+            Step::Gone(hold) if self.is_held_by(hold) => {
+                Some(Self { holder: None, depth: 0, ..mutex })
+            }
             Step::Deny if mutex.holder.is_some() => Some(mutex),
             _ => None,
         }

@@ -38,8 +38,8 @@ pub(in crate::checks) struct Op {
 }
 
 impl Op {
-    /// For another checker: the name, the step, its hold and number, when it was called and ended (-: it need not
-    /// happen), whether it certainly happened, and the kind of the lock.
+    /// For another checker: the name, the step, its hold and number, when it was called and ended
+    /// (-: it need not happen), whether it certainly happened, and the kind of the lock.
     pub(in crate::checks) fn line(&self, name: &str, kind: LockKind) -> String {
         let (step, hold, number) = match self.step {
             Step::Grant(hold, token) => ("grant", hold, token),
@@ -50,7 +50,11 @@ impl Op {
             Step::Deny => ("deny", 0, 0),
         };
         let ended = if self.ended == NEVER { "-".to_owned() } else { self.ended.to_string() };
-        format!("{name} {step} {hold} {number} {} {ended} {} {kind}", self.called, u8::from(self.strict))
+        format!(
+            "{name} {step} {hold} {number} {} {ended} {} {kind}",
+            self.called,
+            u8::from(self.strict)
+        )
     }
 
     fn hold(&self) -> Option<usize> {
@@ -131,8 +135,8 @@ impl<A: Automaton> Search<'_, A> {
         Some(false)
     }
 
-    /// Those that may be next: called before any other that must happen has ended. What need not happen comes last. And
-    /// which of those that must happen ends first.
+    /// Those that may be next: called before any other that must happen has ended. What need not
+    /// happen comes last. And which of those that must happen ends first.
     fn candidates(&self, first: usize) -> (Vec<usize>, Option<usize>) {
         let (mut sure, mut open, mut urgent) = (Vec::new(), Vec::new(), None);
         let mut limit = NEVER;
@@ -156,14 +160,14 @@ impl<A: Automaton> Search<'_, A> {
         (sure, urgent)
     }
 
-    /// With its hold over, nothing of it can happen any more: which operations that makes void; none if one of them did
-    /// happen.
+    /// With its hold over, nothing of it can happen any more: which operations that makes void;
+    /// none if one of them did happen.
     fn dead(&self, index: usize, before: &A, after: &A) -> Option<Vec<usize>> {
         let is_over = |hold: &usize| before.is_held_by(*hold) && !after.is_held_by(*hold);
         let Some(over) = self.ops[index].hold().filter(is_over) else { return Some(Vec::new()) };
         let rest = self.ops.iter().enumerate();
-        let rest =
-            rest.filter(|(other, op)| *other != index && !self.done[*other] && op.hold() == Some(over));
+        let rest = rest
+            .filter(|(other, op)| *other != index && !self.done[*other] && op.hold() == Some(over));
         let rest: Vec<usize> = rest.map(|(other, _)| other).collect();
         rest.iter().all(|other| !self.ops[*other].strict).then_some(rest)
     }

@@ -134,7 +134,11 @@ impl Leases {
             state.send(who, command, not_after);
             state.clients[usize::from(who)].phase = Phase::Held(Hold { busy: true, ..hold });
             next.push((
-                Step::about(who, "re-enters with a short lease: sends acquire(2) for hold", hold.id),
+                Step::about(
+                    who,
+                    "re-enters with a short lease: sends acquire(2) for hold",
+                    hold.id,
+                ),
                 state,
             ));
         }
@@ -142,8 +146,12 @@ impl Leases {
             let mut state = state.clone();
             let command = Command::Release { id: hold.id, count: 1, own: 2, cleanup: false };
             state.send(who, command, ALWAYS);
-            state.clients[usize::from(who)].phase = Phase::Held(Hold { busy: true, count: 1, ..hold });
-            next.push((Step::about(who, "gives one level up: sends release(1) for hold", hold.id), state));
+            state.clients[usize::from(who)].phase =
+                Phase::Held(Hold { busy: true, count: 1, ..hold });
+            next.push((
+                Step::about(who, "gives one level up: sends release(1) for hold", hold.id),
+                state,
+            ));
         }
         self.give_up_hold(state, who, hold, next);
         if state.left.hand_offs > 0 {
@@ -183,7 +191,10 @@ impl Leases {
         let mut state = state.clone();
         state.guard_ends(hold.id);
         if !self.breaks(Switch::RenewalsGoOn) {
-            state.abandon(who, |command| matches!(command, Command::Renew { id, .. } if id == hold.id));
+            state.abandon(
+                who,
+                |command| matches!(command, Command::Renew { id, .. } if id == hold.id),
+            );
             state.clients[usize::from(who)].renewing = false;
         }
         send_release(&mut state, who, hold.id, hold.count, hold.stale);
@@ -191,7 +202,8 @@ impl Leases {
     }
 
     fn send_hand_off(&self, state: &State, who: u8, hold: Hold, next: &mut Vec<(Step, State)>) {
-        let cleaned = state.clients[usize::from(who)].dead.iter().all(|dead| dead.on_wire || dead.answered);
+        let cleaned =
+            state.clients[usize::from(who)].dead.iter().all(|dead| dead.on_wire || dead.answered);
         if !cleaned {
             return;
         }
@@ -203,17 +215,30 @@ impl Leases {
         let to = self.fresh_id(&mut state, who);
         let (_, not_after, max_end) = self.grant_terms(&state);
         state.send(who, Command::HandOff { from: hold.id, to, max_end }, not_after);
-        state.clients[usize::from(who)].phase = Phase::HandingOff { from: hold.id, to, stale: hold.stale };
-        next.push((Step::about(who, "releases to its own waiter: sends hand-off to hold", to), state));
+        state.clients[usize::from(who)].phase =
+            Phase::HandingOff { from: hold.id, to, stale: hold.stale };
+        next.push((
+            Step::about(who, "releases to its own waiter: sends hand-off to hold", to),
+            state,
+        ));
     }
 
-    fn while_releasing(&self, state: &State, who: u8, id: u8, on_wire: bool, next: &mut Vec<(Step, State)>) {
+    fn while_releasing(
+        &self,
+        state: &State,
+        who: u8,
+        id: u8,
+        on_wire: bool,
+        next: &mut Vec<(Step, State)>,
+    ) {
         if self.breaks(Switch::RenewalsGoOn) {
             self.send_renew(state, who, id, 0, 0, false, next);
         }
         if !on_wire {
             let mut state = state.clone();
-            let Phase::Releasing { stale, .. } = state.clients[usize::from(who)].phase else { return };
+            let Phase::Releasing { stale, .. } = state.clients[usize::from(who)].phase else {
+                return;
+            };
             send_release(&mut state, who, id, 1, stale);
             next.push((Step::about(who, "sends release(0) again for hold", id), state));
         }
@@ -230,7 +255,10 @@ impl Leases {
             }
             let mut state = state.clone();
             send_cleanup(&mut state, who, at);
-            next.push((Step::about(who, "sends release(0) once more for dead hold", dead.id), state));
+            next.push((
+                Step::about(who, "sends release(0) once more for dead hold", dead.id),
+                state,
+            ));
         }
     }
 
@@ -256,7 +284,9 @@ impl Leases {
 
     /// Looks who holds it, and takes it from exactly that one.
     fn force_unlock(&self, state: &State, who: u8, next: &mut Vec<(Step, State)>) {
-        let Some(key) = state.key.filter(|key| state.left.forces > 0 && key.id / 8 != who) else { return };
+        let Some(key) = state.key.filter(|key| state.left.forces > 0 && key.id / 8 != who) else {
+            return;
+        };
         let mut state = state.clone();
         state.left.forces -= 1;
         let not_after = state.now + TIMEOUT;
@@ -297,7 +327,9 @@ impl Leases {
         let over: Vec<u8> = state.clients[usize::from(message.client)]
             .dead
             .iter()
-            .filter(|dead| dead.answered && time > dead.not_after && !is_cleanup(message.command, dead.id))
+            .filter(|dead| {
+                dead.answered && time > dead.not_after && !is_cleanup(message.command, dead.id)
+            })
             .map(|dead| dead.id)
             .collect();
         for id in over {
@@ -305,13 +337,21 @@ impl Leases {
         }
     }
 
-    fn answered(&self, state: &mut State, message: &Message, answer: Answer, time: u8) -> (&'static str, u8) {
+    fn answered(
+        &self,
+        state: &mut State,
+        message: &Message,
+        answer: Answer,
+        time: u8,
+    ) -> (&'static str, u8) {
         let who = message.client;
         match message.command {
             Command::Acquire { id, count: 1, lease, max_end } => {
                 self.on_attempt(state, message, id, lease, max_end, answer)
             }
-            Command::Acquire { id, lease, .. } => self.on_reentry(state, message, id, lease, answer),
+            Command::Acquire { id, lease, .. } => {
+                self.on_reentry(state, message, id, lease, answer)
+            }
             Command::Release { id, cleanup: true, .. } => self.on_cleanup(state, who, id, time),
             Command::Release { id, count: 0, .. } => on_released(state, who, id, time),
             Command::Release { id, .. } => self.on_level_given_up(state, who, id, answer),
@@ -401,7 +441,13 @@ impl Leases {
         }
     }
 
-    fn on_level_given_up(&self, state: &mut State, who: u8, id: u8, answer: Answer) -> (&'static str, u8) {
+    fn on_level_given_up(
+        &self,
+        state: &mut State,
+        who: u8,
+        id: u8,
+        answer: Answer,
+    ) -> (&'static str, u8) {
         let Some(hold) = held(state, who, id) else { return ("ignores an answer about hold", id) };
         match answer {
             Answer::Done => {
@@ -476,7 +522,8 @@ impl Leases {
     }
 
     fn on_cleanup(&self, state: &mut State, who: u8, id: u8, time: u8) -> (&'static str, u8) {
-        let Some(dead) = state.clients[usize::from(who)].dead.iter_mut().find(|dead| dead.id == id) else {
+        let Some(dead) = state.clients[usize::from(who)].dead.iter_mut().find(|dead| dead.id == id)
+        else {
             return ("ignores an answer about hold", id);
         };
         dead.on_wire = false;
@@ -503,7 +550,10 @@ impl Leases {
             let same = |(client, command): &(u8, Command)| {
                 *client == message.client && command.is_same_operation(message.command)
             };
-            if !message.awaited || matches!(message.command, Command::Force { .. }) || seen.iter().any(same) {
+            if !message.awaited
+                || matches!(message.command, Command::Force { .. })
+                || seen.iter().any(same)
+            {
                 continue;
             }
             seen.push((message.client, message.command));
@@ -526,7 +576,10 @@ impl Leases {
                 if self.breaks(Switch::SameIdAfterUnknown) {
                     let stale = stale.max(not_after);
                     state.clients[usize::from(who)].phase = Phase::Idle { kept: id, stale };
-                    return ("does not know about its attempt, and will use the id again: hold", id);
+                    return (
+                        "does not know about its attempt, and will use the id again: hold",
+                        id,
+                    );
                 }
                 state.clients[usize::from(who)].phase = Phase::Idle { kept: 0, stale: 0 };
                 self.bury(state, who, id, not_after);
@@ -545,7 +598,8 @@ impl Leases {
                 ("does not know about the release of dead hold", id)
             }
             Command::Release { id, .. } => {
-                if let Phase::Releasing { on_wire, .. } = &mut state.clients[usize::from(who)].phase {
+                if let Phase::Releasing { on_wire, .. } = &mut state.clients[usize::from(who)].phase
+                {
                     *on_wire = false;
                 }
                 ("does not know about its release(0) of hold", id)
@@ -612,7 +666,8 @@ fn on_released(state: &mut State, who: u8, id: u8, time: u8) -> (&'static str, u
     };
     over(state, who, id, stale, time);
     // With the broken rule renewals outlive the release that they should not.
-    state.abandon(who, |command| matches!(command, Command::Renew { id: other, .. } if other == id));
+    state
+        .abandon(who, |command| matches!(command, Command::Renew { id: other, .. } if other == id));
     let client = &mut state.clients[usize::from(who)];
     client.renewing = false;
     client.phase = Phase::Idle { kept: 0, stale: 0 };

@@ -1,4 +1,5 @@
-//! What is explored of the model of leases: its scopes, and its rules, each of which can be broken alone.
+//! What is explored of the model of leases: its scopes, and its rules, each of which can be broken
+//! alone.
 
 use crate::explore::explore;
 use crate::leases::Leases;
@@ -33,16 +34,37 @@ pub(crate) enum Switch {
     TokenIsCounter,
 }
 
-const ATTEMPTS: Scope = Scope { name: "attempts", starts: &[2, 1], end: 5, unknown: 2, ..Scope::PLAIN };
+const ATTEMPTS: Scope =
+    Scope { name: "attempts", starts: &[2, 1], end: 5, unknown: 2, ..Scope::PLAIN };
 
-const COPIES: Scope =
-    Scope { name: "copies", starts: &[2, 1], end: 4, unknown: 1, copies: 1, cancels: 1, ..Scope::PLAIN };
+const COPIES: Scope = Scope {
+    name: "copies",
+    starts: &[2, 1],
+    end: 4,
+    unknown: 1,
+    copies: 1,
+    cancels: 1,
+    ..Scope::PLAIN
+};
 
-const COUNTS: Scope =
-    Scope { name: "counts", starts: &[1, 1], end: 5, unknown: 1, reentries: 2, renewals: 1, ..Scope::PLAIN };
+const COUNTS: Scope = Scope {
+    name: "counts",
+    starts: &[1, 1],
+    end: 5,
+    unknown: 1,
+    reentries: 2,
+    renewals: 1,
+    ..Scope::PLAIN
+};
 
-const COUNTS_UNKNOWN: Scope =
-    Scope { name: "counts unknown", starts: &[1, 1], end: 4, unknown: 2, reentries: 2, ..Scope::PLAIN };
+const COUNTS_UNKNOWN: Scope = Scope {
+    name: "counts unknown",
+    starts: &[1, 1],
+    end: 4,
+    unknown: 2,
+    reentries: 2,
+    ..Scope::PLAIN
+};
 
 const RENEWALS: Scope =
     Scope { name: "renewals", starts: &[1, 1], end: 7, unknown: 1, renewals: 3, ..Scope::PLAIN };
@@ -50,8 +72,14 @@ const RENEWALS: Scope =
 const HAND_OFFS: Scope =
     Scope { name: "hand-offs", starts: &[1, 1], end: 5, unknown: 2, hand_offs: 2, ..Scope::PLAIN };
 
-const HAND_OFFS_AGAIN: Scope =
-    Scope { name: "hand-offs again", starts: &[2], end: 5, unknown: 2, hand_offs: 2, ..Scope::PLAIN };
+const HAND_OFFS_AGAIN: Scope = Scope {
+    name: "hand-offs again",
+    starts: &[2],
+    end: 5,
+    unknown: 2,
+    hand_offs: 2,
+    ..Scope::PLAIN
+};
 
 const FORCE: Scope = Scope {
     name: "force",
@@ -96,7 +124,8 @@ const TOKENS: Scope = Scope {
     ..Scope::PLAIN
 };
 
-const THREE: Scope = Scope { name: "three clients", starts: &[1, 1, 1], end: 4, unknown: 1, ..Scope::PLAIN };
+const THREE: Scope =
+    Scope { name: "three clients", starts: &[1, 1, 1], end: 4, unknown: 1, ..Scope::PLAIN };
 
 /// In each of these the correct protocol is explored to the end.
 const SCOPES: &[Scope] = &[
@@ -125,8 +154,16 @@ const RULES: &[(Switch, &str, Scope)] = &[
     (Switch::CleanupEndedByOtherTime, "a clean-up is ended by another command's TIME", ATTEMPTS),
     (Switch::ForgottenAfterRefusal, "an unknown attempt is forgotten after a refusal", ATTEMPTS),
     (Switch::ForgottenAfterGrant, "an unknown attempt is forgotten after a grant", ATTEMPTS),
-    (Switch::ForgottenAfterHandOff, "an unknown attempt is forgotten after a hand-off", HAND_OFFS_AGAIN),
-    (Switch::SameIdAfterUnknown, "the same hold id is sent again after an unknown attempt", FORCE_AGAIN),
+    (
+        Switch::ForgottenAfterHandOff,
+        "an unknown attempt is forgotten after a hand-off",
+        HAND_OFFS_AGAIN,
+    ),
+    (
+        Switch::SameIdAfterUnknown,
+        "the same hold id is sent again after an unknown attempt",
+        FORCE_AGAIN,
+    ),
     (Switch::RenewCreates, "a renew creates the key", RENEWALS),
     (Switch::ReleaseComparesCounts, "a release compares counts", COUNTS),
     (Switch::RenewalsGoOn, "renewals go on after the release is sent", RENEWALS),

@@ -84,8 +84,12 @@ impl Leases {
                 self.reenter(state, id, count, lease, not_after, max_end)
             }
             Command::Release { id, count, own, .. } => self.release(state, id, count, own),
-            Command::Renew { .. } if late && !self.breaks(Switch::RenewWithoutNotAfter) => Answer::Late,
-            Command::Renew { id, lease, guarded } => self.renew(state, id, lease, guarded, not_after),
+            Command::Renew { .. } if late && !self.breaks(Switch::RenewWithoutNotAfter) => {
+                Answer::Late
+            }
+            Command::Renew { id, lease, guarded } => {
+                self.renew(state, id, lease, guarded, not_after)
+            }
             Command::HandOff { from, to, max_end } => {
                 let refused = late && !self.breaks(Switch::NoNotAfter);
                 self.hand_off(state, from, to, not_after, max_end, refused)
@@ -99,8 +103,11 @@ impl Leases {
         let expires = state.now + lease;
         match &mut state.key {
             Some(key) if key.id == id => {
-                key.expires =
-                    if self.breaks(Switch::RepeatShortens) { expires } else { key.expires.max(expires) };
+                key.expires = if self.breaks(Switch::RepeatShortens) {
+                    expires
+                } else {
+                    key.expires.max(expires)
+                };
                 key.bound = key.bound.max(not_after + LEASE);
                 key.count += u8::from(self.breaks(Switch::PlusOne));
             }
@@ -113,13 +120,24 @@ impl Leases {
         Answer::Granted
     }
 
-    fn reenter(&self, state: &mut State, id: u8, count: u8, lease: u8, not_after: u8, max_end: u8) -> Answer {
+    fn reenter(
+        &self,
+        state: &mut State,
+        id: u8,
+        count: u8,
+        lease: u8,
+        not_after: u8,
+        max_end: u8,
+    ) -> Answer {
         let expires = state.now + lease;
         match &mut state.key {
             Some(key) if key.id == id => {
                 key.count = if self.breaks(Switch::PlusOne) { key.count + 1 } else { count };
-                key.expires =
-                    if self.breaks(Switch::RepeatShortens) { expires } else { key.expires.max(expires) };
+                key.expires = if self.breaks(Switch::RepeatShortens) {
+                    expires
+                } else {
+                    key.expires.max(expires)
+                };
                 key.bound = key.bound.max(not_after + LEASE);
                 key.max_end = max_end;
                 Answer::Granted
@@ -157,7 +175,8 @@ impl Leases {
             }
             Some(_) => Answer::Foreign,
             None if self.breaks(Switch::RenewCreates) => {
-                state.key = Some(Key { id, count: 1, expires, bound: not_after + LEASE, max_end: 0 });
+                state.key =
+                    Some(Key { id, count: 1, expires, bound: not_after + LEASE, max_end: 0 });
                 Answer::Done
             }
             None => Answer::Gone,

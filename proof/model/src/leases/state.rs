@@ -254,7 +254,8 @@ impl State {
     }
 
     pub(crate) fn send(&mut self, client: u8, command: Command, not_after: u8) {
-        let message = Message { client, command, sent: self.now, not_after, awaited: true, answer: None };
+        let message =
+            Message { client, command, sent: self.now, not_after, awaited: true, answer: None };
         self.put(message);
     }
 
@@ -276,7 +277,8 @@ impl State {
     pub(crate) fn drop_what_can_do_nothing(&mut self) {
         let now = self.now;
         self.wire.retain(|message| {
-            let releases = matches!(message.command, Command::Release { .. } | Command::HandOff { .. });
+            let releases =
+                matches!(message.command, Command::Release { .. } | Command::HandOff { .. });
             releases || message.awaited || now <= message.not_after
         });
     }
@@ -308,13 +310,16 @@ impl State {
         self.breached.keep(named);
     }
 
-    /// Commands that nobody waits for, of holds that are not on the server and cannot get there any more.
+    /// Commands that nobody waits for, of holds that are not on the server and cannot get there any
+    /// more.
     fn drop_what_finds_nothing(&mut self) {
         let mut alive = Ids::default();
         self.key.iter().for_each(|key| alive.add(key.id));
         for message in self.wire.iter().filter(|message| message.answer.is_none()) {
             match message.command {
-                Command::Acquire { id, count: 1, .. } | Command::HandOff { to: id, .. } => alive.add(id),
+                Command::Acquire { id, count: 1, .. } | Command::HandOff { to: id, .. } => {
+                    alive.add(id)
+                }
                 _ => {}
             }
         }
@@ -326,7 +331,9 @@ impl State {
         let in_key = self.key.map(|key| key.id);
         self.wire.retain(|message| match message.command {
             Command::Acquire { count: 1, .. } | Command::Force { .. } => true,
-            Command::HandOff { from, to, .. } => message.awaited || alive.has(from) || in_key == Some(to),
+            Command::HandOff { from, to, .. } => {
+                message.awaited || alive.has(from) || in_key == Some(to)
+            }
             command => message.awaited || command.ids().into_iter().any(|id| alive.has(id)),
         });
     }

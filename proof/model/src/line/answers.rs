@@ -45,15 +45,21 @@ impl Line {
     fn hear_answer(&self, state: &mut State, message: &Message, answer: Answer, time: u8) -> Step {
         let who = message.client;
         match message.command {
-            Command::Acquire { id, mode, .. } => self.attempt_answered(state, message, id, mode, answer),
+            Command::Acquire { id, mode, .. } => {
+                self.attempt_answered(state, message, id, mode, answer)
+            }
             Command::Release { id, purpose: Purpose::Hold, .. } => {
                 self.release_answered(state, who, id, answer)
             }
             Command::Release { id, purpose: Purpose::Dead, keys } => {
                 self.dead_released(state, who, id, keys, answer, time)
             }
-            Command::Release { id, purpose: Purpose::Owed, .. } => self.owed_released(state, who, id, answer),
-            Command::HandOff { from, to, .. } => self.hand_off_answered(state, message, from, to, answer),
+            Command::Release { id, purpose: Purpose::Owed, .. } => {
+                self.owed_released(state, who, id, answer)
+            }
+            Command::HandOff { from, to, .. } => {
+                self.hand_off_answered(state, message, from, to, answer)
+            }
             Command::ForceRelease { id } => Step::about(who, "has force-released hold", id),
         }
     }
@@ -72,7 +78,9 @@ impl Line {
         state.client(who).attempt_on_wire = false;
         match answer {
             Answer::Granted => self.attempt_granted(state, message, id),
-            Answer::Waits(told) => self.sleep(state, who, told, "hears that another has it: hold", id),
+            Answer::Waits(told) => {
+                self.sleep(state, who, told, "hears that another has it: hold", id)
+            }
             Answer::TryAgain if mode != Mode::Try => self.slot_moves(state, message, id),
             Answer::Late => {
                 self.attempt_lost(state, message, id);
@@ -112,7 +120,11 @@ impl Line {
         }
         client.duty = client.waiting > 0;
         self.send_release(state, who, id, Keys::LockAndLine);
-        Step::about(who, "is granted the lock after its caller has gone, and sends release(0) of hold", id)
+        Step::about(
+            who,
+            "is granted the lock after its caller has gone, and sends release(0) of hold",
+            id,
+        )
     }
 
     fn sleep(&self, state: &mut State, who: u8, told: Told, what: &'static str, id: u8) -> Step {
@@ -126,7 +138,8 @@ impl Line {
         client.ticket = told.ticket;
         client.rank = told.rank;
         client.asleep_since = now;
-        client.fallback = if self.breaks(Switch::NoFallback) { NEVER } else { now + self.scope.fallback };
+        client.fallback =
+            if self.breaks(Switch::NoFallback) { NEVER } else { now + self.scope.fallback };
         // What was heard during the attempt may be newer than its answer.
         if self.breaks(Switch::AnswerReplacesTimer) {
             client.timer = NEVER;
@@ -235,12 +248,18 @@ impl Line {
             return Step::about(who, "sends release(0) of the lock alone, of dead hold", id);
         }
         let not_after = state.client(who).dead[at].not_after;
-        let past = if self.breaks(Switch::DeadUntilEqualTime) { time >= not_after } else { time > not_after };
+        let past = if self.breaks(Switch::DeadUntilEqualTime) {
+            time >= not_after
+        } else {
+            time > not_after
+        };
         let left_line = keys == Keys::LockAndLine || self.breaks(Switch::LeavesByLockAlone);
         if left_line && (past || self.breaks(Switch::OneReleaseOfDead)) {
             state.client(who).dead.remove(at);
             state.checks.finished.add(id);
-            state.abandon(|message| message.client == who && is_release_of_dead(message.command, id));
+            state.abandon(|message| {
+                message.client == who && is_release_of_dead(message.command, id)
+            });
         } else {
             let dead = &mut state.client(who).dead[at];
             dead.on_wire = false;
@@ -295,12 +314,22 @@ impl Line {
             Answer::Granted => {
                 client.duty = client.waiting > 0;
                 self.send_release(state, who, to, Keys::LockAndLine);
-                Step::about(who, "has handed off to a caller that has gone, and sends release(0) of hold", to)
+                Step::about(
+                    who,
+                    "has handed off to a caller that has gone, and sends release(0) of hold",
+                    to,
+                )
             }
             Answer::Waits(told) => {
                 client.id = to;
                 client.duty &= client.waiting > 0;
-                self.sleep(state, who, told, "hears that the line goes first, and waits with hold", to)
+                self.sleep(
+                    state,
+                    who,
+                    told,
+                    "hears that the line goes first, and waits with hold",
+                    to,
+                )
             }
             Answer::Late => {
                 client.duty = client.waiting > 0;
@@ -371,7 +400,8 @@ impl Line {
     fn hand_off_lost(&self, state: &mut State, message: &Message, from: u8, to: u8) -> Step {
         let who = message.client;
         if self.breaks(Switch::HeirIsNotReleased) {
-            let heir = Dead { id: to, not_after: NEVER, on_wire: false, answered: true, slot: false };
+            let heir =
+                Dead { id: to, not_after: NEVER, on_wire: false, answered: true, slot: false };
             state.client(who).dead.push(heir);
         } else {
             self.bury(state, who, to, message.not_after);

@@ -55,7 +55,8 @@ impl Line {
                 return Some("no waiter sleeps for longer than the fallback");
             }
             let since = client.asleep_since;
-            if sleeps && self.scope.prompt && since != 0 && state.now > since + self.scope.fallback {
+            if sleeps && self.scope.prompt && since != 0 && state.now > since + self.scope.fallback
+            {
                 return Some("a waiter tries at least once in every fallback");
             }
             if client.hand_offs > self.scope.hand_offs && !state.checks.order.is_empty() {
@@ -95,7 +96,8 @@ impl Line {
             if state.data.line.iter().any(|place| owner(place.id) == who) {
                 return Some("a client that wants nothing is not in the line");
             }
-            let reserved = state.data.lock.is_some_and(|lock| lock.reserved && owner(lock.id) == who);
+            let reserved =
+                state.data.lock.is_some_and(|lock| lock.reserved && owner(lock.id) == who);
             if reserved && client.linked && heard_all && state.left.cuts == self.scope.cuts {
                 return Some("the lock is not reserved for a client that wants nothing");
             }
@@ -108,17 +110,21 @@ impl Line {
     fn watcher(&self, state: &State) -> Option<&'static str> {
         let watcher = state.watcher?;
         let most = if state.checks.faulty { self.scope.fallback } else { 0 };
-        (watcher.wrong_for > most).then_some("who only listens learns in time that the lock is free")
+        (watcher.wrong_for > most)
+            .then_some("who only listens learns in time that the lock is free")
     }
 
     pub(crate) fn count_idle_time(&self, state: &mut State) {
-        let waiting = state.clients.iter().filter(|client| client.contends() && client.linked).count();
+        let waiting =
+            state.clients.iter().filter(|client| client.contends() && client.linked).count();
         let somebody_waits = waiting >= self.scope.idle_of;
-        let idle = state.data.lock.is_none_or(|lock| lock.reserved) && somebody_waits && !state.moving;
+        let idle =
+            state.data.lock.is_none_or(|lock| lock.reserved) && somebody_waits && !state.moving;
         state.checks.idle = if idle { state.checks.idle + 1 } else { 0 };
         let free = state.data.lock.is_none();
         if let Some(watcher) = &mut state.watcher {
-            watcher.wrong_for = if free && watcher.believes_taken { watcher.wrong_for + 1 } else { 0 };
+            watcher.wrong_for =
+                if free && watcher.believes_taken { watcher.wrong_for + 1 } else { 0 };
         }
     }
 
@@ -141,7 +147,11 @@ impl Line {
                 return;
             }
             let client = &state.clients[before];
-            if client.alive && client.linked && client.waiting > 0 && !state.checks.excused.has(before) {
+            if client.alive
+                && client.linked
+                && client.waiting > 0
+                && !state.checks.excused.has(before)
+            {
                 state.checks.flaw = Some("the lock goes by ticket");
                 return;
             }
@@ -265,7 +275,9 @@ impl State {
 /// Exclusion, and a validity that ends before the key does.
 fn belief(state: &State) -> Option<&'static str> {
     let valid = |client: &Client| match client.hold {
-        Hold::Held { id, until } if state.now < until && !state.checks.breached.has(id) => Some((id, until)),
+        Hold::Held { id, until } if state.now < until && !state.checks.breached.has(id) => {
+            Some((id, until))
+        }
         _ => None,
     };
     let mut holds = state.clients.iter().filter_map(valid);

@@ -96,7 +96,13 @@ impl Line {
         let not_after = state.now + 1;
         state.send(
             who,
-            Command::Acquire { id, mode: Mode::Try, ticket: 0, hears: false, keys: Keys::LockAndLine },
+            Command::Acquire {
+                id,
+                mode: Mode::Try,
+                ticket: 0,
+                hears: false,
+                keys: Keys::LockAndLine,
+            },
             not_after,
         );
         next.push((Step::about(who, "a caller tries without waiting: hold", id), state));
@@ -107,16 +113,21 @@ impl Line {
         let client = &state.clients[usize::from(who)];
         let free = client.contends() && !client.attempt_on_wire && !(client.slot && state.moving);
         let cleaned = client.dead.iter().all(|dead| dead.on_wire || dead.answered || dead.slot);
-        free && cleaned && (client.duty || state.now >= client.fallback || self.is_timer_over(state, who))
+        free && cleaned
+            && (client.duty || state.now >= client.fallback || self.is_timer_over(state, who))
     }
 
     /// The timers of those with lower ranks end a little earlier.
     fn is_timer_over(&self, state: &State, who: u8) -> bool {
         let over = |client: &Client| {
-            client.contends() && !client.attempt_on_wire && !client.duty && state.now >= client.timer
+            client.contends()
+                && !client.attempt_on_wire
+                && !client.duty
+                && state.now >= client.timer
         };
         let this = &state.clients[usize::from(who)];
-        let earlier = |other: &Client| over(other) && other.rank < this.rank && state.now < other.fallback;
+        let earlier =
+            |other: &Client| over(other) && other.rank < this.rank && state.now < other.fallback;
         over(this) && !state.clients.iter().any(earlier)
     }
 
@@ -150,7 +161,8 @@ impl Line {
         client.asleep_since = 0;
         let mode = if client.again { Mode::Again } else { Mode::First };
         let ticket = if self.breaks(Switch::NamesNoTicket) { 0 } else { client.ticket };
-        let command = Command::Acquire { id, mode, ticket, hears: client.hears(), keys: Keys::LockAndLine };
+        let command =
+            Command::Acquire { id, mode, ticket, hears: client.hears(), keys: Keys::LockAndLine };
         state.send(who, command, now + 1);
         next.push((Step::about(who, what, id), state));
     }
@@ -165,7 +177,10 @@ impl Line {
         client.waiting -= 1;
         if client.waiting == 0 {
             self.no_waiter_left(&mut state, who);
-        } else if self.breaks(Switch::PlaceLostOnCancel) && !client.attempt_on_wire && client.id != 0 {
+        } else if self.breaks(Switch::PlaceLostOnCancel)
+            && !client.attempt_on_wire
+            && client.id != 0
+        {
             let id = std::mem::take(&mut client.id);
             client.ticket = 0;
             client.again = false;
@@ -205,7 +220,8 @@ impl Line {
         let mut state = state.clone();
         let client = state.client(who);
         client.duty = false;
-        let line_first = client.hand_offs >= self.scope.hand_offs && !self.breaks(Switch::HandOffsUnbounded);
+        let line_first =
+            client.hand_offs >= self.scope.hand_offs && !self.breaks(Switch::HandOffsUnbounded);
         let has_waiter = client.waiting > 0;
         client.hand_offs = if has_waiter && !line_first { client.hand_offs + 1 } else { 0 };
         let to = if has_waiter { fresh_id(&mut state, who) } else { None };
@@ -220,7 +236,8 @@ impl Line {
         let hears = client.hears();
         let not_after = state.now + 1;
         state.send(who, Command::HandOff { from: id, to, line_first, hears }, not_after);
-        let what = if line_first { "hands off, the line first, to hold" } else { "hands off to hold" };
+        let what =
+            if line_first { "hands off, the line first, to hold" } else { "hands off to hold" };
         next.push((Step::about(who, what, to), state));
     }
 
@@ -277,7 +294,10 @@ impl Line {
         let id = owed.id;
         let command = Command::Release { id, keys: Keys::LockAndLine, purpose: Purpose::Owed };
         state.send(who, command, NEVER);
-        next.push((Step::about(who, "sends the release(0) with the line that it owes for hold", id), state));
+        next.push((
+            Step::about(who, "sends the release(0) with the line that it owes for hold", id),
+            state,
+        ));
     }
 
     // ---- messages
@@ -308,14 +328,20 @@ impl Line {
                 if matches!(word, Word::Reserved(id) if owner(id) == usize::from(who)) {
                     lost.checks.missed.add(who);
                 }
-                next.push((step(who, word, ["`0` to it vanishes", "what it should hear vanishes:"]), lost));
+                next.push((
+                    step(who, word, ["`0` to it vanishes", "what it should hear vanishes:"]),
+                    lost,
+                ));
             }
             if who == WATCHER {
                 look(&mut heard, self.scope.fallback);
             } else {
                 self.hear(&mut heard, who, word);
             }
-            next.push((step(who, word, ["hears `0`", "hears that the lock is reserved for hold"]), heard));
+            next.push((
+                step(who, word, ["hears `0`", "hears that the lock is reserved for hold"]),
+                heard,
+            ));
         }
     }
 
@@ -335,7 +361,8 @@ impl Line {
         }
         if client.id == id {
             client.slot &= self.breaks(Switch::PickUpWaitsForSlot);
-            client.duty |= !(client.attempt_on_wire && self.breaks(Switch::MessageDuringAttemptDropped));
+            client.duty |=
+                !(client.attempt_on_wire && self.breaks(Switch::MessageDuringAttemptDropped));
             if self.breaks(Switch::MessageIsAGrant) && !client.attempt_on_wire {
                 client.waiting -= 1;
                 client.id = 0;
@@ -362,7 +389,10 @@ impl Line {
         }
         let client = state.client(who);
         client.timer = end;
-        if self.breaks(Switch::AnnouncementPostponesFallback) && client.id != 0 && !client.attempt_on_wire {
+        if self.breaks(Switch::AnnouncementPostponesFallback)
+            && client.id != 0
+            && !client.attempt_on_wire
+        {
             client.fallback = end;
         }
     }

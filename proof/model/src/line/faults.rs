@@ -21,7 +21,10 @@ impl Line {
                 next.push((Step::new(who, "its connection for messages is cut"), cut(state, who)));
             }
             if !client.linked {
-                next.push((Step::new(who, "its connection for messages is restored"), restore(state, who)));
+                next.push((
+                    Step::new(who, "its connection for messages is restored"),
+                    restore(state, who),
+                ));
             }
         }
         if state.data.lock.is_some() {
@@ -37,7 +40,10 @@ impl Line {
         if state.left.jumps > 0 {
             for (by, what) in [
                 (self.scope.reservation + 1, "its clock jumps forward, past a reservation"),
-                (self.scope.lease + self.scope.line_lives, "its clock jumps forward, past everything"),
+                (
+                    self.scope.lease + self.scope.line_lives,
+                    "its clock jumps forward, past everything",
+                ),
             ] {
                 next.push((Step::new(SERVER, what), self.jump(state, by)));
             }
@@ -59,15 +65,28 @@ impl Line {
             state.data.lock = None;
             state.checks.newcomers_may_overtake = true;
             state.checks.faulty = true;
-            next.push((Step::about(NOBODY, "somebody deletes the lock's key, of hold", lock.id), state));
+            next.push((
+                Step::about(NOBODY, "somebody deletes the lock's key, of hold", lock.id),
+                state,
+            ));
         }
         if state.left.forces > 0 {
             let mut state = state.clone();
             state.left.forces -= 1;
             let command = Command::ForceRelease { id: lock.id };
             let (sent, not_after) = (state.now, state.now + 1);
-            state.put(Message { client: 0, command, sent, not_after, awaited: false, answer: None });
-            next.push((Step::about(NOBODY, "somebody sends force-release of hold", lock.id), state));
+            state.put(Message {
+                client: 0,
+                command,
+                sent,
+                not_after,
+                awaited: false,
+                answer: None,
+            });
+            next.push((
+                Step::about(NOBODY, "somebody sends force-release of hold", lock.id),
+                state,
+            ));
         }
     }
 

@@ -72,22 +72,37 @@ pub(crate) enum Switch {
 const TWO: Scope = Scope { name: "two clients", arrivals: &[3, 2], end: 6, ..Scope::PLAIN };
 const THREE: Scope = Scope { name: "three clients", arrivals: &[2, 1, 1], ..Scope::PLAIN };
 const CANCELS: Scope = Scope { name: "cancels", arrivals: &[2, 1], cancels: 2, ..Scope::PLAIN };
-const CANCELS_3: Scope = Scope { name: "cancels, three", arrivals: &[1, 2, 1], cancels: 1, ..Scope::PLAIN };
-const UNKNOWN: Scope = Scope { name: "unknown", arrivals: &[1, 1], unknown: 1, end: 4, ..Scope::PLAIN };
+const CANCELS_3: Scope =
+    Scope { name: "cancels, three", arrivals: &[1, 2, 1], cancels: 1, ..Scope::PLAIN };
+const UNKNOWN: Scope =
+    Scope { name: "unknown", arrivals: &[1, 1], unknown: 1, end: 4, ..Scope::PLAIN };
 const UNKNOWN_TIMER: Scope = Scope { name: "unknown, timer", end: 5, idle: Some(1), ..UNKNOWN };
-const UNKNOWN_2: Scope = Scope { name: "two unknown", arrivals: &[1, 1], unknown: 2, ..Scope::PLAIN };
+const UNKNOWN_2: Scope =
+    Scope { name: "two unknown", arrivals: &[1, 1], unknown: 2, ..Scope::PLAIN };
 const UNKNOWN_3: Scope = Scope { name: "unknown, three", unknown: 1, end: 3, ..Scope::PLAIN };
 const UNKNOWN_HEIR: Scope =
     Scope { name: "unknown heir", arrivals: &[3, 1], unknown: 1, end: 2, ..Scope::PLAIN };
-const UNKNOWN_LEAVES: Scope =
-    Scope { name: "unknown, cancel", arrivals: &[1, 2], unknown: 1, cancels: 1, end: 5, ..Scope::PLAIN };
+const UNKNOWN_LEAVES: Scope = Scope {
+    name: "unknown, cancel",
+    arrivals: &[1, 2],
+    unknown: 1,
+    cancels: 1,
+    end: 5,
+    ..Scope::PLAIN
+};
 const UNKNOWN_DELETED: Scope =
     Scope { name: "unknown, deleted", unknown: 1, deletions: 1, end: 2, ..Scope::PLAIN };
 const MESSAGES: Scope = Scope { name: "messages", lost_messages: 1, end: 7, ..Scope::PLAIN };
-const MESSAGES_4: Scope =
-    Scope { name: "messages, more", arrivals: &[2, 1, 1], lost_messages: 1, end: 7, ..Scope::PLAIN };
+const MESSAGES_4: Scope = Scope {
+    name: "messages, more",
+    arrivals: &[2, 1, 1],
+    lost_messages: 1,
+    end: 7,
+    ..Scope::PLAIN
+};
 const CUTS: Scope = Scope { name: "cuts", cuts: 1, end: 6, ..Scope::PLAIN };
-const CUTS_2: Scope = Scope { name: "cuts, two", arrivals: &[2, 2], cuts: 1, end: 6, ..Scope::PLAIN };
+const CUTS_2: Scope =
+    Scope { name: "cuts, two", arrivals: &[2, 2], cuts: 1, end: 6, ..Scope::PLAIN };
 const DEATHS: Scope = Scope { name: "deaths", deaths: 1, end: 9, ..Scope::PLAIN };
 const DEATHS_2: Scope = Scope { name: "two deaths", deaths: 2, end: 10, ..Scope::PLAIN };
 const DEATHS_SHORT: Scope =
@@ -95,9 +110,12 @@ const DEATHS_SHORT: Scope =
 const LONG_HOLD: Scope = Scope { name: "long hold", lease: 9, end: 8, ..Scope::PLAIN };
 const DELETED: Scope = Scope { name: "deleted", deletions: 1, end: 6, ..Scope::PLAIN };
 const FORCED: Scope = Scope { name: "forced", forces: 1, end: 3, ..Scope::PLAIN };
-const LINE_LOST: Scope = Scope { name: "line lost", line_losses: 1, end: 7, idle: Some(0), ..Scope::PLAIN };
-const TRIES: Scope = Scope { name: "tries", arrivals: &[1, 1, 0], tries: 1, end: 4, ..Scope::PLAIN };
-const SLOW: Scope = Scope { name: "slow subscription", slow_subscription: true, end: 6, ..Scope::PLAIN };
+const LINE_LOST: Scope =
+    Scope { name: "line lost", line_losses: 1, end: 7, idle: Some(0), ..Scope::PLAIN };
+const TRIES: Scope =
+    Scope { name: "tries", arrivals: &[1, 1, 0], tries: 1, end: 4, ..Scope::PLAIN };
+const SLOW: Scope =
+    Scope { name: "slow subscription", slow_subscription: true, end: 6, ..Scope::PLAIN };
 const SLOW_HEIR: Scope = Scope {
     name: "slow heir",
     arrivals: &[3, 1],
@@ -107,7 +125,8 @@ const SLOW_HEIR: Scope = Scope {
     ..Scope::PLAIN
 };
 const SLOT: Scope = Scope { name: "slot", moves: 1, end: 3, ..Scope::PLAIN };
-const SLOT_HEIR: Scope = Scope { name: "slot, heir", arrivals: &[3, 1], moves: 1, end: 4, ..Scope::PLAIN };
+const SLOT_HEIR: Scope =
+    Scope { name: "slot, heir", arrivals: &[3, 1], moves: 1, end: 4, ..Scope::PLAIN };
 const SLOT_CANCEL: Scope =
     Scope { name: "slot, cancel", arrivals: &[1, 1], moves: 1, cancels: 1, end: 4, ..Scope::PLAIN };
 const SLOT_ZERO: Scope = Scope {
@@ -122,12 +141,20 @@ const SLOT_ZERO: Scope = Scope {
 };
 const SLOT_ZERO_2: Scope = Scope { name: "slot twice", arrivals: &[2, 1], moves: 2, ..SLOT_ZERO };
 const CLOCK: Scope = Scope { name: "clock", arrivals: &[2, 1], jumps: 1, end: 5, ..Scope::PLAIN };
-const CLOCK_HEIR: Scope = Scope { name: "clock, heir", arrivals: &[3, 1], jumps: 1, end: 3, ..Scope::PLAIN };
+const CLOCK_HEIR: Scope =
+    Scope { name: "clock, heir", arrivals: &[3, 1], jumps: 1, end: 3, ..Scope::PLAIN };
 const CLOCK_3: Scope = Scope { name: "clock, three", jumps: 1, end: 3, ..Scope::PLAIN };
-const CLOCK_UNKNOWN: Scope =
-    Scope { name: "clock, unknown", arrivals: &[1, 1], jumps: 1, unknown: 1, end: 2, ..Scope::PLAIN };
+const CLOCK_UNKNOWN: Scope = Scope {
+    name: "clock, unknown",
+    arrivals: &[1, 1],
+    jumps: 1,
+    unknown: 1,
+    end: 2,
+    ..Scope::PLAIN
+};
 const REFUSED: Scope = Scope { name: "refused", refusals: 1, end: 6, ..Scope::PLAIN };
-const REFUSED_HEIR: Scope = Scope { name: "refused, heir", arrivals: &[3, 1], refusals: 2, ..Scope::PLAIN };
+const REFUSED_HEIR: Scope =
+    Scope { name: "refused, heir", arrivals: &[3, 1], refusals: 2, ..Scope::PLAIN };
 const REFUSED_DEATH: Scope =
     Scope { name: "refused, death", refusals: NEVER, deaths: 1, end: 9, ..Scope::PLAIN };
 const RANKS: Scope =
@@ -142,7 +169,8 @@ const RANKS_2: Scope = Scope {
     idle_of: 2,
     ..Scope::PLAIN
 };
-const WATCHER: Scope = Scope { name: "watcher", arrivals: &[2, 1], watcher: true, end: 6, ..Scope::PLAIN };
+const WATCHER: Scope =
+    Scope { name: "watcher", arrivals: &[2, 1], watcher: true, end: 6, ..Scope::PLAIN };
 const WATCHER_LOST: Scope = Scope {
     name: "watcher, faults",
     arrivals: &[1, 1],
@@ -174,24 +202,42 @@ const DELAYS: Scope = Scope {
     end: 3,
     ..Scope::PLAIN
 };
-const DELAYS_UNKNOWN: Scope = Scope { name: "delays, unknown", unknown: 1, end: 2, lease: 2, ..DELAYS };
+const DELAYS_UNKNOWN: Scope =
+    Scope { name: "delays, unknown", unknown: 1, end: 2, lease: 2, ..DELAYS };
 const DELAYS_DEATH: Scope = Scope { name: "delays, death", deaths: 1, ..DELAYS };
 
-const FAILOVER: Scope = Scope { name: "failover", arrivals: &[2, 1], failovers: 1, end: 10, ..Scope::PLAIN };
+const FAILOVER: Scope =
+    Scope { name: "failover", arrivals: &[2, 1], failovers: 1, end: 10, ..Scope::PLAIN };
 const FAILOVER_3: Scope = Scope { name: "failover, three", failovers: 1, end: 8, ..Scope::PLAIN };
-const SLOT_UNKNOWN: Scope =
-    Scope { name: "slot, unknown", arrivals: &[2, 1], moves: 1, unknown: 1, end: 3, ..Scope::PLAIN };
-const SLOT_3: Scope = Scope { name: "slot, three", arrivals: &[2, 1, 1], moves: 1, end: 4, ..Scope::PLAIN };
-const SLOT_DEATH: Scope = Scope { name: "slot, death", moves: 1, deaths: 1, end: 5, ..Scope::PLAIN };
+const SLOT_UNKNOWN: Scope = Scope {
+    name: "slot, unknown",
+    arrivals: &[2, 1],
+    moves: 1,
+    unknown: 1,
+    end: 3,
+    ..Scope::PLAIN
+};
+const SLOT_3: Scope =
+    Scope { name: "slot, three", arrivals: &[2, 1, 1], moves: 1, end: 4, ..Scope::PLAIN };
+const SLOT_DEATH: Scope =
+    Scope { name: "slot, death", moves: 1, deaths: 1, end: 5, ..Scope::PLAIN };
 const SLOT_CUT: Scope = Scope { name: "slot, cut", moves: 1, cuts: 1, end: 3, ..Scope::PLAIN };
-const SLOT_FORCED: Scope = Scope { name: "slot, forced", moves: 1, forces: 1, end: 2, ..Scope::PLAIN };
+const SLOT_FORCED: Scope =
+    Scope { name: "slot, forced", moves: 1, forces: 1, end: 2, ..Scope::PLAIN };
 const SLOT_CLOCK: Scope =
     Scope { name: "slot, clock", arrivals: &[2, 1], moves: 1, jumps: 1, end: 4, ..Scope::PLAIN };
-const SLOT_REFUSED: Scope = Scope { name: "slot, refused", moves: 1, refusals: 1, end: 4, ..Scope::PLAIN };
+const SLOT_REFUSED: Scope =
+    Scope { name: "slot, refused", moves: 1, refusals: 1, end: 4, ..Scope::PLAIN };
 const REFUSED_MESSAGES: Scope =
     Scope { name: "refused, messages", refusals: 1, lost_messages: 1, end: 6, ..Scope::PLAIN };
-const WATCHER_SLOT: Scope =
-    Scope { name: "watcher, slot", arrivals: &[2, 1], watcher: true, moves: 1, end: 5, ..Scope::PLAIN };
+const WATCHER_SLOT: Scope = Scope {
+    name: "watcher, slot",
+    arrivals: &[2, 1],
+    watcher: true,
+    moves: 1,
+    end: 5,
+    ..Scope::PLAIN
+};
 const SLOW_UNKNOWN: Scope = Scope {
     name: "slow heir, unknown",
     arrivals: &[3, 1],
@@ -304,9 +350,17 @@ const RULES: &[(Switch, &str, Scope)] = &[
     (Switch::NoZero, "nothing is published if there is no line", LINE_LOST),
     (Switch::DeafEnters, "a waiter that does not hear enters the line", SLOW_HEIR),
     (Switch::DeafGetsNoTicket, "a waiter that does not hear gets no ticket", CUTS),
-    (Switch::DeafHeirEnters, "an heir enters the line although its client does not hear", SLOW_HEIR),
+    (
+        Switch::DeafHeirEnters,
+        "an heir enters the line although its client does not hear",
+        SLOW_HEIR,
+    ),
     (Switch::LateHandOffKeepsLock, "a late hand-off leaves the lock with the giver", CLOCK_HEIR),
-    (Switch::RefusalGrantsNobody, "after a refused command nobody is granted the free lock", REFUSED_DEATH),
+    (
+        Switch::RefusalGrantsNobody,
+        "after a refused command nobody is granted the free lock",
+        REFUSED_DEATH,
+    ),
     (Switch::ReservationIsNotTold, "waiters are not told when a reservation ends", TIMERS),
     (
         Switch::AcquiresWhileSlotMoves,
@@ -314,16 +368,28 @@ const RULES: &[(Switch, &str, Scope)] = &[
         SLOT,
     ),
     (Switch::NothingOwed, "a release of the lock alone is not repeated with the line", SLOT_ZERO),
-    (Switch::OwedForgotten, "a repeat on the wire counts for later releases of the lock alone", SLOT_ZERO_2),
+    (
+        Switch::OwedForgotten,
+        "a repeat on the wire counts for later releases of the lock alone",
+        SLOT_ZERO_2,
+    ),
     (Switch::LeavesByLockAlone, "leaving is done by a release of the lock alone", SLOT_CANCEL),
     (Switch::PlaceLostOnCancel, "the place does not pass on with the role", CANCELS_3),
     (Switch::NotLeaving, "the last waiter does not leave the line", CANCELS),
     (Switch::TicketKeptAfterGrant, "a ticket is kept after a grant", TWO),
-    (Switch::TicketKeptAfterLeaving, "a ticket is kept after the last waiter has left", UNKNOWN_LEAVES),
+    (
+        Switch::TicketKeptAfterLeaving,
+        "a ticket is kept after the last waiter has left",
+        UNKNOWN_LEAVES,
+    ),
     (Switch::NoTicketAfterUnknown, "a ticket is forgotten after an unknown attempt", UNKNOWN_3),
     (Switch::FirstAfterUnknown, "an unknown attempt is followed by a first one", UNKNOWN_DELETED),
     (Switch::OneReleaseOfDead, "an id that is over is released only once", UNKNOWN_3),
-    (Switch::DeadUntilEqualTime, "an id counts as over at a TIME equal to not_after", DELAYS_UNKNOWN),
+    (
+        Switch::DeadUntilEqualTime,
+        "an id counts as over at a TIME equal to not_after",
+        DELAYS_UNKNOWN,
+    ),
     (Switch::HeirIsNotReleased, "the heir of an unknown hand-off is not released", UNKNOWN_HEIR),
     (Switch::HandOffsUnbounded, "hand-offs in a row have no bound", TWO),
     (Switch::MessageIsAGrant, "an announcement is taken for a grant", THREE),
@@ -334,7 +400,11 @@ const RULES: &[(Switch, &str, Scope)] = &[
     (Switch::NoFallback, "there is no fallback", MESSAGES),
     (Switch::AnnouncementPostponesFallback, "an announcement postpones the fallback", MESSAGES_4),
     (Switch::NoTimer, "no timer runs at the end of a reservation that was heard of", TIMERS),
-    (Switch::DeadIdSetsNoTimer, "a reservation for an id that is over sets no timer", UNKNOWN_TIMER),
+    (
+        Switch::DeadIdSetsNoTimer,
+        "a reservation for an id that is over sets no timer",
+        UNKNOWN_TIMER,
+    ),
     (Switch::AnswerReplacesTimer, "an answer replaces the timer that a message has set", TIMERS),
     (Switch::RanksStay, "ranks do not fall with announcements", RANKS),
     (Switch::WatcherHasNoFallback, "who only listens has no fallback", WATCHER_LOST),

@@ -43,7 +43,8 @@ impl Line {
     pub(crate) fn acquire(&self, state: &mut State, attempt: &Attempt) -> Answer {
         let id = attempt.id;
         if state.now > attempt.not_after {
-            if self.breaks(Switch::EntersLate) && state.data.lock.is_some_and(|lock| lock.id != id) {
+            if self.breaks(Switch::EntersLate) && state.data.lock.is_some_and(|lock| lock.id != id)
+            {
                 self.enter(state, attempt, attempt.ticket);
             }
             return Answer::Late;
@@ -75,7 +76,8 @@ impl Line {
     }
 
     fn pick_up(&self, state: &mut State, attempt: &Attempt, lock: Lock) -> Answer {
-        let in_order = state.checks.order.iter().any(|(_, who)| usize::from(*who) == owner(attempt.id));
+        let in_order =
+            state.checks.order.iter().any(|(_, who)| usize::from(*who) == owner(attempt.id));
         if !in_order {
             self.check_attempt(state, attempt);
         }
@@ -147,7 +149,11 @@ impl Line {
         let untold = reserved && self.breaks(Switch::ReservationIsNotTold);
         let time_to_live = expires.saturating_sub(state.now);
         Answer::Waits(Told {
-            time_to_live: if untold || time_to_live >= self.scope.fallback { NEVER } else { time_to_live },
+            time_to_live: if untold || time_to_live >= self.scope.fallback {
+                NEVER
+            } else {
+                time_to_live
+            },
             ticket,
             rank: self.rank(state, ticket),
         })
@@ -196,7 +202,8 @@ impl Line {
             state.data.line_expires = state.now + self.scope.line_lives;
         }
         // A ticket that is kept too long must not count as the order either.
-        let kept = self.breaks(Switch::TicketKeptAfterGrant) || self.breaks(Switch::TicketKeptAfterLeaving);
+        let kept = self.breaks(Switch::TicketKeptAfterGrant)
+            || self.breaks(Switch::TicketKeptAfterLeaving);
         let rightful = if kept { state.new_ticket() } else { ticket };
         state.note_ticket(owner(id), rightful, attempt.awaited);
         if attempt.awaited {
@@ -276,8 +283,11 @@ impl Line {
             }
             (Some(lock), Keys::LockAndLine) if lock.id == id => {
                 state.data.lock = None;
-                let silent =
-                    if of_hold { Switch::ReleaseReservesNobody } else { Switch::LeavingReservesNobody };
+                let silent = if of_hold {
+                    Switch::ReleaseReservesNobody
+                } else {
+                    Switch::LeavingReservesNobody
+                };
                 if !self.breaks(silent) {
                     self.freed(state);
                 }
@@ -288,7 +298,8 @@ impl Line {
                 let was_first = state.data.line.first().is_some_and(|place| place.id == id);
                 leave(state, id);
                 let repairs = was_first || !self.breaks(Switch::RepairOnlyByFirst);
-                let free = lock.is_none() || was_first && self.breaks(Switch::LeavingPassesOnHeldLock);
+                let free =
+                    lock.is_none() || was_first && self.breaks(Switch::LeavingPassesOnHeldLock);
                 if free && repairs && !self.breaks(Switch::LeavingReservesNobody) {
                     self.pass_on(state, 0);
                 }
@@ -299,7 +310,13 @@ impl Line {
 
     /// The lock goes from one hold of a client to its next, or, the line first, to the first in
     /// line.
-    pub(crate) fn hand_off(&self, state: &mut State, from: u8, to: &Attempt, line_first: bool) -> Answer {
+    pub(crate) fn hand_off(
+        &self,
+        state: &mut State,
+        from: u8,
+        to: &Attempt,
+        line_first: bool,
+    ) -> Answer {
         let late = state.now > to.not_after;
         match state.data.lock {
             Some(lock) if lock.id == from && late => {

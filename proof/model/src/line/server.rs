@@ -42,7 +42,9 @@ impl Line {
             {
                 false
             }
-            Command::Acquire { keys, .. } | Command::Release { keys, .. } => keys == Keys::LockAndLine,
+            Command::Acquire { keys, .. } | Command::Release { keys, .. } => {
+                keys == Keys::LockAndLine
+            }
             Command::HandOff { line_first, .. } => line_first,
             // It has both forms, and takes that for the lock alone.
             Command::ForceRelease { .. } => false,
@@ -110,7 +112,9 @@ impl Line {
             Command::Acquire { id, mode, ticket, hears, .. } => {
                 self.acquire(state, &attempt(message, id, mode, ticket, hears))
             }
-            Command::Release { id, keys, purpose } => self.release(state, id, keys, purpose == Purpose::Hold),
+            Command::Release { id, keys, purpose } => {
+                self.release(state, id, keys, purpose == Purpose::Hold)
+            }
             Command::HandOff { from, to, line_first, hears } => {
                 self.hand_off(state, from, &attempt(message, to, Mode::First, 0, hears), line_first)
             }
@@ -146,7 +150,8 @@ impl Line {
         }
         let enters_late = self.breaks(Switch::EntersLate);
         state.wire.retain(|message| {
-            let releases = matches!(message.command, Command::Release { .. } | Command::HandOff { .. });
+            let releases =
+                matches!(message.command, Command::Release { .. } | Command::HandOff { .. });
             releases || message.awaited || now <= message.not_after || enters_late
         });
         state
@@ -165,7 +170,9 @@ fn words(command: Command) -> (&'static str, u8) {
         Command::Release { id, keys: Keys::LockAlone, .. } => {
             ("executes release(0) of the lock alone of hold", id)
         }
-        Command::HandOff { to, line_first: true, .. } => ("executes hand-off, the line first, to hold", to),
+        Command::HandOff { to, line_first: true, .. } => {
+            ("executes hand-off, the line first, to hold", to)
+        }
         Command::HandOff { to, line_first: false, .. } => ("executes hand-off to hold", to),
         Command::ForceRelease { id } => ("executes force-release of hold", id),
     }

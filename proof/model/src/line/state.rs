@@ -372,7 +372,8 @@ impl State {
     }
 
     pub(crate) fn send(&mut self, client: u8, command: Command, not_after: u8) {
-        let message = Message { client, command, sent: self.now, not_after, awaited: true, answer: None };
+        let message =
+            Message { client, command, sent: self.now, not_after, awaited: true, answer: None };
         self.put(message);
     }
 
@@ -472,7 +473,9 @@ impl State {
         }
         for message in &self.wire {
             match message.command {
-                Command::Acquire { id, .. } | Command::Release { id, .. } | Command::ForceRelease { id } => {
+                Command::Acquire { id, .. }
+                | Command::Release { id, .. }
+                | Command::ForceRelease { id } => {
                     named.add(id);
                 }
                 Command::HandOff { from, to, .. } => {

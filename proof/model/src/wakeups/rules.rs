@@ -1,4 +1,5 @@
-//! What is explored of the model of wake-ups: its scopes, and its rules, each of which can be broken alone.
+//! What is explored of the model of wake-ups: its scopes, and its rules, each of which can be
+//! broken alone.
 
 use crate::explore::explore;
 use crate::table::LIMIT;

@@ -326,7 +326,8 @@ fn answer(raw: Raw) -> CommandReply {
 
 fn stored(kind: &str, content: Raw) -> Stored {
     let texts = || redis::from_redis_value::<Vec<String>>(content.clone()).unwrap();
-    let pairs = || texts().chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>();
+    let pairs =
+        || texts().chunks(2).map(|pair| (pair[0].clone(), pair[1].clone())).collect::<Vec<_>>();
     match kind {
         "string" => Stored::Text(redis::from_redis_value(content).unwrap()),
         "list" => Stored::List(texts()),
@@ -387,7 +388,9 @@ fn is_same_reply(words: &[String], ours: &ServerReply, theirs: &ServerReply) -> 
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => is_same_answer(&words[0], ours, theirs),
         // Later versions have other error texts.
-        (Err(ours), Err(theirs)) if version() > (7, 0) => ours.split(' ').next() == theirs.split(' ').next(),
+        (Err(ours), Err(theirs)) if version() > (7, 0) => {
+            ours.split(' ').next() == theirs.split(' ').next()
+        }
         (Err(ours), Err(theirs)) => ours == theirs,
         _ => false,
     }
@@ -415,7 +418,8 @@ fn is_same_answer(command: &str, ours: &CommandReply, theirs: &CommandReply) -> 
 
 /// Redis 7.2 and later write scores with the fewest digits.
 fn are_same_numbers(ours: &CommandReply, theirs: &CommandReply) -> bool {
-    let number = |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), numbers::text_of);
+    let number =
+        |text: &String| text.parse::<f64>().map_or_else(|_| text.clone(), numbers::text_of);
     shown(ours).iter().map(number).eq(shown(theirs).iter().map(number))
 }
 
@@ -450,7 +454,8 @@ fn every_command_is_compared() {
     // Commands that only scripts can be compared with, because time passes or because a subscriber
     // is needed.
     let elsewhere = ["TIME", "PUBLISH", "SPUBLISH", "PUBSUB"];
-    let is_compared = |name: &str| names_called().any(|called| called == name) || elsewhere.contains(&name);
+    let is_compared =
+        |name: &str| names_called().any(|called| called == name) || elsewhere.contains(&name);
     let names = COMMANDS.into_iter().flatten().map(|command| command.name);
     let missing: Vec<&str> = names.filter(|name| !is_compared(name)).collect();
     assert_eq!(missing, [""; 0]);

@@ -32,7 +32,9 @@ fn class(pattern: &[u8], character: u8) -> (bool, &[u8]) {
             [b'\\', literal, rest @ ..] => (*literal == character, rest),
             [b']', rest @ ..] => return (is_in != negated, rest),
             [] => return (is_in != negated, pattern),
-            [from, b'-', to, rest @ ..] => (((*from.min(to))..=*from.max(to)).contains(&character), rest),
+            [from, b'-', to, rest @ ..] => {
+                (((*from.min(to))..=*from.max(to)).contains(&character), rest)
+            }
             [literal, rest @ ..] => (*literal == character, rest),
         };
         is_in |= found;

@@ -99,7 +99,8 @@ impl Store {
 
     fn hmget(&mut self, words: &[String]) -> CommandResult {
         let fields = self.hash(&words[1])?;
-        let values = words[2..].iter().map(|field| CommandReply::text_or_nil(value_of(fields, field)));
+        let values =
+            words[2..].iter().map(|field| CommandReply::text_or_nil(value_of(fields, field)));
         Ok(CommandReply::List(values.collect()))
     }
 

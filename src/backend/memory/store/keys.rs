@@ -82,7 +82,8 @@ struct ExpireCondition {
 
 impl Store {
     fn time(&mut self, _words: &[String]) -> CommandResult {
-        let (seconds, micros) = (self.now_us.div_euclid(1_000_000), self.now_us.rem_euclid(1_000_000));
+        let (seconds, micros) =
+            (self.now_us.div_euclid(1_000_000), self.now_us.rem_euclid(1_000_000));
         Ok(CommandReply::texts([seconds.to_string(), micros.to_string()]))
     }
 
@@ -104,7 +105,9 @@ impl Store {
             Refusal(format!("ERR invalid expire time in '{name}' command").into())
         })?;
         let now_ms = self.now_ms();
-        let Some(entry) = self.live(&words[1]).filter(|entry| condition.allows(entry.expires_ms, end)) else {
+        let Some(entry) =
+            self.live(&words[1]).filter(|entry| condition.allows(entry.expires_ms, end))
+        else {
             return Ok(CommandReply::Int(0));
         };
         entry.expires_ms = Some(end);

@@ -15,10 +15,18 @@ use super::numbers::number_of;
 use super::numbers::positions;
 
 pub(super) const COMMANDS: &[CommandSpec] = &[
-    command("LPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| store.push(words, ListEnd::Head)),
-    command("RPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| store.push(words, ListEnd::Tail)),
-    command("LPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| store.pop(words, ListEnd::Head)),
-    command("RPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| store.pop(words, ListEnd::Tail)),
+    command("LPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| {
+        store.push(words, ListEnd::Head)
+    }),
+    command("RPUSH", (3, ANY), 1, CommandEffect::Grows, |store, words| {
+        store.push(words, ListEnd::Tail)
+    }),
+    command("LPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| {
+        store.pop(words, ListEnd::Head)
+    }),
+    command("RPOP", (2, ANY), 1, CommandEffect::Writes, |store, words| {
+        store.pop(words, ListEnd::Tail)
+    }),
     command("LINDEX", (3, 3), 1, CommandEffect::Reads, Store::lindex),
     command("LRANGE", (4, 4), 1, CommandEffect::Reads, Store::lrange),
     command("LLEN", (2, 2), 1, CommandEffect::Reads, Store::llen),
@@ -69,7 +77,8 @@ impl Store {
             return Err(Refusal::wrong_number_of_arguments(words));
         }
         let number = words.get(2).map(|number| number_of(number)).transpose()?;
-        let popped = self.change(&words[1], |list: &mut List| pop(list, number.unwrap_or(1), end))?;
+        let popped =
+            self.change(&words[1], |list: &mut List| pop(list, number.unwrap_or(1), end))?;
         Ok(match (popped, number) {
             (None, _) => CommandReply::Nil,
             (Some(items), Some(_)) => CommandReply::texts(items),
@@ -90,7 +99,9 @@ impl Store {
 
     fn lrange(&mut self, words: &[String]) -> CommandResult {
         let (start, stop) = (integer(&words[2])?, integer(&words[3])?);
-        let Some(list) = self.content::<List>(&words[1])? else { return Ok(CommandReply::List(Vec::new())) };
+        let Some(list) = self.content::<List>(&words[1])? else {
+            return Ok(CommandReply::List(Vec::new()));
+        };
         Ok(CommandReply::texts(list[positions(start, stop, list.len())].iter().cloned()))
     }
 
@@ -110,7 +121,8 @@ impl Store {
         let removed = self.change(&words[1], |list: &mut List| {
             let found = list.iter().filter(|item| **item == words[3]).count();
             // Which of the found items are removed: the first ones or the last ones.
-            let (gone, first) = (found.min(most), if number < 0 { found.saturating_sub(most) } else { 0 });
+            let (gone, first) =
+                (found.min(most), if number < 0 { found.saturating_sub(most) } else { 0 });
             let mut seen = 0;
             list.retain(|item| {
                 let is_one = *item == words[3];

@@ -5,7 +5,8 @@ use std::ops::Range;
 use super::Refusal;
 
 /// Redis's error for an argument or a value that [`integer`] does not accept.
-pub(super) const NOT_AN_INTEGER: Refusal = Refusal::new("ERR value is not an integer or out of range");
+pub(super) const NOT_AN_INTEGER: Refusal =
+    Refusal::new("ERR value is not an integer or out of range");
 
 /// A 64-bit integer in its canonical spelling: without plus sign, leading zeros or spaces.
 pub(super) fn integer(text: &str) -> Result<i64, Refusal> {
@@ -21,8 +22,10 @@ pub(super) fn number_of(text: &str) -> Result<usize, Refusal> {
 
 /// A score. Hexadecimal numbers, which Redis reads as well, are refused.
 pub(super) fn score(text: &str) -> Result<f64, Refusal> {
-    let number =
-        text.parse::<f64>().ok().filter(|number| !number.is_nan() && !is_out_of_range(*number, text));
+    let number = text
+        .parse::<f64>()
+        .ok()
+        .filter(|number| !number.is_nan() && !is_out_of_range(*number, text));
     number.ok_or(Refusal::new("ERR value is not a valid float"))
 }
 
@@ -47,7 +50,8 @@ pub(super) fn end_of_scores(text: &str) -> Option<f64> {
 /// The positions from `start` to `stop`, both included. Negative ones count from the end.
 pub(super) fn positions(start: i64, stop: i64, length: usize) -> Range<usize> {
     let length = i64::try_from(length).unwrap_or(i64::MAX);
-    let from_the_beginning = |position: i64| if position < 0 { length + position } else { position };
+    let from_the_beginning =
+        |position: i64| if position < 0 { length + position } else { position };
     let start = from_the_beginning(start).clamp(0, length);
     let end = from_the_beginning(stop).saturating_add(1).clamp(start, length);
     usize::try_from(start).unwrap_or(0)..usize::try_from(end).unwrap_or(0)
@@ -57,7 +61,8 @@ pub(super) fn positions(start: i64, stop: i64, length: usize) -> Range<usize> {
 /// a fencing token keeps its digits.
 pub(in crate::backend::memory) fn text_of(number: f64) -> String {
     const DIGITS: i32 = 17;
-    if number.fract() == 0.0 && number.abs() < 1e15 && !(number == 0.0 && number.is_sign_negative()) {
+    if number.fract() == 0.0 && number.abs() < 1e15 && !(number == 0.0 && number.is_sign_negative())
+    {
         return (number as i64).to_string();
     }
     if !number.is_finite() {

@@ -33,7 +33,10 @@ impl Store {
             _ => return Err(NO_COMMAND),
         };
         let counted = words[2..].iter().flat_map(|channel| {
-            [CommandReply::Text(channel.clone()), CommandReply::Int(self.receivers(channel, sharded))]
+            [
+                CommandReply::Text(channel.clone()),
+                CommandReply::Int(self.receivers(channel, sharded)),
+            ]
         });
         Ok(CommandReply::List(counted.collect()))
     }

@@ -43,7 +43,9 @@ impl Content for Set {
 impl Store {
     fn sadd(&mut self, words: &[String]) -> CommandResult {
         self.change_or_create(&words[1], |set: &mut Set| {
-            CommandReply::count(words[2..].iter().filter(|member| set.insert((*member).clone())).count())
+            CommandReply::count(
+                words[2..].iter().filter(|member| set.insert((*member).clone())).count(),
+            )
         })
     }
 

@@ -30,7 +30,9 @@ pub(super) const COMMANDS: &[CommandSpec] = &[
     command("ZCOUNT", (4, 4), 1, CommandEffect::Reads, Store::zcount),
     command("ZRANK", (3, 3), 1, CommandEffect::Reads, |store, words| store.zrank(words, false)),
     command("ZREVRANK", (3, 3), 1, CommandEffect::Reads, |store, words| store.zrank(words, true)),
-    command("ZRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| store.zrange(words, None, None)),
+    command("ZRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
+        store.zrange(words, None, None)
+    }),
     command("ZREVRANGE", (4, ANY), 1, CommandEffect::Reads, |store, words| {
         store.zrange(words, Some(RangeBy::Rank), Some(true))
     }),
@@ -218,7 +220,8 @@ impl Store {
 
     fn zmscore(&mut self, words: &[String]) -> CommandResult {
         let set = self.content::<SortedSet>(&words[1])?;
-        let scores = words[2..].iter().map(|member| score_or_nil(set.and_then(|set| set.score(member))));
+        let scores =
+            words[2..].iter().map(|member| score_or_nil(set.and_then(|set| set.score(member))));
         Ok(CommandReply::List(scores.collect()))
     }
 
@@ -240,7 +243,12 @@ impl Store {
     }
 
     /// ZRANGE. Its older variants have some of its options in their names.
-    fn zrange(&mut self, words: &[String], by: Option<RangeBy>, reverse: Option<bool>) -> CommandResult {
+    fn zrange(
+        &mut self,
+        words: &[String],
+        by: Option<RangeBy>,
+        reverse: Option<bool>,
+    ) -> CommandResult {
         let options = RangeOptions::read(&words[4..], by, reverse)?;
         let (first, second) = (&words[2], &words[3]);
         let swapped = options.reverse && options.by != RangeBy::Rank;
@@ -343,9 +351,9 @@ impl AddOptions {
     fn answer(&self, added: &[ZaddOutcome]) -> CommandReply {
         if self.increment {
             return match added {
-                [ZaddOutcome::New(score) | ZaddOutcome::Moved(score) | ZaddOutcome::Same(score)] => {
-                    score_or_nil(Some(*score))
-                }
+                [
+                    ZaddOutcome::New(score) | ZaddOutcome::Moved(score) | ZaddOutcome::Same(score),
+                ] => score_or_nil(Some(*score)),
                 _ => CommandReply::Nil,
             };
         }
@@ -359,8 +367,13 @@ impl AddOptions {
 }
 
 impl RangeOptions {
-    fn read(mut words: &[String], by: Option<RangeBy>, reverse: Option<bool>) -> Result<Self, Refusal> {
-        let (mut by, mut reverse, mut with_scores, mut offset, mut limit) = (by, reverse, false, 0, -1);
+    fn read(
+        mut words: &[String],
+        by: Option<RangeBy>,
+        reverse: Option<bool>,
+    ) -> Result<Self, Refusal> {
+        let (mut by, mut reverse, mut with_scores, mut offset, mut limit) =
+            (by, reverse, false, 0, -1);
         while let [word, rest @ ..] = words {
             words = rest;
             match (word.to_ascii_uppercase().as_str(), rest) {
@@ -377,8 +390,7 @@ impl RangeOptions {
         }
         let (by, reverse) = (by.unwrap_or(RangeBy::Rank), reverse.unwrap_or(false));
         if limit != -1 && by == RangeBy::Rank {
-            let text =
-                "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
+            let text = "ERR syntax error, LIMIT is only supported in combination with either BYSCORE or BYLEX";
             return Err(Refusal::new(text));
         }
         if with_scores && by == RangeBy::Lex {
@@ -420,7 +432,8 @@ impl<'a> MemberRange<'a> {
             }
             RangeBy::Lex => {
                 let ends = RangeEnd::of_texts(from).zip(RangeEnd::of_texts(to));
-                let (from, to) = ends.ok_or(Refusal::new("ERR min or max not valid string range item"))?;
+                let (from, to) =
+                    ends.ok_or(Refusal::new("ERR min or max not valid string range item"))?;
                 Ok(Self::Texts(from, to))
             }
         }
@@ -429,7 +442,8 @@ impl<'a> MemberRange<'a> {
     /// The positions of the members in this range.
     fn ranks(&self, set: &SortedSet) -> Range<usize> {
         let members = set.members();
-        let between = |before: &dyn Fn(&(f64, String)) -> bool, up_to: &dyn Fn(&(f64, String)) -> bool| {
+        let between = |before: &dyn Fn(&(f64, String)) -> bool,
+                       up_to: &dyn Fn(&(f64, String)) -> bool| {
             let start = members.partition_point(before);
             start..members.partition_point(up_to).max(start)
         };

@@ -70,14 +70,16 @@ impl Store {
 
     fn set(&mut self, words: &[String]) -> CommandResult {
         let options = SetOptions::read(&words[3..])?;
-        let expires_ms = options.expiry.map(|(kind, number)| self.end_of_set(kind, number)).transpose()?;
+        let expires_ms =
+            options.expiry.map(|(kind, number)| self.end_of_set(kind, number)).transpose()?;
         let before = if options.get { Some(self.get(words)?) } else { None };
         let found = self.live(&words[1]).map(|entry| entry.expires_ms);
         if options.absent && found.is_some() || options.present && found.is_none() {
             return Ok(before.unwrap_or(CommandReply::Nil));
         }
         let kept = found.flatten().filter(|_| options.keep_ttl);
-        let entry = Entry { value: Stored::Text(words[2].clone()), expires_ms: expires_ms.or(kept) };
+        let entry =
+            Entry { value: Stored::Text(words[2].clone()), expires_ms: expires_ms.or(kept) };
         self.entries.insert(words[1].clone(), entry);
         Ok(before.unwrap_or(CommandReply::Status("OK")))
     }
@@ -124,7 +126,8 @@ impl<'a> SetOptions<'a> {
                 "GET" => options.get = true,
                 "KEEPTTL" if options.expiry.is_none() => options.keep_ttl = true,
                 other => {
-                    let kind = Expiry::of(other).filter(|kind| options.takes(*kind)).ok_or(SYNTAX)?;
+                    let kind =
+                        Expiry::of(other).filter(|kind| options.takes(*kind)).ok_or(SYNTAX)?;
                     let (number, rest) = words.split_first().ok_or(SYNTAX)?;
                     options.expiry = Some((kind, number));
                     words = rest;

@@ -60,7 +60,9 @@ impl GatheredCalls {
 
     /// Adds a call. Returns it if it cannot be part of a batch.
     pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
-        let fits = |call: &ScriptCall| self.several.is_some_and(|several| several.one(call.script).is_some());
+        let fits = |call: &ScriptCall| {
+            self.several.is_some_and(|several| several.one(call.script).is_some())
+        };
         match &pending_call.request {
             CallRequest::Call(Call::Script(call)) if !self.one_by_one && fits(call) => {
                 self.pending_calls.push(pending_call);
@@ -141,11 +143,24 @@ pub(super) struct Batch {
 
 impl Batch {
     pub(super) fn of(pending_call: PendingCall, now: Instant) -> Self {
-        Self { pending_calls: smallvec![Some(pending_call)], together: false, whole: false, sent: now }
+        Self {
+            pending_calls: smallvec![Some(pending_call)],
+            together: false,
+            whole: false,
+            sent: now,
+        }
     }
 
-    pub(super) fn of_several(pending_calls: impl Iterator<Item = PendingCall>, now: Instant) -> Self {
-        Self { pending_calls: pending_calls.map(Some).collect(), together: true, whole: false, sent: now }
+    pub(super) fn of_several(
+        pending_calls: impl Iterator<Item = PendingCall>,
+        now: Instant,
+    ) -> Self {
+        Self {
+            pending_calls: pending_calls.map(Some).collect(),
+            together: true,
+            whole: false,
+            sent: now,
+        }
     }
 
     /// The calls that are not answered yet.
@@ -227,7 +242,12 @@ impl Batch {
         }
         drop(parts);
         let pending_calls = self.pending_calls.into_iter().zip(replies);
-        (pending_calls.filter_map(|(pending_call, outcome)| Some((pending_call?, outcome?))).collect(), list)
+        (
+            pending_calls
+                .filter_map(|(pending_call, outcome)| Some((pending_call?, outcome?)))
+                .collect(),
+            list,
+        )
     }
 }
 

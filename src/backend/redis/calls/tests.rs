@@ -73,7 +73,8 @@ async fn what_is_no_script_is_not_asked_again_for_want_of_one() {
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());
     server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
     let (op, outcome) = answer(&mut calls).await;
-    let busy = matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
+    let busy =
+        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
     assert!(op == 1 && busy, "{outcome:?}");
 }
 
@@ -117,7 +118,8 @@ async fn nothing_is_sent_again_behind_a_script_that_was_given_up() {
     assert!(matches!(answer(&mut calls).await, (2, Outcome::Unknown(_))));
     server.write_all(b"-NOSCRIPT No matching script.\r\n").await.expect("room");
     let (op, outcome) = answer(&mut calls).await;
-    let busy = matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
+    let busy =
+        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Busy);
     assert!(op == 1 && busy, "{outcome:?}");
 }
 
@@ -239,7 +241,11 @@ async fn a_link_that_is_too_slow_is_told_from_one_that_is_dead_with_both_figures
     server.write_all(b"$1\r\nx\r\n$1\r\nx\r\n$1\r\nx\r\n").await.expect("room");
     calls.submit(OpId(4), echo("x"), SECOND);
     assert!(matches!(answer(&mut calls).await, (4, Outcome::Done(_))));
-    assert_eq!(words_in_vain(&mut calls, 5, SECOND).await, "no answer within 1s", "the last came in time");
+    assert_eq!(
+        words_in_vain(&mut calls, 5, SECOND).await,
+        "no answer within 1s",
+        "the last came in time"
+    );
     // A new connection starts without that history.
     calls.disconnected("cut");
     while calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_ready() {}
@@ -372,7 +378,9 @@ async fn every_call_is_answered_when_a_connection_breaks_that_has_lost_its_scrip
     calls.submit(OpId(3), echo("x"), Duration::from_secs(9));
     calls.disconnected("cut");
     let mut answers = Vec::new();
-    while let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) {
+    while let Poll::Ready((op, outcome)) =
+        calls.poll_answer(&mut Context::from_waker(Waker::noop()))
+    {
         answers.push((op.0, matches!(outcome, Outcome::NotExecuted(_))));
     }
     answers.sort_unstable();

@@ -105,7 +105,8 @@ impl ClusterBackend {
         }
         self.leave_unused();
         self.refresh.answers.clear();
-        let up: Vec<ServerId> = self.nodes.keys().copied().filter(|id| self.is_up(*id)).take(ASKED).collect();
+        let up: Vec<ServerId> =
+            self.nodes.keys().copied().filter(|id| self.is_up(*id)).take(ASKED).collect();
         if self.routes.is_empty() || up.is_empty() {
             return self.send_scout();
         }
@@ -139,8 +140,10 @@ impl ClusterBackend {
     /// not mapped, so the same address may lead elsewhere when a node announces it.
     pub(super) fn known_nodes(&self) -> Vec<KnownNode> {
         let announced = self.map.primaries().into_iter().chain(&self.map.replicas);
-        let announced = announced.map(|address| KnownNode { address: address.clone(), given: false });
-        let given = self.seeds.iter().map(|address| KnownNode { address: address.clone(), given: true });
+        let announced =
+            announced.map(|address| KnownNode { address: address.clone(), given: false });
+        let given =
+            self.seeds.iter().map(|address| KnownNode { address: address.clone(), given: true });
         let mut known: Vec<(Endpoint, KnownNode)> = Vec::new();
         for node in announced.chain(given) {
             let place = node.config(&self.config).place();
@@ -197,9 +200,12 @@ impl ClusterBackend {
     pub(super) fn adopt(&mut self, answers: &[SlotMap]) {
         let map = SlotMap::agree(answers, &self.map);
         let primaries: BTreeSet<Address> = map.primaries().into_iter().cloned().collect();
-        let ids: HashMap<Address, ServerId> =
-            primaries.into_iter().map(|address| (address.clone(), self.node_at(&address))).collect();
-        let server = |primary: Option<&Address>| primary.map_or(ServerId::ONLY, |address| ids[address]);
+        let ids: HashMap<Address, ServerId> = primaries
+            .into_iter()
+            .map(|address| (address.clone(), self.node_at(&address)))
+            .collect();
+        let server =
+            |primary: Option<&Address>| primary.map_or(ServerId::ONLY, |address| ids[address]);
         let mut routes: Vec<ServerId> = map.by_slot().into_iter().map(server).collect();
         self.moved.retain(|_, (_, since)| since.elapsed() < GOSSIP);
         for (slot, (to, _)) in &self.moved {

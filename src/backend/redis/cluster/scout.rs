@@ -58,7 +58,8 @@ pub(super) async fn explore(
     let mut found = NodeAnswers { maps: Vec::new(), sharded: None };
     let mut failures = Vec::new();
     for some in nodes.chunks(AT_ONCE) {
-        let mut asked: FuturesUnordered<_> = some.iter().map(|node| ask(&config, node, probe)).collect();
+        let mut asked: FuturesUnordered<_> =
+            some.iter().map(|node| ask(&config, node, probe)).collect();
         let hurry = config.budgets().others();
         while let Some(answer) = next(&mut asked, (!found.maps.is_empty()).then_some(hurry)).await {
             match answer {
@@ -96,8 +97,12 @@ fn sum_up(failures: &[Failure]) -> Failure {
     let words: Vec<&str> = failures.iter().map(|failure| failure.message.as_str()).collect();
     let kinds = || failures.iter().map(|failure| failure.kind);
     let passing = kinds().find(|kind| kind.is_transient());
-    let kind = passing.or(kinds().next()).map_or(FailureKind::Link, |kind| kind.of_several(kinds()));
-    Failure::new(kind, format!("no node of the cluster could be asked for its slots: {}", words.join("; ")))
+    let kind =
+        passing.or(kinds().next()).map_or(FailureKind::Link, |kind| kind.of_several(kinds()));
+    Failure::new(
+        kind,
+        format!("no node of the cluster could be asked for its slots: {}", words.join("; ")),
+    )
 }
 
 async fn ask(
@@ -216,7 +221,8 @@ mod tests {
         let port = listener.local_addr().expect("an address").port();
         let (mut client, _) = listener.accept().await.expect("a connection");
         client.read_buf(&mut Vec::new()).await.expect("a question");
-        let answer = format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n{besides}");
+        let answer =
+            format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n{besides}");
         client.write_all(answer.as_bytes()).await.expect("room");
         client.read_buf(&mut Vec::new()).await.expect("the end");
     }
@@ -230,7 +236,8 @@ mod tests {
         ];
         for (reply, expected) in cases {
             let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-            let address = ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
+            let address =
+                ("127.0.0.1".to_owned(), listener.local_addr().expect("an address").port());
             let node = KnownNode { address, given: true };
             let config = RedisConfig::parse("redis-cluster://127.0.0.1:1").expect("an address");
             tokio::spawn(serve_and_say(listener, reply));

@@ -62,9 +62,14 @@ impl SeedWatch {
 
 /// Resolves the names again and again. When none of the former addresses is left, asks the nodes at
 /// the new ones for their cluster.
-async fn watch_names(config: RedisConfig, seeds: Vec<Address>, found: mpsc::UnboundedSender<NodeAnswers>) {
+async fn watch_names(
+    config: RedisConfig,
+    seeds: Vec<Address>,
+    found: mpsc::UnboundedSender<NodeAnswers>,
+) {
     let names = HostNames::of(&config);
-    let watched: Vec<Arc<HostName>> = seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
+    let watched: Vec<Arc<HostName>> =
+        seeds.iter().map(|(host, port)| names.name(host, *port)).collect();
     let given = |address| KnownNode { address, given: true };
     let nodes: Vec<KnownNode> = seeds.into_iter().map(given).collect();
     let mut known = resolved(&watched).await;
@@ -106,7 +111,9 @@ impl ClusterBackend {
         self.refresh.forget();
         let nodes: BTreeSet<Address> = map.nodes().into_iter().cloned().collect();
         self.adopt(maps);
-        for node in self.nodes.values_mut().filter(|node| !node.leaving && !nodes.contains(&node.address)) {
+        for node in
+            self.nodes.values_mut().filter(|node| !node.leaving && !nodes.contains(&node.address))
+        {
             node.leaving = true;
             node.backend.close();
         }

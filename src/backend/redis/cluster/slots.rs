@@ -26,7 +26,8 @@ impl SlotMap {
         let mut map = Self::default();
         for entry in entries {
             let Value::List(parts) = entry else { return None };
-            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = parts.as_slice() else {
+            let [Value::Int(first), Value::Int(last), primary, replicas @ ..] = parts.as_slice()
+            else {
                 return None;
             };
             let (first, last) = (u16::try_from(*first).ok()?, u16::try_from(*last).ok()?);
@@ -80,8 +81,9 @@ impl SlotMap {
             for claim in &claims {
                 *voices.entry(claim[slot]).or_default() += 1;
             }
-            let rank =
-                |(who, voices): &(Option<&Address>, usize)| (*voices, who.is_some(), *who != known[slot]);
+            let rank = |(who, voices): &(Option<&Address>, usize)| {
+                (*voices, who.is_some(), *who != known[slot])
+            };
             voices.into_iter().max_by_key(rank).and_then(|(who, _)| who)
         });
         Self { ranges: ranges(winners), replicas }
@@ -156,7 +158,8 @@ mod tests {
     }
 
     fn map(entries: &[(i64, i64, i64)]) -> SlotMap {
-        let entries = entries.iter().map(|(first, last, port)| entry(*first, *last, &[*port])).collect();
+        let entries =
+            entries.iter().map(|(first, last, port)| entry(*first, *last, &[*port])).collect();
         SlotMap::read(&Value::List(entries), &address(1)).expect("a map")
     }
 
@@ -204,11 +207,23 @@ mod tests {
     fn most_voices_win_and_a_change_wins_a_tie() {
         let old = map(&[(0, 16_383, 1)]);
         let new = map(&[(0, 99, 2), (100, 16_383, 1)]);
-        assert_eq!(SlotMap::agree(&[new.clone(), old.clone(), old.clone()], &old).ranges, old.ranges);
-        assert_eq!(SlotMap::agree(&[old.clone(), new.clone(), new.clone()], &old).ranges, new.ranges);
+        assert_eq!(
+            SlotMap::agree(&[new.clone(), old.clone(), old.clone()], &old).ranges,
+            old.ranges
+        );
+        assert_eq!(
+            SlotMap::agree(&[old.clone(), new.clone(), new.clone()], &old).ranges,
+            new.ranges
+        );
         assert_eq!(SlotMap::agree(&[old.clone(), new.clone()], &old).ranges, new.ranges);
-        assert_eq!(SlotMap::agree(&[old.clone(), old.clone(), new.clone()], &old).ranges, old.ranges);
-        assert_eq!(SlotMap::agree(&[new.clone(), old.clone(), new.clone()], &old).ranges, new.ranges);
+        assert_eq!(
+            SlotMap::agree(&[old.clone(), old.clone(), new.clone()], &old).ranges,
+            old.ranges
+        );
+        assert_eq!(
+            SlotMap::agree(&[new.clone(), old.clone(), new.clone()], &old).ranges,
+            new.ranges
+        );
         assert_eq!(SlotMap::agree(&[new.clone(), old.clone()], &old).ranges, new.ranges);
         let half = map(&[(0, 8_191, 1)]);
         assert_eq!(SlotMap::agree(&[half, old.clone()], &old).ranges, old.ranges, "one knows less");
@@ -229,7 +244,9 @@ mod tests {
         assert_eq!(read("ASK 3999 h:6381"), Some(Redirection { ask: true, ..moved }));
         assert_eq!(read("MOVED 1 :6381").expect("host left out").to, address(6_381));
         assert_eq!(read("MOVED 1 [::1]:6381").expect("IPv6").to, ("::1".to_owned(), 6_381));
-        for bad in ["", "MOVED", "MOVED x h:1", "MOVED 16384 h:1", "MOVED 1 h", "MOVED 1 h:x", "ERR 1 h:1"] {
+        for bad in
+            ["", "MOVED", "MOVED x h:1", "MOVED 16384 h:1", "MOVED 1 h", "MOVED 1 h:x", "ERR 1 h:1"]
+        {
             assert_eq!(read(bad), None, "{bad}");
         }
     }

@@ -57,11 +57,14 @@ impl ClusterBackend {
     }
 
     pub(super) fn place_subscription(&mut self, channel: &Arc<str>) {
-        let Some(sharded) = self.subscriptions.get(channel).map(|subscription| subscription.sharded) else {
+        let Some(sharded) =
+            self.subscriptions.get(channel).map(|subscription| subscription.sharded)
+        else {
             return;
         };
         let Some(at) = self.place_of(channel, sharded) else { return };
-        let (Some(node), Some(subscription)) = (self.nodes.get_mut(&at), self.subscriptions.get_mut(channel))
+        let (Some(node), Some(subscription)) =
+            (self.nodes.get_mut(&at), self.subscriptions.get_mut(channel))
         else {
             return;
         };
@@ -100,7 +103,10 @@ impl ClusterBackend {
     }
 
     /// Ends misplaced subscriptions and reports them as lost, so that the engine subscribes again.
-    fn give_up(&mut self, misplaced: impl Fn(&str, &ClusterSubscription, ServerId, Option<&Node>) -> bool) {
+    fn give_up(
+        &mut self,
+        misplaced: impl Fn(&str, &ClusterSubscription, ServerId, Option<&Node>) -> bool,
+    ) {
         for (channel, subscription) in &mut self.subscriptions {
             let Some(at) = subscription.at else { continue };
             let node = self.nodes.get_mut(&at);
@@ -162,7 +168,9 @@ impl ClusterBackend {
         let renewed = std::mem::take(&mut subscription.renewing);
         match result {
             Ok(()) if renewed => {}
-            Err(failure) if failure.kind.is_transient() || failure.kind == FailureKind::Redirected => {
+            Err(failure)
+                if failure.kind.is_transient() || failure.kind == FailureKind::Redirected =>
+            {
                 // The slot belongs to another node now.
                 subscription.at = None;
                 self.refresh_soon();
@@ -173,14 +181,18 @@ impl ClusterBackend {
                     BackendEvent::Subscribed { channel, generation, result }
                 });
             }
-            result => self.ready.push_back(BackendEvent::Subscribed { channel, generation, result }),
+            result => {
+                self.ready.push_back(BackendEvent::Subscribed { channel, generation, result })
+            }
         }
     }
 
     pub(super) fn renew_subscriptions(&mut self) {
         self.renew_at = Instant::now() + RENEW_SUBSCRIPTIONS;
         for (channel, subscription) in &mut self.subscriptions {
-            let Some(at) = subscription.at.filter(|_| subscription.sharded && !subscription.renewing) else {
+            let Some(at) =
+                subscription.at.filter(|_| subscription.sharded && !subscription.renewing)
+            else {
                 continue;
             };
             if let Some(node) = self.nodes.get_mut(&at) {

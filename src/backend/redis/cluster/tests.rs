@@ -55,11 +55,15 @@ fn is_subscribed(server: &RedisServer) -> bool {
 }
 
 /// A backend that is connected to both servers, which have no map of slots.
-async fn two_nodes(servers: &[RedisServer; 2], sharding: Sharding) -> (ClusterBackend, [ServerId; 2]) {
+async fn two_nodes(
+    servers: &[RedisServer; 2],
+    sharding: Sharding,
+) -> (ClusterBackend, [ServerId; 2]) {
     let config = RedisConfig::parse(&servers[0].url()).unwrap();
     let mut cluster = ClusterBackend::new(config, Vec::new(), sharding);
     cluster.refresh.at = None;
-    let nodes = servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
+    let nodes =
+        servers.each_ref().map(|server| cluster.node_at(&("127.0.0.1".to_owned(), server.port())));
     let up = |cluster: &ClusterBackend, id| cluster.nodes[&id].pubsub_up;
     until("connected", &mut cluster, |cluster, _| nodes.iter().all(|id| up(cluster, *id))).await;
     (cluster, nodes)
@@ -75,7 +79,8 @@ async fn a_channel_that_is_asked_for_again_is_subscribed_at_one_node() {
         let confirmed = |event: &BackendEvent| matches!(event, BackendEvent::Subscribed { generation: of, result: Ok(()), .. } if *of == generation);
         until("confirmed", &mut cluster, |_, events| events.iter().any(confirmed)).await;
         let wanted = [first_is_up, !first_is_up];
-        until("at one node", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == wanted).await;
+        until("at one node", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == wanted)
+            .await;
     }
 }
 
@@ -95,7 +100,8 @@ async fn channels_leave_a_node_that_has_no_slots() {
     cluster.on_pubsub_up(second);
     until("told", &mut cluster, |_, events| events.iter().any(lost)).await;
     cluster.subscribe(Arc::from("news"), false, 2);
-    until("moved", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == [false, true]).await;
+    until("moved", &mut cluster, |_, _| servers.each_ref().map(is_subscribed) == [false, true])
+        .await;
 }
 
 /// A backend without any server.

@@ -75,7 +75,8 @@ fn unix(rest: &str) -> Result<Parsed, Error> {
     }
     let path = PathBuf::from(decode(path, "the path")?);
     let options = Options::parse(query, false)?;
-    let config = build(Deployment::One(Endpoint::Unix(path)), login, options.database, options.protocol);
+    let config =
+        build(Deployment::One(Endpoint::Unix(path)), login, options.database, options.protocol);
     Ok((config, Encrypted { servers: false, sentinels: false }))
 }
 
@@ -94,12 +95,17 @@ fn sentinel(rest: &str, tls: bool) -> Result<Parsed, Error> {
     }
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if !name.bytes().all(allowed) {
-        return Err(invalid("the primary's name may have letters, digits, \"-\", \".\" and \"_\" only"));
+        return Err(invalid(
+            "the primary's name may have letters, digits, \"-\", \".\" and \"_\" only",
+        ));
     }
     let options = Options::parse(parts.query, true)?;
     let database = one_database(path, options.database)?;
-    let topology =
-        Deployment::Sentinel { sentinels, primary_name: name.to_owned(), login: options.sentinel_login };
+    let topology = Deployment::Sentinel {
+        sentinels,
+        primary_name: name.to_owned(),
+        login: options.sentinel_login,
+    };
     let config = build(topology, parts.login, database, options.protocol);
     Ok((config, Encrypted { servers: tls, sentinels: options.sentinel_tls.unwrap_or(tls) }))
 }
@@ -116,7 +122,12 @@ fn cluster(rest: &str, tls: bool) -> Result<Parsed, Error> {
     Ok((config, Encrypted { servers: tls, sentinels: false }))
 }
 
-fn build(topology: Deployment, login: Login, database: Option<u8>, protocol: Protocol) -> RedisConfig {
+fn build(
+    topology: Deployment,
+    login: Login,
+    database: Option<u8>,
+    protocol: Protocol,
+) -> RedisConfig {
     RedisConfig { login, database, protocol, ..RedisConfig::new(topology) }
 }
 
@@ -134,7 +145,9 @@ impl<'a> Parts<'a> {
         // Otherwise an unescaped "/" or "@" in a password would end up in the host or in the
         // database.
         if rest.rfind('@') > rest.find('/') && rest.contains('/') {
-            return Err(invalid("\"@\" and \"/\" in a user or password must be written as %40 and %2F"));
+            return Err(invalid(
+                "\"@\" and \"/\" in a user or password must be written as %40 and %2F",
+            ));
         }
         let (authority, path) = rest.split_once('/').map_or((rest, None), |(a, p)| (a, Some(p)));
         let (login, places) = split_login(authority)?;
@@ -157,7 +170,9 @@ fn split_login(authority: &str) -> Result<(Login, &str), Error> {
         return Err(invalid("\"@\" in a user or password must be written as %40"));
     }
     let Some((user, password)) = login.split_once(':') else {
-        return Err(invalid("a login is written user:password@, or :password@ for the default user"));
+        return Err(invalid(
+            "a login is written user:password@, or :password@ for the default user",
+        ));
     };
     if password.contains(':') {
         return Err(invalid("\":\" in a password must be written as %3A"));
@@ -194,7 +209,8 @@ fn host_and_port(place: &str, default_port: u16) -> Result<Address, Error> {
             None => return Err(invalid("after \"]\" only \":port\" is allowed")),
         }
     } else {
-        let (host, port) = place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port)));
+        let (host, port) =
+            place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port)));
         if port.is_some_and(|port| port.contains(':')) {
             return Err(invalid("an IPv6 address is written in brackets: redis://[::1]:6379"));
         }
@@ -255,9 +271,13 @@ impl Options {
                 "db" => db.replace(database(value)?).is_some(),
                 "protocol" => chosen.replace(protocol(value)?).is_some(),
                 "sentinel_user" | "sentinel_password" | "sentinel_tls" if !of_sentinel => {
-                    return Err(invalid(format!("its parameter {key} belongs to redis-sentinel://")));
+                    return Err(invalid(format!(
+                        "its parameter {key} belongs to redis-sentinel://"
+                    )));
                 }
-                "sentinel_user" => login.user.replace(decode(value, "the sentinels' user")?).is_some(),
+                "sentinel_user" => {
+                    login.user.replace(decode(value, "the sentinels' user")?).is_some()
+                }
                 "sentinel_password" => {
                     login.password.replace(decode(value, "the sentinels' password")?).is_some()
                 }
@@ -305,8 +325,11 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
              if that belongs to it, write a space as %20 and a line break as %0A"
         )));
     }
-    let wrong =
-        || invalid(format!("{what} in it is not valid: \"%\" must be followed by two hex digits (UTF-8)"));
+    let wrong = || {
+        invalid(format!(
+            "{what} in it is not valid: \"%\" must be followed by two hex digits (UTF-8)"
+        ))
+    };
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {
@@ -314,7 +337,8 @@ fn decode(text: &str, what: &str) -> Result<String, Error> {
             bytes.push(byte);
             continue;
         }
-        let mut digit = || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or_else(wrong);
+        let mut digit =
+            || rest.next().and_then(|digit| char::from(digit).to_digit(16)).ok_or_else(wrong);
         let (high, low) = (digit()?, digit()?);
         bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
     }
@@ -345,7 +369,10 @@ mod tests {
         assert_eq!(parsed("redis://h?db=15").database, Some(15));
         assert_eq!(parsed("redis://h/2?db=2").database, Some(2));
         let default_user = parsed("redis://:secret@h");
-        assert_eq!((default_user.login.user, default_user.login.password), (None, Some("secret".to_owned())));
+        assert_eq!(
+            (default_user.login.user, default_user.login.password),
+            (None, Some("secret".to_owned()))
+        );
     }
 
     #[test]
@@ -353,7 +380,11 @@ mod tests {
         for around in [" ", "\n", "\r\n", "\t \u{a0}"] {
             let one = parsed(&format!("{around}redis://u:a b@h:7/3?protocol=3{around}"));
             assert_eq!((one.address().as_str(), one.database), ("h:7", Some(3)));
-            assert_eq!(one.login.password.as_deref(), Some("a b"), "within a password it belongs to it");
+            assert_eq!(
+                one.login.password.as_deref(),
+                Some("a b"),
+                "within a password it belongs to it"
+            );
             let several = parsed(&format!("redis-cluster://h1,{around}h2:7 , [::1]{around}"));
             assert_eq!(several.address(), "cluster of h1:6379, h2:7, [::1]:6379");
         }
@@ -370,7 +401,10 @@ mod tests {
             assert!(matches!(config.place(), Endpoint::Unix(_)));
         }
         assert_eq!(parsed("redis+unix:///a").address(), "/a");
-        assert_eq!(parsed("unix://:secret@/run/redis.sock").login.password.as_deref(), Some("secret"));
+        assert_eq!(
+            parsed("unix://:secret@/run/redis.sock").login.password.as_deref(),
+            Some("secret")
+        );
     }
 
     #[test]
@@ -396,7 +430,10 @@ mod tests {
             ("redis-sentinel://h/main/1?db=2", "two databases"),
             ("redis-sentinel://h/main?sentinel_user=hunter2", "no sentinel_password"),
             ("redis-sentinel://h/main?sentinel_password=hunter2%", "two hex digits"),
-            ("redis-sentinel://h/main?sentinel_password=hunter2&sentinel_password=hunter2", "twice"),
+            (
+                "redis-sentinel://h/main?sentinel_password=hunter2&sentinel_password=hunter2",
+                "twice",
+            ),
             ("rediss-sentinel://h/main?sentinel_tls=hunter2", "on or off"),
             ("rediss://h?sentinel_tls=off", "belongs to redis-sentinel"),
             ("redis://", "host is empty"),
@@ -445,7 +482,9 @@ mod tests {
             ("unix:///", "path"),
             ("redis+unix://:hunter2@h/run/x", "three slashes"),
         ] {
-            let Err(Error::InvalidUrl { reason }) = parse(url) else { panic!("{url} was accepted") };
+            let Err(Error::InvalidUrl { reason }) = parse(url) else {
+                panic!("{url} was accepted")
+            };
             assert!(reason.contains(words), "{url}: {reason}");
             assert!(!reason.contains("hunter2") && !reason.contains("ter2"), "{url}: {reason}");
         }
@@ -456,19 +495,28 @@ mod tests {
         let full = parsed(
             "valkey-sentinel://ann:p%2Cw@s1:1,[::1],s3/main.1-a_b/3?sentinel_user=sen&sentinel_password=s%26t&protocol=3",
         );
-        let sentinels =
-            [("s1", 1), ("::1", 26379), ("s3", 26379)].map(|(host, port)| (host.to_owned(), port)).to_vec();
+        let sentinels = [("s1", 1), ("::1", 26379), ("s3", 26379)]
+            .map(|(host, port)| (host.to_owned(), port))
+            .to_vec();
         let login = Login { user: Some("sen".to_owned()), password: Some("s&t".to_owned()) };
-        let topology = Deployment::Sentinel { sentinels, primary_name: "main.1-a_b".to_owned(), login };
+        let topology =
+            Deployment::Sentinel { sentinels, primary_name: "main.1-a_b".to_owned(), login };
         assert_eq!(*full.topology(), topology);
-        assert_eq!(full.login, Login { user: Some("ann".to_owned()), password: Some("p,w".to_owned()) });
+        assert_eq!(
+            full.login,
+            Login { user: Some("ann".to_owned()), password: Some("p,w".to_owned()) }
+        );
         assert_eq!((full.database, &full.protocol), (Some(3), &Protocol::Resp3));
         assert_eq!(full.address(), "main.1-a_b of the sentinels s1:1, [::1]:26379, s3:26379");
 
         let plain = parsed("redis-sentinel://h/main/");
-        assert!(matches!(plain.topology(), Deployment::Sentinel { login, .. } if *login == Login::default()));
+        assert!(
+            matches!(plain.topology(), Deployment::Sentinel { login, .. } if *login == Login::default())
+        );
         let without_user = parsed("redis-sentinel://u:p@h/main?sentinel_password=x");
-        let Deployment::Sentinel { login, .. } = without_user.topology() else { panic!("{without_user:?}") };
+        let Deployment::Sentinel { login, .. } = without_user.topology() else {
+            panic!("{without_user:?}")
+        };
         assert_eq!((login.user.as_deref(), login.password.as_deref()), (None, Some("x")));
     }
 
@@ -492,8 +540,8 @@ mod tests {
     #[test]
     fn clusters_are_understood() {
         let config = parsed("redis-cluster://:pw@n1,n2:7001,[2001:db8::1]:7002");
-        let seeds =
-            [("n1", 6379), ("n2", 7001), ("2001:db8::1", 7002)].map(|(host, port)| (host.to_owned(), port));
+        let seeds = [("n1", 6379), ("n2", 7001), ("2001:db8::1", 7002)]
+            .map(|(host, port)| (host.to_owned(), port));
         assert_eq!(*config.topology(), Deployment::Cluster { seeds: seeds.to_vec() });
         assert_eq!(config.address(), "cluster of n1:6379, n2:7001, [2001:db8::1]:7002");
         assert_eq!(parsed("redis-cluster://h/0").database, None);

@@ -51,7 +51,8 @@ struct Sentinel {
 
 impl SentinelKnowledge {
     pub(crate) fn new(primary_name: &str, sentinels: &[Address]) -> Self {
-        let sentinel = |address: &Address| Sentinel { address: address.clone(), turns: 0, last: None };
+        let sentinel =
+            |address: &Address| Sentinel { address: address.clone(), turns: 0, last: None };
         Self {
             primary_name: primary_name.to_owned(),
             primary: None,
@@ -123,13 +124,22 @@ impl SentinelKnowledge {
             let mild = if nobody { FailureKind::NoListener } else { FailureKind::Link };
             kinds.find(|kind| !passing(*kind)).unwrap_or(mild)
         };
-        Failure::new(kind, format!("no primary {:?} was found; asked sentinels: {all}", self.primary_name))
+        Failure::new(
+            kind,
+            format!("no primary {:?} was found; asked sentinels: {all}", self.primary_name),
+        )
     }
 
     // ---- what is heard
 
     /// A sentinel names a primary. `announced`: it has just announced this as a change.
-    pub(crate) fn answered(&mut self, number: usize, address: &Address, epoch: Option<u64>, announced: bool) {
+    pub(crate) fn answered(
+        &mut self,
+        number: usize,
+        address: &Address,
+        epoch: Option<u64>,
+        announced: bool,
+    ) {
         self.spoke(number, Ok(address.clone()));
         let Some(primary) = &mut self.primary else { return self.take(address, epoch) };
         if primary.address == *address {
@@ -158,7 +168,9 @@ impl SentinelKnowledge {
     pub(crate) fn announced(&mut self, old: &Address, new: &Address) {
         match &mut self.primary {
             Some(primary) if primary.address == *new => primary.refused = false,
-            Some(primary) if primary.address == *old && !self.deposed.contains(new) => self.take(new, None),
+            Some(primary) if primary.address == *old && !self.deposed.contains(new) => {
+                self.take(new, None)
+            }
             Some(_) => {}
             None => self.take(new, None),
         }
@@ -192,14 +204,16 @@ impl SentinelKnowledge {
     }
 
     fn is_named_by_most(&self, address: &Address) -> bool {
-        let named = |sentinel: &&Sentinel| matches!(&sentinel.last, Some(Ok(named)) if named == address);
+        let named =
+            |sentinel: &&Sentinel| matches!(&sentinel.last, Some(Ok(named)) if named == address);
         self.sentinels.iter().filter(named).count() * 2 > self.sentinels.len()
     }
 
     fn take(&mut self, address: &Address, epoch: Option<u64>) {
         let before = self.primary.as_ref().filter(|_| epoch.is_none());
         let after = before.and_then(|old| old.epoch.max(old.after));
-        let primary = Primary { address: address.clone(), epoch, after, refused: false, unreachable: false };
+        let primary =
+            Primary { address: address.clone(), epoch, after, refused: false, unreachable: false };
         if let Some(old) = self.primary.replace(primary) {
             self.deposed.push(old.address);
         }

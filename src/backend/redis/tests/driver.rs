@@ -35,7 +35,8 @@ pub(crate) const SECOND: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::from_secs(10);
 
 /// Increments a key, so that a repeated execution shows.
-pub(crate) static COUNT: Script = Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
+pub(crate) static COUNT: Script =
+    Script { name: "test/count", source: "return redis.call('INCR', KEYS[1])" };
 /// Appends to a list, so that the order of execution shows.
 pub(crate) static APPEND: Script =
     Script { name: "test/append", source: "return redis.call('RPUSH', KEYS[1], ARGV[1])" };
@@ -138,7 +139,8 @@ impl Driver {
     }
 
     pub(crate) async fn pubsub_down(&mut self) {
-        self.until("PubSubDown", |event| matches!(event, BackendEvent::PubSubDown).then_some(())).await;
+        self.until("PubSubDown", |event| matches!(event, BackendEvent::PubSubDown).then_some(()))
+            .await;
     }
 
     pub(crate) async fn connect_failed(&mut self) -> Failure {
@@ -151,7 +153,9 @@ impl Driver {
 
     pub(crate) async fn message(&mut self) -> (String, String) {
         self.until("Message", |event| match event {
-            BackendEvent::Message { channel, payload } => Some((channel.to_string(), payload.clone())),
+            BackendEvent::Message { channel, payload } => {
+                Some((channel.to_string(), payload.clone()))
+            }
             _ => None,
         })
         .await
@@ -195,7 +199,11 @@ impl Driver {
     }
 
     /// The answer to a subscription, which must come.
-    pub(crate) async fn subscribed(&mut self, channel: &str, generation: u64) -> Result<(), Failure> {
+    pub(crate) async fn subscribed(
+        &mut self,
+        channel: &str,
+        generation: u64,
+    ) -> Result<(), Failure> {
         self.until("Subscribed", |event| match event {
             BackendEvent::Subscribed { channel: of, generation: number, result } => {
                 (&**of == channel && *number == generation).then(|| result.clone())
@@ -250,7 +258,9 @@ impl Driver {
     /// Collects the events of this period.
     pub(crate) async fn listen(&mut self, time: Duration) {
         let end = tokio::time::Instant::now() + time;
-        while let Ok(event) = tokio::time::timeout_at(end, poll_fn(|cx| self.backend.poll_event(cx))).await {
+        while let Ok(event) =
+            tokio::time::timeout_at(end, poll_fn(|cx| self.backend.poll_event(cx))).await
+        {
             self.keep(event);
         }
     }

@@ -81,7 +81,9 @@ async fn an_address_that_is_mute_and_one_of_a_replica_leave_it_to_the_next() {
         driver.both_up().await;
         assert!(connections(&listener) >= 1, "the first is tried first");
         locks_and_hears(&mut driver, &server).await;
-        assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. })));
+        assert!(
+            !driver.events.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. }))
+        );
         driver.close().await;
         let () = redis::cmd("FLUSHALL").query(&mut server.connection()).expect("flushed");
     }
@@ -145,7 +147,9 @@ async fn a_name_is_resolved_anew_for_every_connection() {
     assert_ne!(driver.both_up().await.run_id, before.run_id);
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
     let heard = |event: &BackendEvent| match event {
-        BackendEvent::ConnectFailed { failure, .. } => failure.message.contains("pub/sub is missing"),
+        BackendEvent::ConnectFailed { failure, .. } => {
+            failure.message.contains("pub/sub is missing")
+        }
         _ => false,
     };
     assert!(!driver.events.iter().any(heard), "{:?}", driver.events);
@@ -183,7 +187,10 @@ async fn a_connection_that_is_lost_takes_the_other_one_along_to_the_new_address(
         driver.down().await;
         let after = driver.up().await;
         assert_ne!(after.run_id, before.run_id);
-        assert!(answers(&config).asked() <= asked + 3, "each new connection has resolved the name once");
+        assert!(
+            answers(&config).asked() <= asked + 3,
+            "each new connection has resolved the name once"
+        );
         locks_and_hears(&mut driver, &new).await;
         driver.close().await;
         let () = redis::cmd("FLUSHALL").query(&mut new.connection()).expect("flushed");
@@ -193,7 +200,8 @@ async fn a_connection_that_is_lost_takes_the_other_one_along_to_the_new_address(
 #[tokio::test]
 async fn a_sentinel_is_left_when_its_name_stands_for_another_one() {
     let (old, new) = (RedisServer::start(), RedisServer::start());
-    let (before, after) = (Sentinel::start(old.port(), 1).await, Sentinel::start(new.port(), 2).await);
+    let (before, after) =
+        (Sentinel::start(old.port(), 1).await, Sentinel::start(new.port(), 2).await);
     let at = |sentinel: &Sentinel| SocketAddr::from(([127, 0, 0, 1], sentinel.port));
     let config = named("redis-sentinel://watcher/main", &[at(&before)]);
     let mut driver = Driver::with(config.clone());

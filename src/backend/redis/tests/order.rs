@@ -101,9 +101,13 @@ async fn pub_sub_follows_to_another_server() {
     // The new `run_id`; the step at which the pub/sub connection is dialled, and the one at which
     // it is up (0: with the first command connection, 1: after its end, 2: with the new one);
     // whether it is replaced.
-    for (run_id, dialled, up, follows) in
-        [("b", 0, 0, true), ("a", 0, 0, false), ("b", 1, 1, true), ("b", 1, 2, true), ("b", 2, 2, false)]
-    {
+    for (run_id, dialled, up, follows) in [
+        ("b", 0, 0, true),
+        ("a", 0, 0, false),
+        ("b", 1, 1, true),
+        ("b", 1, 2, true),
+        ("b", 2, 2, false),
+    ] {
         let (mut backend, commands, pubsub) = backend(0);
         let mut open = Vec::new();
         let mut connect = || {
@@ -127,7 +131,10 @@ async fn pub_sub_follows_to_another_server() {
                 1 => cut(&mut backend, &commands).await,
                 _ => {
                     let _ = commands.send(connected(connect(), run_id));
-                    while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::Up(..)) {}
+                    while !matches!(
+                        poll_fn(|cx| backend.poll_event(cx)).await,
+                        BackendEvent::Up(..)
+                    ) {}
                 }
             }
             if step == dialled {
@@ -138,7 +145,9 @@ async fn pub_sub_follows_to_another_server() {
             if step == up {
                 let subscriptions = waiting.take().expect("dialled before");
                 let _ = pubsub.send(PubSubEvent::Up(Box::new(subscriptions)));
-                while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp) {}
+                while !matches!(poll_fn(|cx| backend.poll_event(cx)).await, BackendEvent::PubSubUp)
+                {
+                }
             }
         }
         assert_eq!(end.notified().now_or_never().is_some(), follows, "{run_id}, {dialled}, {up}");

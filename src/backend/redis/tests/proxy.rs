@@ -147,8 +147,11 @@ impl FaultProxy {
     pub(crate) fn at(address: &str, target: &str) -> io::Result<Self> {
         let listener = TcpListener::bind(address)?;
         let address = listener.local_addr().expect("its address");
-        let shared =
-            Arc::new(Shared { target: target.to_owned(), state: Mutex::default(), changed: Condvar::new() });
+        let shared = Arc::new(Shared {
+            target: target.to_owned(),
+            state: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let accepting = Arc::clone(&shared);
         thread::spawn(move || accepting.accept(&listener));
         let killing = Arc::clone(&shared);
@@ -207,8 +210,8 @@ impl FaultProxy {
     pub(crate) fn forget(&self, which: Which, ways: &[Direction]) {
         self.change(|state| {
             let links = state.links.values_mut();
-            for link in
-                links.filter(|link| which == Which::All || link.subscribes == (which == Which::PubSub))
+            for link in links
+                .filter(|link| which == Which::All || link.subscribes == (which == Which::PubSub))
             {
                 link.lost_up |= ways.contains(&Direction::Up);
                 link.lost_down |= ways.contains(&Direction::Down);
@@ -301,14 +304,20 @@ impl State {
         let index = self.rules.iter_mut().position(|rule| rule.applies(frame))?;
         let rule = &mut self.rules[index];
         rule.times -= 1;
-        if rule.times == 0 { Some(self.rules.remove(index).fault) } else { Some(rule.fault.clone()) }
+        if rule.times == 0 {
+            Some(self.rules.remove(index).fault)
+        } else {
+            Some(rule.fault.clone())
+        }
     }
 
     /// What is sent to the server instead of a request; `None` cuts the connection.
     fn request(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
         let words = words(frame);
-        let command =
-            words.first().map(|word| String::from_utf8_lossy(word).to_uppercase()).unwrap_or_default();
+        let command = words
+            .first()
+            .map(|word| String::from_utf8_lossy(word).to_uppercase())
+            .unwrap_or_default();
         let replies = match command.as_str() {
             "SUBSCRIBE" | "UNSUBSCRIBE" | "SSUBSCRIBE" | "SUNSUBSCRIBE" => {
                 words.len().saturating_sub(1).max(1)
@@ -351,8 +360,11 @@ impl State {
     fn reply(&mut self, id: u64, frame: &[u8]) -> Option<Vec<u8>> {
         let swallowing = self.down.swallowing;
         let link = self.links.get_mut(&id)?;
-        let action =
-            if is_message(frame) { Reply::Pass } else { link.awaited.pop_front().unwrap_or(Reply::Pass) };
+        let action = if is_message(frame) {
+            Reply::Pass
+        } else {
+            link.awaited.pop_front().unwrap_or(Reply::Pass)
+        };
         link.muted |= action == Reply::Mute;
         if swallowing || link.muted || link.lost_down {
             return Some(Vec::new());
@@ -431,10 +443,13 @@ impl Shared {
                 Ok(Link::new(client, server))
             };
             let Ok(link) = connect() else { continue };
-            let (Ok(client), Ok(server)) = (link.client.try_clone(), link.server.try_clone()) else {
+            let (Ok(client), Ok(server)) = (link.client.try_clone(), link.server.try_clone())
+            else {
                 continue;
             };
-            let (Ok(client_out), Ok(server_out)) = (client.try_clone(), server.try_clone()) else { continue };
+            let (Ok(client_out), Ok(server_out)) = (client.try_clone(), server.try_clone()) else {
+                continue;
+            };
             state.last_id += 1;
             let id = state.last_id;
             state.links.insert(id, link);
@@ -482,8 +497,10 @@ impl Shared {
     /// Waits while stalled. Returns false at the end of the proxy.
     fn may_read(&self, direction: Direction) -> bool {
         let stalled = |state: &mut State| !state.ended && state.way(direction).stalled;
-        let state =
-            self.changed.wait_while(self.lock(), stalled).unwrap_or_else(std::sync::PoisonError::into_inner);
+        let state = self
+            .changed
+            .wait_while(self.lock(), stalled)
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         !state.ended
     }
 
@@ -494,10 +511,11 @@ impl Shared {
         let way = state.way(direction);
         let Some(rate) = way.bytes_per_second else { return };
         let now = tokio::time::Instant::now();
-        let end =
-            way.free_at.unwrap_or(now).max(now) + Duration::from_secs_f64(bytes as f64 / f64::from(rate));
+        let end = way.free_at.unwrap_or(now).max(now)
+            + Duration::from_secs_f64(bytes as f64 / f64::from(rate));
         way.free_at = Some(end);
-        let limited = |state: &mut State| !state.ended && state.way(direction).bytes_per_second == Some(rate);
+        let limited =
+            |state: &mut State| !state.ended && state.way(direction).bytes_per_second == Some(rate);
         drop(
             self.changed
                 .wait_timeout_while(state, end - now, limited)
@@ -507,7 +525,12 @@ impl Shared {
 
     /// Takes the complete frames out of `pending`. Returns what to forward and whether that is the
     /// last; `None` cuts the connection at once.
-    fn pass(&self, id: u64, direction: Direction, pending: &mut Vec<u8>) -> Option<(Vec<u8>, bool)> {
+    fn pass(
+        &self,
+        id: u64,
+        direction: Direction,
+        pending: &mut Vec<u8>,
+    ) -> Option<(Vec<u8>, bool)> {
         let mut state = self.lock();
         let delay = state.way(direction).delay;
         if !delay.is_zero() {
@@ -579,7 +602,8 @@ fn frame_length(bytes: &[u8]) -> Option<usize> {
 /// The words of a request.
 fn words(frame: &[u8]) -> Vec<&[u8]> {
     let mut words = Vec::new();
-    let mut at = frame.windows(2).position(|pair| pair == b"\r\n").map_or(frame.len(), |end| end + 2);
+    let mut at =
+        frame.windows(2).position(|pair| pair == b"\r\n").map_or(frame.len(), |end| end + 2);
     while let Some(length) = frame_length(&frame[at..]) {
         let word = &frame[at..at + length];
         let start = word.windows(2).position(|pair| pair == b"\r\n").map_or(0, |end| end + 2);

@@ -67,7 +67,8 @@ impl RedisServer {
     pub(crate) fn not_started(options: &[&str]) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let directory = std::env::temp_dir().join(format!("lock-test-{}-{number}", std::process::id()));
+        let directory =
+            std::env::temp_dir().join(format!("lock-test-{}-{number}", std::process::id()));
         fs::create_dir_all(&directory).expect("a directory for the server");
         let options = options.iter().map(|option| (*option).to_owned()).collect();
         Self { child: None, port: free_port(), directory, options }
@@ -100,7 +101,12 @@ impl RedisServer {
     /// Stops it if it runs, and starts a new process on the same port without data.
     pub(crate) fn restart(&mut self) {
         self.stop();
-        assert!(self.try_start(), "redis-server on port {} does not start: {:?}", self.port, self.options);
+        assert!(
+            self.try_start(),
+            "redis-server on port {} does not start: {:?}",
+            self.port,
+            self.options
+        );
     }
 
     /// False if it ended at once, for example because the port is taken.
@@ -162,7 +168,8 @@ impl RedisServer {
 
     fn signal(&self, signal: &str) {
         let child = self.child.as_ref().expect("a running server");
-        let done = Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
+        let done =
+            Command::new("kill").args([signal, &child.id().to_string()]).status().expect("kill");
         assert!(done.success(), "kill {signal} failed");
     }
 }

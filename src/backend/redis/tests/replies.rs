@@ -19,7 +19,8 @@ use crate::backend::Outcome;
 use crate::backend::Script;
 use crate::backend::Value;
 
-static SHAPES: Script = Script { name: "test/shapes", source: "return {1, 'two', {3, {}}, 3.99, false, 7}" };
+static SHAPES: Script =
+    Script { name: "test/shapes", source: "return {1, 'two', {3, {}}, 3.99, false, 7}" };
 static NIL: Script = Script { name: "test/nil", source: "return nil" };
 static EMPTY: Script = Script { name: "test/empty", source: "return {}" };
 static BROKEN: Script = Script { name: "test/broken", source: "this is not Lua" };
@@ -41,7 +42,10 @@ async fn values_keep_their_shape() {
         ]);
         assert_eq!(driver.call(script(&SHAPES, &[], &[])).await, Outcome::Done(shapes));
         assert_eq!(driver.call(script(&NIL, &[], &[])).await, Outcome::Done(Value::Nil));
-        assert_eq!(driver.call(script(&EMPTY, &[], &[])).await, Outcome::Done(Value::List(Vec::new())));
+        assert_eq!(
+            driver.call(script(&EMPTY, &[], &[])).await,
+            Outcome::Done(Value::List(Vec::new()))
+        );
         for text in ["", "7", "Grüße 🔒", "a\r\nb"] {
             assert_eq!(
                 driver.call(script(&ECHO, &[], &[text])).await,
@@ -61,7 +65,8 @@ async fn an_unknown_script_is_sent_in_full_and_only_once() {
         assert_eq!(proxy.seen("EVAL"), u64::try_from(turn).expect("small"));
         assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(2 * turn)));
         assert_eq!(proxy.seen("EVAL"), u64::try_from(turn).expect("small"));
-        let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).expect("flushed");
+        let () =
+            redis::cmd("SCRIPT").arg("FLUSH").query(&mut server.connection()).expect("flushed");
     }
 }
 
@@ -93,7 +98,10 @@ async fn refusals_leave_the_connection_alone_and_are_not_executed() {
         ("-TRYAGAIN Multiple keys request during rehashing of slot\r\n", FailureKind::SlotMoving),
         ("-OOM command not allowed when used memory > 'maxmemory'.\r\n", FailureKind::OutOfMemory),
         ("-READONLY You can't write against a read only replica.\r\n", FailureKind::ReadOnly),
-        ("-NOPERM this user has no permissions to run the 'evalsha' command\r\n", FailureKind::Denied),
+        (
+            "-NOPERM this user has no permissions to run the 'evalsha' command\r\n",
+            FailureKind::Denied,
+        ),
         ("-MOVED 1 127.0.0.1:1\r\n", FailureKind::Redirected),
         ("-ASK 1 127.0.0.1:1\r\n", FailureKind::Redirected),
         ("-WRONGTYPE Operation against a key\r\n", FailureKind::Refused),
@@ -132,8 +140,9 @@ async fn a_busy_server_says_so() {
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
     let mut other = server.connection();
-    let blocker =
-        tokio::task::spawn_blocking(move || redis::cmd("EVAL").arg(FOREVER).arg(0).query::<()>(&mut other));
+    let blocker = tokio::task::spawn_blocking(move || {
+        redis::cmd("EVAL").arg(FOREVER).arg(0).query::<()>(&mut other)
+    });
     let busy = loop {
         match driver.call(count("n")).await {
             Outcome::NotExecuted(failure) => break failure,
@@ -150,15 +159,19 @@ async fn a_busy_server_says_so() {
 async fn a_full_server_refuses_writes_and_says_why() {
     let server = RedisServer::start();
     let mut driver = Driver::connected(&server.url()).await;
-    let () =
-        redis::cmd("CONFIG").arg(&["SET", "maxmemory", "1"]).query(&mut server.connection()).expect("set");
+    let () = redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", "1"])
+        .query(&mut server.connection())
+        .expect("set");
     let outcome = driver.call(count("n")).await;
     assert!(
         matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory),
         "{outcome:?}"
     );
-    let () =
-        redis::cmd("CONFIG").arg(&["SET", "maxmemory", "0"]).query(&mut server.connection()).expect("set");
+    let () = redis::cmd("CONFIG")
+        .arg(&["SET", "maxmemory", "0"])
+        .query(&mut server.connection())
+        .expect("set");
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
 }
 
@@ -167,8 +180,10 @@ async fn a_deposed_primary_is_left_and_waited_for() {
     let server = RedisServer::start();
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
-    let () =
-        redis::cmd("REPLICAOF").arg(&["127.0.0.1", "1"]).query(&mut server.connection()).expect("replica");
+    let () = redis::cmd("REPLICAOF")
+        .arg(&["127.0.0.1", "1"])
+        .query(&mut server.connection())
+        .expect("replica");
     let outcome = driver.call(count("n")).await;
     assert!(
         matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::ReadOnly),
@@ -180,7 +195,10 @@ async fn a_deposed_primary_is_left_and_waited_for() {
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::ReadOnly, "its address may soon be another one's");
     assert!(failure.message.contains("replica"), "{failure}");
-    let () = redis::cmd("REPLICAOF").arg(&["NO", "ONE"]).query(&mut server.connection()).expect("primary");
+    let () = redis::cmd("REPLICAOF")
+        .arg(&["NO", "ONE"])
+        .query(&mut server.connection())
+        .expect("primary");
     driver.up().await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(2)));
 }
@@ -232,12 +250,15 @@ async fn too_many_calls_at_once_are_refused_and_never_sent() {
     let mut driver = Driver::connected(&server.url()).await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
     // Submits without letting anything be written in between.
-    let ops: Vec<OpId> = (0..12_000).map(|_| driver.submit_within(count("n"), 9 * SECOND)).collect();
+    let ops: Vec<OpId> =
+        (0..12_000).map(|_| driver.submit_within(count("n"), 9 * SECOND)).collect();
     let mut done = 0;
     for op in ops {
         match driver.answer(op).await {
             Outcome::Done(_) => done += 1,
-            Outcome::NotExecuted(failure) => assert_eq!(failure.kind, FailureKind::Busy, "{failure}"),
+            Outcome::NotExecuted(failure) => {
+                assert_eq!(failure.kind, FailureKind::Busy, "{failure}")
+            }
             Outcome::Unknown(failure) => panic!("{failure}"),
         }
     }
@@ -281,7 +302,10 @@ async fn close_waits_for_what_is_in_flight_and_leaves_nothing() {
     }
     super::redis_server::eventually("both connections are gone", || proxy.connections() == 0);
     assert!(
-        std::future::poll_fn(|cx| std::task::Poll::Ready(driver.backend.poll_event(cx).is_pending())).await
+        std::future::poll_fn(|cx| std::task::Poll::Ready(
+            driver.backend.poll_event(cx).is_pending()
+        ))
+        .await
     );
 }
 

@@ -51,7 +51,10 @@ async fn rule_01_a_call_whose_reply_was_lost_is_not_sent_again() {
     for turn in 1..=5 {
         proxy.once("counter", Fault::CutBeforeReply);
         let lost = driver.call(count("counter")).await;
-        assert!(matches!(&lost, Outcome::Unknown(failure) if failure.kind == FailureKind::Link), "{lost:?}");
+        assert!(
+            matches!(&lost, Outcome::Unknown(failure) if failure.kind == FailureKind::Link),
+            "{lost:?}"
+        );
         driver.down().await;
         driver.up().await;
         assert_eq!(driver.call(count("other")).await, Outcome::Done(Value::Int(turn + 1)));
@@ -126,9 +129,11 @@ async fn rule_05_subscriptions_and_commands_do_not_share_a_connection() {
     }
     driver.subscribe("allowed:1", 1);
     assert_eq!(driver.subscribed("allowed:1", 1).await, Ok(()));
-    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.connection()).expect("clients");
+    let clients: String =
+        redis::cmd("CLIENT").arg("LIST").query(&mut server.connection()).expect("clients");
     let ours: Vec<&str> = clients.lines().filter(|line| line.contains("user=limited")).collect();
-    let (messages, commands): (Vec<&str>, Vec<&str>) = ours.iter().partition(|line| line.contains(" sub=1 "));
+    let (messages, commands): (Vec<&str>, Vec<&str>) =
+        ours.iter().partition(|line| line.contains(" sub=1 "));
     assert_eq!((messages.len(), commands.len()), (1, 1), "{clients}");
     assert!(commands[0].contains("cmd=eval"), "{clients}");
 }
@@ -142,7 +147,10 @@ async fn rule_06_subscribed_is_what_the_server_says() {
         let channel = format!("slow:{generation}");
         driver.subscribe(&channel, generation);
         assert_eq!(driver.subscribed(&channel, generation).await, Ok(()));
-        assert_eq!(redis::cmd("PUBLISH").arg(&channel).arg("0").query(&mut server.connection()), Ok(1));
+        assert_eq!(
+            redis::cmd("PUBLISH").arg(&channel).arg("0").query(&mut server.connection()),
+            Ok(1)
+        );
     }
 }
 
@@ -167,7 +175,9 @@ async fn rule_06_a_refused_subscription_fails_alone() {
     for protocol in ["resp2", "resp3"] {
         let mut driver = Driver::connected(&format!("{url}?protocol={protocol}")).await;
         let channels: Vec<String> = (0..40)
-            .map(|number| format!("{}:{number}", if number % 3 == 0 { "forbidden" } else { "allowed" }))
+            .map(|number| {
+                format!("{}:{number}", if number % 3 == 0 { "forbidden" } else { "allowed" })
+            })
             .collect();
         for channel in &channels {
             driver.subscribe(channel, 7);
@@ -182,7 +192,8 @@ async fn rule_06_a_refused_subscription_fails_alone() {
             }
         }
         for channel in channels.iter().filter(|channel| channel.starts_with("allowed")) {
-            let reached = redis::cmd("PUBLISH").arg(channel).arg("0").query(&mut server.connection());
+            let reached =
+                redis::cmd("PUBLISH").arg(channel).arg("0").query(&mut server.connection());
             assert_eq!(reached, Ok(1), "{channel}");
         }
         assert!(!driver.events.iter().any(|event| matches!(event, BackendEvent::PubSubDown)));
@@ -231,12 +242,18 @@ async fn rule_06_refused_sharded_subscriptions_fail_alone() {
     );
     assert_eq!(driver.subscribed("allowed:3", 3).await, Ok(()));
     assert!(driver.subscribed("plain:allowed:3", 3).await.is_err());
-    assert_eq!(redis::cmd("SPUBLISH").arg("allowed:3").arg("0").query(&mut server.connection()), Ok(1));
+    assert_eq!(
+        redis::cmd("SPUBLISH").arg("allowed:3").arg("0").query(&mut server.connection()),
+        Ok(1)
+    );
     assert_eq!(driver.message().await, ("allowed:3".to_owned(), "0".to_owned()));
     driver.backend.unsubscribe(Arc::from("allowed:3"), true);
     driver.backend.subscribe(Arc::from("allowed:4"), true, 4);
     assert_eq!(driver.subscribed("allowed:4", 4).await, Ok(()));
-    assert_eq!(redis::cmd("SPUBLISH").arg("allowed:3").arg("0").query(&mut server.connection()), Ok(0));
+    assert_eq!(
+        redis::cmd("SPUBLISH").arg("allowed:3").arg("0").query(&mut server.connection()),
+        Ok(0)
+    );
 }
 
 #[tokio::test]
@@ -269,7 +286,10 @@ async fn rule_07_no_subscription_survives_its_connection_unless_asked_for_again(
         proxy.cut();
         driver.pubsub_down().await;
         driver.pubsub_up().await;
-        assert_eq!(redis::cmd("PUBLISH").arg("news").arg("0").query(&mut server.connection()), Ok(0));
+        assert_eq!(
+            redis::cmd("PUBLISH").arg("news").arg("0").query(&mut server.connection()),
+            Ok(0)
+        );
     }
 }
 
@@ -374,8 +394,10 @@ async fn rule_12_calls_reach_the_server_in_the_order_of_their_submission() {
     for op in ops {
         assert!(matches!(driver.answer(op).await, Outcome::Done(_)));
     }
-    let list: Vec<String> =
-        redis::cmd("LRANGE").arg(&["list", "0", "-1"]).query(&mut server.connection()).expect("list");
+    let list: Vec<String> = redis::cmd("LRANGE")
+        .arg(&["list", "0", "-1"])
+        .query(&mut server.connection())
+        .expect("list");
     let numbers: Vec<u32> = list
         .iter()
         .map(|text| text.split(':').next().unwrap_or_default().parse().expect("a number"))
@@ -393,7 +415,10 @@ async fn rule_12_the_order_holds_when_the_server_loses_its_scripts() {
         let mut ops = Vec::new();
         for number in 0..50 {
             let text = format!("{round}:{number}");
-            ops.push((driver.submit_within(script(&APPEND, &["list"], &[&text]), 9 * SECOND), text));
+            ops.push((
+                driver.submit_within(script(&APPEND, &["list"], &[&text]), 9 * SECOND),
+                text,
+            ));
             if number == 25 {
                 let () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut flusher).expect("flushed");
             }
@@ -406,8 +431,10 @@ async fn rule_12_the_order_holds_when_the_server_loses_its_scripts() {
             done.push(text);
         }
     }
-    let list: Vec<String> =
-        redis::cmd("LRANGE").arg(&["list", "0", "-1"]).query(&mut server.connection()).expect("list");
+    let list: Vec<String> = redis::cmd("LRANGE")
+        .arg(&["list", "0", "-1"])
+        .query(&mut server.connection())
+        .expect("list");
     assert_eq!(list, done);
 }
 
@@ -429,8 +456,10 @@ async fn rule_12_an_unknown_script_is_not_sent_again_after_a_later_call() {
     assert_eq!(driver.answer(later).await, Outcome::Done(Value::Int(2)));
     assert_eq!(driver.answer(last).await, Outcome::Done(Value::Int(3)));
     assert_eq!(driver.call(append("end")).await, Outcome::Done(Value::Int(4)));
-    let list: Vec<String> =
-        redis::cmd("LRANGE").arg(&["list", "0", "-1"]).query(&mut server.connection()).expect("list");
+    let list: Vec<String> = redis::cmd("LRANGE")
+        .arg(&["list", "0", "-1"])
+        .query(&mut server.connection())
+        .expect("list");
     assert_eq!(list, ["first", "later", "last", "end"]);
 }
 
@@ -484,7 +513,8 @@ async fn nothing_runs_twice_while_the_connection_is_killed_again_and_again() {
         }
     }
     proxy.kill_every(None);
-    let executed: i64 = redis::cmd("GET").arg("n").query(&mut server.connection()).expect("a number");
+    let executed: i64 =
+        redis::cmd("GET").arg("n").query(&mut server.connection()).expect("a number");
     assert!(
         executed >= done && executed <= done + unknown,
         "{executed} executed, {done} done, {unknown} unknown"
@@ -504,8 +534,10 @@ async fn many_subscriptions_at_once_are_all_confirmed() {
     }
     let mut connection = server.connection();
     let reached = join_all((0..1_500).map(|number| {
-        let reached =
-            redis::cmd("PUBLISH").arg(format!("channel:{number}")).arg("0").query::<u32>(&mut connection);
+        let reached = redis::cmd("PUBLISH")
+            .arg(format!("channel:{number}"))
+            .arg("0")
+            .query::<u32>(&mut connection);
         async move { reached }
     }));
     assert!(reached.await.into_iter().all(|reached| reached == Ok(1)));

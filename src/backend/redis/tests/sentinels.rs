@@ -53,10 +53,16 @@ impl Sentinel {
         let port = listener.local_addr().unwrap().port();
         let (names, asked) = (Arc::new(Mutex::new((primary, epoch))), Arc::<AtomicU64>::default());
         let (announcements, _) = broadcast::channel(8);
-        let (named, sender, count) = (Arc::clone(&names), announcements.clone(), Arc::clone(&asked));
+        let (named, sender, count) =
+            (Arc::clone(&names), announcements.clone(), Arc::clone(&asked));
         let accept = async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(serve(stream, Arc::clone(&named), sender.subscribe(), Arc::clone(&count)));
+                tokio::spawn(serve(
+                    stream,
+                    Arc::clone(&named),
+                    sender.subscribe(),
+                    Arc::clone(&count),
+                ));
             }
         };
         Self { port, names, announcements, asked, task: tokio::spawn(accept).abort_handle() }
@@ -151,7 +157,8 @@ fn push(words: &[&str]) -> String {
 }
 
 fn url(sentinels: &[&Sentinel]) -> String {
-    let places: Vec<String> = sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
+    let places: Vec<String> =
+        sentinels.iter().map(|one| format!("127.0.0.1:{}", one.port)).collect();
     format!("redis-sentinel://{}/main", places.join(","))
 }
 
@@ -231,7 +238,8 @@ async fn who_was_asked_is_said_when_none_answers() {
     while !away.task.is_finished() {
         tokio::task::yield_now().await;
     }
-    let mut driver = Driver::new(&format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/main", away.port));
+    let mut driver =
+        Driver::new(&format!("redis-sentinel://127.0.0.1:1,127.0.0.1:{}/main", away.port));
     let failure = driver.connect_failed().await;
     assert_eq!(failure.kind, FailureKind::NoListener);
     for words in ["127.0.0.1:1 (", &format!("127.0.0.1:{} (", away.port), "\"main\""] {

@@ -36,7 +36,10 @@ async fn one_server_over_tcp_and_unix_socket_in_both_protocols() {
         let news = format!("news{turn}");
         driver.subscribe(&news, 1);
         assert_eq!(driver.subscribed(&news, 1).await, Ok(()));
-        assert_eq!(redis::cmd("PUBLISH").arg(&news).arg("hello").query(&mut server.connection()), Ok(1));
+        assert_eq!(
+            redis::cmd("PUBLISH").arg(&news).arg("hello").query(&mut server.connection()),
+            Ok(1)
+        );
         assert_eq!(driver.message().await, (news, "hello".to_owned()), "{url}");
         driver.close().await;
     }
@@ -60,7 +63,10 @@ async fn a_server_may_come_later() {
     assert_eq!(failure.kind, FailureKind::NoListener);
     assert!(failure.message.contains(&server.address()), "{failure}");
     let call = driver.call(count("n")).await;
-    assert!(matches!(&call, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link), "{call:?}");
+    assert!(
+        matches!(&call, Outcome::NotExecuted(failure) if failure.kind == FailureKind::Link),
+        "{call:?}"
+    );
     server.restart();
     driver.both_up().await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
@@ -101,7 +107,10 @@ async fn user_password_and_database_are_used() {
         format!("redis://:hunter2@{}/3", server.address()),
         format!("redis://default:hunter2@{}?db=3&protocol=resp3", server.address()),
         format!("redis://ann:pass%40%2Fword@{}/3", server.address()),
-        format!("redis+unix://ann:pass%40%2Fword@{}?db=3&protocol=resp3", server.socket().display()),
+        format!(
+            "redis+unix://ann:pass%40%2Fword@{}?db=3&protocol=resp3",
+            server.socket().display()
+        ),
     ]
     .into_iter()
     .enumerate()
@@ -154,7 +163,10 @@ async fn a_replica_is_refused_until_it_is_promoted() {
         .await;
     assert_eq!(failure.kind, FailureKind::Unsupported);
     assert!(failure.message.contains("replica"), "{failure}");
-    let () = redis::cmd("REPLICAOF").arg(&["NO", "ONE"]).query(&mut server.connection()).expect("primary");
+    let () = redis::cmd("REPLICAOF")
+        .arg(&["NO", "ONE"])
+        .query(&mut server.connection())
+        .expect("primary");
     driver.up().await;
     assert_eq!(driver.call(count("n")).await, Outcome::Done(Value::Int(1)));
 }

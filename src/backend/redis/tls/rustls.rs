@@ -41,9 +41,9 @@ fn own(texts: &[Vec<u8>]) -> Result<RootCertStore, Error> {
     let mut roots = RootCertStore::empty();
     for text in texts {
         for certificate in certificates(CA, text)? {
-            roots
-                .add(certificate)
-                .map_err(|error| refused(CA, format!("with a broken certificate ({error})"), CERTIFICATES))?;
+            roots.add(certificate).map_err(|error| {
+                refused(CA, format!("with a broken certificate ({error})"), CERTIFICATES)
+            })?;
         }
     }
     Ok(roots)
@@ -100,7 +100,10 @@ mod tests {
     fn a_text_without_an_authority_is_refused() {
         for text in ["", "no PEM", "-----BEGIN CERTIFICATE-----\n!\n-----END CERTIFICATE-----\n"] {
             let refused = own(&[text.as_bytes().to_vec()]);
-            assert!(matches!(refused, Err(Error::InvalidOption { option: CA, .. })), "{text}: {refused:?}");
+            assert!(
+                matches!(refused, Err(Error::InvalidOption { option: CA, .. })),
+                "{text}: {refused:?}"
+            );
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What each command does to a lock that two may hold at once. A hash under the name has for each place the hold count,
-//! and the end of the place, which holds as long as that is ahead.
+//! What each command does to a lock that two may hold at once. A hash under the name has for each
+//! place the hold count, and the end of the place, which holds as long as that is ahead.
 
 use crate::backend::ScriptCall;
 use crate::backend::memory::store::Stored;
@@ -16,7 +16,9 @@ pub(super) fn run(server: &mut Modelled, call: &ScriptCall) -> Found {
     let args: Vec<&str> = call.args.iter().collect();
     let keys: Vec<&str> = call.keys.iter().collect();
     match last_word(call.script) {
-        "acquire" => acquire(server, [keys[0], keys[1]], args[0], [1, 2, 3].map(|place| number(args[place]))),
+        "acquire" => {
+            acquire(server, [keys[0], keys[1]], args[0], [1, 2, 3].map(|place| number(args[place])))
+        }
         "release" | "undo" => give_up(server, call, keys[0], args[0], number(args[1])),
         "renew" => renew(server, &keys, &args),
         other => panic!("no such script: {other}"),
@@ -83,7 +85,8 @@ fn acquire(
     Ok(answer(1, &[token]))
 }
 
-/// Larger than the last one; none if that cannot be. A counter that is no number counts for nothing.
+/// Larger than the last one; none if that cannot be. A counter that is no number counts for
+/// nothing.
 fn mint(server: &mut Modelled, fence: &str) -> Result<Option<i64>, String> {
     let last = match server.keys.get(fence).map(|key| &key.value) {
         None => None,
@@ -94,7 +97,9 @@ fn mint(server: &mut Modelled, fence: &str) -> Result<Option<i64>, String> {
         return Ok(None);
     }
     let token = last.map_or(server.now_us, |last| server.now_us.max(last + 1));
-    server.keys.insert(fence.to_owned(), Key { value: Stored::Text(token.to_string()), ends_ms: None });
+    server
+        .keys
+        .insert(fence.to_owned(), Key { value: Stored::Text(token.to_string()), ends_ms: None });
     Ok(Some(token))
 }
 
@@ -135,7 +140,8 @@ fn renew(server: &mut Modelled, keys: &[&str], args: &[&str]) -> Found {
         let mut all = fields(server, lock)?;
         let held = end_of(&all, field).filter(|end| *end > now_ms);
         done.push(i64::from(held.is_some()));
-        if let (Some(_), Some(key)) = (held.filter(|end| *end < wanted), server.keys.get_mut(*lock)) {
+        if let (Some(_), Some(key)) = (held.filter(|end| *end < wanted), server.keys.get_mut(*lock))
+        {
             put(&mut all, &format!("{field}:ends"), wanted);
             // A key that has no time to live gets one.
             let ends_ms = key.ends_ms.map_or(wanted, |end| end.max(wanted));

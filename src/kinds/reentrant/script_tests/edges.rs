@@ -1,5 +1,5 @@
-//! What only the embedded Lua can be made to do: one command refused, for one key even, and instants
-//! that are exactly equal.
+//! What only the embedded Lua can be made to do: one command refused, for one key even, and
+//! instants that are exactly equal.
 
 use crate::backend::ScriptCall;
 use crate::backend::Value;
@@ -45,8 +45,22 @@ const REFUSALS: &[Refusal] = &[
     ("lock={a:1}@5", "release a 0 ch PUBLISH", "HDEL", "! NOPERM no", "=", ""),
     ("lock={a:1}@5", "release a 0 ch PUBLISH", "PUBLISH", "1 T -1", "", ""),
     ("lock={a:1,data:x}@5", "release a 0 ch PUBLISH", "PUBLISH", "3 T -1", "lock={data:x}", ""),
-    ("lock={a:1,data:x}@5", "release a 0 ch PUBLISH", "PERSIST", "4 T 1", "lock={data:x}@5", "ch=0"),
-    ("lock={a:1,data:x}@5", "release a 0 ch PUBLISH", "HEXISTS", "4 T 1", "lock={data:x}@5", "ch=0"),
+    (
+        "lock={a:1,data:x}@5",
+        "release a 0 ch PUBLISH",
+        "PERSIST",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
+    (
+        "lock={a:1,data:x}@5",
+        "release a 0 ch PUBLISH",
+        "HEXISTS",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
     ("lock={a:1}@5", "release_many PUBLISH a ch", "HLEN", "1 T -5", "=", ""),
     ("lock={a:1}@5", "release_many PUBLISH a ch", "HDEL", "1 T -5", "=", ""),
     ("lock={a:1}@5", "release_many PUBLISH a ch", "PUBLISH", "1 T -1", "", ""),
@@ -74,11 +88,39 @@ const REFUSALS: &[Refusal] = &[
     ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "PEXPIRE", "! NOPERM no", "=", ""),
     // The name stays taken for the rest all the same.
     ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "HSET", "! NOPERM no", "lock={a:1}@3", ""),
-    ("lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "PUBLISH", "2 T -1", "lock={a:kept:0}@3", ""),
+    (
+        "lock={a:1}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "PUBLISH",
+        "2 T -1",
+        "lock={a:kept:0}@3",
+        "",
+    ),
     ("lock={a:1}@5", "release_at a late 3M ch PUBLISH", "PUBLISH", "1 T -1", "", ""),
-    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "PUBLISH", "3 T -1", "lock={data:x}", ""),
-    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "PERSIST", "4 T 1", "lock={data:x}@5", "ch=0"),
-    ("lock={a:1,data:x}@5", "release_at a soon 3M ch PUBLISH", "HEXISTS", "4 T 1", "lock={data:x}@5", "ch=0"),
+    (
+        "lock={a:1,data:x}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "PUBLISH",
+        "3 T -1",
+        "lock={data:x}",
+        "",
+    ),
+    (
+        "lock={a:1,data:x}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "PERSIST",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
+    (
+        "lock={a:1,data:x}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "HEXISTS",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
     ("lock={a:1}@5", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
     ("", "renew soon a 9M", "HGET", "! NOPERM no (HGET)", "=", ""),
     ("lock=text@5", "renew soon a 9M", "HGET", "1 T -3", "=", ""),
@@ -114,16 +156,58 @@ const REFUSALS: &[Refusal] = &[
     ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "GET", "2 T 1", "", "ch=0"),
     ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "HSET", "2 T 1", "fence=T", "ch=0"),
     ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "PEXPIRE", "2 T 1", "fence=T", "ch=0"),
-    ("lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "HDEL", "! NOPERM no", "fence=T lock={a:1}@5", ""),
+    (
+        "lock={a:1}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "HDEL",
+        "! NOPERM no",
+        "fence=T lock={a:1}@5",
+        "",
+    ),
     ("lock={a:1}@5", "hand_off a b 3M late ch PUBLISH", "PUBLISH", "-1 T -1", "", ""),
-    ("lock={a:1,data:x}@5", "hand_off a b 3M soon ch PUBLISH", "PERSIST", "4 T 1", "lock={data:x}@5", "ch=0"),
-    ("lock={a:1,data:x}@5", "hand_off a b 3M soon ch PUBLISH", "HEXISTS", "4 T 1", "lock={data:x}@5", "ch=0"),
-    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", "HLEN", "! NOPERM no (HLEN)", "=", ""),
+    (
+        "lock={a:1,data:x}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "PERSIST",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
+    (
+        "lock={a:1,data:x}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "HEXISTS",
+        "4 T 1",
+        "lock={data:x}@5",
+        "ch=0",
+    ),
+    (
+        "lock={a:1}@5",
+        "force_release a soon ch PUBLISH client",
+        "HLEN",
+        "! NOPERM no (HLEN)",
+        "=",
+        "",
+    ),
     ("", "force_release a soon ch PUBLISH client", "HLEN", "! NOPERM no (HLEN)", "=", ""),
     ("lock=text@5", "force_release a soon ch PUBLISH client", "HLEN", "-3 T", "=", ""),
     ("lock={a:1}@5", "force_release a soon ch PUBLISH client", "HDEL", "! NOPERM no", "=", ""),
-    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", "PUBLISH ch", "1 T -1", "", "client=lock"),
-    ("lock={a:1}@5", "force_release a soon ch PUBLISH client", "PUBLISH client", "1 T -1", "", "ch=0"),
+    (
+        "lock={a:1}@5",
+        "force_release a soon ch PUBLISH client",
+        "PUBLISH ch",
+        "1 T -1",
+        "",
+        "client=lock",
+    ),
+    (
+        "lock={a:1}@5",
+        "force_release a soon ch PUBLISH client",
+        "PUBLISH client",
+        "1 T -1",
+        "",
+        "ch=0",
+    ),
     (
         "lock={a:1,data:x}@5",
         "force_release a soon ch PUBLISH client",
@@ -132,7 +216,14 @@ const REFUSALS: &[Refusal] = &[
         "lock={data:x}@5",
         "ch=0 client=lock",
     ),
-    ("lock={a:1,data:x}@5", "force_release a soon ch PUBLISH client", "HEXISTS", "! NOPERM no", "=", ""),
+    (
+        "lock={a:1,data:x}@5",
+        "force_release a soon ch PUBLISH client",
+        "HEXISTS",
+        "! NOPERM no",
+        "=",
+        "",
+    ),
 ];
 
 fn check_refusals(memory: &mut Memory) {
@@ -143,10 +234,17 @@ fn check_refusals(memory: &mut Memory) {
         let seen = observe(memory, &parse_call(call), &mut Times::default());
         let after = if after == "=" { state } else { after };
         // An error carries no time that `T` could stand for.
-        let after =
-            if reply.starts_with('!') { after.replace("=T", &format!("={time}")) } else { after.to_owned() };
+        let after = if reply.starts_with('!') {
+            after.replace("=T", &format!("={time}"))
+        } else {
+            after.to_owned()
+        };
         let what = format!("{call} without {refused} in [{state}]");
-        assert_eq!((&*seen.reply, &*seen.keys, &*seen.published), (reply, &*after, published), "{what}");
+        assert_eq!(
+            (&*seen.reply, &*seen.keys, &*seen.published),
+            (reply, &*after, published),
+            "{what}"
+        );
     }
 }
 
@@ -184,7 +282,12 @@ fn check_limits(memory: &mut Memory) {
         ("lock={a:1}@5", "hand_off a b 1 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@0"),
         ("lock={a:1}@5", "hand_off a b 86400000 soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@86"),
         ("lock={a:1}@5", "hand_off a b 9M 0 ch PUBLISH", "-1 T 1", ""),
-        ("fence=0 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@9"),
+        (
+            "fence=0 lock={a:1}@5",
+            "hand_off a b 9M soon ch PUBLISH",
+            "1 T T",
+            "fence=T lock={b:1}@9",
+        ),
         ("fence=-1 lock={a:1}@5", "hand_off a b 9M soon ch PUBLISH", "2 T 1", "fence=-1"),
         ("lock={a:1}@5", "force_release a 0 ch PUBLISH client", "-1 T", "lock={a:1}@5"),
     ] {
@@ -204,7 +307,8 @@ fn check_limits(memory: &mut Memory) {
     }
 }
 
-/// Up to the microsecond at which it is to be free; whole milliseconds, and never less than the rest.
+/// Up to the microsecond at which it is to be free; whole milliseconds, and never less than the
+/// rest.
 fn check_rest(memory: &mut Memory) {
     for (left_us, most_ms, kept_ms) in [
         (0, 50, None),

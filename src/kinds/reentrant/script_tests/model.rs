@@ -1,6 +1,8 @@
-//! What each command does, written from the description of the protocol (`docs/protocol.md`) and not from the scripts.
+//! What each command does, written from the description of the protocol (`docs/protocol.md`) and
+//! not from the scripts.
 //!
-//! Where that page is silent about values that no client of ours leaves behind, a comment says "beyond the page".
+//! Where that page is silent about values that no client of ours leaves behind, a comment says
+//! "beyond the page".
 
 mod arguments;
 
@@ -70,13 +72,16 @@ impl Model<'_> {
             Request::Acquire { lock, fence, field, count: 1, lease, .. } => {
                 self.acquire(lock, fence, field, lease)
             }
-            Request::Acquire { lock, field, count, lease, .. } => self.count_up(lock, field, count, lease),
+            Request::Acquire { lock, field, count, lease, .. } => {
+                self.count_up(lock, field, count, lease)
+            }
             Request::Release { lock, field, count, channel, sharded } => {
                 self.release(lock, field, count, channel, sharded)
             }
             Request::ReleaseMany { holds, sharded } => {
-                let each =
-                    holds.iter().map(|&(lock, field, channel)| self.give_up(lock, field, channel, sharded));
+                let each = holds
+                    .iter()
+                    .map(|&(lock, field, channel)| self.give_up(lock, field, channel, sharded));
                 answer(1, &each.collect::<Vec<_>>())
             }
             Request::ReleaseAt { .. } => self.release_at(request),
@@ -99,10 +104,15 @@ impl Model<'_> {
         let own = match self.find(lock, field) {
             Found::Nothing => false,
             Found::Own => true,
-            Found::Other | Found::NotAHash => return self.contended(lock).unwrap_or_else(|| self.held(lock)),
+            Found::Other | Found::NotAHash => {
+                return self.contended(lock).unwrap_or_else(|| self.held(lock));
+            }
         };
         let Minted::Token(token) = self.mint(fence) else { return answer(-4, &[5]) };
-        self.keys.insert(fence.to_owned(), Key { value: Stored::Text(token.to_string()), ends_ms: None });
+        self.keys.insert(
+            fence.to_owned(),
+            Key { value: Stored::Text(token.to_string()), ends_ms: None },
+        );
         if !own {
             self.grant(lock, field);
         }
@@ -114,7 +124,9 @@ impl Model<'_> {
     fn count_up(&mut self, lock: &str, field: &str, count: i64, lease: i64) -> Answer {
         match self.find(lock, field) {
             Found::Nothing => answer(-2, &[]),
-            Found::Other | Found::NotAHash => self.contended(lock).unwrap_or_else(|| answer(-3, &[])),
+            Found::Other | Found::NotAHash => {
+                self.contended(lock).unwrap_or_else(|| answer(-3, &[]))
+            }
             Found::Own => {
                 self.set_count(lock, field, count);
                 self.at_least(lock, lease);
@@ -123,7 +135,14 @@ impl Model<'_> {
         }
     }
 
-    fn release(&mut self, lock: &str, field: &str, count: i64, channel: &str, sharded: bool) -> Answer {
+    fn release(
+        &mut self,
+        lock: &str,
+        field: &str,
+        count: i64,
+        channel: &str,
+        sharded: bool,
+    ) -> Answer {
         match self.find(lock, field) {
             Found::Nothing => answer(0, &[]),
             Found::Other | Found::NotAHash => answer(-3, &[]),
@@ -184,7 +203,8 @@ impl Model<'_> {
     }
 
     fn hand_off(&mut self, request: Request<'_>, late: bool) -> Result<Answer, String> {
-        let Request::HandOff { lock, fence, from, to, lease, channel, sharded, .. } = request else {
+        let Request::HandOff { lock, fence, from, to, lease, channel, sharded, .. } = request
+        else {
             return Err(format!("no hand-off: {request:?}"));
         };
         let (has_from, has_to) = match (self.find(lock, from), self.find(lock, to)) {
@@ -203,11 +223,15 @@ impl Model<'_> {
         let token = match (self.mint(fence), has_to) {
             (Minted::Token(token), _) => token,
             (_, false) => return Ok(answer(2, &[self.free(lock, from, channel, sharded)])),
-            // Beyond the page: a repeat that meets a spoilt fence counter. The lock is left to `to`.
+            // Beyond the page: a repeat that meets a spoilt fence counter. The lock is left to
+            // `to`.
             (Minted::NotANumber, true) => return Ok(answer(-3, &[])),
             (Minted::NotAString, true) => return Err(format!("{WRONG_TYPE} (GET)")),
         };
-        self.keys.insert(fence.to_owned(), Key { value: Stored::Text(token.to_string()), ends_ms: None });
+        self.keys.insert(
+            fence.to_owned(),
+            Key { value: Stored::Text(token.to_string()), ends_ms: None },
+        );
         if has_to {
             self.at_least(lock, lease);
         } else {
@@ -224,10 +248,14 @@ impl Model<'_> {
         let fields = match &key.value {
             Stored::Hash(fields) if has(fields, "mode") => return answer(3, &[pttl]),
             Stored::Hash(fields) => fields,
-            Stored::Text(_) => return Answer { texts: vec!["string".into()], ..answer(2, &[pttl]) },
+            Stored::Text(_) => {
+                return Answer { texts: vec!["string".into()], ..answer(2, &[pttl]) };
+            }
             Stored::List(_) => return Answer { texts: vec!["list".into()], ..answer(2, &[pttl]) },
             Stored::Set(_) => return Answer { texts: vec!["set".into()], ..answer(2, &[pttl]) },
-            Stored::SortedSet(_) => return Answer { texts: vec!["zset".into()], ..answer(2, &[pttl]) },
+            Stored::SortedSet(_) => {
+                return Answer { texts: vec!["zset".into()], ..answer(2, &[pttl]) };
+            }
         };
         let texts = match fields.as_slice() {
             [(field, count)] => vec![field.clone(), count.clone()],
@@ -330,7 +358,8 @@ impl Model<'_> {
     }
 
     /// Removes the field of a hold; the key goes with its last field. Other fields lose the time to
-    /// live, unless they are a read-write lock, which has one of its own. Gives the code of the reply.
+    /// live, unless they are a read-write lock, which has one of its own. Gives the code of the
+    /// reply.
     fn take_off(&mut self, lock: &str, field: &str) -> i64 {
         if self.fields(lock) == 1 {
             self.keys.remove(lock);
@@ -351,7 +380,9 @@ impl Model<'_> {
     /// Removes the field and publishes; other fields keep the time to live.
     fn free(&mut self, lock: &str, field: &str, channel: &str, sharded: bool) -> i64 {
         match self.keys.get_mut(lock).map(|key| &mut key.value) {
-            Some(Stored::Hash(fields)) if fields.len() > 1 => fields.retain(|(name, _)| name != field),
+            Some(Stored::Hash(fields)) if fields.len() > 1 => {
+                fields.retain(|(name, _)| name != field)
+            }
             _ => drop(self.keys.remove(lock)),
         }
         self.publish(channel, sharded, "0")

@@ -5,7 +5,8 @@ use crate::base::random::Random;
 const FIELDS: &[&str] = &["a", "a", "a", "a:kept", "b", "b", "b", "c", "mode", "~"];
 const COUNTS: &[&str] = &["1", "1", "1", "2", "3", "65535", "0", "1.5"];
 const LEASES: &[&str] = &["3M", "5M", "9M", "86400000", "86400001", "0"];
-const DEADLINES: &[&str] = &["soon", "soon", "soon", "soon", "late", "-1", "9007199254740992", "1.5"];
+const DEADLINES: &[&str] =
+    &["soon", "soon", "soon", "soon", "late", "-1", "9007199254740992", "1.5"];
 const CHANNELS: &[&str] = &["ch", "ch", "ch", "client", "nobody", "~"];
 const CLIENT_CHANNELS: &[&str] = &["client", "client", "client", "nobody", "~"];
 const VERBS: &[&str] = &["PUBLISH", "PUBLISH", "SPUBLISH", "publish"];
@@ -38,17 +39,24 @@ pub(super) fn call(random: &mut Random) -> String {
     let (channel, verb) = (random.pick(CHANNELS), random.pick(VERBS));
     match random.below(12) {
         0..=2 => format!("acquire {field} {} {lease} {deadline}", random.pick(COUNTS)),
-        3 | 4 => format!("release {field} {} {channel} {verb}", random.pick(&["0", "0", "1", "2", "-1"])),
+        3 | 4 => {
+            format!("release {field} {} {channel} {verb}", random.pick(&["0", "0", "1", "2", "-1"]))
+        }
         5 if random.below(3) == 0 => {
             let second = (random.pick(FIELDS), random.pick(&["9M", "1", "0", ""]));
             format!("renew {deadline} {field} {lease} {} {}", second.0, second.1)
         }
         5 => format!("renew {deadline} {field} {lease}"),
-        6 | 7 => format!("hand_off {field} {} {lease} {deadline} {channel} {verb}", random.pick(FIELDS)),
+        6 | 7 => {
+            format!("hand_off {field} {} {lease} {deadline} {channel} {verb}", random.pick(FIELDS))
+        }
         8 => "inspect".to_owned(),
         11 => format!("release_at {field} {deadline} {lease} {channel} {verb}"),
         9 => {
-            format!("force_release {field} {deadline} {channel} {verb} {}", random.pick(CLIENT_CHANNELS))
+            format!(
+                "force_release {field} {deadline} {channel} {verb} {}",
+                random.pick(CLIENT_CHANNELS)
+            )
         }
         _ => {
             let second = (random.pick(FIELDS), random.pick(&["ch", "client", "~", ""]));
@@ -61,7 +69,11 @@ pub(super) fn call(random: &mut Random) -> String {
 pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
     ("acquire", "if now > not_after then", "if false then"),
     ("acquire", "token = last + 1", "token = last"),
-    ("acquire", r#"redis.call("HSET", lock, field, count)"#, r#"redis.call("HINCRBY", lock, field, 1)"#),
+    (
+        "acquire",
+        r#"redis.call("HSET", lock, field, count)"#,
+        r#"redis.call("HINCRBY", lock, field, 1)"#,
+    ),
     ("acquire", "if pttl == -2 and count > 1 then", "if false then"),
     (
         "acquire",
@@ -86,7 +98,15 @@ pub(super) const MISTAKES: &[(&str, &str, &str)] = &[
     ("hand_off", "if late then return {-1, now, 0} end", ""),
     ("hand_off", r#"redis.call("HDEL", lock, from)\n--"#, "--"),
     ("hand_off", "if fields > 1 and not count_to then", "if false then"),
-    ("force_release", r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {-3, now} end"#, ""),
+    (
+        "force_release",
+        r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {-3, now} end"#,
+        "",
+    ),
     ("force_release", r#"redis.pcall("PUBLISH", client_channel, lock)"#, "1"),
-    ("inspect", r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end"#, ""),
+    (
+        "inspect",
+        r#"if redis.call("HEXISTS", lock, "mode") == 1 then return {3, now, pttl} end"#,
+        "",
+    ),
 ];

@@ -58,7 +58,12 @@ fn replies(redis: &mut Redis, calls: &[ScriptCall]) -> Vec<Value> {
         replies.push(match first {
             Value::Int(head) => {
                 let rest = parts.by_ref().take(head.rem_euclid(4) as usize);
-                Value::List([Value::Int(head.div_euclid(4)), time.clone()].into_iter().chain(rest).collect())
+                Value::List(
+                    [Value::Int(head.div_euclid(4)), time.clone()]
+                        .into_iter()
+                        .chain(rest)
+                        .collect(),
+                )
             }
             words => words,
         });
@@ -76,7 +81,8 @@ fn begin(redis: &mut Redis) {
 /// The same, with a lock that has data of another program beside it.
 fn begin_with_data(redis: &mut Redis) {
     begin(redis);
-    let fields = [("a", "1"), ("data", "x")].map(|(field, value)| (field.to_owned(), value.to_owned()));
+    let fields =
+        [("a", "1"), ("data", "x")].map(|(field, value)| (field.to_owned(), value.to_owned()));
     redis.plant(NAMES[2], &Stored::Hash(fields.into()), Some(60_000));
 }
 
@@ -111,19 +117,22 @@ fn several_do_what_they_do_one_after_the_other() {
         let calls: Vec<_> = (0..16).map(|_| any(&mut random)).collect();
         let begin = if seed % 2 == 0 { begin } else { begin_with_data };
         begin(&mut redis);
-        let singly: Vec<_> = calls.iter().map(|call| timeless(redis.run(call).expect("a reply"))).collect();
+        let singly: Vec<_> =
+            calls.iter().map(|call| timeless(redis.run(call).expect("a reply"))).collect();
         let after = ended(&mut redis);
         begin(&mut redis);
         let replies: Vec<_> = replies(&mut redis, &calls).into_iter().map(timeless).collect();
         assert_eq!(replies, singly, "seed {seed}: {calls:?}");
         assert_eq!(ended(&mut redis), after, "seed {seed}: {calls:?}");
-        let is_grant = |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
+        let is_grant =
+            |reply: &&Value| matches!(reply, Value::List(parts) if parts[0] == Value::Int(1));
         granted += replies.iter().filter(is_grant).count();
     }
     assert!(granted > 300, "{granted}");
 }
 
-/// Redis refuses some commands: who asked for them hears why, and the others have what they asked for.
+/// Redis refuses some commands: who asked for them hears why, and the others have what they asked
+/// for.
 #[test]
 fn an_error_of_one_is_its_own() {
     let mut redis = Redis::start(&SUITE);
@@ -150,7 +159,8 @@ fn an_error_of_one_is_its_own() {
     assert_eq!(published.len(), 1);
 }
 
-/// With what is usual and without, be it raised or told. What Redis adds of the script it comes from is left out.
+/// With what is usual and without, be it raised or told. What Redis adds of the script it comes
+/// from is left out.
 #[test]
 fn an_error_is_what_it_would_have_been_by_itself() {
     let mut redis = Redis::start(&SUITE);
@@ -176,7 +186,8 @@ fn an_error_is_what_it_would_have_been_by_itself() {
             Ok(reply) => timeless(reply),
             Err(words) => Value::Text(words),
         };
-        let singly: Vec<_> = calls.iter().map(|call| without_place(said(redis.run(call)))).collect();
+        let singly: Vec<_> =
+            calls.iter().map(|call| without_place(said(redis.run(call)))).collect();
         redis.allow_everything();
         let after = ended(&mut redis);
         begin(&mut redis);
@@ -185,7 +196,8 @@ fn an_error_is_what_it_would_have_been_by_itself() {
         redis.allow_everything();
         assert_eq!(replies, singly, "{denied}");
         assert_eq!(ended(&mut redis), after, "{denied}");
-        let refused = replies.iter().enumerate().filter(|(_, reply)| matches!(reply, Value::Text(_)));
+        let refused =
+            replies.iter().enumerate().filter(|(_, reply)| matches!(reply, Value::Text(_)));
         errors.extend(refused.map(|(number, _)| number));
     }
     assert_eq!(errors.len(), calls.len(), "each of them had one: {errors:?}");
@@ -193,7 +205,9 @@ fn an_error_is_what_it_would_have_been_by_itself() {
 
 fn without_place(reply: Value) -> Value {
     match reply {
-        Value::Text(words) => Value::Text(words.split(" script: ").next().unwrap_or_default().to_owned()),
+        Value::Text(words) => {
+            Value::Text(words.split(" script: ").next().unwrap_or_default().to_owned())
+        }
         other => other,
     }
 }

@@ -97,9 +97,21 @@ pub(super) const RELEASE: &[Row] = &[
     ("lock={a:1}", "release a 0 ch PUBLISH", "1 T 1", "", "ch=0"),
     // Data of another program beside it stays, and does not end with our lease.
     ("lock={a:1,b:1}@5", "release a 0 ch PUBLISH", "3 T 1", "lock={b:1}", "ch=0"),
-    ("lock={data:x,a:3,more:y}@5", "release a 0 nobody SPUBLISH", "3 T 0", "lock={data:x,more:y}", ""),
+    (
+        "lock={data:x,a:3,more:y}@5",
+        "release a 0 nobody SPUBLISH",
+        "3 T 0",
+        "lock={data:x,more:y}",
+        "",
+    ),
     ("lock={a:1,data:x}", "release a 0 ch PUBLISH", "3 T 1", "lock={data:x}", "ch=0"),
-    ("lock={a:1,mode:read,b:1}@5", "release a 0 ch PUBLISH", "4 T 1", "lock={mode:read,b:1}@5", "ch=0"),
+    (
+        "lock={a:1,mode:read,b:1}@5",
+        "release a 0 ch PUBLISH",
+        "4 T 1",
+        "lock={mode:read,b:1}@5",
+        "ch=0",
+    ),
     ("lock={a:3,data:x}@5", "release a 1 ch PUBLISH", "2 T", "lock={a:1,data:x}@5", ""),
     ("lock={b:1,data:x}@5", "release a 0 ch PUBLISH", "-3 T", "=", ""),
     // The number wanted, whatever it was; the time to live stays.
@@ -131,8 +143,20 @@ pub(super) const RELEASE_AT: &[Row] = &[
     ("", "release_at a soon 3M ch PUBLISH", "0 T", "=", ""),
     ("", "release_at a late 3M ch PUBLISH", "0 T", "=", ""),
     // The time is not over: what stands there is no hold any more, for exactly the rest.
-    ("fence=7 lock={a:1}@5", "release_at a soon 3M ch PUBLISH", "2 T 1", "fence=7 lock={a:kept:0}@3", "ch=0"),
-    ("lock={a:3}@5", "release_at a soon 9M ch SPUBLISH", "2 T 1", "lock={a:kept:0}@9", "ch=0 sharded"),
+    (
+        "fence=7 lock={a:1}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "2 T 1",
+        "fence=7 lock={a:kept:0}@3",
+        "ch=0",
+    ),
+    (
+        "lock={a:3}@5",
+        "release_at a soon 9M ch SPUBLISH",
+        "2 T 1",
+        "lock={a:kept:0}@9",
+        "ch=0 sharded",
+    ),
     ("lock={a:1}", "release_at a soon 3M nobody PUBLISH", "2 T 0", "lock={a:kept:0}@3", ""),
     // A repeat changes nothing, whatever it says.
     ("lock={a:kept:0}@3", "release_at a soon 9M ch PUBLISH", "2 T 0", "=", ""),
@@ -146,7 +170,13 @@ pub(super) const RELEASE_AT: &[Row] = &[
     // With data of another program nobody can have the lock anyway.
     ("lock={a:1,x:1}@5", "release_at a soon 3M ch PUBLISH", "3 T 1", "lock={x:1}", "ch=0"),
     ("lock={x:1,a:3,y:1}@5", "release_at a late 3M ch PUBLISH", "3 T 1", "lock={x:1,y:1}", "ch=0"),
-    ("lock={a:1,mode:read}@5", "release_at a soon 3M ch PUBLISH", "4 T 1", "lock={mode:read}@5", "ch=0"),
+    (
+        "lock={a:1,mode:read}@5",
+        "release_at a soon 3M ch PUBLISH",
+        "4 T 1",
+        "lock={mode:read}@5",
+        "ch=0",
+    ),
     // To everybody else it is held by another, and the old hold is over.
     ("lock={a:kept:0}@3", "acquire b 1 9M soon", "0 T @3 a:kept", "=", ""),
     ("lock={a:kept:0}@3", "acquire a 1 9M soon", "0 T @3 a:kept", "=", ""),
@@ -156,7 +186,13 @@ pub(super) const RELEASE_AT: &[Row] = &[
     ("lock={a:kept:0}@3", "renew soon a 9M", "1 T -3", "=", ""),
     ("lock={a:kept:0}@3", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
     ("lock={a:kept:0}@3", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
-    ("lock={a:kept:0}@3", "force_release a:kept soon ch PUBLISH client", "1 T 1", "", "ch=0 client=lock"),
+    (
+        "lock={a:kept:0}@3",
+        "force_release a:kept soon ch PUBLISH client",
+        "1 T 1",
+        "",
+        "ch=0 client=lock",
+    ),
     ("lock={a:kept:0}@3", "inspect", "1 T @3 1 a:kept 0", "=", ""),
 ];
 
@@ -184,8 +220,20 @@ pub(super) const RENEW: &[Row] = &[
 pub(super) const HAND_OFF: &[Row] = &[
     ("", "hand_off a b 3M soon ch PUBLISH", "0 T", "=", ""),
     ("fence=7", "hand_off a b 3M soon ch PUBLISH", "0 T", "=", ""),
-    ("fence=7 lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@3", ""),
-    ("fence=7 lock={a:9}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@9", ""),
+    (
+        "fence=7 lock={a:1}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={b:1}@3",
+        "",
+    ),
+    (
+        "fence=7 lock={a:9}@5",
+        "hand_off a b 9M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={b:1}@9",
+        "",
+    ),
     ("lock={a:1}", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@9", ""),
     (
         "fence=9007199254740990 lock={a:1}@5",
@@ -195,11 +243,29 @@ pub(super) const HAND_OFF: &[Row] = &[
         "",
     ),
     // A repeat: never shortens, never counts, mints again.
-    ("fence=7 lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "1 T T", "fence=T lock={b:1}@5", ""),
-    ("fence=7 lock={b:2}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:2}@9", ""),
+    (
+        "fence=7 lock={b:1}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={b:1}@5",
+        "",
+    ),
+    (
+        "fence=7 lock={b:2}@5",
+        "hand_off a b 9M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={b:2}@9",
+        "",
+    ),
     // A fence that is no counter: `from` is free all the same.
     ("fence=word lock={a:1}@5", "hand_off a b 3M soon ch PUBLISH", "2 T 1", "fence=word", "ch=0"),
-    ("fence={x:1} lock={a:1}@5", "hand_off a b 3M soon ch SPUBLISH", "2 T 1", "fence={x:1}", "ch=0 sharded"),
+    (
+        "fence={x:1} lock={a:1}@5",
+        "hand_off a b 3M soon ch SPUBLISH",
+        "2 T 1",
+        "fence={x:1}",
+        "ch=0 sharded",
+    ),
     (
         "fence=9007199254740991 lock={a:1}@5",
         "hand_off a b 3M soon ch PUBLISH",
@@ -208,13 +274,38 @@ pub(super) const HAND_OFF: &[Row] = &[
         "ch=0",
     ),
     ("fence=word lock={b:1}@5", "hand_off a b 3M soon ch PUBLISH", "-3 T", "=", ""),
-    // Data of another program in the same hash: only `from` goes, late or not, and nothing is granted.
-    ("fence=7 lock={a:1,x:1}@5", "hand_off a b 3M soon ch PUBLISH", "3 T 1", "fence=7 lock={x:1}", "ch=0"),
+    // Data of another program in the same hash: only `from` goes, late or not, and nothing is
+    // granted.
+    (
+        "fence=7 lock={a:1,x:1}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "3 T 1",
+        "fence=7 lock={x:1}",
+        "ch=0",
+    ),
     ("lock={x:1,a:1}@5", "hand_off a b 3M late ch SPUBLISH", "3 T 1", "lock={x:1}", "ch=0 sharded"),
-    ("lock={a:1,mode:read}@5", "hand_off a b 3M soon ch PUBLISH", "4 T 1", "lock={mode:read}@5", "ch=0"),
-    ("fence=7 lock={b:1,x:1}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={b:1,x:1}@9", ""),
+    (
+        "lock={a:1,mode:read}@5",
+        "hand_off a b 3M soon ch PUBLISH",
+        "4 T 1",
+        "lock={mode:read}@5",
+        "ch=0",
+    ),
+    (
+        "fence=7 lock={b:1,x:1}@5",
+        "hand_off a b 9M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={b:1,x:1}@9",
+        "",
+    ),
     ("lock={x:1,y:1}@5", "hand_off a b 9M soon ch PUBLISH", "-3 T", "=", ""),
-    ("fence=7 lock={a:1,b:2}@5", "hand_off a b 9M soon ch PUBLISH", "1 T T", "fence=T lock={a:1,b:2}@9", ""),
+    (
+        "fence=7 lock={a:1,b:2}@5",
+        "hand_off a b 9M soon ch PUBLISH",
+        "1 T T",
+        "fence=T lock={a:1,b:2}@9",
+        "",
+    ),
     ("lock={a:1,b:2}@5", "hand_off a b 9M late ch PUBLISH", "-1 T 1", "lock={b:2}@5", "ch=0"),
     // Late.
     ("", "hand_off a b 3M late ch PUBLISH", "0 T", "=", ""),
@@ -245,11 +336,23 @@ pub(super) const FORCE_RELEASE: &[Row] = &[
         "fence=7",
         "ch=0 client=lock",
     ),
-    ("lock={a:3}", "force_release a soon ch SPUBLISH client", "1 T 1", "", "ch=0 sharded client=lock"),
+    (
+        "lock={a:3}",
+        "force_release a soon ch SPUBLISH client",
+        "1 T 1",
+        "",
+        "ch=0 sharded client=lock",
+    ),
     ("lock={a:3}@5", "force_release a soon nobody PUBLISH client", "1 T 0", "", "client=lock"),
     ("lock={a:3}@5", "force_release a late ch PUBLISH client", "-1 T", "=", ""),
     // Data of another program beside it stays.
-    ("lock={a:1,b:1}@5", "force_release a soon ch PUBLISH client", "3 T 1", "lock={b:1}", "ch=0 client=lock"),
+    (
+        "lock={a:1,b:1}@5",
+        "force_release a soon ch PUBLISH client",
+        "3 T 1",
+        "lock={b:1}",
+        "ch=0 client=lock",
+    ),
     ("lock={a:1,data:x}@5", "force_release a late ch PUBLISH client", "-1 T", "=", ""),
     ("lock={x:1,data:x}@5", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
     ("lock={mode:write,a:1}@5", "force_release a soon ch PUBLISH client", "-3 T", "=", ""),
@@ -262,7 +365,10 @@ const BAD: &[(&str, &[&[&str]])] = &[
         "acquire a 1 9M soon",
         &[&["~"], &["0", "-1", "65536", "1.5", "x", "~", "nan", "inf"], LEASES, DEADLINES],
     ),
-    ("release a 0 ch PUBLISH", &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS]),
+    (
+        "release a 0 ch PUBLISH",
+        &[&["~"], &["-1", "65536", "1.5", "x", "~", "nan", "inf"], &["~"], VERBS],
+    ),
     ("release_many PUBLISH a ch", &[VERBS, &["~"], &["~"]]),
     ("release_many PUBLISH a ch b ch", &[VERBS, &["~"], &["~"], &["~"], &["~"]]),
     ("release_at a soon 9M ch PUBLISH", &[&["~"], DEADLINES, LEASES, &["~"], VERBS]),
@@ -288,7 +394,8 @@ pub(super) fn check_foreign(server: &mut dyn Server) {
         ("hand_off a d 9M late ch PUBLISH", "-3 T"),
         ("force_release a soon ch PUBLISH client", "-3 T"),
     ];
-    let rows = FOREIGN.iter().flat_map(|state| calls.map(|(call, reply)| (*state, call, reply, "=", "")));
+    let rows =
+        FOREIGN.iter().flat_map(|state| calls.map(|(call, reply)| (*state, call, reply, "=", "")));
     check_table(server, &rows.collect::<Vec<_>>());
 }
 
@@ -353,7 +460,9 @@ pub(super) fn check_tokens(server: &mut dyn Server) {
         if round % 5 == 0 {
             server.flush();
         }
-        for call in ["acquire a 1 9M soon", "acquire a 1 9M soon", "hand_off a b 9M soon ch PUBLISH"] {
+        for call in
+            ["acquire a 1 9M soon", "acquire a 1 9M soon", "hand_off a b 9M soon ch PUBLISH"]
+        {
             let token = token(server, call);
             assert!(token > last, "{token} after {last}");
             last = token;
@@ -375,14 +484,17 @@ pub(super) fn check_freed_once(server: &mut dyn Server) {
     set_up(server, "lock={a:3}@5");
     let mut seen = Vec::new();
     for _ in 0..3 {
-        seen.push(observe(server, &parse_call("release a 0 ch PUBLISH"), &mut Times::default()).published);
+        seen.push(
+            observe(server, &parse_call("release a 0 ch PUBLISH"), &mut Times::default()).published,
+        );
     }
     assert_eq!(seen, ["ch=0", "", ""]);
 }
 
 const OOM: &str = "! OOM command not allowed when used memory > 'maxmemory'.";
 
-/// Short of memory nothing is granted and nothing left half done, but locks can be freed and renewed.
+/// Short of memory nothing is granted and nothing left half done, but locks can be freed and
+/// renewed.
 pub(super) fn check_out_of_memory(server: &mut dyn Server) {
     let rows = [
         ("", "acquire a 1 9M soon", OOM, "=", ""),
@@ -418,7 +530,8 @@ pub(super) fn check_out_of_memory(server: &mut dyn Server) {
 
 /// Of each pair whether it is allowed; nothing is touched.
 pub(super) fn check_permissions(server: &mut dyn Server) {
-    let call = |pairs: &[&str]| ScriptCall::new(&PERMISSIONS, Words::default(), pairs.iter().collect());
+    let call =
+        |pairs: &[&str]| ScriptCall::new(&PERMISSIONS, Words::default(), pairs.iter().collect());
     server.forbid("hset");
     for (pairs, reply) in [
         (&[][..], "1 T"),

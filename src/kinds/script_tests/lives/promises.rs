@@ -14,9 +14,9 @@ use crate::kinds::script_tests::lives::CLIENTS;
 use crate::kinds::script_tests::lives::DATA;
 use crate::kinds::script_tests::together::Together;
 
-/// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that is ours has an
-/// end, and no more fields than its kind allows; no command takes away data that another program has put beside it; every grant
-/// has a higher token than all before.
+/// Nothing that was cleaned up comes back; only a hold's own commands end or change it; a lock that
+/// is ours has an end, and no more fields than its kind allows; no command takes away data that
+/// another program has put beside it; every grant has a higher token than all before.
 #[derive(Debug, Default)]
 pub(crate) struct Promises {
     pub(crate) grants: u64,
@@ -55,7 +55,9 @@ impl Promises {
         together: &Together,
     ) {
         for (name, fields, ttl) in hashes(dump) {
-            let ours = |(field, _): &&(String, String)| CLIENTS.contains(&field.split(':').next().unwrap());
+            let ours = |(field, _): &&(String, String)| {
+                CLIENTS.contains(&field.split(':').next().unwrap())
+            };
             for (field, _) in fields.iter().filter(ours) {
                 let gone = !self.cleaned_up.contains(field);
                 assert!(gone, "{field} came back: {}", together.story());
@@ -79,7 +81,10 @@ impl Promises {
 
     fn keep_order(&mut self, command: &Command, reply: Option<&Reply>, together: &Together) {
         let (name, token) = match (command, reply.map(|reply| &reply.body)) {
-            (Command::Acquire { name, count: 1, .. }, Some(Body::Acquire(Acquired::Granted { token })))
+            (
+                Command::Acquire { name, count: 1, .. },
+                Some(Body::Acquire(Acquired::Granted { token })),
+            )
             | (Command::HandOff { name, .. }, Some(Body::HandOff(HandedOff::Granted { token }))) => {
                 (name, *token)
             }
@@ -87,7 +92,11 @@ impl Promises {
         };
         self.grants += 1;
         let last = self.tokens.insert(name.fence_key(), token);
-        assert!(last.is_none_or(|last| last < token), "token {token} after {last:?}: {}", together.story());
+        assert!(
+            last.is_none_or(|last| last < token),
+            "token {token} after {last:?}: {}",
+            together.story()
+        );
     }
 }
 
@@ -101,7 +110,8 @@ fn data_stays(command: &Command, before: &[Dumped], after: &[Dumped], together: 
     }
 }
 
-/// A lock whose hash has one field, which somebody holds, is as it was, unless the command was that holder's or took it away.
+/// A lock whose hash has one field, which somebody holds, is as it was, unless the command was that
+/// holder's or took it away.
 fn only_the_owner(command: &Command, before: &[Dumped], after: &[Dumped], together: &Together) {
     for (name, fields, ttl) in hashes(before) {
         let [(field, _)] = fields else { continue };
@@ -119,7 +129,8 @@ fn others_stay(command: &Command, before: &[Dumped], after: &[Dumped], together:
     let now_ms = together.next_us() / 1_000;
     let owner = |field: &str| field.splitn(3, ':').take(2).collect::<Vec<_>>().join(":");
     for (name, fields, ttl) in hashes(before) {
-        let is_ours = |(field, _): &(String, String)| CLIENTS.contains(&field.split(':').next().unwrap());
+        let is_ours =
+            |(field, _): &(String, String)| CLIENTS.contains(&field.split(':').next().unwrap());
         for pair in (together.suite().valid)(fields, now_ms).iter().filter(|pair| is_ours(pair)) {
             if ttl.is_none() || meant(command, &owner(&pair.0)) || meant(command, &pair.0) {
                 continue;

@@ -89,7 +89,10 @@ async fn a_ping_goes_before_a_script_that_wants_one_unless_that_goes_with_others
     assert!(alone.starts_with("*1\r\n$4\r\nPING\r\n*4\r\n$7\r\nEVALSHA\r\n"), "{alone}");
     assert_eq!(alone.matches("PING").count(), 1, "{alone}");
     reply(&mut server, "+PONG :1 :2").await;
-    assert_eq!(answers(&mut calls, 2).await, [1, 2].map(|op| (op, Outcome::Done(Value::Int(op as i64)))));
+    assert_eq!(
+        answers(&mut calls, 2).await,
+        [1, 2].map(|op| (op, Outcome::Done(Value::Int(op as i64))))
+    );
 
     let (mut calls, mut server) = busy(BUSY).await;
     (100..100 + MANY).for_each(|op| calls.submit(OpId(op), pinged(op), LONG));
@@ -116,7 +119,9 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
 /// A call that is alone, or one of few, does not wait for others.
 #[tokio::test]
 async fn few_calls_go_by_themselves() {
-    for (before, many, scripts) in [(BUSY, FEW, FEW), (BUSY, FEW + 1, 1), (BUSY - 1, MANY, MANY), (0, 1, 1)] {
+    for (before, many, scripts) in
+        [(BUSY, FEW, FEW), (BUSY, FEW + 1, 1), (BUSY - 1, MANY, MANY), (0, 1, 1)]
+    {
         let (mut calls, mut server) = busy(before).await;
         (100..100 + many).for_each(|op| calls.submit(OpId(op), count(op), LONG));
         let sent = sent(&mut calls, &mut server).await;
@@ -132,7 +137,9 @@ async fn the_order_is_kept() {
     (300..300 + 2 * MANY).for_each(|op| calls.submit(OpId(op), count(op), LONG));
     let sent = sent(&mut calls, &mut server).await;
     let at = |words: &str| sent.find(words).unwrap_or_else(|| panic!("no {words}: {sent}"));
-    assert!(at("key107") < at("after") && at("after") < at("key300") && at("key300") < at("key315"));
+    assert!(
+        at("key107") < at("after") && at("after") < at("key300") && at("key300") < at("key315")
+    );
     assert_eq!(sent.matches("EVALSHA").count(), 3);
 }
 
@@ -149,8 +156,7 @@ async fn what_is_refused_among_others_is_sent_again_alone() {
     assert!(again.contains(&COUNT.digest()) && again.ends_with("key101\r\n"), "{again}");
     reply(&mut server, "-OOM").await;
     let (op, outcome) = answer(&mut calls).await;
-    let refused =
-        matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory);
+    let refused = matches!(&outcome, Outcome::NotExecuted(failure) if failure.kind == FailureKind::OutOfMemory);
     assert!(op == 101 && refused, "{outcome:?}");
 }
 
@@ -171,14 +177,20 @@ async fn calls_that_are_refused_together_go_apart_from_then_on() {
 
 #[tokio::test]
 async fn a_reply_of_another_shape_is_nobody_s() {
-    let (short, cut, long) =
-        ("*8 :9 :0 :0 :0 :0 :0 :0 :0", "*9 :9 :0 :0 :0 :0 :0 :0 :0 :1", "*10 :9 :0 :0 :0 :0 :0 :0 :0 :0 :0");
+    let (short, cut, long) = (
+        "*8 :9 :0 :0 :0 :0 :0 :0 :0",
+        "*9 :9 :0 :0 :0 :0 :0 :0 :0 :1",
+        "*10 :9 :0 :0 :0 :0 :0 :0 :0 :0 :0",
+    );
     for shape in [":1", "*0", "*2 :1 :2", "$2 no", short, cut, long] {
         let (mut calls, mut server) = busy(BUSY).await;
         many_alone(&mut calls, &mut server).await;
         reply(&mut server, shape).await;
         let answered = answers(&mut calls, 8).await;
-        assert!(answered.iter().all(|(_, outcome)| *outcome == Outcome::Done(Value::Nil)), "{answered:?}");
+        assert!(
+            answered.iter().all(|(_, outcome)| *outcome == Outcome::Done(Value::Nil)),
+            "{answered:?}"
+        );
     }
 }
 
@@ -209,7 +221,8 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
     tokio::time::advance(Duration::from_millis(20)).await;
     // Sends what was submitted before, without polling the timer.
     calls.submit(OpId(200), echo("x"), LONG);
-    let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop())) else {
+    let Poll::Ready((op, outcome)) = calls.poll_answer(&mut Context::from_waker(Waker::noop()))
+    else {
         panic!("an answer that nobody hears of");
     };
     assert!(op == OpId(103) && matches!(outcome, Outcome::NotExecuted(_)), "{op:?}: {outcome:?}");
@@ -257,13 +270,17 @@ async fn what_is_refused_among_others_is_not_sent_behind_what_was_given_up() {
     assert!(op == 200 && matches!(outcome, Outcome::Unknown(_)), "{op} {outcome:?}");
     reply(&mut server, "-BUSY").await;
     let answered = answers(&mut calls, MANY as usize).await;
-    assert!(answered.iter().all(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_))), "{answered:?}");
+    assert!(
+        answered.iter().all(|(_, outcome)| matches!(outcome, Outcome::NotExecuted(_))),
+        "{answered:?}"
+    );
 }
 
 /// The error of Redis is about the whole script, and does not tell which call it means.
 #[tokio::test]
 async fn what_all_were_refused_for_is_not_the_last_word_to_one_with_a_successor() {
-    for (words, expected) in [("-NOPERM", FailureKind::Busy), ("-READONLY", FailureKind::ReadOnly)] {
+    for (words, expected) in [("-NOPERM", FailureKind::Busy), ("-READONLY", FailureKind::ReadOnly)]
+    {
         let (mut calls, mut server) = busy(BUSY).await;
         many_alone(&mut calls, &mut server).await;
         calls.submit(OpId(200), count(101), LONG);
@@ -342,8 +359,9 @@ async fn what_is_late_before_it_is_sent_is_given_up_by_the_first_ring() {
     calls.submit(OpId(1), count(1), Duration::from_millis(10));
     tokio::time::advance(Duration::from_millis(40)).await;
     // Tokio's cooperative budget would end it.
-    let once =
-        poll_fn(|cx| Poll::Ready(calls.poll_timer(cx).is_ready() && calls.poll_timer(cx).is_pending()));
+    let once = poll_fn(|cx| {
+        Poll::Ready(calls.poll_timer(cx).is_ready() && calls.poll_timer(cx).is_pending())
+    });
     assert!(tokio::task::unconstrained(once).await);
     assert!(matches!(answer(&mut calls).await, (1, Outcome::NotExecuted(_))));
 }
@@ -369,7 +387,8 @@ async fn what_was_held_and_given_up_takes_nobody_s_place() {
     let (mut calls, mut server) = busy(2).await;
     reply(&mut server, "-NOSCRIPT").await;
     sent(&mut calls, &mut server).await;
-    (0..WAITING as u64).for_each(|op| calls.submit(OpId(1_000 + op), echo("x"), Duration::from_millis(10)));
+    (0..WAITING as u64)
+        .for_each(|op| calls.submit(OpId(1_000 + op), echo("x"), Duration::from_millis(10)));
     answers(&mut calls, WAITING).await;
     calls.submit(OpId(90_000), echo("x"), LONG);
     assert!(calls.poll_answer(&mut Context::from_waker(Waker::noop())).is_pending());

@@ -23,7 +23,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A reply to CLUSTER SLOTS: first slot, last slot, and the port of the node that has them.
 fn map(ranges: &[(u16, u16, u16)]) -> SlotMap {
     let entry = |(first, last, port): &(u16, u16, u16)| {
-        let node = Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int((*port).into())]);
+        let node =
+            Value::List(vec![Value::Text("127.0.0.1".to_owned()), Value::Int((*port).into())]);
         Value::List(vec![Value::Int((*first).into()), Value::Int((*last).into()), node])
     };
     SlotMap::read(&Value::List(ranges.iter().map(entry).collect()), &nowhere(1)).expect("a map")
@@ -52,7 +53,9 @@ async fn a_redirection_counts_until_other_nodes_have_heard_of_it_and_no_longer()
     let before = map(&[(0, 16_383, 1)]);
     cluster.move_slot(7, second);
     assert_eq!((cluster.routes[7], cluster.routes[8]), (second, first));
-    for (time, expected) in [(Duration::ZERO, second), (4_999 * MS, second), (MS, first), (SECOND, first)] {
+    for (time, expected) in
+        [(Duration::ZERO, second), (4_999 * MS, second), (MS, first), (SECOND, first)]
+    {
         tokio::time::advance(time).await;
         cluster.adopt(std::slice::from_ref(&before));
         assert_eq!(cluster.routes[7], expected, "after another {time:?}");
@@ -121,8 +124,13 @@ async fn every_known_node_is_asked_once_where_it_can_be_reached() {
         address_map: Some(AddressMap::new(|host, port| (host.to_owned(), port + 8))),
         ..Access::default()
     };
-    cluster.config = RedisConfig::with_access("redis-cluster://127.0.0.1:1", &access).expect("an address");
-    let mapped = ["127.0.0.1:1, mapped to 127.0.0.1:9", "127.0.0.1:2, mapped to 127.0.0.1:10", "127.0.0.1:1"];
+    cluster.config =
+        RedisConfig::with_access("redis-cluster://127.0.0.1:1", &access).expect("an address");
+    let mapped = [
+        "127.0.0.1:1, mapped to 127.0.0.1:9",
+        "127.0.0.1:2, mapped to 127.0.0.1:10",
+        "127.0.0.1:1",
+    ];
     assert_eq!(asked(&cluster), mapped);
 }
 
@@ -221,7 +229,14 @@ async fn only_what_hints_at_another_map_has_it_asked_for_early() {
 
 impl ClusterBackend {
     /// Registers a script call for a key in this slot.
-    fn travels(&mut self, op: u64, slot: u16, redirections: u32, left: Duration, asking: bool) -> OpId {
+    fn travels(
+        &mut self,
+        op: u64,
+        slot: u16,
+        redirections: u32,
+        left: Duration,
+        asking: bool,
+    ) -> OpId {
         let call = Call::Script(ScriptCall::new(&ECHO, ["key"].into(), ["x"].into()).into());
         let deadline = Instant::now() + left;
         self.calls.insert(OpId(op), RoutedCall { call, deadline, redirections, slot, asking });
@@ -268,16 +283,27 @@ async fn a_redirected_call_goes_on_within_its_own_limits() {
             assert_eq!(travelling, Some((before + 1, words.starts_with("ASK"))), "{row}");
             assert_eq!(cluster.end_of(op), None, "{row}");
         } else {
-            let Some((_, Outcome::NotExecuted(failure))) = cluster.end_of(op) else { panic!("{row}") };
-            let kind =
-                if words.contains("nonsense") { FailureKind::Redirected } else { FailureKind::SlotMoving };
-            assert_eq!((failure.kind, failure.message.contains(words)), (kind, true), "{row}: {failure}");
+            let Some((_, Outcome::NotExecuted(failure))) = cluster.end_of(op) else {
+                panic!("{row}")
+            };
+            let kind = if words.contains("nonsense") {
+                FailureKind::Redirected
+            } else {
+                FailureKind::SlotMoving
+            };
+            assert_eq!(
+                (failure.kind, failure.message.contains(words)),
+                (kind, true),
+                "{row}: {failure}"
+            );
         }
         // ASK concerns only this one call.
         let moved = words.starts_with("MOVED 7");
         assert_eq!(cluster.routes[7], if moved { second } else { first }, "{row}");
-        let told =
-            cluster.ready.iter().any(|event| matches!(event, BackendEvent::Routes(Routes::Slots { .. })));
+        let told = cluster
+            .ready
+            .iter()
+            .any(|event| matches!(event, BackendEvent::Routes(Routes::Slots { .. })));
         assert_eq!(told, moved, "{row}");
         assert_eq!(cluster.refresh.at.is_some(), moved || !connected, "{row}");
     }
@@ -297,16 +323,22 @@ async fn during_the_close_a_redirection_is_not_followed() {
 #[tokio::test(start_paused = true)]
 async fn an_answer_from_a_node_that_has_lost_the_slot_proves_nothing() {
     // Which node replies, with ASKING or not, a script or not; and whether the reply is believed.
-    for (node, asking, script, believed) in
-        [(0, false, true, true), (1, false, true, false), (1, true, true, true), (1, false, false, true)]
-    {
+    for (node, asking, script, believed) in [
+        (0, false, true, true),
+        (1, false, true, false),
+        (1, true, true, true),
+        (1, false, false, true),
+    ] {
         let (mut cluster, nodes) = two_nodes_up();
         let op = if script { cluster.travels(1, 7, 0, SECOND, asking) } else { OpId(1) };
         cluster.on_replied(nodes[node], op, Outcome::Done(Value::Int(1)));
         let (server, outcome) = cluster.end_of(op).expect("an answer");
         assert_eq!(server, nodes[node]);
         assert_eq!(matches!(outcome, Outcome::Done(_)), believed, "{node}, {asking}, {script}");
-        assert!(believed || matches!(outcome, Outcome::Unknown(_)), "it may well have been executed");
+        assert!(
+            believed || matches!(outcome, Outcome::Unknown(_)),
+            "it may well have been executed"
+        );
         assert!(cluster.calls.is_empty(), "answered once");
     }
 }
@@ -342,7 +374,8 @@ async fn sharded_subscriptions_are_made_again_every_ten_seconds() {
     let (sharded, plain): (Arc<str>, Arc<str>) = ("sharded".into(), "plain".into());
     cluster.subscribe(Arc::clone(&sharded), true, 1);
     cluster.subscribe(Arc::clone(&plain), false, 2);
-    let renewing = |cluster: &ClusterBackend, channel: &str| cluster.subscriptions[channel].renewing;
+    let renewing =
+        |cluster: &ClusterBackend, channel: &str| cluster.subscriptions[channel].renewing;
     let look = |cluster: &mut ClusterBackend| {
         cluster.poll_timers(&mut std::task::Context::from_waker(std::task::Waker::noop()));
     };
@@ -354,7 +387,10 @@ async fn sharded_subscriptions_are_made_again_every_ten_seconds() {
     assert!(renewing(&cluster, &sharded) && !renewing(&cluster, &plain));
     cluster.on_subscribed(first, Arc::clone(&sharded), 1, Ok(()));
     let confirmed = |event: &BackendEvent| matches!(event, BackendEvent::Subscribed { .. });
-    assert!(!renewing(&cluster, &sharded) && !cluster.ready.iter().any(confirmed), "nobody need hear of it");
+    assert!(
+        !renewing(&cluster, &sharded) && !cluster.ready.iter().any(confirmed),
+        "nobody need hear of it"
+    );
     tokio::time::advance(10 * SECOND).await;
     look(&mut cluster);
     assert!(renewing(&cluster, &sharded), "and again");
@@ -442,7 +478,8 @@ async fn a_failed_connection_is_told_if_the_node_has_slots() {
         cluster.ready.clear();
         cluster.refresh.at = None;
         cluster.on_connect_failed(node, failed(FailureKind::Link, "refused"));
-        let event = cluster.ready.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. }));
+        let event =
+            cluster.ready.iter().any(|event| matches!(event, BackendEvent::ConnectFailed { .. }));
         assert_eq!(event, told);
         assert!(cluster.refresh.at.is_some(), "the map may say why");
     }
@@ -485,8 +522,7 @@ async fn a_node_that_has_closed_is_forgotten_and_told_to_be_down_if_it_was_up() 
     for (node, told) in [(first, true), (second, false)] {
         cluster.ready.clear();
         cluster.on_node(node, BackendEvent::Closed);
-        let down =
-            |event: &BackendEvent| matches!(event, BackendEvent::Down { server, .. } if *server == node);
+        let down = |event: &BackendEvent| matches!(event, BackendEvent::Down { server, .. } if *server == node);
         assert_eq!(cluster.ready.iter().any(down), told);
         assert!(!cluster.nodes.contains_key(&node));
     }
@@ -541,8 +577,9 @@ async fn a_cluster_without_a_map_is_in_trouble() {
 async fn scouts_are_sent_again_while_nobody_answers() {
     let mut cluster = without_servers();
     cluster.refresh.at = Some(Instant::now());
-    let failed =
-        |event: &&BackendEvent| matches!(event, BackendEvent::ConnectFailed { server: ServerId::ONLY, .. });
+    let failed = |event: &&BackendEvent| {
+        matches!(event, BackendEvent::ConnectFailed { server: ServerId::ONLY, .. })
+    };
     until("told twice", &mut cluster, |_, events| events.iter().filter(failed).count() >= 2).await;
 }
 

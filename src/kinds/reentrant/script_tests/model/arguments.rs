@@ -146,8 +146,9 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             if call.args.len() != 1 + 2 * keys.len() {
                 return Err(as_place(call.args.len()));
             }
-            let hold =
-                |(at, key): (usize, &'a str)| Ok((key, args.text(2 * at + 2)?, args.text(2 * at + 3)?));
+            let hold = |(at, key): (usize, &'a str)| {
+                Ok((key, args.text(2 * at + 2)?, args.text(2 * at + 3)?))
+            };
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::ReleaseMany { holds, sharded }
         }
@@ -164,8 +165,9 @@ pub(super) fn understand<'a>(call: &'a ScriptCall) -> Result<Request<'a>, i64> {
             if call.args.len() != 1 + 2 * keys.len() {
                 return Err(as_place(call.args.len()));
             }
-            let hold =
-                |(at, key): (usize, &'a str)| Ok((key, args.text(2 * at + 2)?, args.lease(2 * at + 3)?));
+            let hold = |(at, key): (usize, &'a str)| {
+                Ok((key, args.text(2 * at + 2)?, args.lease(2 * at + 3)?))
+            };
             let holds = keys.iter().enumerate().map(hold).collect::<Result<_, i64>>()?;
             Request::Renew { holds, not_after }
         }
