@@ -314,13 +314,15 @@ impl Script {
 
 /// A script that runs a batch of calls of other scripts, each as if it were sent alone.
 ///
-/// KEYS are the keys of all calls, one after the other. ARGV is one string with a mark for each
-/// call; then, for each script, the common arguments of its calls; then the remaining arguments of
+/// KEYS are the keys of all calls, one after the other. ARGV is one string: how it begins, and a
+/// mark for each call; then, for each script, the common arguments of its calls; then the remaining arguments of
 /// each call. The reply is one list: for each call the number of parts in its own reply, followed
 /// by these parts; for a call that failed only the text of its error.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BatchScript {
     pub(crate) script: &'static Script,
+    /// Before the marks.
+    pub(crate) begin: char,
     pub(crate) of: &'static [BatchableScript],
 }
 
@@ -332,13 +334,20 @@ pub(crate) struct BatchableScript {
     /// The mark of a call. In lower case the call has the common arguments; in upper case all its
     /// arguments are given.
     pub(crate) mark: char,
+    /// A call has so many keys and arguments; any other is sent alone.
+    pub(crate) keys: usize,
+    pub(crate) args: usize,
     /// The positions of the arguments that most calls have in common.
     pub(crate) common: &'static [usize],
 }
 
 impl BatchScript {
-    pub(crate) fn one(&self, script: &Script) -> Option<&'static BatchableScript> {
-        self.of.iter().find(|one| one.script.name == script.name)
+    pub(crate) fn one(&self, call: &ScriptCall) -> Option<&'static BatchableScript> {
+        self.of.iter().find(|one| {
+            one.script.name == call.script.name
+                && one.keys == call.keys.len()
+                && one.args == call.args.len()
+        })
     }
 }
 

@@ -348,7 +348,7 @@ impl Engine {
         let known = name_id.and_then(|id| self.queues.names.get(&id));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
-        Announce { channel, sharded: self.cx.is_sharded() }
+        Announce { channel, sharded: self.cx.is_sharded(), line: false }
     }
 
     fn show_gauges(&self) {

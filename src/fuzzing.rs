@@ -13,8 +13,9 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::RenewItem;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 use crate::kinds::conflict::is_holder_field;
-use crate::kinds::reentrant::ALL;
+use crate::kinds::reentrant::all;
 use crate::kinds::reply::Body;
 
 /// A lock name is refused, or everything derived from it is in one slot and tells it from others.
@@ -81,7 +82,7 @@ pub fn url(data: &[u8]) {
 
 /// No error of a server is taken for an answer, and its words reach whoever has to read them.
 pub fn error(data: &[u8]) {
-    crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data), &ALL);
+    crate::backend::redis::fuzzing::error(&String::from_utf8_lossy(data), all());
 }
 
 /// What comes over a connection is one answer, the beginning of one, or none at all.
@@ -93,7 +94,7 @@ fn commands() -> Vec<Command> {
     let name = LockName::new("lock").expect("a good name");
     let lease = LeaseMs::PROBE;
     let not_after = ServerTime(1);
-    let announce = Announce { channel: "channel".into(), sharded: false };
+    let announce = Announce { channel: "channel".into(), sharded: false, line: false };
     let field = || "field".to_owned();
     let released = ReleaseItem { name: name.clone(), field: field(), announce: announce.clone() };
     let item = RenewItem { name: name.clone(), field: field(), lease };
@@ -102,7 +103,15 @@ fn commands() -> Vec<Command> {
         Command::Ping,
         Command::Info,
         Command::Permissions(vec![("get", "lock".to_owned()); 2]),
-        Command::Acquire { name: name.clone(), field: field(), count: 1, lease, not_after },
+        Command::Acquire {
+            name: name.clone(),
+            field: field(),
+            count: 1,
+            lease,
+            not_after,
+            line: false,
+            wait: WaitMode::Try,
+        },
         Command::Release {
             name: name.clone(),
             field: field(),
@@ -126,6 +135,8 @@ fn commands() -> Vec<Command> {
             lease,
             not_after,
             announce: announce.clone(),
+            line_first: false,
+            hears: false,
         },
         Command::Inspect { name: name.clone() },
         Command::ForceRelease {

@@ -10,24 +10,21 @@ macro_rules! lua {
     };
 }
 
-/// The line by which a script includes a file of `lua/`.
-macro_rules! include_line {
-    ($name:literal) => {
-        concat!("-- include ", $name, ".lua\n")
-    };
-}
-
-/// That line and the text that follows it.
-macro_rules! included {
-    ($name:literal) => {
-        concat!(include_line!($name), lua!($name))
-    };
-}
-
-/// A script of `lua/`. If its last line includes a file, that file is named here as well.
+/// A script of `lua/`. If it includes other files, their texts stand behind its `-- include` lines,
+/// and it is a `LazyLock`.
 macro_rules! script {
-    ($name:literal $(, includes $body:literal)?) => {
-        $crate::backend::Script { name: $name, source: concat!(lua!($name) $(, lua!($body))?) }
+    ($name:literal) => {
+        $crate::backend::Script { name: $name, source: lua!($name) }
+    };
+    ($name:literal, includes $($body:literal),+) => {
+        std::sync::LazyLock::new(|| {
+            let source = lua!($name).to_owned();
+            $(
+                let line = concat!("-- include ", $body, ".lua\n");
+                let source = source.replace(line, &[line, lua!($body)].concat());
+            )+
+            $crate::backend::Script { name: $name, source: source.leak() }
+        })
     };
 }
 
@@ -81,6 +78,15 @@ impl Kind {
 
     /// Whether a release may grant to a waiter of the same client in the same script.
     pub(crate) fn hands_off(self) -> bool {
+        match self {
+            Self::Reentrant => true,
+            #[cfg(all(test, repository))]
+            Self::Pair => false,
+        }
+    }
+
+    /// Whether its waiters stand in a line that the server keeps.
+    pub(crate) fn has_line(self) -> bool {
         match self {
             Self::Reentrant => true,
             #[cfg(all(test, repository))]

@@ -1,8 +1,9 @@
 --[[
-  Takes the lock away from one particular hold, and tells its client. Removes
-  nothing but the field of the hold.
+  Takes the lock away from one particular hold or reservation, tells its client, and passes the lock
+  on. Of the lock it removes nothing but the field of the hold.
 
-  KEYS[1]  lock            hash: hold field -> hold count
+  KEYS[1]  lock            hash: hold field -> hold count; a count of 0 is a reservation
+  KEYS[2]  line            sorted set: hold field -> ticket; may be left out
   ARGV[1]  expected        field that must have the key, so that a late call cannot hit a stranger
   ARGV[2]  not_after       server time in us after which nothing is done
   ARGV[3]  channel         where a freed lock is announced
@@ -19,7 +20,9 @@
     {-3, time}            another hold or value has the key, or it is a read-write lock
     {-9, time, n}         ARGV[n] not allowed
 ]]
-local lock = KEYS[1]
+-- include reentrant/body/pass_on.lua
+
+local lock, line = KEYS[1], KEYS[2]
 local expected, channel, verb, client_channel = ARGV[1], ARGV[3], ARGV[4], ARGV[5]
 
 local clock = redis.call("TIME")
@@ -37,16 +40,18 @@ if now > not_after then return {-1, now} end
 local fields = redis.pcall("HLEN", lock)
 if type(fields) == "table" then
   local kind = redis.call("TYPE", lock).ok
-  if kind == "hash" or kind == "none" then return {err = string.format("%s (HLEN)", fields.err)} end
+  if kind == "hash" or kind == "none" then
+    return {err = string.format("%s (HLEN)", fields.err)}
+  end
   return {-3, now}
 end
 if fields == 0 then return {0, now} end
 if redis.call("HEXISTS", lock, "mode") == 1 then return {-3, now} end
 
 if redis.call("HDEL", lock, expected) == 0 then return {-3, now} end
-local receivers = redis.pcall(verb, channel, "0")
-local told = redis.pcall("PUBLISH", client_channel, lock)
-if type(receivers) == "table" or type(told) == "table" then receivers = -1 end
+-- With more fields the lock is not free.
+local receivers = pass_on(lock, fields == 1 and line, channel, verb)
+if type(redis.pcall("PUBLISH", client_channel, lock)) == "table" then receivers = -1 end
 if fields > 1 then
   -- The rest is data of another program, which must not end with the lease.
   if type(redis.pcall("PERSIST", lock)) == "table" then return {4, now, receivers} end

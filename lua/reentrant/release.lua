@@ -1,8 +1,11 @@
 --[[
-  Gives up a hold, or sets its hold count to a smaller number. Removes
-  nothing but the field of the hold.
+  Gives up a hold, a reservation or a place in the line, and passes a free lock on; or sets a hold
+  count to a smaller number. Of the lock it removes nothing but the field of the hold. It may be
+  repeated at will.
 
-  KEYS[1]  lock     hash: hold field -> hold count
+  KEYS[1]  lock     hash: hold field -> hold count; a count of 0 is a reservation
+  KEYS[2]  line     sorted set: hold field -> ticket; may be left out: then a freed lock is
+                    announced to everybody, and no place is given up
   ARGV[1]  field    "<client uuid>:<hold id>"
   ARGV[2]  count    0 frees the lock, whatever its count; 1 and more sets the count
   ARGV[3]  channel  where a freed lock is announced
@@ -15,11 +18,13 @@
                           time to live
     {4, time, receivers}  the same, but they keep the time to live: they are a read-write lock, or
                           Redis refused HEXISTS or PERSIST
-    {0, time}             the key is gone
+    {0, time}             the key was gone; with count 0 the lock was passed on to the first in line
     {-3, time}            another hold has the key
     {-9, time, n}         ARGV[n] not allowed
 ]]
-local lock = KEYS[1]
+-- include reentrant/body/pass_on.lua
+
+local lock, line = KEYS[1], KEYS[2]
 local field, count, channel, verb = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4]
 
 local clock = redis.call("TIME")

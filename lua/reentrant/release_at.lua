@@ -2,7 +2,8 @@
   Gives up a hold now, and frees the lock at a given time. Until then a field stands in the place of
   the hold that is nobody's: "<field>:kept". Removes nothing but the field of the hold.
 
-  KEYS[1]  lock      hash: hold field -> hold count
+  KEYS[1]  lock      hash: hold field -> hold count; a count of 0 is a reservation
+  KEYS[2]  line      sorted set: hold field -> ticket; may be left out
   ARGV[1]  field     "<client uuid>:<hold id>"
   ARGV[2]  free_at   server time in us before which nobody else may have the lock
   ARGV[3]  most_ms   time to live that is left at most, should the server's clock have been set
@@ -12,7 +13,7 @@
   Returns {code, time in us, ...}
     {2, time, receivers}  given up and published; the lock is taken until free_at; receivers -1 when
                           publishing was refused, 0 when all this had been done before
-    {1, time, receivers}  freed and published: the time was over
+    {1, time, receivers}  freed and passed on: the time was over
     {3, time, receivers}  freed and published, but the hash has other fields: they stay, without a
                           time to live
     {4, time, receivers}  the same, but they keep the time to live: they are a read-write lock, or
@@ -21,14 +22,18 @@
     {-3, time}            another hold has the key
     {-9, time, n}         ARGV[n] not allowed
 ]]
-local lock = KEYS[1]
+-- include reentrant/body/pass_on.lua
+
+local lock, line = KEYS[1], KEYS[2]
 local field, channel, verb = ARGV[1], ARGV[4], ARGV[5]
 local free_at, most = tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if not field or #field == 0 then return {-9, now, 1} end
-if not free_at or free_at < 0 or free_at > 9007199254740991 or free_at % 1 ~= 0 then return {-9, now, 2} end
+if not free_at or free_at < 0 or free_at > 9007199254740991 or free_at % 1 ~= 0 then
+  return {-9, now, 2}
+end
 if not most or most < 1 or most > 86400000 or most % 1 ~= 0 then return {-9, now, 3} end
 if not channel or #channel == 0 then return {-9, now, 4} end
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 5} end
@@ -36,13 +41,16 @@ if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 5} end
 local fields = redis.pcall("HLEN", lock)
 if type(fields) == "table" then
   local kind = redis.call("TYPE", lock).ok
-  if kind == "hash" or kind == "none" then return {err = string.format("%s (HLEN)", fields.err)} end
+  if kind == "hash" or kind == "none" then
+    return {err = string.format("%s (HLEN)", fields.err)}
+  end
   return {-3, now}
 end
 if fields == 0 then return {0, now} end
 
 local kept = string.format("%s:kept", field)
-if not redis.call("HGET", lock, field) then
+local mine = redis.call("HGET", lock, field)
+if not mine or mine == "0" then
   if redis.call("HGET", lock, kept) then return {2, now, 0} end
   return {-3, now}
 end
@@ -61,8 +69,8 @@ if keeps then
 end
 
 redis.call("HDEL", lock, field)
-local receivers = redis.pcall(verb, channel, "0")
-if type(receivers) == "table" then receivers = -1 end
+-- The rest of the line hears of the new time to live as well.
+local receivers = pass_on(lock, fields == 1 and not keeps and line, channel, verb)
 if keeps then return {2, now, receivers} end
 if fields > 1 then
   -- The rest is data of another program, which must not end with our lease. A read-write lock has a

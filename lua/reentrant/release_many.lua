@@ -1,39 +1,41 @@
 --[[
-  Gives up many holds at once, whatever their counts.
+  Gives up many holds at once, whatever their counts, and passes their locks on.
 
-  KEYS[i]      lock     hash: hold field -> hold count
+  KEYS         the lock of each hold (hash: hold field -> hold count), and behind these, in the same
+               order, its line (sorted set: hold field -> ticket); the lines may be left out
   ARGV[1]      verb     PUBLISH or SPUBLISH
-  ARGV[2i]     field    "<client uuid>:<hold id>" of KEYS[i]
-  ARGV[2i+1]   channel  where the freed KEYS[i] is announced
+  ARGV[2i]     field    "<client uuid>:<hold id>" of the hold i
+  ARGV[2i+1]   channel  where its freed lock is announced
 
   Returns {code, time in us, ...}
-    {1, time, r1, r2, ...}  for each key: receivers when it was freed and published, -1 freed but
+    {1, time, r1, r2, ...}  for each hold: receivers when it was freed and published, -1 freed but
                             publishing was refused, -5 nothing done: the key is not this hold's, its
                             hash has other fields, or Redis refused to touch it
     {-9, time, n}           ARGV[n] not allowed
 ]]
+-- include reentrant/body/pass_on.lua
+
 local verb = ARGV[1]
 
 local clock = redis.call("TIME")
 local now = tonumber(clock[1]) * 1000000 + tonumber(clock[2])
 if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 1} end
-if #KEYS == 0 or #ARGV ~= 1 + 2 * #KEYS then return {-9, now, #ARGV} end
-for i = 1, #KEYS do
+local holds = (#ARGV - 1) / 2
+if #KEYS == 0 or (#KEYS ~= holds and #KEYS ~= 2 * holds) then return {-9, now, #ARGV} end
+for i = 1, holds do
   if #ARGV[2 * i] == 0 then return {-9, now, 2 * i} end
   if #ARGV[2 * i + 1] == 0 then return {-9, now, 2 * i + 1} end
 end
 
 -- No error ends the script: other holds may have been given up before.
-local function release(lock, field, channel)
+local function release(lock, line, field, channel)
   if redis.pcall("HLEN", lock) ~= 1 then return -5 end
   if redis.pcall("HDEL", lock, field) ~= 1 then return -5 end
-  local receivers = redis.pcall(verb, channel, "0")
-  if type(receivers) == "table" then return -1 end
-  return receivers
+  return pass_on(lock, line, channel, verb)
 end
 
 local answer = {1, now}
-for i = 1, #KEYS do
-  answer[i + 2] = release(KEYS[i], ARGV[2 * i], ARGV[2 * i + 1])
+for i = 1, holds do
+  answer[i + 2] = release(KEYS[i], KEYS[holds + i], ARGV[2 * i], ARGV[2 * i + 1])
 end
 return answer

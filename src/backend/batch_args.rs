@@ -21,8 +21,11 @@ impl<'a> BatchArgs<'a> {
         several: BatchScript,
         calls: impl Iterator<Item = &'a ScriptCall> + Clone,
     ) -> Self {
-        let mut together =
-            Self { marks: String::new(), common: SmallVec::new(), left_out: SmallVec::new() };
+        let mut together = Self {
+            marks: several.begin.into(),
+            common: SmallVec::new(),
+            left_out: SmallVec::new(),
+        };
         for one in several.of {
             let first = calls.clone().find(|call| call.script.name == one.script.name);
             together
@@ -84,8 +87,8 @@ mod tests {
     static OTHER: Script = Script { name: "other", source: "" };
     static ALL: Script = Script { name: "all", source: "" };
     static OF: [BatchableScript; 2] = [
-        BatchableScript { script: &ONE, mark: 'x', common: &[1, 2] },
-        BatchableScript { script: &OTHER, mark: 'y', common: &[0] },
+        BatchableScript { script: &ONE, mark: 'x', keys: 1, args: 3, common: &[1, 2] },
+        BatchableScript { script: &OTHER, mark: 'y', keys: 1, args: 2, common: &[0] },
     ];
 
     fn call(script: &'static Script, args: &[&str]) -> ScriptCall {
@@ -93,7 +96,8 @@ mod tests {
     }
 
     fn head(calls: &[ScriptCall]) -> (Vec<String>, Vec<usize>) {
-        let together = BatchArgs::new(BatchScript { script: &ALL, of: &OF }, calls.iter());
+        let together =
+            BatchArgs::new(BatchScript { script: &ALL, begin: '+', of: &OF }, calls.iter());
         let left_out = together.left_out.iter().map(|left_out| left_out.len());
         (together.head().map(str::to_owned).collect(), left_out.collect())
     }
@@ -110,13 +114,13 @@ mod tests {
         let (said, left_out) = head(&calls);
         assert_eq!(
             (said, left_out),
-            (["xyXxY", "1", "30", "0"].map(str::to_owned).into(), vec![2, 1, 0, 2, 0])
+            (["+xyXxY", "1", "30", "0"].map(str::to_owned).into(), vec![2, 1, 0, 2, 0])
         );
     }
 
     #[test]
     fn a_kind_that_nobody_is_of_has_its_places() {
         let (said, left_out) = head(&[call(&OTHER, &["7", "b"])]);
-        assert_eq!((said, left_out), (["y", "", "", "7"].map(str::to_owned).into(), vec![1]));
+        assert_eq!((said, left_out), (["+y", "", "", "7"].map(str::to_owned).into(), vec![1]));
     }
 }

@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 pub(crate) struct Words {
     text: String,
     /// Where each text ends.
-    ends: SmallVec<[usize; 6]>,
+    ends: SmallVec<[u32; 8]>,
 }
 
 impl Words {
@@ -25,7 +25,7 @@ impl Words {
     /// Adds the text that `add` writes.
     pub(crate) fn with_written(mut self, add: impl FnOnce(&mut String)) -> Self {
         add(&mut self.text);
-        self.ends.push(self.text.len());
+        self.ends.push(u32::try_from(self.text.len()).unwrap_or(u32::MAX));
         self
     }
 
@@ -44,6 +44,7 @@ impl Words {
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &str> + Clone {
         let mut begin = 0;
         self.ends.iter().map(move |&end| {
+            let end = end as usize;
             let word = &self.text[begin..end];
             begin = end;
             word

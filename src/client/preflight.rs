@@ -26,6 +26,7 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::RenewItem;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
@@ -283,6 +284,8 @@ impl PreflightRun<'_> {
             count,
             lease,
             not_after,
+            line: false,
+            wait: WaitMode::Try,
         };
         let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
         let force = Command::ForceRelease {
@@ -299,6 +302,8 @@ impl PreflightRun<'_> {
             lease,
             not_after,
             announce: announce.clone(),
+            line_first: false,
+            hears: false,
         };
         let granted: fn(&Body) -> bool =
             |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
@@ -440,7 +445,11 @@ impl PreflightRun<'_> {
     }
 
     fn announce(&self, name: &LockName) -> Announce {
-        Announce { channel: name.channel(self.shared.config().profile), sharded: self.sharded }
+        Announce {
+            channel: name.channel(self.shared.config().profile),
+            sharded: self.sharded,
+            line: false,
+        }
     }
 
     fn client_channel(&self) -> String {

@@ -28,6 +28,7 @@ use crate::engine::waiter::Waiter;
 use crate::engine::waiting::LONG_WAIT;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 use crate::kinds::conflict::conflict_of_holder;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
@@ -126,8 +127,15 @@ impl Engine {
         let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
-        let command =
-            Command::Acquire { name, field: self.cx.field(hold), count: 1, lease: ttl, not_after };
+        let command = Command::Acquire {
+            name,
+            field: self.cx.field(hold),
+            count: 1,
+            lease: ttl,
+            not_after,
+            line: false,
+            wait: WaitMode::Try,
+        };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.holds.unsent.remove(&hold);
         if let Some(hold) = self.holds.get_mut(&hold) {
@@ -215,7 +223,8 @@ impl Engine {
                 self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply {
-                body: Body::Acquire(Acquired::Held { pttl, holder }), ..
+                body: Body::Acquire(Acquired::Held { pttl, holder, .. }),
+                ..
             }) => {
                 self.queues.forgive(name_id);
                 if let Some(waiter) =

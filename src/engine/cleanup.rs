@@ -190,7 +190,7 @@ mod tests {
 
     fn send(cleanup: &mut Cleanup, cx: &mut Context) {
         assert_eq!(cleanup.to_be_sent(cx, ID), Some((1, lock())));
-        let announce = Announce { channel: "c".into(), sharded: false };
+        let announce = Announce { channel: "c".into(), sharded: false, line: false };
         let command =
             Command::Release { name: lock(), field: "f".into(), count: 0, announce, undo: true };
         cleanup.send(cx, ID, command);

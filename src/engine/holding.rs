@@ -34,6 +34,7 @@ use crate::engine::waiter::TOO_LATE;
 use crate::engine::waiter::Trouble;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::Released;
@@ -187,8 +188,15 @@ impl Engine {
         let name = hold.lock.clone();
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
-        let command =
-            Command::Acquire { name, field: self.cx.field(id), count, lease: ttl, not_after };
+        let command = Command::Acquire {
+            name,
+            field: self.cx.field(id),
+            count,
+            lease: ttl,
+            not_after,
+            line: false,
+            wait: WaitMode::Try,
+        };
         self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Reenter { request, abandoned: false });

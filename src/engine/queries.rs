@@ -449,7 +449,11 @@ fn force_not_announced(cx: &Context, name: &LockName) -> Error {
 }
 
 fn force_release(cx: &Context, name: LockName, expected: String, not_after: ServerTime) -> Command {
-    let announce = Announce { channel: name.channel(cx.config.profile), sharded: cx.is_sharded() };
+    let announce = Announce {
+        channel: name.channel(cx.config.profile),
+        sharded: cx.is_sharded(),
+        line: false,
+    };
     let holder = expected.split(':').next().unwrap_or_default();
     let client_channel = client_channel(holder);
     Command::ForceRelease { name, expected, not_after, announce, client_channel }

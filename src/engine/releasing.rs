@@ -213,8 +213,16 @@ impl Engine {
         let to = self.new_hold(name_id, request, &waiter);
         let ttl = lease.or_longer(waiter.at_least);
         let (old, new) = (self.cx.field(from), self.cx.field(to));
-        let command =
-            Command::HandOff { name, from: old, to: new, lease: ttl, not_after, announce };
+        let command = Command::HandOff {
+            name,
+            from: old,
+            to: new,
+            lease: ttl,
+            not_after,
+            announce,
+            line_first: false,
+            hears: false,
+        };
         self.cx.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
         self.holds.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {

@@ -370,7 +370,7 @@ fn grant(token: u64) -> Body {
 }
 
 fn held(pttl: i64) -> Body {
-    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned() })
+    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place: None })
 }
 
 fn freed() -> Body {

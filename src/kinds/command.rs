@@ -9,9 +9,12 @@ use crate::backend::ScriptCall;
 use crate::backend::words::Words;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LONGEST_FENCE_KEY;
+
 use crate::base::name::LockName;
 use crate::kinds::of_all;
 
+/// Bytes that the line's key has beside the name.
+const LINE_KEY_BYTES: usize = "redisson_lock_line__{}".len();
 /// Bytes that the arguments of most scripts have, or more.
 const USUAL: usize = 128;
 
@@ -51,6 +54,9 @@ pub(crate) enum Command {
         count: u32,
         lease: LeaseMs,
         not_after: ServerTime,
+        /// Whether the line's key is named.
+        line: bool,
+        wait: WaitMode,
     },
     Release {
         name: LockName,
@@ -83,6 +89,10 @@ pub(crate) enum Command {
         lease: LeaseMs,
         not_after: ServerTime,
         announce: Announce,
+        /// The first in line goes before `to`, which then waits behind it.
+        line_first: bool,
+        /// The subscription to the channel is confirmed.
+        hears: bool,
     },
     Inspect {
         name: LockName,
@@ -113,16 +123,50 @@ impl Command {
     }
 }
 
-fn lock_and_fence(name: &LockName) -> Words {
-    let words = Words::with_capacity(name.as_str().len() + LONGEST_FENCE_KEY);
-    words.with(name.as_str()).with_written(|text| name.add_fence_key(text))
+/// What an attempt says about waiting.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum WaitMode {
+    /// It does not wait. So are re-entries.
+    Try,
+    /// Nobody of this client has been told to wait yet: a free lock is granted, whoever waits.
+    First { hears: bool },
+    /// A free lock goes to the first in line. The ticket is 0 as long as none is known. `hears`: the
+    /// subscription to the channel was confirmed when this was sent.
+    Again { ticket: u64, hears: bool, announce: Announce },
 }
 
-/// Where and how a freed lock is announced.
+fn lock_and_fence(name: &LockName, line: bool) -> Words {
+    let lock = name.as_str();
+    let line_bytes = if line { lock.len() + LINE_KEY_BYTES } else { 0 };
+    let words = Words::with_capacity(lock.len() + LONGEST_FENCE_KEY + line_bytes);
+    let words = words.with(lock).with_written(|text| name.add_fence_key(text));
+    if line { words.with_written(|text| name.add_line_key(text)) } else { words }
+}
+
+fn lock_and_line(name: &LockName, line: bool) -> Words {
+    if !line {
+        return [name.as_str()].into();
+    }
+    let lock = name.as_str();
+    let words = Words::with_capacity(2 * lock.len() + LINE_KEY_BYTES);
+    words.with(lock).with_written(|text| name.add_line_key(text))
+}
+
+/// The locks of many holds, and then their lines.
+fn locks_and_lines(holds: &[ReleaseItem]) -> Words {
+    let locks = holds.iter().map(|hold| hold.name.as_str()).collect();
+    let lines = holds.iter().filter(|hold| hold.announce.line);
+    lines.fold(locks, |keys: Words, hold| keys.with_written(|text| hold.name.add_line_key(text)))
+}
+
+/// What becomes of a freed lock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Announce {
+    /// Where it is announced.
     pub(crate) channel: std::sync::Arc<str>,
     pub(crate) sharded: bool,
+    /// It goes to the first in line, whose key is named.
+    pub(crate) line: bool,
 }
 
 impl Announce {
@@ -133,6 +177,22 @@ impl Announce {
     fn add_to(&self, args: Words) -> Words {
         args.with(&self.channel).with(self.verb())
     }
+}
+
+impl WaitMode {
+    fn add_to(&self, args: Words) -> Words {
+        let (mode, ticket, hears) = match self {
+            Self::Try => ("try", 0, false),
+            Self::First { hears } => ("first", 0, *hears),
+            Self::Again { ticket, hears, .. } => ("again", *ticket, *hears),
+        };
+        let args = args.with(mode).with_number(ticket).with(flag(hears));
+        if let Self::Again { announce, .. } = self { announce.add_to(args) } else { args }
+    }
+}
+
+fn flag(flag: bool) -> &'static str {
+    if flag { "1" } else { "0" }
 }
 
 /// One hold of many that are released.
@@ -156,7 +216,6 @@ impl Command {
     pub(crate) fn to_call(&self) -> Call {
         let script =
             |script, keys, args| Call::Script(Box::new(ScriptCall::new(script, keys, args)));
-        let lock = |name: &LockName| [name.as_str()].into();
         let of = |name: &LockName| name.kind().scripts();
         let args = || Words::with_capacity(USUAL);
         match self {
@@ -167,16 +226,16 @@ impl Command {
                 let words = pairs.iter().flat_map(|(command, target)| [*command, target]);
                 script(&PERMISSIONS, Words::default(), words.collect())
             }
-            Self::Acquire { name, field, count, lease, not_after } => {
+            Self::Acquire { name, field, count, lease, not_after, line, wait } => {
                 let args = args().with(field).with_number(*count);
                 let args = args.with_number(lease.millis()).with_number(not_after.0);
-                script(of(name).acquire, lock_and_fence(name), args)
+                script(of(name).acquire, lock_and_fence(name, *line), wait.add_to(args))
             }
             Self::Release { name, field, count, announce, undo } => {
                 let scripts = of(name);
                 let release = if *undo { scripts.undo } else { scripts.release };
                 let args = announce.add_to(args().with(field).with_number(*count));
-                script(release, lock(name), args)
+                script(release, lock_and_line(name, announce.line), args)
             }
             Self::ReleaseMany(holds) => {
                 let verb = holds.first().map(|hold| hold.announce.verb()).unwrap_or_default();
@@ -185,13 +244,14 @@ impl Command {
                 });
                 script(
                     of_all(holds.iter().map(|hold| &hold.name)).release_many,
-                    holds.iter().map(|hold| hold.name.as_str()).collect(),
+                    locks_and_lines(holds),
                     args,
                 )
             }
             Self::ReleaseAt { name, field, free_at, most, announce } => {
                 let args = args().with(field).with_number(free_at.0).with_number(most.millis());
-                script(of(name).release_at, lock(name), announce.add_to(args))
+                let keys = lock_and_line(name, announce.line);
+                script(of(name).release_at, keys, announce.add_to(args))
             }
             Self::Renew { holds, not_after } => {
                 let args = holds.iter().fold(args().with_number(not_after.0), |args, hold| {
@@ -203,15 +263,19 @@ impl Command {
                     args,
                 )
             }
-            Self::HandOff { name, from, to, lease, not_after, announce } => {
+            Self::HandOff { name, from, to, lease, not_after, announce, line_first, hears } => {
                 let args =
                     args().with(from).with(to).with_number(lease.millis()).with_number(not_after.0);
-                script(of(name).hand_off, lock_and_fence(name), announce.add_to(args))
+                let args = announce.add_to(args).with(flag(*line_first)).with(flag(*hears));
+                script(of(name).hand_off, lock_and_fence(name, announce.line), args)
             }
-            Self::Inspect { name } => script(of(name).inspect, lock(name), Words::default()),
+            Self::Inspect { name } => {
+                script(of(name).inspect, lock_and_line(name, false), Words::default())
+            }
             Self::ForceRelease { name, expected, not_after, announce, client_channel } => {
                 let args = announce.add_to(args().with(expected).with_number(not_after.0));
-                script(of(name).force_release, lock(name), args.with(client_channel))
+                let keys = lock_and_line(name, announce.line);
+                script(of(name).force_release, keys, args.with(client_channel))
             }
         }
     }

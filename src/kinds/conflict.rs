@@ -8,12 +8,19 @@ pub(crate) const WITHOUT_END: &str = "a lock without a time to live, which never
      somebody took its time to live off (PERSIST), or its client could not set one; \
      `force_unlock` removes it";
 
-/// The conflict that is not in the lock's own key.
+/// One of two conflicts that are not in the lock's own key.
 const BROKEN_FENCE: &str = "the fence counter is not a whole number from 0 to 2^53 - 2";
+
+/// The other one.
+const BROKEN_LINE: &str = "the key of its line has a value that is not a sorted set";
 
 /// What is where, so that it can be found.
 pub(crate) fn conflict_words(found: &str, name: &LockName) -> String {
-    if found == BROKEN_FENCE { format!("{found}, {}", name.fence_key()) } else { found.to_owned() }
+    match found {
+        BROKEN_FENCE => format!("{found}, {}", name.fence_key()),
+        BROKEN_LINE => format!("{found}, {}", name.line_key()),
+        _ => found.to_owned(),
+    }
 }
 
 pub(crate) fn conflict(what: i64) -> Option<&'static str> {
@@ -22,6 +29,7 @@ pub(crate) fn conflict(what: i64) -> Option<&'static str> {
         2 => "a hash with several fields",
         4 => "a read-write lock",
         5 => BROKEN_FENCE,
+        6 => BROKEN_LINE,
         _ => return None,
     })
 }

@@ -1,6 +1,8 @@
 //! A kind for tests that differs where it hurts: two may hold it at once, a release grants to
 //! nobody, and what a dead hold id has left is removed by a script of its own.
 
+use std::sync::LazyLock;
+
 use crate::backend::Script;
 use crate::kinds::Scripts;
 use crate::kinds::reentrant;
@@ -29,7 +31,7 @@ static INSPECT: Script = pair!("inspect");
 static FORCE_RELEASE: Script = pair!("force_release");
 
 /// The hand-off is never sent.
-pub(crate) static SCRIPTS: Scripts = Scripts {
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: &ACQUIRE,
     release: &RELEASE,
     undo: &UNDO,
@@ -39,7 +41,7 @@ pub(crate) static SCRIPTS: Scripts = Scripts {
     hand_off: &reentrant::HAND_OFF,
     inspect: &INSPECT,
     force_release: &FORCE_RELEASE,
-};
+});
 
 #[cfg(feature = "in-memory")]
 mod script_tests;

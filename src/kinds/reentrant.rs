@@ -7,34 +7,60 @@ use crate::backend::BatchableScript;
 use crate::backend::Script;
 use crate::kinds::Scripts;
 
-pub(crate) static ACQUIRE: Script = script!("reentrant/acquire", includes "reentrant/body/acquire");
-pub(crate) static RELEASE: Script = script!("reentrant/release", includes "reentrant/body/release");
-pub(crate) static RELEASE_MANY: Script = script!("reentrant/release_many");
-pub(crate) static RELEASE_AT: Script = script!("reentrant/release_at");
+pub(crate) static ACQUIRE: LazyLock<Script> = script!(
+    "reentrant/acquire",
+    includes "reentrant/body/pass_on", "reentrant/body/wait", "reentrant/body/acquire"
+);
+pub(crate) static RELEASE: LazyLock<Script> = script!(
+    "reentrant/release",
+    includes "reentrant/body/pass_on", "reentrant/body/release"
+);
+pub(crate) static RELEASE_MANY: LazyLock<Script> =
+    script!("reentrant/release_many", includes "reentrant/body/pass_on");
+pub(crate) static RELEASE_AT: LazyLock<Script> =
+    script!("reentrant/release_at", includes "reentrant/body/pass_on");
 pub(crate) static RENEW: Script = script!("reentrant/renew");
-pub(crate) static HAND_OFF: Script = script!("reentrant/hand_off");
+pub(crate) static HAND_OFF: LazyLock<Script> =
+    script!("reentrant/hand_off", includes "reentrant/body/pass_on", "reentrant/body/wait");
 pub(crate) static INSPECT: Script = script!("reentrant/inspect");
-pub(crate) static FORCE_RELEASE: Script = script!("reentrant/force_release");
+pub(crate) static FORCE_RELEASE: LazyLock<Script> =
+    script!("reentrant/force_release", includes "reentrant/body/pass_on");
 
 /// Runs several acquires and releases. It includes the same bodies as their own scripts.
-static SEVERAL: LazyLock<Script> = LazyLock::new(|| {
-    let Script { name, source } = script!("several/reentrant");
-    let source = source
-        .replace(include_line!("reentrant/body/acquire"), included!("reentrant/body/acquire"))
-        .replace(include_line!("reentrant/body/release"), included!("reentrant/body/release"));
-    Script { name, source: source.leak() }
-});
+static SEVERAL: LazyLock<Script> = script!(
+    "several/reentrant",
+    includes "reentrant/body/pass_on", "reentrant/body/wait", "reentrant/body/acquire",
+        "reentrant/body/release"
+);
 
-/// Which calls may be run together.
-pub(crate) fn several() -> BatchScript {
-    static OF: [BatchableScript; 2] = [
-        BatchableScript { script: &ACQUIRE, mark: 'a', common: &[1, 2, 3] },
-        BatchableScript { script: &RELEASE, mark: 'r', common: &[1, 3] },
-    ];
-    BatchScript { script: &SEVERAL, of: &OF }
+/// Which calls may be run together: of a client that names lines, those that name the line; else
+/// those that do not.
+pub(crate) fn several(lines: bool) -> BatchScript {
+    static OF: LazyLock<[[BatchableScript; 2]; 2]> = LazyLock::new(|| {
+        [0, 1].map(|line| {
+            [
+                BatchableScript {
+                    script: &ACQUIRE,
+                    mark: 'a',
+                    keys: 2 + line,
+                    args: 7,
+                    common: &[1, 2, 3, 4, 5, 6],
+                },
+                BatchableScript {
+                    script: &RELEASE,
+                    mark: 'r',
+                    keys: 1 + line,
+                    args: 4,
+                    common: &[1, 3],
+                },
+            ]
+        })
+    });
+    let begin = if lines { '+' } else { '-' };
+    BatchScript { script: &SEVERAL, begin, of: &OF[usize::from(lines)] }
 }
 
-pub(crate) static SCRIPTS: Scripts = Scripts {
+pub(crate) static SCRIPTS: LazyLock<Scripts> = LazyLock::new(|| Scripts {
     acquire: &ACQUIRE,
     release: &RELEASE,
     undo: &RELEASE,
@@ -44,12 +70,25 @@ pub(crate) static SCRIPTS: Scripts = Scripts {
     hand_off: &HAND_OFF,
     inspect: &INSPECT,
     force_release: &FORCE_RELEASE,
-};
+});
 
 /// Every script, for tests.
 #[cfg(any(test, fuzzing))]
-pub(crate) static ALL: [&Script; 8] =
-    [&ACQUIRE, &RELEASE, &RELEASE_MANY, &RELEASE_AT, &RENEW, &HAND_OFF, &INSPECT, &FORCE_RELEASE];
+pub(crate) fn all() -> &'static [&'static Script] {
+    static ALL: LazyLock<[&Script; 8]> = LazyLock::new(|| {
+        [
+            &ACQUIRE,
+            &RELEASE,
+            &RELEASE_MANY,
+            &RELEASE_AT,
+            &RENEW,
+            &HAND_OFF,
+            &INSPECT,
+            &FORCE_RELEASE,
+        ]
+    });
+    &*ALL
+}
 
 #[cfg(all(test, feature = "in-memory"))]
 mod script_tests;

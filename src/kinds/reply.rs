@@ -42,15 +42,28 @@ pub(crate) enum Acquired {
     Granted {
         token: u64,
     },
-    /// Time to live in ms, negative without one, and the holder's field.
+    /// Time to live in ms, negative without one, and the field of the holder, or of the one for
+    /// which the lock is reserved.
     Held {
         pttl: i64,
         holder: String,
+        /// Of somebody who waits and has named the line.
+        place: Option<Place>,
     },
+    /// The line's key was not named, and the lock is not this hold's.
+    NotOwn,
     Late,
     Gone,
     Foreign,
     Conflict(&'static str),
+}
+
+/// Where a waiter stands in the line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) ticket: u64,
+    /// How many have a lower ticket.
+    pub(crate) rank: u64,
 }
 
 /// What a user may do with a command and a key or channel.
@@ -108,7 +121,7 @@ pub(crate) enum Renewed {
     Refused,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HandedOff {
     Granted {
         token: u64,
@@ -122,6 +135,12 @@ pub(crate) enum HandedOff {
     },
     /// The same, whether late or not.
     InOtherUse(Leftover),
+    /// `from` is released, and the lock reserved for the first in line, for so many ms. `to` waits.
+    LineFirst {
+        pttl: i64,
+        holder: String,
+        place: Place,
+    },
 }
 
 /// What a lock's key holds.
@@ -190,7 +209,12 @@ impl Command {
         let body = match self {
             Self::Acquire { .. } => Body::Acquire(match code {
                 1 => Acquired::Granted { token: fields.uint()? },
-                0 => Acquired::Held { pttl: fields.int()?, holder: fields.text()? },
+                0 => Acquired::Held {
+                    pttl: fields.int()?,
+                    holder: fields.text()?,
+                    place: if fields.is_over() { None } else { Some(fields.place()?) },
+                },
+                -5 => Acquired::NotOwn,
                 -1 => Acquired::Late,
                 -2 => Acquired::Gone,
                 -3 => Acquired::Foreign,
@@ -227,6 +251,11 @@ impl Command {
                 0 => HandedOff::Gone,
                 2 => HandedOff::ReleasedOnly { late: false, receivers: fields.receivers()? },
                 3 | 4 => HandedOff::InOtherUse(fields.leftover(code)?),
+                5 => HandedOff::LineFirst {
+                    pttl: fields.int()?,
+                    holder: fields.text()?,
+                    place: fields.place()?,
+                },
                 -1 => HandedOff::ReleasedOnly { late: true, receivers: fields.receivers()? },
                 -3 => HandedOff::Foreign,
                 _ => return None,
@@ -314,6 +343,14 @@ impl<'a> Fields<'a> {
     /// A count of receivers; -1 says that publishing was refused.
     fn receivers(&mut self) -> Option<Option<u64>> {
         Some(self.int()?.try_into().ok())
+    }
+
+    fn place(&mut self) -> Option<Place> {
+        Some(Place { ticket: self.uint()?, rank: self.uint()? })
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.len() == 0
     }
 
     /// Of a reply with the code 3 or 4.

@@ -2,7 +2,7 @@
 -- Included by release.lua, whose header explains arguments and replies, and by
 -- several/reentrant.lua.
 --
--- Uses lock, field, count, channel, verb, now
+-- Uses lock, line, field, count, channel, verb, now
 
 if not field or #field == 0 then return {-9, now, 1} end
 if not count or count < 0 or count > 65535 or count % 1 ~= 0 then return {-9, now, 2} end
@@ -12,27 +12,35 @@ if verb ~= "PUBLISH" and verb ~= "SPUBLISH" then return {-9, now, 4} end
 local fields = redis.pcall("HLEN", lock)
 if type(fields) == "table" then
   local kind = redis.call("TYPE", lock).ok
-  if kind == "hash" or kind == "none" then return {err = string.format("%s (HLEN)", fields.err)} end
-  return {-3, now}
+  if kind == "hash" or kind == "none" then
+    return {err = string.format("%s (HLEN)", fields.err)}
+  end
 end
-if fields == 0 then return {0, now} end
 
 if count > 0 then
-  if not redis.call("HGET", lock, field) then return {-3, now} end
+  if fields == 0 then return {0, now} end
+  local mine = type(fields) == "number" and redis.call("HGET", lock, field)
+  if not mine or mine == "0" then return {-3, now} end
   redis.call("HSET", lock, field, count)
   return {2, now}
 end
 
 -- With its last field the key is gone.
-if redis.call("HDEL", lock, field) == 0 then return {-3, now} end
+if type(fields) ~= "number" or fields == 0 or redis.call("HDEL", lock, field) == 0 then
+  -- Not the holder: leaves the line. A free lock is passed on, whoever asks.
+  if line then redis.pcall("ZREM", line, field) end
+  if fields ~= 0 then return {-3, now} end
+  local first = line and redis.pcall("ZRANGE", line, 0, 0)[1]
+  if first then reserve(lock, line, first, channel, verb) end
+  return {0, now}
+end
+if fields == 1 then return {1, now, pass_on(lock, line, channel, verb)} end
+
 local receivers = redis.pcall(verb, channel, "0")
 if type(receivers) == "table" then receivers = -1 end
-if fields > 1 then
-  -- The rest is data of another program, which must not end with our lease. A read-write lock has a
-  -- time to live of its own.
-  if redis.pcall("HEXISTS", lock, "mode") ~= 0 or type(redis.pcall("PERSIST", lock)) == "table" then
-    return {4, now, receivers}
-  end
-  return {3, now, receivers}
+-- The rest is data of another program, which must not end with our lease. A read-write lock has a
+-- time to live of its own.
+if redis.pcall("HEXISTS", lock, "mode") ~= 0 or type(redis.pcall("PERSIST", lock)) == "table" then
+  return {4, now, receivers}
 end
-return {1, now, receivers}
+return {3, now, receivers}

@@ -616,7 +616,7 @@ mod tests {
     fn calls_go_together_where_all_locks_are_at_one_server() {
         static SCRIPT: crate::backend::Script =
             crate::backend::Script { name: "test/several", source: "" };
-        let several = BatchScript { script: &SCRIPT, of: &[] };
+        let several = BatchScript { script: &SCRIPT, begin: '+', of: &[] };
         for (url, together) in [
             ("redis://h", true),
             ("redis+unix:///run/redis.sock", true),

@@ -26,6 +26,7 @@ use crate::engine::event::Acquire;
 use crate::engine::event::Wait;
 use crate::kinds::command::Announce;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 
 /// A driver that does look, and how often it has looked.
 fn task(driver: Driver) -> (Task, Arc<AtomicUsize>) {
@@ -90,7 +91,9 @@ fn hand_off() -> Command {
         to,
         lease: lease(),
         not_after: ServerTime(1),
-        announce: Announce { channel: "channel".into(), sharded: false },
+        announce: Announce { channel: "channel".into(), sharded: false, line: false },
+        line_first: false,
+        hears: false,
     }
 }
 
@@ -136,7 +139,7 @@ fn lease() -> LeaseMs {
 /// An acquire and a release.
 fn attempts() -> [Command; 2] {
     let field = "c:1".to_owned();
-    let announce = Announce { channel: "channel".into(), sharded: false };
+    let announce = Announce { channel: "channel".into(), sharded: false, line: false };
     let not_after = ServerTime(1);
     let acquire = Command::Acquire {
         name: name(),
@@ -144,6 +147,8 @@ fn attempts() -> [Command; 2] {
         count: 1,
         lease: lease(),
         not_after,
+        line: false,
+        wait: WaitMode::Try,
     };
     [acquire, Command::Release { name: name(), field, count: 0, announce, undo: false }]
 }

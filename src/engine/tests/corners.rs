@@ -457,7 +457,7 @@ fn a_release_that_the_server_forgot_is_repeated() {
     hand.done(op, freed());
     let waiter = hand.ask(2, Wait::Forever);
     let (op, _) = hand.take("acquire");
-    hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone() }));
+    hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: old.clone(), place: None }));
     let (op, command) = hand.take("release");
     assert!(
         matches!(&command, Command::Release { field, count: 0, .. } if *field == old),
@@ -525,7 +525,10 @@ fn only_what_is_over_is_released_again() {
     for holder in [live, format!("{ours}:01"), format!("{ours}:1:read"), OTHER.to_owned()] {
         hand.want_name("m", 2, Lease::Watched(lease(30)), Wait::Once, None);
         let (op, _) = hand.take("acquire");
-        hand.done(op, Body::Acquire(Acquired::Held { pttl: 20_000, holder: holder.clone() }));
+        hand.done(
+            op,
+            Body::Acquire(Acquired::Held { pttl: 20_000, holder: holder.clone(), place: None }),
+        );
         hand.confirm_subscriptions();
         assert_eq!(
             hand.labels().iter().filter(|label| **label == "release").count(),

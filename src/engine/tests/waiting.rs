@@ -268,7 +268,10 @@ fn a_key_in_other_use_is_everybodys_error() {
     let first = hand.ask(1, Wait::Forever);
     let second = hand.ask(2, Wait::Forever);
     let (op, _) = hand.take("acquire");
-    hand.done(op, Body::Acquire(Acquired::Held { pttl: 5, holder: "user:1".to_owned() }));
+    hand.done(
+        op,
+        Body::Acquire(Acquired::Held { pttl: 5, holder: "user:1".to_owned(), place: None }),
+    );
     for request in [first, second] {
         assert!(matches!(hand.answer(request), Answer::Failed(Error::KeyConflict { .. })));
     }

@@ -2,6 +2,7 @@
 
 mod model;
 
+use crate::backend::Script;
 use crate::base::kind::Kind;
 use crate::base::random::Random;
 use crate::kinds::pair::ACQUIRE;
@@ -21,9 +22,14 @@ use crate::kinds::script_tests::tables::check_table;
 use crate::kinds::script_tests::text::Times;
 use crate::kinds::script_tests::text::parse_call;
 
+fn scripts() -> &'static [&'static Script] {
+    static TESTED: [&Script; 4] = [&ACQUIRE, &RELEASE, &UNDO, &RENEW];
+    &TESTED
+}
+
 static SUITE: Suite = Suite {
     kind: Kind::Pair,
-    scripts: &[&ACQUIRE, &RELEASE, &UNDO, &RENEW],
+    scripts,
     is_end: |_, field| field.ends_with(":ends"),
     valid,
     may_be: |fields| fields.iter().filter(|(field, _)| field.ends_with(":ends")).count() <= 2,

@@ -9,7 +9,7 @@ mod tables;
 use crate::backend::ScriptCall;
 use crate::base::kind::Kind;
 use crate::kinds::command::PERMISSIONS;
-use crate::kinds::reentrant::ALL;
+use crate::kinds::reentrant::all;
 use crate::kinds::script_tests::Fields;
 use crate::kinds::script_tests::Server;
 use crate::kinds::script_tests::Suite;
@@ -20,7 +20,7 @@ use crate::kinds::script_tests::text;
 
 static SUITE: Suite = Suite {
     kind: Kind::Reentrant,
-    scripts: &ALL,
+    scripts: all,
     others: &[&PERMISSIONS],
     listened: &[
         ("ch", false),

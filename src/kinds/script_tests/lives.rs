@@ -22,6 +22,7 @@ use crate::kinds::command::Command;
 use crate::kinds::command::ReleaseItem;
 use crate::kinds::command::RenewItem;
 use crate::kinds::command::ServerTime;
+use crate::kinds::command::WaitMode;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
@@ -148,6 +149,8 @@ impl Lives<'_> {
             count: 1,
             lease: self.lease(),
             not_after: ServerTime(not_after),
+            line: false,
+            wait: WaitMode::Try,
         };
         hold.state = match self.send_or_lose(&command) {
             Some(Some(Body::Acquire(Acquired::Granted { .. }))) => State::Held,
@@ -168,6 +171,8 @@ impl Lives<'_> {
             count,
             lease: self.lease(),
             not_after: ServerTime(self.not_after()),
+            line: false,
+            wait: WaitMode::Try,
         };
         let down = Command::Release {
             name,
@@ -255,6 +260,8 @@ impl Lives<'_> {
             lease: self.lease(),
             not_after: ServerTime(not_after),
             announce: self.announce(&from),
+            line_first: false,
+            hears: false,
         };
         self.holds[at].state = State::Over;
         to.state = match self.send_or_lose(&command) {
@@ -323,7 +330,15 @@ impl Lives<'_> {
         let count = COUNTS[self.random.index(COUNTS.len())];
         let (lease, not_after) = (self.lease(), ServerTime(self.not_after()));
         let command = match self.random.below(3) {
-            0 => Command::Acquire { name, field, count, lease, not_after },
+            0 => Command::Acquire {
+                name,
+                field,
+                count,
+                lease,
+                not_after,
+                line: false,
+                wait: WaitMode::Try,
+            },
             1 => Command::Release {
                 name,
                 field,
@@ -424,7 +439,7 @@ impl Lives<'_> {
 
     fn announce(&self, hold: &Hold) -> Announce {
         let (profile, sharded) = self.ways[hold.client];
-        Announce { channel: self.names[hold.name].channel(profile), sharded }
+        Announce { channel: self.names[hold.name].channel(profile), sharded, line: false }
     }
 
     /// What was answered; none if nobody knows: it was executed or was not, and copies of it may

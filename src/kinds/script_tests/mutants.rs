@@ -81,7 +81,7 @@ pub(crate) fn check(suite: &'static Suite) {
     let listed = equivalent(suite.equivalent);
     let (mut killed, mut by_check) = (0_usize, BTreeMap::<&str, usize>::new());
     let mut survivors = BTreeSet::new();
-    for script in suite.scripts.iter().chain(suite.others) {
+    for script in (suite.scripts)().iter().chain(suite.others) {
         assert_eq!(noticed(suite, script), None, "{} fails as it is", script.name);
         for mutant in mutants(script) {
             let source: &'static str = Box::leak(mutant.source.into_boxed_str());

@@ -44,7 +44,7 @@ impl Redis {
                 redis::cmd("SCRIPT").arg("LOAD").arg(source).query(&mut connection).unwrap();
             (source, digest)
         };
-        let sources = suite.scripts.iter().map(|script| script.source).chain([DUMP]);
+        let sources = (suite.scripts)().iter().map(|script| script.source).chain([DUMP]);
         let loaded = sources.map(load).collect();
         Self { suite, connection, subscriber, loaded, _server: server }
     }

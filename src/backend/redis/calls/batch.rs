@@ -60,9 +60,8 @@ impl GatheredCalls {
 
     /// Adds a call. Returns it if it cannot be part of a batch.
     pub(super) fn add(&mut self, pending_call: PendingCall) -> Result<(), PendingCall> {
-        let fits = |call: &ScriptCall| {
-            self.several.is_some_and(|several| several.one(call.script).is_some())
-        };
+        let fits =
+            |call: &ScriptCall| self.several.is_some_and(|several| several.one(call).is_some());
         match &pending_call.request {
             CallRequest::Call(Call::Script(call)) if !self.one_by_one && fits(call) => {
                 self.pending_calls.push(pending_call);
@@ -257,7 +256,7 @@ fn next_of(time: &Value, parts: &mut std::vec::Drain<'_, Value>) -> Option<Outco
     match parts.next()? {
         Value::Text(words) => Some(classify(&refusal(words))),
         Value::Int(head) => {
-            let (code, many) = (head.div_euclid(4), usize::try_from(head.rem_euclid(4)).ok()?);
+            let (code, many) = (head.div_euclid(8), usize::try_from(head.rem_euclid(8)).ok()?);
             if many > parts.len() {
                 return None;
             }

@@ -6,7 +6,8 @@ use crate::backend::BatchableScript;
 use crate::backend::redis::tests::driver::COUNT;
 
 static TOGETHER: Script = Script { name: "test/together", source: "return {}" };
-static OF: [BatchableScript; 1] = [BatchableScript { script: &COUNT, mark: 'c', common: &[] }];
+static OF: [BatchableScript; 1] =
+    [BatchableScript { script: &COUNT, mark: 'c', keys: 1, args: 0, common: &[] }];
 const MANY: u64 = 8;
 /// One call fewer than a batch needs.
 const FEW: u64 = 3;
@@ -19,7 +20,8 @@ fn count(key: u64) -> CallRequest {
 /// Calls with this many other calls in flight, numbered from 1; the server has all scripts.
 async fn busy(calls_on_their_way: usize) -> (Calls, DuplexStream) {
     let (connection, mut server) = connection(100_000);
-    let mut calls = Calls::new(Some(BatchScript { script: &TOGETHER, of: &OF }), BUDGETS);
+    let mut calls =
+        Calls::new(Some(BatchScript { script: &TOGETHER, begin: '+', of: &OF }), BUDGETS);
     calls.connected(connection);
     (1..=calls_on_their_way as u64).for_each(|op| calls.submit(OpId(op), echo("x"), LONG));
     let sent = sent(&mut calls, &mut server).await;
@@ -108,9 +110,9 @@ async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     assert_eq!(sent.matches("EVALSHA").count(), 1, "{sent}");
     let digest = TOGETHER.digest();
     let keys: String = (100..100 + MANY).map(|op| format!("$6\r\nkey{op}\r\n")).collect();
-    assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}$8\r\ncccccccc\r\n")), "{sent}");
+    assert!(sent.ends_with(&format!("{digest}\r\n$1\r\n8\r\n{keys}$9\r\n+cccccccc\r\n")), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*17 :9 :1 :0 :9 :1 :17 :2 :25 :3 :33 :4 :41 :5 :49 :6 :57 :7").await;
     let expected: Vec<_> = (0..8).map(said).collect();
     assert_eq!(answers(&mut calls, 8).await, expected);
     assert!(calls.is_idle());
@@ -147,7 +149,7 @@ async fn the_order_is_kept() {
 async fn what_is_refused_among_others_is_sent_again_alone() {
     let (mut calls, mut server) = busy(BUSY).await;
     many_alone(&mut calls, &mut server).await;
-    reply(&mut server, "*15 :9 :1 :0 $3 OOM :9 :2 $4 WHAT :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*15 :9 :1 :0 $3 OOM :17 :2 $4 WHAT :33 :4 :41 :5 :49 :6 :57 :7").await;
     let answered = answers(&mut calls, 7).await;
     assert!(answered.iter().all(|(op, _)| *op != 101), "{answered:?}");
     let strange = answered.iter().find(|(op, _)| *op == 103).map(|(_, outcome)| outcome);
@@ -205,7 +207,7 @@ async fn each_of_several_has_its_own_time() {
         assert!(op < 103 && matches!(outcome, Outcome::Unknown(_)), "{op}: {outcome:?}");
     }
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*17 :9 :1 :0 :9 :1 :17 :2 :25 :3 :33 :4 :41 :5 :49 :6 :57 :7").await;
     let expected: Vec<_> = (3..8).map(said).collect();
     assert_eq!(answers(&mut calls, 5).await, expected);
     assert!(calls.is_idle());
@@ -229,7 +231,7 @@ async fn what_is_late_before_it_is_sent_is_left_out() {
     let sent = sent(&mut calls, &mut server).await;
     assert!(sent.matches("EVALSHA").count() == 2 && !sent.contains("key103"), "{sent}");
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*15 :9 :1 :0 :5 :1 :9 :2 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*15 :9 :1 :0 :9 :1 :17 :2 :33 :4 :41 :5 :49 :6 :57 :7").await;
     let expected = [0, 1, 2, 4, 5, 6, 7].map(said);
     assert_eq!(answers(&mut calls, 7).await, expected);
 }
@@ -241,7 +243,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_its_successor() {
     many_alone(&mut calls, &mut server).await;
     calls.submit(OpId(200), count(101), LONG);
     sent(&mut calls, &mut server).await;
-    reply(&mut server, "*16 :9 :1 :0 $3 OOM :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*16 :9 :1 :0 $3 OOM :17 :2 :25 :3 :33 :4 :41 :5 :49 :6 :57 :7").await;
     let answered = answers(&mut calls, 8).await;
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
@@ -254,7 +256,7 @@ async fn what_is_refused_among_others_is_not_sent_behind_one_of_them() {
     }
     assert_eq!(sizes(&sent(&mut calls, &mut server).await), [4]);
     others(&mut calls, &mut server).await;
-    reply(&mut server, "*8 :9 :1 :0 $3 OOM :9 :2 :13 :3").await;
+    reply(&mut server, "*8 :9 :1 :0 $3 OOM :17 :2 :25 :3").await;
     let answered = answers(&mut calls, 4).await;
     assert!(matches!(answered[1], (101, Outcome::NotExecuted(_))), "{answered:?}");
 }
@@ -330,7 +332,7 @@ async fn the_script_for_several_may_be_lost_like_any_other() {
     reply(&mut server, "-NOSCRIPT").await;
     let again = sent(&mut calls, &mut server).await;
     assert!(again.contains(&format!("EVAL\r\n$9\r\n{}\r\n", TOGETHER.source)), "{again}");
-    reply(&mut server, "*17 :9 :1 :0 :5 :1 :9 :2 :13 :3 :17 :4 :21 :5 :25 :6 :29 :7").await;
+    reply(&mut server, "*17 :9 :1 :0 :9 :1 :17 :2 :25 :3 :33 :4 :41 :5 :49 :6 :57 :7").await;
     assert_eq!(answers(&mut calls, 8).await.len(), 8);
     assert!(calls.is_idle());
 }
