@@ -42,7 +42,7 @@
 //! | `hold`          | one hold, and the table of its states                            |
 //! | `waiter`        | one acquisition that waits                                       |
 //! | `name_record`   | one name: who its contender is, and when that tries next         |
-//! | `turns`         | how long others go first after a release                         |
+//! | `standing`      | the place in the line, and when a waiter tries untold            |
 //! | `wait_queue`    | the order of the waiters of a name                               |
 //! | `pending`       | commands on the wire                                             |
 //! | `servers`       | servers, routes; with `server_clock`, the clock of each          |
@@ -77,12 +77,12 @@ mod schedule;
 mod server_clock;
 mod servers;
 mod shutdown;
+mod standing;
 mod subscriptions;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod touched;
-mod turns;
 mod wait_queue;
 mod waiter;
 mod waiting;

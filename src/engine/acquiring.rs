@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
@@ -22,6 +23,7 @@ use crate::engine::name_record::Cause;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Hurry;
 use crate::engine::pending::Op;
+use crate::engine::standing::Standing;
 use crate::engine::timers::TimerKey;
 use crate::engine::waiter::TOO_LATE;
 use crate::engine::waiter::Waiter;
@@ -33,9 +35,10 @@ use crate::kinds::conflict::conflict_of_holder;
 use crate::kinds::conflict::conflict_words;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
+use crate::kinds::reply::Place;
 use crate::kinds::reply::Reply;
 
-/// What is left of a wait when the turn of others ends must be enough for an attempt and its
+/// What is left of a wait when the pause for others ends must be enough for an attempt and its
 /// answer: this or two round trips.
 const ANSWER: Duration = Duration::from_millis(20);
 
@@ -61,22 +64,24 @@ impl Engine {
         if self.attempt_in_flight(name_id) || !self.may_try(name_id) {
             return self.cx.timers.clear(TimerKey::Try(name_id));
         }
-        match self.queues.names[&name_id].due(self.cx.now, self.steps_back(name_id, request)) {
+        match self.queues.names[&name_id].due(self.cx.now, self.pause(name_id, request)) {
             Ok(cause) => self.attempt(name_id, request, cause),
             Err(at) => self.cx.timers.set(TimerKey::Try(name_id), at),
         }
     }
 
-    /// Until when a waiter lets others go first: not for so long that it could not be answered any
-    /// more.
-    pub(super) fn steps_back(&self, name_id: u64, request: RequestId) -> Moment {
+    /// Until when a contender lets others go first: not at all if somebody here cannot wait, or if
+    /// it could not be answered any more.
+    fn pause(&self, name_id: u64, request: RequestId) -> Moment {
         let name = &self.queues.names[&name_id];
-        let patient = |waiter: &&Waiter| !waiter.once && name.contest().others_turn > Moment::ZERO;
-        let Some(waiter) = self.queues.waiters.get(&request).filter(patient) else {
+        let pause = name.contest().pause;
+        if pause <= self.cx.now || name.contest().once > 0 {
             return Moment::ZERO;
-        };
+        }
+        let deadline = self.queues.waiters.get(&request).and_then(|waiter| waiter.deadline);
         let answer = ANSWER.max(self.cx.servers.round_trip(&name.lock).saturating_mul(2));
-        name.steps_back(waiter.deadline.unwrap_or(Moment::NEVER), answer)
+        let has_time = deadline.is_none_or(|deadline| deadline > pause.plus(answer));
+        if has_time { pause } else { Moment::ZERO }
     }
 
     pub(super) fn attempt_in_flight(&self, name_id: u64) -> bool {
@@ -127,14 +132,15 @@ impl Engine {
         let not_after = not_after.shared(latest.since(self.cx.now));
         let to = self.cx.servers.id_of(&name);
         let ttl = lease.or_longer(waiter.at_least);
+        let (line, wait) = self.wait_mode(name_id, waiter.once);
         let command = Command::Acquire {
             name,
             field: self.cx.field(hold),
             count: 1,
             lease: ttl,
             not_after,
-            line: false,
-            wait: WaitMode::Try,
+            line,
+            wait,
         };
         self.cx.send(Op::Acquire { hold, lease, hurry }, to, command, deadline, not_after);
         self.holds.unsent.remove(&hold);
@@ -144,20 +150,70 @@ impl Engine {
             hold.key_end = deadline.plus(ttl.longest());
         }
         if let Some(name) = self.queues.names.get_mut(&name_id) {
-            name.note_attempt(self.cx.now, cause);
+            name.note_attempt(cause);
         }
         self.cx.timers.clear(TimerKey::Try(name_id));
     }
 
-    /// The contender's hold: the one it was refused with before, or a new one.
+    /// Whether the next attempt names the line, and what it says about waiting.
+    fn wait_mode(&self, name_id: u64, once: bool) -> (bool, WaitMode) {
+        let name = &self.queues.names[&name_id];
+        let contest = name.contest();
+        let line = self.has_line(&name.lock) && !contest.lock_alone;
+        let hears =
+            || name.known_channel().is_some_and(|known| self.subscriptions.is_confirmed(&known));
+        let mode = if contest.standing.again {
+            let announce = self.announce(Some(name_id), &name.lock);
+            WaitMode::Again { ticket: contest.standing.ticket, hears: hears(), announce }
+        } else if once {
+            WaitMode::Try
+        } else {
+            WaitMode::First { hears: hears() }
+        };
+        (line, mode)
+    }
+
+    /// Whether the waiters of a name stand in a line that the server keeps.
+    pub(super) fn has_line(&self, lock: &LockName) -> bool {
+        self.cx.config.has_lines() && lock.kind().has_line()
+    }
+
+    /// The hold with which this client has been refused before, for whichever of its waiters: its
+    /// place in the line goes with it. Or a new one.
     fn hold_for_attempt(&mut self, name_id: u64, request: RequestId, waiter: &Waiter) -> u64 {
-        let known = self.queues.names[&name_id].holds().find(|id| {
+        let Some(id) = self.attempted_hold(name_id) else {
+            return self.new_hold(name_id, request, waiter);
+        };
+        if let Some(hold) = self.holds.get_mut(&id) {
+            hold.owner = waiter.owner;
+            hold.set_taker(Some(request));
+        }
+        id
+    }
+
+    /// The hold that this client tries to get, while nothing about it is on the wire.
+    fn attempted_hold(&self, name_id: u64) -> Option<u64> {
+        let attempted = |id: &u64| {
             let hold = self.holds.get(id);
-            hold.is_some_and(|hold| {
-                hold.state == HoldState::Acquiring && hold.taker() == Some(request)
-            })
-        });
-        known.unwrap_or_else(|| self.new_hold(name_id, request, waiter))
+            hold.is_some_and(|hold| hold.state == HoldState::Acquiring && hold.sending.is_none())
+        };
+        self.queues.names.get(&name_id)?.holds().find(attempted)
+    }
+
+    /// The last waiter of a name has left. Its place in the line is given up once no attempt is on
+    /// the wire.
+    pub(super) fn leave_line(&mut self, name_id: u64) {
+        while let Some(id) = self.attempted_hold(name_id) {
+            let has_place = self
+                .queues
+                .names
+                .get(&name_id)
+                .is_some_and(|name| name.contest().standing.again);
+            if has_place { self.bury(id, ServerTime(0)) } else { self.drop_hold(id) }
+        }
+        if let Some(contest) = self.queues.known_contest(name_id) {
+            contest.standing = Standing::default();
+        }
     }
 
     /// A hold whose grant is for `request`.
@@ -234,11 +290,20 @@ impl Engine {
                 }
                 match conflict_of_holder(pttl, &holder) {
                     Some(found) => self.on_conflict(id, found),
-                    None => self.on_refused(id, pttl, holder),
+                    None => self.on_refused(id, pttl, holder, place),
                 }
             }
             Outcome::Done(Reply { body: Body::Acquire(Acquired::Conflict(found)), .. }) => {
                 self.on_conflict(id, found);
+            }
+            Outcome::Done(Reply { body: Body::Acquire(Acquired::NotOwn), .. }) => {
+                let words = "the slot of the lock is being moved".to_owned();
+                self.queues.note_trouble(&mut self.cx, name_id, answered.sent, words);
+            }
+            Outcome::NotExecuted(failure)
+                if failure.kind == FailureKind::SlotMoving && self.picks_up_alone(name_id) =>
+            {
+                self.queues.wake(name_id);
             }
             Outcome::Done(_) => {
                 // Late: granted nothing. The id is given up all the same, should a first copy have
@@ -256,7 +321,6 @@ impl Engine {
                 }
             }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
-                self.drop_unwanted_attempt(id);
                 let words = self.queues.words_of(name_id, &failure);
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, words);
             }
@@ -275,7 +339,6 @@ impl Engine {
                 self.queues.came_late(&mut self.cx, name_id, taker, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) if seeded!(NewIdAfterUnknown) => {
-                self.drop_unwanted_attempt(id);
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, failure.message);
             }
             Outcome::Unknown(failure) => {
@@ -285,11 +348,17 @@ impl Engine {
         }
     }
 
-    /// An attempt ended without a grant: its hold is kept for the contender that made it.
-    fn drop_unwanted_attempt(&mut self, id: u64) {
-        if self.holds.get(&id).is_some_and(|hold| hold.taker().is_none()) {
-            self.drop_hold(id);
-        }
+    /// An attempt found that its slot is being moved, and the line was out of reach. What is
+    /// reserved for its hold can be picked up without the line: the next attempt is about that.
+    /// False if this was such an attempt.
+    fn picks_up_alone(&mut self, name_id: u64) -> bool {
+        let Some(lock) = self.queues.names.get(&name_id).map(|name| name.lock.clone()) else {
+            return false;
+        };
+        let has_line = self.has_line(&lock);
+        let Some(contest) = self.queues.known_contest(name_id) else { return false };
+        contest.lock_alone = has_line && contest.standing.again && !contest.tried_alone;
+        contest.lock_alone
     }
 
     /// The grant of an attempt or of a hand-off, before anybody has it.
@@ -410,24 +479,26 @@ impl Engine {
         name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none()
     }
 
-    fn on_refused(&mut self, id: u64, pttl: i64, holder: String) {
+    pub(super) fn on_refused(
+        &mut self,
+        id: u64,
+        pttl: i64,
+        holder: String,
+        place: Option<Place>,
+    ) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name_id, lock) = (hold.name_id, hold.lock.clone());
-        self.drop_unwanted_attempt(id);
-        let expiry = self.cx.now.plus(Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1));
-        self.release_again(name_id, &lock, &holder, expiry);
+        let left = Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1);
+        self.release_again(name_id, &lock, &holder, self.cx.now.plus(left));
         let fallback = self.cx.now.plus(self.fallback_of(&lock));
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
         let contest = name.contest_mut();
         contest.known_held = true;
         contest.refused_at = self.cx.now;
-        contest.sleep = if expiry < fallback && !seeded!(SleepEndsWithKey) {
-            (expiry, Cause::Expiry)
-        } else {
-            (fallback, Cause::Fallback)
-        };
-        if seeded!(SleepEnds) {
-            contest.sleep.0 = Moment::NEVER;
+        contest.fallback = if seeded!(SleepEnds) { Moment::NEVER } else { fallback };
+        contest.standing.told(self.cx.now, left, place);
+        if seeded!(SleepEndsWithKey) {
+            contest.standing.tries();
         }
         self.deny_try_locks(name_id);
         let Some(contender) = self.queues.names.get(&name_id).and_then(|name| name.contender())

@@ -15,8 +15,7 @@ use crate::base::name::WireProfile;
 use crate::base::owner::OwnerKey;
 use crate::engine::by_id::Record;
 use crate::engine::event::RequestId;
-use crate::engine::turns::Turns;
-use crate::engine::turns::Unseen;
+use crate::engine::standing::Standing;
 use crate::engine::wait_queue::WaitQueue;
 use crate::engine::waiter::Trouble;
 use crate::engine::waiter::Waiter;
@@ -65,17 +64,19 @@ pub(crate) struct Contest {
     /// Why the contender has to try now. Set by whatever may have freed the lock, cleared when an
     /// attempt is sent.
     pub(crate) must_try: Option<Cause>,
-    /// Without `must_try` it sleeps until here, and then tries for this reason.
-    pub(crate) sleep: (Moment, Cause),
+    /// Without `must_try` it sleeps until here at the longest, or until the timer of its standing.
+    pub(crate) fallback: Moment,
+    /// The place in the line, and the timer.
+    pub(super) standing: Standing,
+    /// The next attempt names the lock alone, because its slot is being moved.
+    pub(super) lock_alone: bool,
     /// Back-off: no attempt is sent before.
     pub(crate) not_before: Moment,
-    /// Until here other clients that received a message of a release go first. New waiters wait for
-    /// it, too.
-    pub(crate) others_turn: Moment,
-    /// The usual end of that, for a waiter whose deadline comes before the real one.
-    pub(super) usual_turn: Moment,
-    pub(super) turns: Turns,
-    pub(super) unseen: Unseen,
+    /// Without a line: until here other clients that received the message of our release go first.
+    pub(crate) pause: Moment,
+    /// The message of our last release reached other clients, or may have where they are not
+    /// counted.
+    pub(super) told_others: bool,
     /// The last answered attempt said that another holds it, and nothing has changed since.
     pub(crate) known_held: bool,
     /// When the server last said so, unless this client has had the lock since.
@@ -105,12 +106,12 @@ impl Contest {
             once: 0,
             dead: Vec::new(),
             must_try: Some(Cause::Duty),
-            sleep: (Moment::ZERO, Cause::Duty),
+            fallback: Moment::ZERO,
+            standing: Standing::default(),
+            lock_alone: false,
             not_before: Moment::ZERO,
-            others_turn: Moment::ZERO,
-            usual_turn: Moment::ZERO,
-            turns: Turns::default(),
-            unseen: Unseen::default(),
+            pause: Moment::ZERO,
+            told_others: false,
             known_held: false,
             refused_at: Moment::ZERO,
             presumed_at: Moment::ZERO,
@@ -131,15 +132,9 @@ impl Contest {
         self.presumed_at >= since
     }
 
-    /// Until here what is known of other clients matters to the next waiter.
-    pub(crate) fn matters_until(&self) -> Moment {
-        self.others_turn.max(self.unseen.again_at)
-    }
-
     /// Whether it holds nothing that a new one would not.
     fn is_over(&self, now: Moment) -> bool {
-        let turn = if self.turns.left > 0 { self.turns.end } else { Moment::ZERO };
-        let waits = self.not_before.max(self.matters_until()).max(turn) > now;
+        let waits = self.not_before.max(self.pause) > now;
         let failing = self.failures > 0 || self.trouble.is_some() || !self.dead.is_empty();
         self.queue.is_empty()
             && self.later_holds.is_empty()
@@ -206,10 +201,8 @@ impl NameRecord {
         self.contest().channel.get().is_some()
     }
 
-    /// Whether the message of our last release reached other clients, or may have where they are
-    /// not counted.
     pub(crate) fn has_told_others(&self) -> bool {
-        self.contest().turns.messages > 0
+        self.contest().told_others
     }
 
     /// Whether there was never a second waiter, nor a need for the channel.
@@ -303,22 +296,31 @@ impl NameRecord {
         }
     }
 
-    /// Why the contender may try now, or when it may. It lets others go first until `steps_back`.
-    pub(crate) fn due(&self, now: Moment, steps_back: Moment) -> Result<Cause, Moment> {
-        let Contest { not_before, must_try, sleep, .. } = *self.contest();
-        let not_before = not_before.max(steps_back);
-        let (at, cause) = match must_try {
-            Some(cause) => (not_before, cause),
-            None => (sleep.0.max(not_before), sleep.1),
+    /// Why the contender may try now, or when it may. It lets others go first until `pause`.
+    pub(crate) fn due(&self, now: Moment, pause: Moment) -> Result<Cause, Moment> {
+        let Contest { not_before, must_try, fallback, standing, .. } = self.contest();
+        let (at, cause) = match (*must_try, standing.timer()) {
+            (Some(cause), _) => (Moment::ZERO, cause),
+            (None, Some(timer)) if timer < *fallback => (timer, Cause::Expiry),
+            (None, _) => (*fallback, Cause::Fallback),
         };
+        let at = at.max(*not_before).max(pause);
         if now >= at { Ok(cause) } else { Err(at) }
     }
 
-    /// Whether a release may hand off to a waiter of this client: at most 16 times in a row, and
-    /// for 50 ms since the last publish.
+    /// Whether a release may hand off to a waiter of this client before others: at most 16 times in
+    /// a row, and for 50 ms since others last could have the lock.
     pub(crate) fn may_hand_off(&self, now: Moment) -> bool {
         seeded!(HandOffsEnd)
             || (self.hand_offs() < 16 && self.had_for(now) < Duration::from_millis(50))
+    }
+
+    /// Other clients could have had the lock: the limit of hand-offs starts anew.
+    pub(crate) fn others_had_their_turn(&mut self, now: Moment) {
+        if let Some(contest) = self.known_contest() {
+            contest.hand_offs = 0;
+        }
+        self.published_at = now;
     }
 
     /// Hand-offs since other clients last could have the lock.
@@ -335,12 +337,13 @@ impl NameRecord {
         now.since(self.published_at)
     }
 
-    /// An attempt is sent. If the others' turn has not ended, the turn is cut short.
-    pub(crate) fn note_attempt(&mut self, now: Moment, cause: Cause) {
+    /// An attempt is sent.
+    pub(crate) fn note_attempt(&mut self, cause: Cause) {
         let contest = self.contest_mut();
         contest.must_try = None;
         contest.trying_because = cause;
-        contest.turns.uncut &= now >= contest.others_turn;
+        contest.lock_alone = false;
+        contest.standing.tries();
     }
 
     pub(crate) fn is_idle(&self) -> bool {
@@ -357,9 +360,8 @@ pub(super) mod tests {
         NameRecord::new(1, LockName::new("n").unwrap())
     }
 
-    /// For a waiter that has time to let others go first.
     pub(in crate::engine) fn due(name: &NameRecord, now: Moment) -> Result<Cause, Moment> {
-        name.due(now, name.steps_back(Moment::NEVER, Duration::ZERO))
+        name.due(now, name.contest().pause)
     }
 
     #[test]
@@ -367,13 +369,29 @@ pub(super) mod tests {
         let mut name = name();
         assert_eq!(due(&name, Moment(5)), Ok(Cause::Duty), "a new name has to try");
         name.contest_mut().must_try = None;
-        name.contest_mut().sleep = (Moment(100), Cause::Fallback);
+        name.contest_mut().fallback = Moment(100);
         assert_eq!(due(&name, Moment(99)), Err(Moment(100)));
         assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
         name.contest_mut().must_try = Some(Cause::WakeUp);
         assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp));
         name.wake();
         assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
+        name.contest_mut().pause = Moment(50);
+        assert_eq!(due(&name, Moment(5)), Err(Moment(50)), "others go first");
+        assert_eq!(name.due(Moment(5), Moment::ZERO), Ok(Cause::WakeUp), "but not what cannot wait");
+    }
+
+    #[test]
+    fn a_timer_ends_a_sleep_but_never_postpones_the_fallback() {
+        let mut name = name();
+        let contest = name.contest_mut();
+        (contest.must_try, contest.fallback) = (None, Moment(100));
+        contest.standing.told(Moment(0), Duration::from_nanos(60), None);
+        assert_eq!(due(&name, Moment(59)), Err(Moment(60)));
+        assert_eq!(due(&name, Moment(60)), Ok(Cause::Expiry));
+        name.contest_mut().standing.announced(Moment(60));
+        assert_eq!(due(&name, Moment(60)), Err(Moment(100)));
+        assert_eq!(due(&name, Moment(100)), Ok(Cause::Fallback));
     }
 
     #[test]
@@ -384,15 +402,13 @@ pub(super) mod tests {
             name.is_calm()
         };
         name.contest_mut().must_try = None;
-        name.contest_mut().turns = Turns { left: 1, end: Moment(10), heard: 5, ..Turns::default() };
+        name.contest_mut().pause = Moment(10);
         assert!(calms(&mut name), "what is over is over");
-        let matter: [fn(&mut Contest); 8] = [
+        let matter: [fn(&mut Contest); 6] = [
             |contest| contest.later_holds.push(7),
             |contest| contest.hand_offs = 1,
             |contest| contest.not_before = Moment(11),
-            |contest| contest.others_turn = Moment(11),
-            |contest| contest.unseen.again_at = Moment(11),
-            |contest| (contest.turns.left, contest.turns.end) = (1, Moment(11)),
+            |contest| contest.pause = Moment(11),
             |contest| contest.failures = 1,
             |contest| contest.dead.push(1),
         ];
