@@ -93,8 +93,8 @@ impl LockName {
         channel_of(profile, self.as_str()).into()
     }
 
-    /// Another name that begins with this one and is in the same slot, so that it has the same
-    /// fence counter. Its number is the first suitable one from `start` on. `None`: this name is
+    /// Another name of the same kind that begins with this one and is in the same slot, so that it has
+    /// the same fence counter. Its number is the first suitable one from `start` on. `None`: this name is
     /// too long.
     pub(crate) fn beside(&self, start: u32) -> Option<Self> {
         (0..500_000)
@@ -102,6 +102,7 @@ impl LockName {
             .take_while(|name| name.len() <= MAX_NAME_BYTES)
             .find(|name| slot_of(name) == self.slot())
             .and_then(|name| Self::new(&name).ok())
+            .map(|name| Self { kind: self.kind, ..name })
     }
 
     /// The fence counter of this name's slot.
@@ -367,6 +368,13 @@ mod tests {
             assert_eq!(beside.slot(), name.slot());
         }
         assert!(LockName::new(&"x".repeat(495)).unwrap().beside(1_000_000_000).is_none());
+    }
+
+    #[test]
+    #[cfg(repository)]
+    fn a_name_beside_another_is_of_its_kind() {
+        let pair = LockName::new("orders:42").unwrap().of_kind(Kind::Pair);
+        assert_eq!(pair.beside(7).unwrap().kind(), Kind::Pair);
     }
 
     #[test]
