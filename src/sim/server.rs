@@ -28,7 +28,7 @@ const LAG: usize = 6;
 
 /// The waiting line of a name, as the checks look at it.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Line {
+pub(super) struct FoundLine {
     /// The waiters' fields with their tickets, in their order.
     pub(super) waiting: SortedSet,
     pub(super) pttl: Option<i64>,
@@ -141,10 +141,10 @@ impl Process {
     }
 
     /// The waiting line of a name, if there is one.
-    pub(super) fn line(&self, now: Moment, name: &LockName) -> Option<Line> {
+    pub(super) fn line(&self, now: Moment, name: &LockName) -> Option<FoundLine> {
         let dumped = self.keys.peek(self.time(now), &name.line_key())?;
         match dumped.value {
-            Stored::SortedSet(waiting) => Some(Line { waiting, pttl: dumped.pttl }),
+            Stored::SortedSet(waiting) => Some(FoundLine { waiting, pttl: dumped.pttl }),
             _ => None,
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         let line = |server: &Process, millis: u64| {
             server.line(start.plus(Duration::from_millis(millis)), &name)
         };
-        assert_eq!(line(&server, 2_000), Some(Line { waiting, pttl: Some(10_000) }));
+        assert_eq!(line(&server, 2_000), Some(FoundLine { waiting, pttl: Some(10_000) }));
         assert_eq!(line(&server, 12_001), None);
         server.keys.plant(
             server.time(start),

@@ -393,33 +393,33 @@ fn random_commands_do_the_same_as_on_a_real_server() {
     if !has_redis_7("the options of EXPIRE") {
         return;
     }
-    let mut servers = Servers::start();
+    let mut both = Comparison::start();
     for number in 0..setting("CALLS").unwrap_or(CALLS) {
         if number % SEQUENCE == 0 {
-            servers.clear();
+            both.clear();
         }
-        if servers.random.below(20) == 0 {
-            servers.pass();
+        if both.random.below(20) == 0 {
+            both.pass();
         }
-        servers.call_both(CALLS_TO);
+        both.call_both(CALLS_TO);
     }
-    let never: Vec<&str> = names_called().filter(|name| !servers.done.contains(*name)).collect();
+    let never: Vec<&str> = names_called().filter(|name| !both.done.contains(*name)).collect();
     assert_eq!(never, [""; 0], "these were refused each time");
 }
 
 #[test]
 fn a_long_waiting_line_is_the_same_as_on_a_real_server() {
-    let mut servers = Servers::start();
+    let mut both = Comparison::start();
     let mut longest = 0;
     for _ in 0..LINE_CALLS {
-        servers.call_both(CALLS_TO_A_LINE);
-        longest = longest.max(servers.memory.members("line"));
+        both.call_both(CALLS_TO_A_LINE);
+        longest = longest.max(both.memory.members("line"));
     }
     assert!(longest > MOST_IN_A_SMALL_SET, "{longest}");
 }
 
 /// The store and a real server, which are given the same calls.
-struct Servers {
+struct Comparison {
     random: Random,
     memory: Memory,
     redis: Redis,
@@ -429,7 +429,7 @@ struct Servers {
     done: BTreeSet<String>,
 }
 
-impl Servers {
+impl Comparison {
     fn start() -> Self {
         let seed = setting("SEED").unwrap_or_else(|| now_us().unsigned_abs());
         println!("SEED={seed}");
