@@ -327,8 +327,8 @@ impl Engine {
             Op::LowerCount { hold } => self.on_lower_count_reply(hold, outcome),
             Op::Release { hold } => self.on_release_reply(hold, outcome),
             Op::ReleaseMany(holds) => self.on_release_many_reply(&holds, outcome),
-            Op::HandOff { from, to, lease } => {
-                self.on_hand_off_reply(from, to, lease, answered, outcome);
+            Op::HandOff { from, to, lease, line_first } => {
+                self.on_hand_off_reply(from, to, lease, line_first, answered, outcome);
             }
             Op::Renew(holds) => {
                 self.watchdog.schedule.answered(to, holds.len());
@@ -348,7 +348,7 @@ impl Engine {
         let known = name_id.and_then(|id| self.queues.names.get(&id));
         let profile = self.cx.config.profile;
         let channel = known.map_or_else(|| name.channel(profile), |name| name.channel(profile));
-        Announce { channel, sharded: self.cx.is_sharded(), line: false }
+        Announce { channel, sharded: self.cx.is_sharded(), line: self.cx.has_line(name) }
     }
 
     fn show_gauges(&self) {

@@ -159,7 +159,7 @@ impl Engine {
     fn wait_mode(&self, name_id: u64, once: bool) -> (bool, WaitMode) {
         let name = &self.queues.names[&name_id];
         let contest = name.contest();
-        let line = self.has_line(&name.lock) && !contest.lock_alone;
+        let line = self.cx.has_line(&name.lock) && !contest.lock_alone;
         let hears =
             || name.known_channel().is_some_and(|known| self.subscriptions.is_confirmed(&known));
         let mode = if contest.standing.again {
@@ -171,11 +171,6 @@ impl Engine {
             WaitMode::First { hears: hears() }
         };
         (line, mode)
-    }
-
-    /// Whether the waiters of a name stand in a line that the server keeps.
-    pub(super) fn has_line(&self, lock: &LockName) -> bool {
-        self.cx.config.has_lines() && lock.kind().has_line()
     }
 
     /// The hold with which this client has been refused before, for whichever of its waiters: its
@@ -204,12 +199,17 @@ impl Engine {
     /// the wire.
     pub(super) fn leave_line(&mut self, name_id: u64) {
         while let Some(id) = self.attempted_hold(name_id) {
-            let has_place = self
-                .queues
-                .names
-                .get(&name_id)
-                .is_some_and(|name| name.contest().standing.again);
-            if has_place { self.bury(id, ServerTime(0)) } else { self.drop_hold(id) }
+            let has_place =
+                self.queues.names.get(&name_id).is_some_and(|name| name.contest().standing.again);
+            if !has_place {
+                self.drop_hold(id);
+                continue;
+            }
+            // Its attempts were refused, so that it has at most a place or a reservation.
+            if let Some(hold) = self.holds.get_mut(&id) {
+                hold.key_end = Moment::ZERO;
+            }
+            self.bury(id, ServerTime(0));
         }
         if let Some(contest) = self.queues.known_contest(name_id) {
             contest.standing = Standing::default();
@@ -279,7 +279,7 @@ impl Engine {
                 self.on_granted(id, lease, answered, token);
             }
             Outcome::Done(Reply {
-                body: Body::Acquire(Acquired::Held { pttl, holder, .. }),
+                body: Body::Acquire(Acquired::Held { pttl, holder, place }),
                 ..
             }) => {
                 self.queues.forgive(name_id);
@@ -355,9 +355,9 @@ impl Engine {
         let Some(lock) = self.queues.names.get(&name_id).map(|name| name.lock.clone()) else {
             return false;
         };
-        let has_line = self.has_line(&lock);
+        let has_line = self.cx.has_line(&lock);
         let Some(contest) = self.queues.known_contest(name_id) else { return false };
-        contest.lock_alone = has_line && contest.standing.again && !contest.tried_alone;
+        contest.lock_alone = has_line && contest.standing.again && !contest.tries_alone;
         contest.lock_alone
     }
 
@@ -368,6 +368,9 @@ impl Engine {
         let Some(hold) = self.holds.get_mut(&id) else { return };
         if !hold.enter(Input::Granted) {
             return;
+        }
+        if let Some(contest) = self.queues.known_contest(hold.name_id) {
+            contest.standing = Standing::default();
         }
         let from = if seeded!(ValidityFromSending) { self.cx.now } else { sent };
         let full = from.plus(lease.validity());
@@ -479,13 +482,7 @@ impl Engine {
         name.lock.kind().admits(1) && self.holds.in_the_way(name).is_none()
     }
 
-    pub(super) fn on_refused(
-        &mut self,
-        id: u64,
-        pttl: i64,
-        holder: String,
-        place: Option<Place>,
-    ) {
+    pub(super) fn on_refused(&mut self, id: u64, pttl: i64, holder: String, place: Option<Place>) {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name_id, lock) = (hold.name_id, hold.lock.clone());
         let left = Duration::from_millis(u64::try_from(pttl).unwrap_or(0) + 1);

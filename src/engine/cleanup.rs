@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::base::clock::Moment;
@@ -35,6 +36,12 @@ pub(crate) struct Dead {
     /// A release of it was answered, so whatever was granted by then is undone.
     answered: bool,
     failures: u32,
+    /// The next release, or the one on the wire, names the lock alone, because the slot was found to
+    /// be moving. A place in the line is given up by a release that names the line as well.
+    lock_alone: bool,
+    /// The hold is released, but its lock was not passed on to the first in line. No attempt has to
+    /// wait for that.
+    owed: bool,
 }
 
 /// What the answer to a release of a dead id means for its name.
@@ -45,6 +52,8 @@ pub(super) struct CleanupAnswer {
     pub(super) freed: bool,
     /// The id needs no further release.
     pub(super) ended: bool,
+    /// It is released again at once.
+    pub(super) at_once: bool,
 }
 
 #[derive(Debug, Default)]
@@ -63,8 +72,34 @@ impl Cleanup {
     ) {
         self.dead.insert(
             id,
-            Dead { name_id, lock, not_after, key_end, op: None, answered: false, failures: 0 },
+            Dead {
+                name_id,
+                lock,
+                not_after,
+                key_end,
+                op: None,
+                answered: false,
+                failures: 0,
+                lock_alone: false,
+                owed: false,
+            },
         );
+    }
+
+    /// A release named the lock alone. One that names the line is owed: one for all such releases
+    /// of a name, unless it is on the wire already.
+    fn owe(&mut self, id: u64, name_id: u64, lock: LockName) -> bool {
+        let known = |dead: &Dead| dead.owed && dead.lock == lock && dead.op.is_none();
+        if self.dead.values().any(known) {
+            return false;
+        }
+        self.add(id, name_id, lock, ServerTime(0), Moment::ZERO);
+        self.dead.entry(id).and_modify(|dead| dead.owed = true);
+        true
+    }
+
+    pub(super) fn names_lock_alone(&self, id: u64) -> bool {
+        self.dead.get(&id).is_some_and(|dead| dead.lock_alone)
     }
 
     pub(crate) fn get(&self, id: u64) -> Option<&Dead> {
@@ -109,9 +144,16 @@ impl Cleanup {
     ) -> Option<CleanupAnswer> {
         let dead = self.dead.get_mut(&id)?;
         dead.op = None;
-        let mut answer =
-            CleanupAnswer { name_id: dead.name_id, freed: was_freed(outcome), ended: false };
-        let ends = |time: ServerTime| time > dead.not_after || seeded!(CleanUpUntilNotAfter);
+        let mut answer = CleanupAnswer {
+            name_id: dead.name_id,
+            freed: was_freed(outcome),
+            ended: false,
+            at_once: false,
+        };
+        let lock_alone = std::mem::take(&mut dead.lock_alone);
+        let ends = |time: ServerTime| {
+            !lock_alone && (time > dead.not_after || seeded!(CleanUpUntilNotAfter))
+        };
         if matches!(outcome, Outcome::Done(Reply { time: Some(time), .. }) if ends(*time)) {
             answer.ended = true;
             cx.timers.clear(TimerKey::Cleanup(id));
@@ -119,6 +161,20 @@ impl Cleanup {
             return Some(answer);
         }
         let pause = match outcome {
+            Outcome::NotExecuted(failure)
+                if failure.kind == FailureKind::SlotMoving
+                    && !lock_alone
+                    && cx.has_line(&dead.lock) =>
+            {
+                dead.lock_alone = true;
+                answer.at_once = true;
+                return Some(answer);
+            }
+            // The line is still out of reach, or was a moment ago.
+            Outcome::Done(_) if lock_alone => {
+                dead.failures += 1;
+                back_off(dead.failures - 1)
+            }
             Outcome::Done(reply) => {
                 dead.answered = true;
                 dead.failures = 0;
@@ -151,9 +207,19 @@ impl Engine {
         self.queues.touch(name_id);
     }
 
+    /// The last release of a hold named the lock alone.
+    pub(super) fn owe_line(&mut self, id: u64, name_id: u64, lock: LockName) {
+        if self.cx.has_line(&lock) && self.cleanup.owe(id, name_id, lock) {
+            self.send_cleanup(id);
+        }
+    }
+
     pub(super) fn on_cleanup_reply(&mut self, id: u64, outcome: &Outcome<Reply>) {
         let Some(answer) = self.cleanup.answered(&mut self.cx, id, outcome) else { return };
-        let CleanupAnswer { name_id, freed, ended } = answer;
+        let CleanupAnswer { name_id, freed, ended, at_once } = answer;
+        if at_once {
+            return self.send_cleanup(id);
+        }
         if ended {
             if let Some(contest) = self.queues.known_contest(name_id) {
                 contest.dead.retain(|other| *other != id);
@@ -168,7 +234,6 @@ impl Engine {
 mod tests {
     use super::*;
     use crate::backend::Failure;
-    use crate::backend::FailureKind;
     use crate::backend::ServerId;
     use crate::backend::ServerInfo;
     use crate::engine::context::testing::context;
@@ -208,7 +273,7 @@ mod tests {
         assert!(cleanup.is_under_way(ID));
         assert_eq!(cleanup.to_be_sent(&cx, ID), None, "one is on the wire");
         let early = cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0)).unwrap();
-        assert_eq!(early, CleanupAnswer { name_id: 1, freed: true, ended: false });
+        assert_eq!(early, CleanupAnswer { name_id: 1, freed: true, ended: false, at_once: false });
         assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
         send(&mut cleanup, &mut cx);
         assert!(cleanup.answered(&mut cx, ID, &at(NOT_AFTER.0 + 1)).unwrap().ended);
@@ -222,7 +287,10 @@ mod tests {
         send(&mut cleanup, &mut cx);
         let lost = Outcome::Unknown(Failure::new(FailureKind::Link, "no answer"));
         let answer = cleanup.answered(&mut cx, ID, &lost).unwrap();
-        assert_eq!(answer, CleanupAnswer { name_id: 1, freed: false, ended: false });
+        assert_eq!(
+            answer,
+            CleanupAnswer { name_id: 1, freed: false, ended: false, at_once: false }
+        );
         assert!(!cleanup.is_under_way(ID));
         assert!(cx.timers.is_set(TimerKey::Cleanup(ID)));
         send(&mut cleanup, &mut cx);

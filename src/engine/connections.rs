@@ -151,8 +151,8 @@ impl Engine {
         }
         for name_id in self.queues.names.ids(|name| here(self, &name.lock)) {
             let Some(name) = self.queues.names.get_mut(&name_id) else { continue };
-            name.forget_turns();
             if let Some(contest) = name.known_contest() {
+                contest.pause = Moment::ZERO;
                 contest.not_before = Moment::ZERO;
                 contest.failures = 0;
             }

@@ -11,6 +11,7 @@ use crate::backend::ServerId;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::map::Map;
+use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::engine::event::Answer;
 use crate::engine::event::Effect;
@@ -169,6 +170,11 @@ impl Context {
     pub(super) fn send_clock(&mut self, server: ServerId) {
         self.servers.get_mut(server).asking_clock = true;
         self.send(Op::Clock, server, Command::Time, self.attempt_deadline(), ServerTime(0));
+    }
+
+    /// Whether those who wait for a lock stand in a line that the server keeps.
+    pub(super) fn has_line(&self, lock: &LockName) -> bool {
+        self.config.has_lines() && lock.kind().has_line()
     }
 
     pub(super) fn is_sharded(&self) -> bool {

@@ -110,11 +110,6 @@ impl Engine {
             items.push(last);
             Command::ReleaseMany(items)
         };
-        for id in &ids {
-            if let Some(name_id) = self.holds.get(id).map(|hold| hold.name_id) {
-                self.count_freed(name_id);
-            }
-        }
         self.drops.in_flight += 1;
         self.cx.send(Op::ReleaseMany(ids), to, command, self.cx.attempt_deadline(), ServerTime(0));
     }

@@ -163,6 +163,9 @@ pub(crate) struct Release {
     /// True after an attempt in a batch, or as a hand-off, has failed: the next one is a release of
     /// its own.
     pub(crate) alone: bool,
+    /// True after the slot was found to be moving: the line is out of reach, and the next attempt
+    /// names the lock alone.
+    pub(crate) lock_alone: bool,
     /// Why the last attempt failed, if the failure says something about the server or the link.
     pub(crate) last_failure: Option<String>,
 }
@@ -172,6 +175,7 @@ static NO_RELEASE: Release = Release {
     may_be_done: false,
     background: false,
     alone: false,
+    lock_alone: false,
     last_failure: None,
 };
 

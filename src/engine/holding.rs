@@ -188,13 +188,14 @@ impl Engine {
         let name = hold.lock.clone();
         let latest = deadline.min(self.cx.now.plus(lease.duration()));
         let Some(not_after) = self.cx.servers.time_of(&name, latest) else { return };
+        let line = self.cx.has_line(&name) && self.names_line_in_vain();
         let command = Command::Acquire {
             name,
             field: self.cx.field(id),
             count,
             lease: ttl,
             not_after,
-            line: false,
+            line,
             wait: WaitMode::Try,
         };
         self.cx.send(Op::Reenter { hold: id, lease }, to, command, deadline, not_after);
@@ -341,12 +342,20 @@ impl Engine {
 
     // ---- a smaller count on the server
 
+    /// Whether a command names the line although it does nothing with it. It does where commands may
+    /// go in one batch, which has commands of one form only; but not in a cluster, where each
+    /// further key can be out of reach while a slot is being moved.
+    fn names_line_in_vain(&self) -> bool {
+        self.cx.servers.is_one()
+    }
+
     /// Sends one command for all levels that were released so far: it contains the remaining count.
     fn send_lower_count(&mut self, id: u64) {
-        let announce = match self.holds.get(&id) {
+        let mut announce = match self.holds.get(&id) {
             Some(hold) => self.announce(Some(hold.name_id), &hold.lock),
             None => return,
         };
+        announce.line &= self.names_line_in_vain();
         let Some(hold) = self.holds.get_mut(&id) else { return };
         let PendingWork { todo, lowering, .. } = hold.pending_work();
         todo.retain(|todo| match todo {

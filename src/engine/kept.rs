@@ -202,8 +202,10 @@ impl Engine {
         name_id: u64,
         lock: &LockName,
     ) -> Option<Command> {
-        let (name, field, announce) =
+        let (name, field, mut announce) =
             (lock.clone(), self.cx.field(id), self.announce(Some(name_id), lock));
+        announce.line &= !self.cleanup.names_lock_alone(id)
+            && self.holds.get(&id).is_none_or(|hold| !hold.release().lock_alone);
         match self.remaining_time(id, lock) {
             RemainingTime::Nothing => {
                 let undo = self.cleanup.get(id).is_some();

@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::Failure;
+use crate::base::clock::Moment;
 use crate::base::stats::add;
 use crate::engine::Engine;
+use crate::engine::hold::HoldState;
 use crate::engine::name_record::Cause;
 use crate::engine::subscriptions::LINGER;
 use crate::engine::subscriptions::Listener;
@@ -86,7 +88,7 @@ impl Engine {
     pub(super) fn on_message(&mut self, channel: &Arc<str>, payload: &str) {
         for listener in self.subscriptions.listeners(channel) {
             match listener {
-                Listener::Name(name_id) => self.on_wake_up(name_id),
+                Listener::Name(name_id) => self.on_lock_message(name_id, payload),
                 Listener::Client => self.on_force_hint(payload),
                 Listener::Probe(request) => {
                     self.queries.heard(&mut self.cx, &mut self.subscriptions, request);
@@ -95,20 +97,57 @@ impl Engine {
         }
     }
 
+    /// A message on the channel of a name. With a line its words are the fields for which the lock
+    /// was just reserved, or `0`: try. Without a line each message says that the lock may be free.
+    fn on_lock_message(&mut self, name_id: u64, payload: &str) {
+        let Some(name) = self.queues.names.get(&name_id) else { return };
+        if !self.cx.has_line(&name.lock) {
+            return self.on_wake_up(name_id);
+        }
+        for word in payload.split(' ') {
+            match word {
+                "0" => self.on_wake_up(name_id),
+                field if field.contains(':') => self.on_reserved(name_id, field),
+                // For messages that later versions may send.
+                _ => {}
+            }
+        }
+    }
+
+    /// A message grants nothing: it is a reason to try. One that comes during an attempt may be
+    /// newer than its answer, so the contender tries once more.
     fn on_wake_up(&mut self, name_id: u64) {
-        let Some(turn) = self.queues.names.get(&name_id).map(|name| self.turn(&name.lock)) else {
-            return;
-        };
         let trying = seeded!(WakeUpDuringAttempt) && self.attempt_in_flight(name_id);
         let Some(name) = self.queues.names.get_mut(&name_id) else { return };
-        name.note_freed(self.cx.now, turn);
         if name.has_waiters() && !trying {
             add(&self.cx.counters.wake_ups, 1);
             // A wake-up replaces another cause for an attempt that was not made yet, because it
             // says why the lock may be free.
             name.contest_mut().must_try = Some(Cause::WakeUp);
-            self.shorten_turn_for_new(name_id);
             self.queues.touch(name_id);
+        }
+    }
+
+    /// The lock was reserved for this field.
+    fn on_reserved(&mut self, name_id: u64, field: &str) {
+        match self.hold_of_field(field).and_then(|id| Some((id, self.holds.get(&id)?.state))) {
+            Some((_, HoldState::Acquiring)) => {
+                if let Some(contest) = self.queues.known_contest(name_id) {
+                    // The server that says so is well.
+                    contest.not_before = Moment::ZERO;
+                }
+                self.on_wake_up(name_id);
+            }
+            // The server does not know this hold any more.
+            Some((id, state)) if state.is_live() => {
+                self.watchdog.verify(&self.cx, &mut self.holds, id);
+            }
+            _ => {
+                if let Some(contest) = self.queues.known_contest(name_id) {
+                    contest.standing.announced(self.cx.now);
+                    self.queues.touch(name_id);
+                }
+            }
         }
     }
 
@@ -126,9 +165,12 @@ impl Engine {
     /// For a name without waiters: keeps its subscription for a short time, and then removes its
     /// record.
     pub(super) fn settle(&mut self, name_id: u64) {
+        if !self.attempt_in_flight(name_id) {
+            self.leave_line(name_id);
+        }
         let Some(name) = self.queues.names.get(&name_id) else { return };
         let (channel, idle) = (name.known_channel(), name.is_idle());
-        let until = name.contest().matters_until();
+        let until = name.contest().pause;
         self.cx.timers.clear(TimerKey::Try(name_id));
         self.cx.timers.clear(TimerKey::SelfWait(name_id));
         if channel

@@ -68,8 +68,10 @@ pub(crate) struct Contest {
     pub(crate) fallback: Moment,
     /// The place in the line, and the timer.
     pub(super) standing: Standing,
-    /// The next attempt names the lock alone, because its slot is being moved.
+    /// The next attempt names the lock alone, because its slot is being moved; and whether the
+    /// attempt on the wire does.
     pub(super) lock_alone: bool,
+    pub(super) tries_alone: bool,
     /// Back-off: no attempt is sent before.
     pub(crate) not_before: Moment,
     /// Without a line: until here other clients that received the message of our release go first.
@@ -109,6 +111,7 @@ impl Contest {
             fallback: Moment::ZERO,
             standing: Standing::default(),
             lock_alone: false,
+            tries_alone: false,
             not_before: Moment::ZERO,
             pause: Moment::ZERO,
             told_others: false,
@@ -342,7 +345,7 @@ impl NameRecord {
         let contest = self.contest_mut();
         contest.must_try = None;
         contest.trying_because = cause;
-        contest.lock_alone = false;
+        contest.tries_alone = std::mem::take(&mut contest.lock_alone);
         contest.standing.tries();
     }
 
@@ -378,7 +381,11 @@ pub(super) mod tests {
         assert_eq!(due(&name, Moment(5)), Ok(Cause::WakeUp), "the first reason stays");
         name.contest_mut().pause = Moment(50);
         assert_eq!(due(&name, Moment(5)), Err(Moment(50)), "others go first");
-        assert_eq!(name.due(Moment(5), Moment::ZERO), Ok(Cause::WakeUp), "but not what cannot wait");
+        assert_eq!(
+            name.due(Moment(5), Moment::ZERO),
+            Ok(Cause::WakeUp),
+            "but not what cannot wait"
+        );
     }
 
     #[test]

@@ -50,15 +50,36 @@ impl Answered {
 #[derive(Debug)]
 pub(super) enum Op {
     Clock,
-    Acquire { hold: u64, lease: LeaseMs, hurry: Option<Hurry> },
-    Reenter { hold: u64, lease: LeaseMs },
-    LowerCount { hold: u64 },
-    Release { hold: u64 },
+    Acquire {
+        hold: u64,
+        lease: LeaseMs,
+        hurry: Option<Hurry>,
+    },
+    Reenter {
+        hold: u64,
+        lease: LeaseMs,
+    },
+    LowerCount {
+        hold: u64,
+    },
+    Release {
+        hold: u64,
+    },
     ReleaseMany(Vec<u64>),
-    HandOff { from: u64, to: u64, lease: LeaseMs },
+    /// With `line_first` the first in line went before `to`.
+    HandOff {
+        from: u64,
+        to: u64,
+        lease: LeaseMs,
+        line_first: bool,
+    },
     Renew(Vec<Renewing>),
-    Cleanup { id: u64 },
-    Query { request: RequestId },
+    Cleanup {
+        id: u64,
+    },
+    Query {
+        request: RequestId,
+    },
 }
 
 /// What left an attempt less than the command timeout.

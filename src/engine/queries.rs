@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::backend::Failure;
+use crate::backend::FailureKind;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::backend::ServerId;
@@ -44,6 +45,8 @@ pub(crate) struct Query {
     failures: u32,
     /// A force-release was sent whose outcome is unknown.
     may_be_done: bool,
+    /// The next command names no line, because its slot was found to be moving.
+    lock_alone: bool,
     trouble: Option<String>,
     /// The reply to a probe that still waits for its message.
     reply: Option<Reply>,
@@ -92,6 +95,7 @@ impl Query {
             op: None,
             failures: 0,
             may_be_done: false,
+            lock_alone: false,
             trouble: None,
             reply: None,
             heard: false,
@@ -183,7 +187,7 @@ impl Queries {
                 let Some(not_after) = cx.servers.time_of(&name, query.deadline) else {
                     return cx.ask_clock(to);
                 };
-                (force_release(cx, name, expected, not_after), not_after)
+                (force_release(cx, name, query.lock_alone, expected, not_after), not_after)
             }
         };
         query.op = Some(cx.send(Op::Query { request }, to, command, query.deadline, not_after));
@@ -274,6 +278,8 @@ impl Queries {
                     matches!(outcome, Outcome::Unknown(_)) && query.asking.takes_away();
                 // Repeating it is safe: it reads, removes one named hold, or is a probe on a spare
                 // name.
+                // The line may be out of reach while its slot is being moved.
+                query.lock_alone = failure.kind == FailureKind::SlotMoving;
                 query.trouble = Some(failure.message.clone());
                 let at = cx.now.plus(back_off(query.failures)).min(query.deadline);
                 query.failures += 1;
@@ -448,11 +454,17 @@ fn force_not_announced(cx: &Context, name: &LockName) -> Error {
     Error::NotAnnounced { name: name.to_string(), message }
 }
 
-fn force_release(cx: &Context, name: LockName, expected: String, not_after: ServerTime) -> Command {
+fn force_release(
+    cx: &Context,
+    name: LockName,
+    lock_alone: bool,
+    expected: String,
+    not_after: ServerTime,
+) -> Command {
     let announce = Announce {
         channel: name.channel(cx.config.profile),
         sharded: cx.is_sharded(),
-        line: false,
+        line: cx.has_line(&name) && !lock_alone,
     };
     let holder = expected.split(':').next().unwrap_or_default();
     let client_channel = client_channel(holder);

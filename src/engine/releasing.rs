@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
+use crate::backend::FailureKind;
 use crate::backend::Outcome;
 use crate::base::clock::Moment;
 use crate::base::error::Error;
 use crate::base::error::LossReason;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::base::name::WireProfile;
 use crate::base::stats::add;
 use crate::base::stats::add_time;
 use crate::engine::Engine;
@@ -28,8 +28,6 @@ use crate::engine::name_record::NameRecord;
 use crate::engine::pending::Answered;
 use crate::engine::pending::Op;
 use crate::engine::timers::TimerKey;
-use crate::engine::turns::ANY;
-use crate::engine::turns::TurnLength;
 use crate::engine::waiter::WaiterPlace;
 use crate::kinds::command::Command;
 use crate::kinds::command::ServerTime;
@@ -39,22 +37,9 @@ use crate::kinds::reply::Leftover;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Reply;
 
-/// How long the lock may be free for others before we take it: four round trips, within these
-/// limits.
-const TURN: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
-/// One of each eight of these stretches of the server's time is for those whose way is so long that
-/// a usual turn is over before they can come: then it lasts as long as it may. All clients go by
-/// the same clock, so that all step back.
-const STRETCH_US: u64 = 32_000;
-
-/// Which one of the eight is for them looks like chance, so that nobody who comes at regular times
-/// always misses it.
-pub(super) fn is_for_the_far(time: ServerTime) -> bool {
-    let stretch = u64::try_from(time.0).unwrap_or(0) / STRETCH_US;
-    let mix = |bits: u64, by: u64| (bits ^ (bits >> 32)).wrapping_mul(by);
-    let chosen = mix(mix(stretch / 8, 0x9e37_79b9_7f4a_7c15), 0xd6e8_feb8_6659_fd93) >> 61;
-    stretch % 8 == chosen
-}
+/// How long this client pauses after a release that others heard of, where no line says who is
+/// next: four round trips, within these limits.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(20));
 
 impl Engine {
     /// Begins the last release: the last level is given up, or the grant was nobody's.
@@ -164,7 +149,7 @@ impl Engine {
             && self.cx.servers.is_usable(&hold.lock)
             && hold.release().last_failure.is_none()
             && !hold.release().alone
-            && name.may_hand_off(self.cx.now)
+            && (self.cx.has_line(&hold.lock) || name.may_hand_off(self.cx.now))
             && name.contest().not_before <= self.cx.now
             && name.contest().dead.iter().all(|dead| self.cleanup.is_under_way(*dead));
         if allowed { name.contender() } else { None }
@@ -187,13 +172,6 @@ impl Engine {
         );
         if let Some(hold) = self.holds.get_mut(&id) {
             hold.sending = Some(Sending::Release);
-            self.count_freed(name_id);
-        }
-    }
-
-    pub(super) fn count_freed(&mut self, name_id: u64) {
-        if let Some(name) = self.queues.names.get_mut(&name_id) {
-            name.start_counting(self.cx.now);
         }
     }
 
@@ -202,6 +180,9 @@ impl Engine {
         let Some(hold) = self.holds.get(&from) else { return false };
         let (name_id, name) = (hold.name_id, hold.lock.clone());
         let announce = self.announce(Some(name_id), &name);
+        // A row of hand-offs ends with one that lets the first in line go first.
+        let line_first = !self.queues.names[&name_id].may_hand_off(self.cx.now);
+        let hears = self.subscriptions.is_confirmed(&announce.channel);
         let limit = self.cx.attempt_deadline().min(waiter.deadline.unwrap_or(Moment::NEVER));
         let end = waiter.max_hold.map(|limit| self.cx.now.plus(limit));
         let round_trip = self.cx.servers.round_trip(&name);
@@ -220,10 +201,16 @@ impl Engine {
             lease: ttl,
             not_after,
             announce,
-            line_first: false,
-            hears: false,
+            line_first,
+            hears,
         };
-        self.cx.send(Op::HandOff { from, to, lease }, server, command, deadline, not_after);
+        self.cx.send(
+            Op::HandOff { from, to, lease, line_first },
+            server,
+            command,
+            deadline,
+            not_after,
+        );
         self.holds.unsent.remove(&to);
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
@@ -233,7 +220,6 @@ impl Engine {
         if let Some(from) = self.holds.get_mut(&from) {
             from.sending = Some(Sending::HandOff);
         }
-        self.count_freed(name_id);
         true
     }
 
@@ -244,7 +230,11 @@ impl Engine {
         hold.sending = None;
         match outcome {
             Outcome::Done(Reply { body: Body::Release(Released::Freed { receivers }), .. }) => {
+                let owed = hold.release().lock_alone.then(|| (hold.name_id, hold.lock.clone()));
                 self.on_freed(id, receivers);
+                if let Some((name_id, lock)) = owed {
+                    self.owe_line(id, name_id, lock);
+                }
             }
             Outcome::Done(Reply { body: Body::Release(Released::Kept { receivers }), .. }) => {
                 self.on_given_up(id, receivers);
@@ -258,6 +248,13 @@ impl Engine {
                 self.on_not_ours(id, true)
             }
             Outcome::Done(_) => self.on_not_ours(id, false),
+            Outcome::NotExecuted(failure)
+                if failure.kind == FailureKind::SlotMoving && !hold.release().lock_alone =>
+            {
+                let release = &mut hold.pending_work().release;
+                (release.alone, release.lock_alone) = (true, true);
+                self.send_release(id);
+            }
             Outcome::NotExecuted(failure) if failure.kind.is_transient() => {
                 hold.pending_work().release.last_failure = Some(failure.message);
                 self.retry_release(id);
@@ -334,37 +331,25 @@ impl Engine {
         Some(lock)
     }
 
-    /// Others were told: they get their turn before our contender tries.
+    /// The lock was passed on. Without a line this client pauses once, so that others can take it.
     fn note_published(&mut self, name_id: u64, receivers: Option<u64>) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let listens = self.hears_releases(name, receivers);
-        let ourselves = u64::from(listens);
-        let mut turn = TurnLength::of(self.usual_turn(&name.lock));
-        let mut others = receivers.unwrap_or(0).saturating_sub(ourselves);
-        let kept_out = name.hand_offs() > 0 || name.had_for(self.cx.now) >= turn.usual;
+        let ourselves = u64::from(self.hears_releases(name, receivers));
+        let round_trip = self.cx.servers.round_trip(&name.lock);
+        let (now, pause) = (self.cx.now, round_trip.saturating_mul(4).clamp(PAUSE.0, PAUSE.1));
+        // Those who could not have it for longer than a pause, where nobody knows how many heard it.
+        let kept_out = name.hand_offs() > 0 || name.had_for(now) >= pause;
         let uncounted = receivers.is_some() && kept_out && !self.counts_all_receivers();
-        if uncounted && name.may_have_unseen(self.cx.now) {
-            // Those who could not have it for longer than a turn, however many they are.
-            others = ANY;
-            if name.has_waiters() {
-                // Whoever does not listen hears nobody come.
-                self.want_lock_channel(name_id);
-            }
-        } else if others > 0 {
-            turn = self.turn(&name.lock);
-        }
-        let messages = if others > 0 { ourselves.saturating_add(others) } else { 0 };
-        // Redisson's clients step back for nobody and need longer to wake up than we do.
-        let twice = self.cx.config.profile == WireProfile::Redisson && others != ANY;
-        let second = if twice { others } else { 0 };
-        let now = self.cx.now;
+        let told_others = receivers.unwrap_or(0) > ourselves || uncounted;
+        let pauses = told_others && !self.cx.has_line(&name.lock);
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
-            if let Some(contest) = name.known_contest() {
+            let contest = if pauses { Some(name.contest_mut()) } else { name.known_contest() };
+            if let Some(contest) = contest {
                 contest.known_held = false;
+                contest.told_others = told_others;
+                contest.pause = if pauses { now.plus(pause) } else { Moment::ZERO };
             }
-            // Without others a turn from before is over.
-            name.let_others(now, messages, second, listens, turn);
         }
         self.queues.wake(name_id);
     }
@@ -378,17 +363,6 @@ impl Engine {
             somebody.then(|| name.channel(self.cx.config.profile))
         });
         channel.is_some_and(|channel| self.subscriptions.is_confirmed(&channel))
-    }
-
-    /// How long the lock may be free for others from now on.
-    pub(super) fn turn(&self, lock: &LockName) -> TurnLength {
-        let usual = self.usual_turn(lock);
-        let for_the_far = self.cx.servers.time_of(lock, self.cx.now).is_some_and(is_for_the_far);
-        TurnLength { usual, whole: if for_the_far { TURN.1 } else { usual } }
-    }
-
-    fn usual_turn(&self, lock: &LockName) -> Duration {
-        self.cx.servers.round_trip(lock).saturating_mul(4).clamp(TURN.0, TURN.1)
     }
 
     /// PUBLISH in a cluster reaches everybody, and counts those who are connected to the same node.
@@ -470,8 +444,14 @@ impl Engine {
     }
 
     fn finish_release(&mut self, id: u64, error: Option<Error>) {
+        let Some(name_id) = self.holds.get(&id).map(|hold| hold.name_id) else { return };
+        self.end_hold(id, error);
+        self.queues.wake(name_id);
+    }
+
+    /// Answers the callers of the release, and forgets the hold.
+    fn end_hold(&mut self, id: u64, error: Option<Error>) {
         let Some(hold) = self.holds.get_mut(&id) else { return };
-        let name_id = hold.name_id;
         let release =
             hold.existing_work().map(|pending_work| std::mem::take(&mut pending_work.release));
         for unlock in release.unwrap_or_default().unlocks {
@@ -479,7 +459,6 @@ impl Engine {
             self.cx.answer(unlock.request, answer);
         }
         self.drop_hold(id);
-        self.queues.wake(name_id);
     }
 
     // ---- releases that the server has lost
@@ -505,7 +484,7 @@ impl Engine {
     }
 
     /// The hold of this client that writes this field.
-    fn hold_of_field(&self, field: &str) -> Option<u64> {
+    pub(super) fn hold_of_field(&self, field: &str) -> Option<u64> {
         let id = field
             .strip_prefix(self.cx.config.client_id.as_str())?
             .strip_prefix(':')?
@@ -521,6 +500,7 @@ impl Engine {
         from: u64,
         to: u64,
         lease: LeaseMs,
+        line_first: bool,
         answered: Answered,
         outcome: Outcome<Reply>,
     ) {
@@ -531,7 +511,21 @@ impl Engine {
         }
         match outcome {
             Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { token }), .. }) => {
-                self.on_handed_off(from, to, lease, answered, token);
+                self.note_passed_on(from, line_first);
+                add(&self.cx.counters.hand_offs, 1);
+                // The new hold first: dropping the old one looks for somebody who may try.
+                self.on_granted(to, lease, answered, token);
+                self.end_release(from, None);
+            }
+            Outcome::Done(Reply {
+                body: Body::HandOff(HandedOff::LineFirst { pttl, holder, place }),
+                ..
+            }) => {
+                self.note_passed_on(from, line_first);
+                self.holds.unsent.insert(to);
+                self.on_refused(to, pttl, holder, Some(place));
+                // Nobody here has to try: the server has just said who is next.
+                self.end_hold(from, None);
             }
             Outcome::Done(Reply {
                 body: Body::HandOff(HandedOff::ReleasedOnly { late, receivers }),
@@ -558,6 +552,10 @@ impl Engine {
             }
             Outcome::NotExecuted(failure) => {
                 self.drop_hold(to);
+                let moving = failure.kind == FailureKind::SlotMoving;
+                if let Some(hold) = self.holds.get_mut(&from) {
+                    hold.pending_work().release.lock_alone = moving;
+                }
                 self.release_plainly(from, answered.trouble(failure), false);
             }
             Outcome::Unknown(failure) => {
@@ -571,27 +569,19 @@ impl Engine {
         }
     }
 
-    fn on_handed_off(
-        &mut self,
-        from: u64,
-        to: u64,
-        lease: LeaseMs,
-        answered: Answered,
-        token: u64,
-    ) {
-        if let Some(hold) = self.holds.get(&from) {
-            let (name_id, name) = (hold.name_id, hold.lock.clone());
-            add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
-            self.note_fate(&name, Fate::Released);
-            self.cx.report(Report::Released { name, hold: from });
-            if let Some(name) = self.queues.names.get_mut(&name_id) {
-                name.note_hand_off();
-            }
+    /// A hold of this client is over, and the lock went to its next one, or to the first in line.
+    fn note_passed_on(&mut self, id: u64, line_first: bool) {
+        let Some(hold) = self.holds.get(&id) else { return };
+        let (name_id, name) = (hold.name_id, hold.lock.clone());
+        add_time(&self.cx.counters.hold_micros, self.cx.now.since(hold.begun));
+        self.note_fate(&name, Fate::Released);
+        self.cx.report(Report::Released { name, hold: id });
+        let now = self.cx.now;
+        match self.queues.names.get_mut(&name_id) {
+            Some(name) if line_first => name.others_had_their_turn(now),
+            Some(name) => name.note_hand_off(),
+            None => {}
         }
-        add(&self.cx.counters.hand_offs, 1);
-        // The new hold first: dropping the old one looks for somebody who may try.
-        self.on_granted(to, lease, answered, token);
-        self.end_release(from, None);
     }
 
     /// The hand-off did not happen, or nobody knows: its first half is done alone.
@@ -612,29 +602,6 @@ impl Engine {
         if self.holds.state_of(id) == HoldState::Releasing {
             self.cx.timers.clear(TimerKey::HoldRetry(id));
             self.send_release(id);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_eighth_of_the_time_is_for_those_who_are_far_away() {
-        // Some day's microseconds since 1970.
-        let start = 1_760_000_000_000_000 / STRETCH_US;
-        let far = |stretch: u64| is_for_the_far(ServerTime((stretch * STRETCH_US) as i64));
-        let stretches: Vec<u64> = (start..start + 80_000).filter(|stretch| far(*stretch)).collect();
-        assert_eq!(stretches.len(), 10_000);
-        assert!(stretches.windows(2).all(|pair| pair[1] - pair[0] <= 15), "never for long without");
-        for period in 1..=128 {
-            // Whoever comes at regular times meets them as often as others, and after no longer
-            // than by chance.
-            let met: Vec<u64> = (0..4_096).filter(|time| far(start + time * period)).collect();
-            assert!((400..620).contains(&met.len()), "{period}: {}", met.len());
-            let missed = met.windows(2).map(|pair| pair[1] - pair[0]).max();
-            assert!(missed.is_some_and(|missed| missed < 100), "{period}: {missed:?}");
         }
     }
 }

@@ -13,6 +13,7 @@ mod ends;
 mod hand_off;
 mod kept;
 mod limits;
+mod line;
 mod loss;
 mod memory;
 mod other_use;
@@ -44,6 +45,7 @@ use crate::base::cell::HoldCell;
 use crate::base::clock::Moment;
 use crate::base::lease::Lease;
 use crate::base::lease::LeaseMs;
+use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::base::stats::Counters;
 use crate::engine::Engine;
@@ -59,6 +61,7 @@ use crate::kinds::command::ServerTime;
 use crate::kinds::reply::Acquired;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Place;
 use crate::kinds::reply::Released;
 use crate::kinds::reply::Renewed;
 use crate::kinds::reply::Reply;
@@ -71,6 +74,8 @@ const LEASE: Duration = Duration::from_secs(30);
 
 struct Hand {
     engine: Engine,
+    /// Of the lock `n`.
+    channel: Arc<str>,
     now: Moment,
     /// Server clock minus ours, in microseconds.
     offset: i64,
@@ -125,10 +130,24 @@ impl Hand {
         Self::of_client(CLIENT)
     }
 
+    /// In Redisson's profile, in which the server keeps no line.
+    fn without_line() -> Self {
+        let mut hand = Self::of_config(Config { profile: WireProfile::Redisson, ..config(CLIENT) });
+        hand.connect("run-1");
+        hand.confirm_subscriptions();
+        hand
+    }
+
     fn of_client(id: &str) -> Self {
+        Self::of_config(config(id))
+    }
+
+    fn of_config(config: Config) -> Self {
         let (directory, counters) = (Arc::new(Directory::default()), Arc::new(Counters::default()));
+        let channel = LockName::new("n").unwrap().channel(config.profile);
         Self {
-            engine: Engine::new(config(id), Arc::clone(&directory), Arc::clone(&counters)),
+            engine: Engine::new(config, Arc::clone(&directory), Arc::clone(&counters)),
+            channel,
             now: Moment(1_000_000_000_000),
             offset: 1_700_000_000_000_000,
             sent: Vec::new(),
@@ -345,8 +364,24 @@ impl Hand {
         request
     }
 
+    /// The last waiter has left the line, and that is answered.
+    fn leaves(&mut self) {
+        let (op, _) = self.take("release");
+        self.done(op, Body::Release(Released::Foreign));
+    }
+
     fn message(&mut self) {
-        self.event(Event::Message { channel: CHANNEL.into(), payload: "0".to_owned() });
+        self.say("0");
+    }
+
+    /// The lock was reserved for this field.
+    fn reserved(&mut self, field: &str) {
+        self.say(field);
+    }
+
+    fn say(&mut self, payload: &str) {
+        let channel = Arc::clone(&self.channel);
+        self.event(Event::Message { channel, payload: payload.to_owned() });
     }
 
     fn release(&mut self, cell: &HoldCell, level: RequestId) -> RequestId {
@@ -370,7 +405,17 @@ fn grant(token: u64) -> Body {
 }
 
 fn held(pttl: i64) -> Body {
+    held_before(pttl, 0)
+}
+
+fn held_without_line(pttl: i64) -> Body {
     Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place: None })
+}
+
+/// So many stand before the waiter, whose ticket is 7.
+fn held_before(pttl: i64, rank: u64) -> Body {
+    let place = Some(Place { ticket: 7, rank });
+    Body::Acquire(Acquired::Held { pttl, holder: OTHER.to_owned(), place })
 }
 
 fn freed() -> Body {

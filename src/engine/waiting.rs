@@ -15,7 +15,6 @@ use crate::engine::event::Wait;
 use crate::engine::hold::Hold;
 use crate::engine::hold::HoldState;
 use crate::engine::hold::PendingOperation;
-use crate::engine::name_record::Contest;
 use crate::engine::name_record::NameRecord;
 use crate::engine::servers::Server;
 use crate::engine::timers::TimerKey;
@@ -151,7 +150,6 @@ impl Engine {
             name.push(request, &mut waiter);
         }
         self.start_waiting(request, waiter);
-        self.shorten_turn_for(name_id, request);
     }
 
     /// A `try_lock` of which it is known that it would have no answer: nobody listens where its
@@ -159,33 +157,6 @@ impl Engine {
     fn asks_nobody(&self, waiter: &Waiter) -> bool {
         let server = self.server_of_waiter(waiter).and_then(|id| self.cx.servers.get(id));
         waiter.once && server.is_some_and(|server| server.nobody_listens)
-    }
-
-    /// One that cannot wait for the turn of others to end has whoever stands before it try sooner.
-    fn shorten_turn_for(&mut self, name_id: u64, request: RequestId) {
-        let end = self.steps_back(name_id, request);
-        if let Some(name) = self.queues.names.get_mut(&name_id) {
-            name.shorten_turn(self.cx.now, end);
-        }
-    }
-
-    /// Another turn of others has begun: the same for those who have come since the last answer.
-    /// The rest can be told that the lock was held.
-    pub(super) fn shorten_turn_for_new(&mut self, name_id: u64) {
-        let Some(name) = self.queues.names.get(&name_id) else { return };
-        let Contest { others_turn, refused_at, presumed_at, .. } = *name.contest();
-        let answered_at = refused_at.max(presumed_at);
-        if others_turn == Moment::ZERO {
-            // Most messages begin no turn, and the queue may be long.
-            return;
-        }
-        let new = name.waiters().filter_map(|request| {
-            let waiter = self.queues.waiters.get(&request)?;
-            (waiter.since > answered_at).then_some((waiter.deadline?, request))
-        });
-        if let Some((_, first)) = new.min() {
-            self.shorten_turn_for(name_id, first);
-        }
     }
 
     fn start_waiting(&mut self, request: RequestId, waiter: Waiter) {
@@ -288,8 +259,9 @@ impl Engine {
         true
     }
 
-    /// A contender left. Its attempt goes to a waiter of the same owner, or its grant will be given
-    /// back.
+    /// A contender left. A waiter of the same owner takes its place in the queue. The grant of an
+    /// attempt on the wire goes to that one if it wants the same, and otherwise is given back. What
+    /// is not on the wire goes to the next contender, whoever it is.
     fn abandon_attempt(&mut self, request: RequestId, waiter: &Waiter) {
         let Some(name) = self.queues.names.get(&waiter.name_id) else { return };
         let attempt = name.holds().find(|id| {
@@ -310,16 +282,13 @@ impl Engine {
                 name.take_place(follower, next, waiter.ticket.min(next.ticket));
             }
         }
-        let Some(attempt) = attempt else { return };
         let heir = follower.filter(|follower| {
             let next = &self.queues.waiters[follower];
             let ends = (next.max_hold, next.at_least);
             next.lease == waiter.lease && ends == (waiter.max_hold, waiter.at_least)
         });
-        let Some(hold) = self.holds.get_mut(&attempt) else { return };
-        hold.set_taker(heir);
-        if hold.taker().is_none() && hold.sending.is_none() {
-            self.drop_hold(attempt);
+        if let Some(hold) = attempt.and_then(|id| self.holds.get_mut(&id)) {
+            hold.set_taker(heir);
         }
     }
 

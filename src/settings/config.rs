@@ -166,7 +166,7 @@ impl Config {
     /// Whether the server keeps a line of those who wait for a name. In Redisson's profile it does
     /// not: its clients know of none.
     pub(crate) fn has_lines(&self) -> bool {
-        false && self.profile == WireProfile::Native
+        self.profile == WireProfile::Native
     }
 }
 

@@ -918,6 +918,8 @@ fn at_the_end_everything_that_waits_is_answered_and_every_channel_given_up() {
         let answer = hand.answer(request);
         assert!(matches!(answer, Answer::Failed(Error::Closed { .. })), "{answer:?}");
     }
+    // The waiter leaves the line.
+    hand.take("release");
     assert_eq!(hand.unsubscribed, [Arc::<str>::from(CHANNEL)]);
     hand.done(ping, Body::Pong);
     hand.is_open(ASKED);

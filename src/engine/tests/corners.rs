@@ -36,7 +36,7 @@ use super::LEASE;
 use super::OTHER;
 use super::freed;
 use super::grant;
-use super::held;
+use super::held_without_line;
 
 pub(super) fn lease(seconds: u64) -> LeaseMs {
     LeaseMs::checked("lease", Duration::from_secs(seconds)).unwrap()
@@ -215,6 +215,7 @@ fn try_lock_without_an_answer_is_unavailable() {
     let mut hand = Hand::new();
     let first = hand.sleeper(1);
     hand.event(Event::Cancel { request: first });
+    hand.leaves();
     hand.pass(Duration::from_millis(300));
     let second = hand.ask(2, Wait::Once);
     hand.take("acquire");
@@ -307,13 +308,13 @@ fn names_that_share_a_channel() {
     hand.engine.cx.config.profile = WireProfile::Redisson;
     let first = hand.want_name("x", 1, Lease::Watched(lease(30)), Wait::Forever, None);
     let (op, _) = hand.take("acquire");
-    hand.done(op, held(20_000));
+    hand.done(op, held_without_line(20_000));
     hand.confirm_subscriptions();
     let (op, _) = hand.take("acquire");
-    hand.done(op, held(20_000));
+    hand.done(op, held_without_line(20_000));
     let second = hand.want_name("{x}", 2, Lease::Watched(lease(30)), Wait::Once, None);
     let (op, _) = hand.take("acquire");
-    hand.done(op, held(20_000));
+    hand.done(op, held_without_line(20_000));
     assert!(matches!(hand.answer(second), Answer::NotGranted));
     hand.pass(Duration::from_secs(2));
     hand.is_open(first);

@@ -220,6 +220,7 @@ fn a_message_wakes_only_who_waits() {
     let mut hand = Hand::new();
     let request = hand.sleeper(1);
     hand.event(Event::Cancel { request });
+    hand.leaves();
     hand.message();
     assert_eq!(hand.stats().wake_ups, 0);
     hand.nothing_sent();

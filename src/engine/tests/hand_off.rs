@@ -9,14 +9,19 @@ use crate::base::name::LockName;
 use crate::engine::event::Answer;
 use crate::engine::event::RequestId;
 use crate::engine::event::Wait;
-use crate::engine::releasing::is_for_the_far;
+use crate::kinds::command::Command;
+use crate::kinds::command::WaitMode;
 use crate::kinds::reply::Body;
 use crate::kinds::reply::HandedOff;
+use crate::kinds::reply::Place;
 use crate::kinds::reply::Released;
 
 use super::Hand;
+use super::OTHER;
+use super::field;
 use super::freed;
 use super::grant;
+use super::handed;
 use super::held;
 
 /// The release that was sent is done, and so many were told.
@@ -25,22 +30,68 @@ fn freed_telling(hand: &mut Hand, receivers: u64) {
     hand.done(op, Body::Release(Released::Freed { receivers: Some(receivers) }));
 }
 
-#[test]
-fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
-    let mut hand = Hand::new();
+/// Hands off to waiters of this client as often as it may. Returns the last of them.
+fn hand_off_often(hand: &mut Hand) -> (RequestId, Arc<HoldCell>) {
     let (mut level, mut cell) = hand.hold(1);
     for number in 0..16 {
         let next = hand.ask(10 + number, Wait::Forever);
         hand.release(&cell, level);
-        let (op, _) = hand.take("hand_off");
+        let (op, command) = hand.take("hand_off");
+        assert!(matches!(command, Command::HandOff { line_first: false, .. }), "{command:?}");
         hand.done(op, Body::HandOff(HandedOff::Granted { token: 100 + number }));
         (level, cell) = (next, hand.granted(next));
     }
+    (level, cell)
+}
+
+#[test]
+fn after_sixteen_hand_offs_the_first_in_line_goes_first() {
+    let mut hand = Hand::new();
+    let (level, cell) = hand_off_often(&mut hand);
+    let next = hand.ask(99, Wait::Forever);
+    hand.release(&cell, level);
+    let (op, command) = hand.take("hand_off");
+    assert!(matches!(command, Command::HandOff { line_first: true, hears: false, .. }));
+    let place = Place { ticket: 70, rank: 2 };
+    let to = field(&command);
+    let holder = OTHER.to_owned();
+    hand.done(op, Body::HandOff(HandedOff::LineFirst { pttl: 1_500, holder, place }));
+    // It goes on with the same hold and ticket: first of all it has to hear.
+    hand.confirm_subscriptions();
+    let (op, command) = hand.take("acquire");
+    let Command::Acquire { field, wait: WaitMode::Again { ticket: 70, hears: true, .. }, .. } =
+        command
+    else {
+        panic!("{command:?}")
+    };
+    assert_eq!(field, to);
+    hand.done(op, grant(200));
+    hand.granted(next);
+}
+
+#[test]
+fn where_nobody_is_in_line_another_row_of_hand_offs_begins() {
+    let mut hand = Hand::new();
+    let (mut level, mut cell) = hand_off_often(&mut hand);
+    for (owner, goes_first) in [(98, true), (99, false)] {
+        let next = hand.ask(owner, Wait::Forever);
+        hand.release(&cell, level);
+        let (op, command) = hand.take("hand_off");
+        assert!(matches!(command, Command::HandOff { line_first, .. } if line_first == goes_first));
+        hand.done(op, handed());
+        (level, cell) = (next, hand.granted(next));
+    }
+}
+
+#[test]
+fn without_a_line_hand_offs_end_with_a_release_and_a_pause() {
+    let mut hand = Hand::without_line();
+    let (level, cell) = hand_off_often(&mut hand);
     let next = hand.ask(99, Wait::Forever);
     hand.release(&cell, level);
     freed_telling(&mut hand, 3);
     hand.nothing_sent();
-    hand.pass(Duration::from_millis(20));
+    hand.pass(Duration::from_millis(2));
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(200));
     hand.granted(next);
@@ -49,28 +100,25 @@ fn hand_offs_end_after_sixteen_and_the_others_get_their_turn() {
 /// Whoever is told of the next one is to hear of it before we do.
 #[test]
 fn it_is_known_whether_others_than_ourselves_heard_of_the_last_release() {
-    let mut hand = Hand::new();
-    let name = LockName::new("n").unwrap();
-    let (mut level, mut cell) = listener(&mut hand, 1);
-    for (receivers, others) in [(1, false), (2, true), (1, false)] {
-        hand.release(&cell, level);
-        freed_telling(&mut hand, receivers);
-        assert_eq!(hand.engine.has_told_others(&name), others, "{receivers}, of which we are one");
-        hand.pass(Duration::from_millis(20));
-        (level, cell) = hand.hold(1);
+    for new in [Hand::new, Hand::without_line] {
+        let mut hand = new();
+        let name = LockName::new("n").unwrap();
+        let (mut level, mut cell) = listener(&mut hand, 1);
+        for (receivers, others) in [(1, false), (2, true), (1, false)] {
+            hand.release(&cell, level);
+            freed_telling(&mut hand, receivers);
+            let told = hand.engine.has_told_others(&name);
+            assert_eq!(told, others, "{receivers}, of which we are one");
+            hand.pass(Duration::from_millis(20));
+            (level, cell) = hand.hold(1);
+        }
+        assert!(!hand.engine.has_told_others(&LockName::new("other").unwrap()));
     }
-    assert!(!hand.engine.has_told_others(&LockName::new("other").unwrap()));
-    // If we do not listen, one who was told is somebody else.
-    let mut hand = Hand::new();
-    let (level, cell) = hand.hold(1);
-    hand.release(&cell, level);
-    freed_telling(&mut hand, 1);
-    assert!(hand.engine.has_told_others(&name));
 }
 
 #[test]
-fn who_comes_back_after_a_release_lets_the_others_go_first() {
-    let mut hand = Hand::new();
+fn without_a_line_who_comes_back_after_a_release_pauses_for_others_once() {
+    let mut hand = Hand::without_line();
     let release = |hand: &mut Hand, owner| {
         let (level, cell) = hand.hold(owner);
         hand.release(&cell, level);
@@ -79,51 +127,40 @@ fn who_comes_back_after_a_release_lets_the_others_go_first() {
     // Nobody of this client waits when it releases: what counts is who was told.
     release(&mut hand, 1);
     let later = hand.ask(2, Wait::Forever);
+    hand.pass(Duration::from_millis(1));
     hand.nothing_sent();
-    hand.pass(Duration::from_millis(20));
+    hand.pass(Duration::from_millis(1));
     let (op, _) = hand.take("acquire");
     hand.done(op, grant(7));
     hand.granted(later);
 
-    // What cannot wait makes its attempt.
-    let mut hand = Hand::new();
+    // What cannot wait makes its attempt, and who stands before it as well.
+    let mut hand = Hand::without_line();
     release(&mut hand, 1);
     hand.ask(2, Wait::Once);
     hand.take("acquire");
-    let mut hand = Hand::new();
+    let mut hand = Hand::without_line();
     release(&mut hand, 1);
     hand.ask(2, Wait::For(Duration::from_millis(5)));
     hand.take("acquire");
-    // Nor does it stay out when its time has become short while it waited.
-    let mut hand = Hand::new();
+    let mut hand = Hand::without_line();
+    release(&mut hand, 1);
+    hand.ask(2, Wait::Forever);
+    hand.nothing_sent();
+    let hurried = hand.ask(3, Wait::Once);
+    let (op, _) = hand.take("acquire");
+    hand.done(op, held(60_000));
+    assert!(matches!(hand.answer(hurried), Answer::NotGranted));
+    // Nobody heard it, nobody is waited for.
+    let mut hand = Hand::without_line();
     let (level, cell) = hand.hold(1);
-    hand.ask(2, Wait::For(Duration::from_millis(10)));
     hand.release(&cell, level);
-    let (op, _) = hand.take("hand_off");
-    hand.refused(op, FailureKind::Busy);
-    freed_telling(&mut hand, 2);
-    hand.take("acquire");
-    // Nor is it failed for standing behind somebody who lets others go first.
-    for wait in [Wait::For(Duration::from_millis(5)), Wait::Once] {
-        let mut hand = Hand::new();
-        release(&mut hand, 1);
-        hand.ask(2, Wait::Forever);
-        hand.nothing_sent();
-        let hurried = hand.ask(3, wait);
-        let (op, _) = hand.take("acquire");
-        hand.done(op, held(60_000));
-        hand.pass(Duration::from_secs(1));
-        assert!(matches!(hand.answer(hurried), Answer::NotGranted));
-    }
-}
-
-/// A stretch of time begins that is for those who are far away, or for nobody of them.
-fn at_a_time_for_the_far(hand: &mut Hand, wanted: bool) {
-    for wanted in [!wanted, wanted] {
-        while is_for_the_far(hand.server_time()) != wanted {
-            hand.pass(Duration::from_millis(1));
-        }
-    }
+    freed_telling(&mut hand, 0);
+    hand.hold(2);
+    // With a line the server says who is next.
+    let mut hand = Hand::new();
+    release(&mut hand, 1);
+    hand.hold(2);
 }
 
 /// Granted after a wait, so that messages are heard from here on.
@@ -135,106 +172,32 @@ fn listener(hand: &mut Hand, owner: u64) -> (RequestId, Arc<HoldCell>) {
     (request, hand.granted(request))
 }
 
+/// Four round trips, no less than 2 ms and no more than 20.
 #[test]
-fn there_is_a_time_for_those_who_are_far_away() {
-    for (far, turn, others) in [(false, 2, 2), (true, 20, 2), (true, 20, 1)] {
-        // After the publish, of which nothing else is heard.
-        let mut hand = Hand::new();
-        let (level, cell) = hand.hold(1);
-        at_a_time_for_the_far(&mut hand, far);
-        hand.release(&cell, level);
-        freed_telling(&mut hand, others);
-        hand.ask(2, Wait::Forever);
-        hand.pass(Duration::from_millis(turn - 1));
-        hand.nothing_sent();
-        hand.pass(Duration::from_millis(1));
-        hand.take("acquire");
-        // And after the message of another.
-        let mut hand = Hand::new();
-        let (level, cell) = listener(&mut hand, 1);
-        at_a_time_for_the_far(&mut hand, far);
-        hand.release(&cell, level);
-        freed_telling(&mut hand, 4);
-        hand.ask(2, Wait::Forever);
-        for _ in 0..2 {
-            hand.pass(Duration::from_millis(1));
-            hand.message();
-        }
-        hand.pass(Duration::from_millis(turn - 1));
-        hand.nothing_sent();
-        hand.pass(Duration::from_millis(1));
-        hand.take("acquire");
-    }
-}
-
-/// Four round trips, and no less than 2 ms.
-#[test]
-fn a_turn_is_as_long_as_the_way_to_the_server() {
-    for (round_trip, turn) in [(2, 8), (0, 2)] {
+fn a_pause_is_as_long_as_the_way_to_the_server() {
+    for (round_trip, pause) in [(2, 8), (0, 2), (30, 20)] {
         let round_trip = Duration::from_millis(round_trip);
-        let mut hand = Hand::new();
+        let mut hand = Hand::without_line();
         let request = hand.ask(1, Wait::Forever);
         let (op, _) = hand.take("acquire");
         hand.pass(round_trip);
         hand.done(op, grant(1));
         let cell = hand.granted(request);
-        at_a_time_for_the_far(&mut hand, false);
         hand.release(&cell, request);
         let (op, _) = hand.take("release");
         hand.pass(round_trip);
         hand.done(op, Body::Release(Released::Freed { receivers: Some(2) }));
         hand.ask(2, Wait::Forever);
-        hand.pass(Duration::from_millis(turn - 1));
+        hand.pass(Duration::from_millis(pause - 1));
         hand.nothing_sent();
         hand.pass(Duration::from_millis(1));
         hand.take("acquire");
     }
 }
 
-/// Each message begins another turn, and who stands before it has time for all of them.
 #[test]
-fn who_waits_while_others_have_their_turns_is_answered() {
-    let mut hand = Hand::new();
-    let (level, cell) = listener(&mut hand, 1);
-    at_a_time_for_the_far(&mut hand, true);
-    hand.release(&cell, level);
-    freed_telling(&mut hand, 6);
-    hand.ask(2, Wait::Forever);
-    hand.message();
-    hand.pass(Duration::from_millis(1));
-    let waits = hand.ask(3, Wait::For(Duration::from_millis(45)));
-    hand.pass(Duration::from_millis(15));
-    hand.message();
-    hand.nothing_sent();
-    hand.pass(Duration::from_millis(2));
-    let (op, _) = hand.take("acquire");
-    hand.done(op, held(60_000));
-    // An answer is enough: from here on the one before it lets others go first again.
-    hand.message();
-    hand.pass(Duration::from_millis(10));
-    hand.nothing_sent();
-    hand.pass(Duration::from_millis(30));
-    assert!(matches!(hand.answer(waits), Answer::NotGranted));
-}
-
-#[test]
-fn a_short_wait_behind_another_has_it_step_back_as_usual() {
-    let mut hand = Hand::new();
-    let (level, cell) = hand.hold(1);
-    at_a_time_for_the_far(&mut hand, true);
-    hand.release(&cell, level);
-    freed_telling(&mut hand, 2);
-    hand.ask(2, Wait::Forever);
-    hand.ask(3, Wait::For(Duration::from_millis(30)));
-    hand.pass(Duration::from_millis(1));
-    hand.nothing_sent();
-    hand.pass(Duration::from_millis(1));
-    hand.take("acquire");
-}
-
-#[test]
-fn turns_from_before_an_outage_hold_up_nobody_after_it() {
-    let mut hand = Hand::new();
+fn a_pause_from_before_an_outage_holds_up_nobody_after_it() {
+    let mut hand = Hand::without_line();
     let (level, cell) = hand.hold(1);
     hand.release(&cell, level);
     freed_telling(&mut hand, 30);
@@ -242,13 +205,6 @@ fn turns_from_before_an_outage_hold_up_nobody_after_it() {
     hand.nothing_sent();
     hand.cut();
     hand.connect("run-1");
-    for _ in 0..2 {
-        let (op, _) = hand.take("acquire");
-        hand.done(op, held(60_000));
-        hand.confirm_subscriptions();
-    }
-    hand.nothing_sent();
-    hand.message();
     hand.take("acquire");
 }
 
