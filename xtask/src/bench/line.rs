@@ -6,7 +6,7 @@ use std::io::Write;
 use std::net::Shutdown;
 use std::net::TcpListener;
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use std::time::Instant;
@@ -43,7 +43,7 @@ const CROWD: u64 = 1_000;
 pub(crate) fn all(
     plan: &Plan,
     programs: &Programs,
-    server: &PathBuf,
+    server: &Path,
     report: &mut Report,
 ) -> Result<(), String> {
     let turns = if plan.quick { 10 } else { 30 };
@@ -80,7 +80,7 @@ struct Round {
 
 fn round(
     programs: &Programs,
-    server: &PathBuf,
+    server: &Path,
     turns: u64,
     listened: bool,
     far: bool,
@@ -207,7 +207,7 @@ fn pass(mut from: TcpStream, mut to: TcpStream, by: Duration) {
 // ---- a thousand clients
 
 /// A thousand clients wait, each of which keeps the lock for 2 s.
-fn thousand_wait(server: &PathBuf, program: &PathBuf) -> Result<Row, String> {
+fn thousand_wait(server: &Path, program: &Path) -> Result<Row, String> {
     const HAND_OVERS: u64 = 6;
     let scene = Scene::start(server, program, 2_000_000, None)?;
     let mut connection = scene.server.connect().map_err(|error| error.to_string())?;
@@ -229,7 +229,7 @@ fn thousand_wait(server: &PathBuf, program: &PathBuf) -> Result<Row, String> {
 }
 
 /// A thousand clients wait behind one whose process is frozen.
-fn frozen_head(server: &PathBuf, program: &PathBuf) -> Result<Row, String> {
+fn frozen_head(server: &Path, program: &Path) -> Result<Row, String> {
     let mut scene = Scene::start(server, program, 0, Some(()))?;
     let mut connection = scene.server.connect().map_err(|error| error.to_string())?;
     let at_rest = scene.scripts_at_rest(&mut connection)?;
@@ -270,8 +270,8 @@ struct Scene {
 
 impl Scene {
     fn start(
-        server: &PathBuf,
-        program: &PathBuf,
+        server: &Path,
+        program: &Path,
         hold_us: u64,
         frozen: Option<()>,
     ) -> Result<Self, String> {
