@@ -546,8 +546,7 @@ impl Checker {
         if self.plan.primaries.is_none()
             && self.troubled[client]
             && !refused
-            && !self.has_live(now, client, lock.as_str())
-            && !self.had_guards_until(end, client, lock.as_str())
+            && !self.had_all_until(end, now, client, lock.as_str())
         {
             return Err(format!(
                 "P11: client {client} {request:?} is told None of {lock} by nobody but itself"
