@@ -379,3 +379,28 @@ fn who_waits_for_two_places_of_its_own_client_follows_the_first_that_is_lost() {
     assert!(first.is_held(world.hands[0].now));
     world.hands[0].granted(waits);
 }
+
+/// Both places were taken during the wait, which ends while the next attempt is on the wire.
+#[test]
+fn a_refusal_from_before_a_grant_that_leaves_room_is_an_answer_if_the_server_is_well() {
+    for is_well in [true, false] {
+        let mut world = World::new(2);
+        let (level, cell) = world.hold(1, 1);
+        world.hold(1, 2);
+        let first = world.ask(0, 1, pair("n"), Wait::Forever);
+        let behind = world.ask(0, 2, pair("n"), Wait::For(SECOND));
+        world.settle();
+        world.hands[1].release(&cell, level);
+        while !world.hands[0].answers.iter().any(|(request, _)| *request == first) {
+            assert!(world.step());
+        }
+        assert_eq!(world.hands[0].labels(), ["acquire"], "there may be room for another");
+        if !is_well {
+            world.hands[0].cut();
+        }
+        world.pass(SECOND);
+        let answer = world.hands[0].answer(behind);
+        assert_eq!(matches!(answer, Answer::NotGranted), is_well, "{answer:?}");
+        assert_eq!(matches!(answer, Answer::Failed(_)), !is_well, "{answer:?}");
+    }
+}
