@@ -632,8 +632,8 @@ impl Checker {
         if hold.token.is_some_and(|known| known != token) {
             return Err(format!("P2: client {client} hold {id}: another token on re-entry"));
         }
-        // A wish may get the grant of an earlier one of its owner. Where there is one holder, nobody
-        // else can have got a token between that grant and its answer.
+        // A wish may get the grant of an earlier one of its owner. With one holder, nobody else can
+        // have got a token between that grant and its answer.
         let in_order = rules_of(&cell.name).promises().tokens_protect && !repeats;
         if hold.cell.is_none() && in_order && wish.is_some_and(|wish| token <= wish.floor) {
             return Err(format!(
