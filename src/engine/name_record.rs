@@ -84,8 +84,9 @@ pub(crate) struct Contest {
     /// When the server last said so, unless this client has had the lock since.
     pub(crate) refused_at: Moment,
     /// When the lock was last assumed to be held without asking the server: because a hold of this
-    /// client was in the way, or because others had just received a message. While the server does
-    /// not answer, this counts as no answer.
+    /// client was in the way, or because others had just received a message. Or when the server
+    /// last said so before a grant that left room for another hold. While the server does not
+    /// answer, this counts as no answer.
     pub(crate) presumed_at: Moment,
     pub(crate) failures: u32,
     /// The failures of its attempts since the last good answer to one. Other commands may be
