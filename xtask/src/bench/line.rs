@@ -219,11 +219,12 @@ fn thousand_wait(server: &Path, program: &Path) -> Result<Row, String> {
         scene.crowd.hear("granted")?;
     }
     let (took, after) = (begin.elapsed().as_secs_f64(), Figures::of(&mut connection)?);
-    let mut row = Row::new("line, a thousand wait", KIND, vec![]);
     let hand_overs = HAND_OVERS as f64;
-    row.figure("scripts/hand-over", (after.scripts - before.scripts) / hand_overs);
-    let fallbacks = at_rest * took / hand_overs;
-    row.figure("of which at rest", fallbacks);
+    let scripts = (after.scripts - before.scripts) / hand_overs;
+    let mut row = Row::new("line, a thousand wait", KIND, vec![scripts]);
+    let at_rest = at_rest * took / hand_overs;
+    row.figure("at rest", at_rest);
+    row.figure("attempts/hand-over", scripts - at_rest);
     row.figure("bytes/hand-over", (after.bytes - before.bytes) / hand_overs);
     Ok(row)
 }
@@ -239,10 +240,10 @@ fn frozen_head(server: &Path, program: &Path) -> Result<Row, String> {
     let granted = scene.crowd.hear("granted")?;
     let after = Figures::of(&mut connection)?;
     let took = (number(&granted, "granted") - released as f64) / 1e9;
-    let mut row = Row::new("line, the head is frozen", KIND, vec![]);
+    let mut row = Row::new("line, the head is frozen", KIND, vec![took]);
     row.figure("next grant after s", took);
     row.figure("scripts", after.scripts - before.scripts);
-    row.figure("of which at rest", at_rest * took);
+    row.figure("at rest", at_rest * took);
     Ok(row)
 }
 
