@@ -109,8 +109,9 @@ impl LockClient {
     /// # Errors
     ///
     /// [`Error::InvalidName`]. Allowed are 1 to 512 bytes of UTF-8 without control characters, with
-    /// no braces or with a non-empty `{tag}` as in Redis Cluster, except the 16,384 keys that are
-    /// fence counters, `redisson_lock_fence:{number}`. [`Error::Closed`] in a forked child.
+    /// no braces or with a non-empty `{tag}` as in Redis Cluster, except names that, with the
+    /// prefix, begin like a key that this crate writes beside its locks: `redisson_lock_line`,
+    /// `redisson_lock_marks` or `redisson_lock_fence`. [`Error::Closed`] in a forked child.
     pub fn reentrant_lock(&self, name: impl AsRef<str>) -> Result<ReentrantLock> {
         Ok(ReentrantLock::new(Lock::new(&self.prefix.before(name.as_ref()), &self.shared)?))
     }

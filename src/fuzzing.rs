@@ -31,7 +31,10 @@ pub fn name(data: &[u8]) {
     };
     assert_eq!(name.as_str(), text);
     assert_eq!(name.slot(), slot_of(&text));
-    assert_eq!(slot_of(&name.fence_key()), name.slot());
+    for own in [name.fence_key(), name.line_key()] {
+        assert_eq!(slot_of(&own), name.slot(), "{own}");
+        assert!(LockName::new(&own).is_err(), "{own}");
+    }
     for profile in [WireProfile::Native, WireProfile::Redisson] {
         let channel = name.channel(profile);
         assert_eq!(slot_of(&channel), name.slot(), "{channel}");

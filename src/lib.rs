@@ -224,7 +224,7 @@
 //!
 //! | limit | |
 //! |---|---|
-//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; none of the 16,384 keys that are fence counters (`redisson_lock_fence:{number}`) |
+//! | lock name | with the client's [prefix](LockClientBuilder::prefix), the Redis key itself, which nothing else may use; 1 to 512 bytes of UTF-8, no control characters; no braces, or a non-empty `{tag}` at the first `{`; not beginning with `redisson_lock_line`, `redisson_lock_marks` or `redisson_lock_fence`, like keys of this crate |
 //! | hold count | 65,535 |
 //! | waiters for one name in one client | 100,000 |
 //! | server | Redis 6.2 or Valkey 7.2 and later: one, a sentinel set or a cluster; with or without TLS |

@@ -30,7 +30,8 @@ const LAYERS: &[&[&str]] = &[
     &["locks::guard"],
     &["locks::lock"],
     &["locks::mutex", "locks::reentrant"],
-    &["client::acl", "client::preflight"],
+    &["client::acl"],
+    &["client::preflight"],
     &["client"],
     &["fuzzing", "sim"],
 ];

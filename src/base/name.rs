@@ -15,6 +15,11 @@ use crate::base::kind::Kind;
 pub(crate) const MAX_NAME_BYTES: usize = 512;
 
 const FENCE_PREFIX: &str = "redisson_lock_fence:";
+/// The beginning of the key of a waiting line.
+pub(crate) const LINE_PREFIX: &str = "redisson_lock_line";
+/// How the keys begin that this crate writes beside the locks themselves. No lock name may begin
+/// so.
+const RESERVED: [&str; 3] = [LINE_PREFIX, "redisson_lock_marks", "redisson_lock_fence"];
 /// In bytes. The prefix is followed by at most five digits in braces.
 pub(crate) const LONGEST_FENCE_KEY: usize = FENCE_PREFIX.len() + 7;
 
@@ -59,13 +64,14 @@ impl LockName {
                  use no braces, or let the first one begin a non-empty {tag}",
             );
         }
-        let checked = Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant };
-        if name.starts_with(FENCE_PREFIX) && checked.fence_key() == name {
-            return refuse(
-                "it is the key of a fence counter, `redisson_lock_fence:{..}`; use another name",
-            );
+        if let Some(reserved) = RESERVED.iter().find(|reserved| name.starts_with(**reserved)) {
+            let [line, marks, fence] = RESERVED;
+            return refuse(&format!(
+                "it begins with `{reserved}`, like a key that this crate writes beside its locks; \
+                 allowed are names that do not begin with `{line}`, `{marks}` or `{fence}`"
+            ));
         }
-        Ok(checked)
+        Ok(Self { text: name.into(), slot: slot_of(name), kind: Kind::Reentrant })
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -93,8 +99,8 @@ impl LockName {
         channel_of(profile, self.as_str()).into()
     }
 
-    /// Another name that begins with this one and is in the same slot, so that it has the same
-    /// fence counter. Its number is the first suitable one from `start` on. `None`: this name is
+    /// Another name of the same kind that begins with this one and is in the same slot, so that it has
+    /// the same fence counter. Its number is the first suitable one from `start` on. `None`: this name is
     /// too long.
     pub(crate) fn beside(&self, start: u32) -> Option<Self> {
         (0..500_000)
@@ -102,6 +108,7 @@ impl LockName {
             .take_while(|name| name.len() <= MAX_NAME_BYTES)
             .find(|name| slot_of(name) == self.slot())
             .and_then(|name| Self::new(&name).ok())
+            .map(|name| Self { kind: self.kind, ..name })
     }
 
     /// The fence counter of this name's slot.
@@ -118,6 +125,24 @@ impl LockName {
         text.push('{');
         text.push_str(itoa::Buffer::new().format(tag));
         text.push('}');
+    }
+
+    /// The waiting line of this name. Two names never have the same one.
+    pub(crate) fn line_key(&self) -> String {
+        let mut key = String::with_capacity(LINE_PREFIX.len() + self.as_str().len() + 4);
+        self.add_line_key(&mut key);
+        key
+    }
+
+    /// The same, appended to a text. As in a channel, a name that contains a brace is not put in
+    /// braces.
+    pub(crate) fn add_line_key(&self, text: &mut String) {
+        let name = self.as_str();
+        let words: &[&str] = match name.contains('{') {
+            true => &[LINE_PREFIX, ":", name],
+            false => &[LINE_PREFIX, "__{", name, "}"],
+        };
+        text.extend(words.iter().copied());
     }
 }
 
@@ -145,7 +170,7 @@ pub(crate) struct Prefix(Arc<str>);
 
 impl Prefix {
     /// Refuses a prefix that would make every name invalid, and one whose braces only a name could
-    /// complete.
+    /// complete. What a name may begin with is checked for prefix and name together.
     pub(crate) fn new(prefix: &str) -> Result<Self, Error> {
         let refuse = |reason: String| {
             let given = prefix.chars().take(80).flat_map(char::escape_debug).collect();
@@ -340,6 +365,21 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_and_a_name_together_are_none_of_our_keys() {
+        for reserved in RESERVED {
+            for refused in [reserved.to_owned(), format!("{reserved}_of_ours:")] {
+                let error = Prefix::new(&refused).unwrap_err().to_string();
+                assert!(error.contains(&format!("begins with `{reserved}`")), "{error}");
+            }
+            let (start, end) = reserved.split_at("redisson_lock_".len());
+            let name = Prefix::new(start).unwrap().before(end).into_owned();
+            assert!(LockName::new(&name).is_err(), "{name}");
+            let name = Prefix::new("orders:").unwrap().before(reserved).into_owned();
+            assert!(LockName::new(&name).is_ok(), "{name}");
+        }
+    }
+
+    #[test]
     fn slots_match_redis() {
         // CLUSTER KEYSLOT of redis-server 7.0.15
         assert_eq!(slot_of("foo"), 12_182);
@@ -388,6 +428,13 @@ mod tests {
     }
 
     #[test]
+    #[cfg(repository)]
+    fn a_name_beside_another_is_of_its_kind() {
+        let pair = LockName::new("orders:42").unwrap().of_kind(Kind::Pair);
+        assert_eq!(pair.beside(7).unwrap().kind(), Kind::Pair);
+    }
+
+    #[test]
     fn channels_are_spelled_as_documented() {
         let plain = LockName::new("orders:42").unwrap();
         assert_eq!(&*plain.channel(WireProfile::Native), "redisson_lock__channel__{orders:42}");
@@ -395,6 +442,22 @@ mod tests {
         let tagged = LockName::new("{a}b").unwrap();
         assert_eq!(&*tagged.channel(WireProfile::Native), "redisson_lock__channel:{a}b");
         assert_eq!(&*tagged.channel(WireProfile::Redisson), "redisson_lock__channel:{a}b");
+    }
+
+    #[test]
+    fn lines_are_spelled_as_documented() {
+        for (text, line) in [
+            ("orders:42", "redisson_lock_line__{orders:42}"),
+            ("{a}b", "redisson_lock_line:{a}b"),
+            ("a{b}c", "redisson_lock_line:a{b}c"),
+            ("{{foo}}", "redisson_lock_line:{{foo}}"),
+        ] {
+            let name = LockName::new(text).unwrap();
+            assert_eq!((name.line_key().as_str(), slot_of(line)), (line, name.slot()));
+            let mut words = "before ".to_owned();
+            name.add_line_key(&mut words);
+            assert_eq!(words, format!("before {line}"));
+        }
     }
 
     #[test]
@@ -411,7 +474,10 @@ mod tests {
             ("a{b", "braces"),
             ("a}b", "braces"),
             ("a{}{b}", "braces"),
-            ("redisson_lock_fence:{0}", "the key of a fence counter"),
+            ("redisson_lock_fence:{0}", "begins with `redisson_lock_fence`"),
+            ("redisson_lock_line", "begins with `redisson_lock_line`"),
+            ("redisson_lock_line__{a}", "do not begin with `redisson_lock_line`, "),
+            ("redisson_lock_marks:{a}", "begins with `redisson_lock_marks`"),
         ];
         for (name, wanted) in cases {
             let error = LockName::new(name).unwrap_err();
@@ -419,7 +485,16 @@ mod tests {
             assert!(error.is_config());
             assert!(error.to_string().len() < 400, "the message repeats a huge name");
         }
-        for name in ["a", "{a}b", "ä-ö", "a b", "x".repeat(512).as_str(), "{{foo}}"] {
+        for name in [
+            "a",
+            "{a}b",
+            "ä-ö",
+            "a b",
+            "x".repeat(512).as_str(),
+            "{{foo}}",
+            "redisson_lock_",
+            "a:redisson_lock_line",
+        ] {
             LockName::new(name).unwrap();
         }
     }

@@ -5,6 +5,7 @@ use std::fmt;
 
 use crate::base::error::Error;
 use crate::base::error::Result;
+use crate::base::name::LINE_PREFIX;
 use crate::base::name::LockName;
 use crate::base::name::WireProfile;
 use crate::settings::config::Sharding;
@@ -35,6 +36,8 @@ const COMMANDS: &[&str] = &[
     "get",
     "set",
 ];
+/// What scripts call on the waiting line of a name. There is none in the profile `Redisson`.
+pub(super) const ON_LINE: [&str; 5] = ["zadd", "zrem", "zscore", "zrange", "zcount"];
 /// To find the slots, and to follow a slot that moves.
 const IN_CLUSTER: &[&str] = &["cluster|slots", "asking"];
 const SHARDED: &[&str] = &["ssubscribe", "sunsubscribe", "spublish"];
@@ -123,7 +126,9 @@ impl RequiredAcl {
     }
 
     /// How wake-up channels are spelled, as in
-    /// [`LockClientBuilder::profile`](crate::LockClientBuilder::profile).
+    /// [`LockClientBuilder::profile`](crate::LockClientBuilder::profile). Only
+    /// [`WireProfile::Native`] has waiting lines, keys beside the locks, and needs permissions for
+    /// them.
     pub fn profile(mut self, profile: WireProfile) -> Self {
         self.profile = profile;
         self
@@ -186,7 +191,19 @@ impl RequiredAcl {
         if self.patterns.iter().any(Pattern::matches_everything) {
             return BTreeSet::from(["*".to_owned()]);
         }
-        self.patterns.iter().flat_map(|pattern| [pattern.to_string(), pattern.fence()]).collect()
+        let mut keys: BTreeSet<String> = self
+            .patterns
+            .iter()
+            .flat_map(|pattern| [pattern.to_string(), pattern.fence()])
+            .collect();
+        if self.has_lines() {
+            keys.extend(self.patterns.iter().flat_map(Pattern::lines));
+        }
+        keys
+    }
+
+    fn has_lines(&self) -> bool {
+        self.profile == WireProfile::Native
     }
 
     fn channels(&self) -> BTreeSet<String> {
@@ -199,6 +216,9 @@ impl RequiredAcl {
     fn commands(&self) -> Vec<&'static str> {
         let in_cluster = self.topology == Topology::Cluster;
         let mut commands = COMMANDS.to_vec();
+        if self.has_lines() {
+            commands.extend(ON_LINE);
+        }
         if in_cluster {
             commands.extend(IN_CLUSTER);
         }
@@ -320,13 +340,23 @@ impl Pattern {
         self.literal(&self.0[open..=open + length]).filter(|tag| tag.starts_with('{'))
     }
 
-    /// The wake-up channels of the names. The channel of a name with a brace is spelled
-    /// differently.
+    /// The wake-up channels of the names.
     fn channels(&self, profile: WireProfile) -> Vec<String> {
+        self.spelled(&profile.channel_around(&self.to_string()), "redisson_lock__channel:")
+    }
+
+    /// The waiting lines of the names.
+    fn lines(&self) -> Vec<String> {
+        self.spelled(&format!("{LINE_PREFIX}__{{{self}}}"), &format!("{LINE_PREFIX}:"))
+    }
+
+    /// Channels or keys that contain the names: `without_brace` for names without a brace; those
+    /// of a name with a brace are spelled differently, `before_brace` and the name.
+    fn spelled(&self, without_brace: &str, before_brace: &str) -> Vec<String> {
         if self.0.iter().any(|token| matches!(token, Token::Literal('{'))) {
-            return vec![format!("redisson_lock__channel:{self}")];
+            return vec![format!("{before_brace}{self}")];
         }
-        let mut channels = vec![profile.channel_around(&self.to_string())];
+        let mut all = vec![without_brace.to_owned()];
         for (index, token) in self.0.iter().enumerate() {
             let with_brace: &[Token] = match token {
                 Token::Many => &[Token::Many, Token::Literal('{'), Token::Many],
@@ -334,9 +364,9 @@ impl Pattern {
                 Token::Literal(_) | Token::Class(_, false) => continue,
             };
             let tokens = [&self.0[..index], with_brace, &self.0[index + 1..]].concat();
-            channels.push(format!("redisson_lock__channel:{}", Self(tokens)));
+            all.push(format!("{before_brace}{}", Self(tokens)));
         }
-        channels
+        all
     }
 }
 

@@ -355,7 +355,8 @@ impl LockClientBuilder {
     /// In a cluster, the hash tag of a lock is the first `{tag}` of prefix and name together. With
     /// a tag in the prefix, all locks of this client are in one slot, and so on one server.
     /// Connecting with a prefix that is not valid is [`Error::InvalidOption`]: allowed are no
-    /// braces, or one whole `{tag}` that is not empty.
+    /// braces, or one whole `{tag}` that is not empty; and as with names, it must not begin with
+    /// `redisson_lock_line`, `redisson_lock_marks` or `redisson_lock_fence`.
     ///
     /// ```no_run
     /// # async fn example() -> redis_reentrant_lock::Result<()> {

@@ -14,7 +14,9 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
+use crate::base::name::WireProfile;
 use crate::base::name::client_channel;
+use crate::client::acl::ON_LINE;
 use crate::driver::Shared;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -206,15 +208,19 @@ impl PreflightRun<'_> {
     }
 
     /// The keys and channels, each with the commands that are used on it.
-    fn needed(&self, name: &LockName) -> [(&'static str, String, &'static [&'static str]); 4] {
+    fn needed(&self, name: &LockName) -> Vec<(&'static str, String, &'static [&'static str])> {
         let on_channel: &[_] =
             if self.sharded { &["spublish", "ssubscribe"] } else { &["publish", "subscribe"] };
-        [
+        let mut needed: Vec<(&str, String, &[&str])> = vec![
             ("key", name.as_str().to_owned(), &ON_LOCK),
             ("key", name.fence_key(), &["get", "set"]),
             ("channel", self.announce(name).channel.to_string(), on_channel),
             ("channel", self.client_channel(), &["publish", "subscribe"]),
-        ]
+        ];
+        if self.shared.config().profile == WireProfile::Native {
+            needed.push(("key", name.line_key(), &ON_LINE));
+        }
+        needed
     }
 
     // ---- a rehearsal

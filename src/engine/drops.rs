@@ -69,16 +69,18 @@ impl Engine {
         }
     }
 
-    /// A caller waits for this name now, so its release leaves the queue and may become a hand-off.
+    /// A caller waits for this name now, so its releases leave the queue: they go before any attempt
+    /// on the name, and one may become a hand-off.
     pub(super) fn release_wanted(&mut self, name_id: u64) {
         let Some(name) = self.queues.names.get(&name_id) else { return };
-        let queued = |id: &u64| self.drops.queued.contains(id);
-        let Some(id) = name.holds().find(queued) else { return };
-        self.drops.queued.retain(|other| *other != id);
-        if let Some(hold) = self.holds.get_mut(&id) {
-            hold.sending = None;
+        let queued: Vec<u64> = name.holds().filter(|id| self.drops.queued.contains(id)).collect();
+        for id in queued {
+            self.drops.queued.retain(|other| *other != id);
+            if let Some(hold) = self.holds.get_mut(&id) {
+                hold.sending = None;
+            }
+            self.send_release(id);
         }
-        self.send_release(id);
     }
 
     fn send_some(&mut self) {

@@ -67,7 +67,15 @@ impl Engine {
                 hold.levels.clear();
                 self.advance(id);
             }
-            HoldState::Lost(_) => self.drop_hold(id),
+            HoldState::Lost(_) => {
+                // The answer to a smaller count may be on its way; nobody waits for it any longer.
+                let unlocks = hold.take_unlocks(|_| true);
+                let error = self.holds.lost_error(id);
+                for unlock in unlocks {
+                    self.cx.fail(unlock.request, error.clone());
+                }
+                self.drop_hold(id);
+            }
             HoldState::Acquiring | HoldState::Releasing | HoldState::Gone => {}
         }
     }
@@ -152,6 +160,7 @@ impl Engine {
                 self.cx.fail(unlock.request, Error::closed());
             }
         }
+        self.watchdog.close(&mut self.cx, &self.holds);
         if let Some(request) = request {
             self.cx.answer(request, Answer::ShutDown(fates));
         }

@@ -275,6 +275,13 @@ impl Watchdog {
         );
     }
 
+    /// The client has ended, and hears no further answers.
+    pub(super) fn close(&mut self, cx: &mut Context, holds: &Holds) {
+        for (request, verification) in std::mem::take(&mut self.verifications) {
+            cx.fail(request, holds.lost_error(verification.hold));
+        }
+    }
+
     fn retry_after(&mut self, cx: &mut Context, holds: &mut Holds, one: Renewing, pause: Duration) {
         match holds.get_mut(&one.hold) {
             Some(hold) if hold.state.is_live() => {

@@ -13,6 +13,7 @@ use crate::backend::ServerInfo;
 use crate::backend::Value;
 use crate::backend::memory::keyspace::Keyspace;
 use crate::backend::memory::store::Snapshot;
+use crate::backend::memory::store::SortedSet;
 use crate::backend::memory::store::Stored;
 use crate::backend::redis::classify;
 use crate::base::clock::Moment;
@@ -24,6 +25,14 @@ const START_US: i64 = 1_704_067_200_000_000;
 
 /// How many of the last writes a replica may not have.
 const LAG: usize = 6;
+
+/// The waiting line of a name, as the checks look at it.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct FoundLine {
+    /// The waiters' fields with their tickets, in their order.
+    pub(super) waiting: SortedSet,
+    pub(super) pttl: Option<i64>,
+}
 
 #[derive(Debug)]
 pub(super) struct Process {
@@ -131,6 +140,15 @@ impl Process {
         }
     }
 
+    /// The waiting line of a name, if there is one.
+    pub(super) fn line(&self, now: Moment, name: &LockName) -> Option<FoundLine> {
+        let dumped = self.keys.peek(self.time(now), &name.line_key())?;
+        match dumped.value {
+            Stored::SortedSet(waiting) => Some(FoundLine { waiting, pttl: dumped.pttl }),
+            _ => None,
+        }
+    }
+
     /// It starts anew.
     pub(super) fn restart(&mut self, run: u64, with_data: bool) {
         self.run = run;
@@ -212,4 +230,37 @@ pub(super) fn refusal(text: &str) -> Outcome<Value> {
 
 pub(super) fn link_failure(words: &str) -> Failure {
     Failure::new(FailureKind::Link, words)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_is_read_with_its_tickets_until_its_time_to_live_is_over() {
+        let mut server = Process::new(0, 0, 1, false);
+        let name = LockName::new("orders").unwrap();
+        let waiting = SortedSet::from_iter([(1_750_000_000_000_007.0, "b:1".to_owned())]);
+        let start = Moment::ZERO;
+        server.keys.plant(
+            server.time(start),
+            &name.line_key(),
+            Stored::SortedSet(waiting.clone()),
+            Some(12_000),
+        );
+        let line = |server: &Process, millis: u64| {
+            server.line(start.plus(Duration::from_millis(millis)), &name)
+        };
+        assert_eq!(line(&server, 2_000), Some(FoundLine { waiting, pttl: Some(10_000) }));
+        assert_eq!(line(&server, 12_001), None);
+        server.keys.plant(
+            server.time(start),
+            &name.line_key(),
+            Stored::Text("foreign".to_owned()),
+            None,
+        );
+        assert_eq!(line(&server, 0), None);
+    }
 }

@@ -103,7 +103,8 @@ fn all_are_granted_though_none_of_them_goes_on() {
 fn a_name_that_is_not_allowed_keeps_nobody_else_from_his() {
     let server = RedisServer::start();
     let mut connection = server.connection();
-    let user = "ACL SETUSER ann on >secret resetkeys ~name:* ~redisson_lock_fence:* allchannels allcommands";
+    let user = "ACL SETUSER ann on >secret resetkeys ~name:* ~redisson_lock_* allchannels \
+                allcommands";
     let mut command = redis::cmd("ACL");
     for word in user.split(' ').skip(1) {
         command.arg(word);

@@ -263,6 +263,26 @@ async fn every_missing_permission_is_found_at_once() {
         Severity::Error,
         "the channel redisson_lock__channel__{orders:42}",
     );
+    // The line of a name with a brace has another spelling.
+    for (user, rule, name, line) in [
+        (
+            "no-line",
+            "~redisson_lock_line__{orders:*}",
+            "orders:42",
+            "redisson_lock_line__{orders:42}",
+        ),
+        (
+            "no-line-in-braces",
+            "~redisson_lock_line:orders:*{*",
+            "orders:{a}",
+            "redisson_lock_line:orders:{a}",
+        ),
+    ] {
+        let client = client_of(user, "orders:*", &[rule]).await;
+        let report = look_at(&client, name).await;
+        finding(&report, "permissions", Severity::Error, &format!("the key {line}"));
+        assert_eq!(report.about("permissions").count(), 1, "{report}");
+    }
     let report = look_at(&client_of("mute", "orders:*", &["+publish"]).await, NAME).await;
     finding(&report, "permissions", Severity::Error, "the command publish");
 }

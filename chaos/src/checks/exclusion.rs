@@ -27,12 +27,19 @@ fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict
         };
         history.breaches.iter().find(between)
     };
-    for &older in older {
-        let Some(breach) = breach(older) else { continue };
-        verdict.overlaps += 1;
+    // What was released as if nothing had happened was not taken away. Unless there were two
+    // servers: then both say so.
+    let is_confirmed = |older: &Hold| {
         let confirmed =
             older.released.is_some() && older.lost.is_none() && !older.released_twice(history);
-        if confirmed && !breach.two_servers {
+        confirmed && breach(older).is_some_and(|breach| !breach.two_servers)
+    };
+    let with = |stays: &dyn Fn(&Hold) -> bool| -> Vec<&Hold> {
+        older.iter().copied().filter(|older| stays(older)).chain([newer]).collect()
+    };
+    verdict.overlaps += older.iter().filter(|older| breach(older).is_some()).count() as u64;
+    if !newer.kind.allows(&with(&|older| breach(older).is_none() || is_confirmed(older))) {
+        for older in older.iter().filter(|older| is_confirmed(older)) {
             let what = format!(
                 "{} lost to {} in a breach, and its release was confirmed",
                 older.id, newer.id
@@ -40,8 +47,7 @@ fn judge(history: &History, older: &[&Hold], newer: &Hold, verdict: &mut Verdict
             verdict.wrong(newer.granted, &older.name, what);
         }
     }
-    let rest = older.iter().copied().filter(|older| breach(older).is_none());
-    let rest: Vec<&Hold> = rest.chain([newer]).collect();
+    let rest = with(&|older| breach(older).is_none());
     if newer.kind.allows(&rest) {
         return;
     }

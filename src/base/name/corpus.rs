@@ -1,6 +1,7 @@
 //! The names of `tests/names.json`, which covers whatever an outsider may pass.
 
 use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use serde_json::Value;
 
@@ -39,19 +40,23 @@ fn every_name_is_refused_or_has_a_place_of_its_own() {
         let error = LockName::new(name).expect_err(name);
         assert!(error.is_config() && !error.to_string().contains(char::is_control), "{error}");
     }
-    let mut owners = BTreeMap::new();
+    let (mut owners, mut lines) = (BTreeMap::new(), BTreeSet::new());
     for text in &accepted {
         let name = LockName::new(text).unwrap();
         assert_eq!(name.as_str(), text);
         let channels =
             [WireProfile::Native, WireProfile::Redisson].map(|profile| name.channel(profile));
-        for derived in [&**text, &name.fence_key(), &channels[0], &channels[1]] {
+        let (fence, line) = (name.fence_key(), name.line_key());
+        for derived in [&**text, &fence, &line, &channels[0], &channels[1]] {
             assert_eq!(slot_of(derived), name.slot(), "{derived}");
+        }
+        assert!(lines.insert(line.clone()), "{line}");
+        for own in [fence, line] {
+            assert!(LockName::new(&own).is_err(), "{own}");
         }
         for channel in channels {
             owners.entry(channel.to_string()).or_insert_with(Vec::new).push(text);
         }
-        assert_ne!(name.fence_key(), *text);
     }
     for (channel, mut names) in owners {
         names.dedup();

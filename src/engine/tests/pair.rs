@@ -273,3 +273,28 @@ fn a_grant_that_leaves_room_is_no_answer_to_those_behind_it() {
         "no server has said that both places are taken: {answer:?}"
     );
 }
+
+/// A release that is still queued goes before any later attempt on its name, and two of one name may
+/// be queued.
+#[test]
+fn all_queued_releases_of_a_name_are_sent_before_an_attempt_on_it() {
+    let mut world = World::new(1);
+    let holds: Vec<_> = (1..=2).map(|owner| world.hold(0, owner)).collect();
+    let others: Vec<_> = (0..4)
+        .map(|number| {
+            let request = world.ask(0, 1, pair(&format!("other{number}")), Wait::Forever);
+            world.settle();
+            (request, world.hands[0].granted(request))
+        })
+        .collect();
+    // As many scripts as may be in flight: what is dropped after them is queued.
+    for (level, cell) in others.iter().chain(&holds) {
+        let (hold, level) = (cell.id, *level);
+        world.hands[0].event(Event::Release { hold, level, request: None });
+    }
+    assert_eq!(world.hands[0].labels(), ["release"; 4]);
+    let third = world.ask(0, 3, pair("n"), Wait::Forever);
+    assert_eq!(world.hands[0].labels(), ["release"; 6], "both are sent for whoever waits now");
+    world.settle();
+    world.hands[0].granted(third);
+}

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use crate::backend::FailureKind;
 use crate::base::clock::Moment;
+use crate::base::error::Error;
+use crate::base::error::LossReason;
+use crate::engine::event::Answer;
 use crate::engine::event::Event;
 use crate::engine::event::Fate;
 use crate::engine::event::RequestId;
@@ -194,4 +197,37 @@ fn what_was_lost_before_is_no_concern_of_the_shutdown() {
     hand.shut_down_within(SECOND);
     assert!(hand.finished);
     assert_eq!(hand.fates(END), []);
+}
+
+#[test]
+fn a_count_on_the_wire_of_a_lost_hold_is_answered_when_the_shutdown_begins() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let inner = hand.re_enter(1);
+    let unlock = hand.release(&cell, inner);
+    hand.take("release");
+    cell.lose(LossReason::Removed);
+    hand.verify(&cell);
+    hand.is_open(unlock);
+    hand.shut_down_within(2 * SECOND);
+    let answer = hand.answer(unlock);
+    assert!(
+        matches!(answer, Answer::Failed(Error::Lost { reason: LossReason::Removed, .. })),
+        "{answer:?}"
+    );
+    assert!(hand.finished);
+}
+
+#[test]
+fn a_verification_on_the_wire_is_answered_when_the_shutdown_ends() {
+    let mut hand = Hand::new();
+    let (_, cell) = hand.taken(1, watched(), None);
+    let verify = hand.verify(&cell);
+    hand.take("renew");
+    hand.shut_down_within(SECOND / 2);
+    let (op, _) = hand.take("release");
+    hand.done(op, freed());
+    assert!(hand.finished);
+    let answer = hand.answer(verify);
+    assert!(matches!(answer, Answer::Failed(_)), "{answer:?}");
 }

@@ -507,14 +507,14 @@ fn released_by(command: &Command) -> Vec<&str> {
     }
 }
 
-/// Who was told that one of many was freed.
+/// Who was told that one of many was freed. A name may be among them twice.
 fn released_of_many(command: &Command, each: &[Option<Released>], name: &LockName) -> Option<u64> {
     let Command::ReleaseMany(holds) = command else { return None };
-    let (_, released) = holds.iter().zip(each).find(|(item, _)| item.name == *name)?;
-    match released {
+    let mut of_name = holds.iter().zip(each).filter(|(item, _)| item.name == *name);
+    of_name.find_map(|(_, released)| match released {
         Some(Released::Freed { receivers }) => *receivers,
         _ => None,
-    }
+    })
 }
 
 /// The holds that a command may touch.

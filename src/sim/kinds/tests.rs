@@ -50,6 +50,23 @@ fn mistakes_in_the_scripts_of_the_pair_are_found() {
         (scripts.acquire, "token = before + 1", "token = before", "P2"),
         // A renewal renews nothing.
         (scripts.renew, "if ends < now_ms + lease then", "if false then", "P6"),
+        // A release of many gives up nothing. What is left may break several promises.
+        (
+            scripts.release_many,
+            r#"redis.pcall("HDEL", lock, field, field .. ":ends") ~= 2"#,
+            r#"redis.pcall("HEXISTS", lock, field) ~= 1"#,
+            "P",
+        ),
+        // A place that is to stay taken is free at once, or is kept for too long.
+        (scripts.release_at, "if rest > 0 then\n  --", "if false then\n  --", "P14"),
+        (scripts.release_at, "now_ms + rest", "now_ms + rest + 9000", "P14"),
+        // A force-unlock takes both places.
+        (
+            scripts.force_release,
+            r#""HDEL", lock, expected, expected .. ":ends""#,
+            r#""DEL", lock"#,
+            "P4",
+        ),
     ];
     for (script, right, wrong, promise) in table {
         let found = violation(Kind::Pair, broken(script, right, wrong));

@@ -110,6 +110,23 @@ mod tests {
     }
 
     #[test]
+    fn a_breach_that_takes_one_of_two_away_leaves_the_other_to_be_released() {
+        let three = || {
+            let mut made = pair();
+            made.grant("a:1", 0, 10, 1).grant("b:1", 11, 20, 2).breach(22, 23);
+            made.grant("c:1", 25, 30, 3).look("a:1", 35, true, 110).look("b:1", 36, true, 110);
+            made.unlock("b:1", 50, 51, 0).unlock("c:1", 52, 53, 0);
+            made
+        };
+        let mut made = three();
+        made.unlock_lost("a:1", 60, 61);
+        assert_eq!(made.wrong(), [""; 0]);
+        let mut made = three();
+        made.unlock("a:1", 60, 61, 0);
+        made.says("a:1 lost to c:1 in a breach, and its release was confirmed");
+    }
+
+    #[test]
     fn a_name_of_another_kind_is_another_name() {
         let mut made = pair();
         made.grant("a:1", 0, 10, 1).grant("b:1", 11, 20, 2);

@@ -16,6 +16,7 @@ use redis::ConnectionLike;
 use redis::Value as Raw;
 
 use super::COMMANDS;
+use super::CommandEffect;
 use super::CommandReply;
 use super::Dumped;
 use super::Store;
@@ -28,6 +29,9 @@ use crate::backend::words::Words;
 use crate::base::random::Random;
 
 const CALLS: u64 = 30_000;
+const LINE_CALLS: u64 = 2_000;
+/// Redis keeps larger sorted sets in another form (`zset-max-listpack-entries`).
+const MOST_IN_A_SMALL_SET: usize = 128;
 /// All keys are deleted after this many calls.
 const SEQUENCE: u64 = 100;
 /// The tolerated difference of times that were read one after the other.
@@ -37,8 +41,10 @@ const PASS_MS: i64 = UNIT_S * 1_000 + 500_000;
 const UNIT_S: i64 = 1_000_000;
 
 /// All keys. The name of a key says what it mostly contains, so that commands mostly find a value
-/// of their type. `lex` is only used where all scores must be equal.
-const KEYS: [&str; 12] = ["s1", "s2", "h1", "h2", "l1", "l2", "t1", "t2", "z1", "z2", "z3", "lex"];
+/// of their type. `lex` is only used where all scores must be equal, `line` only by
+/// [`CALLS_TO_A_LINE`].
+const KEYS: [&str; 13] =
+    ["s1", "s2", "h1", "h2", "l1", "l2", "t1", "t2", "z1", "z2", "z3", "lex", "line"];
 
 /// Words in braces are chosen from [`POOLS`], and may become several words or none.
 const CALLS_TO: &[&str] = &[
@@ -125,8 +131,29 @@ const CALLS_TO: &[&str] = &[
     "ZRANGE lex {text-end} {text-end} BYLEX REV {range}",
 ];
 
+/// What scripts do with a waiting line: a sorted set with so many members that Redis no longer
+/// keeps it in its form for small ones. The scores have as many digits as a time in microseconds.
+const CALLS_TO_A_LINE: &[&str] = &[
+    "ZADD line TICKET CLIENT",
+    "ZADD line NX TICKET CLIENT",
+    "ZADD line TICKET CLIENT TICKET CLIENT TICKET CLIENT",
+    "ZADD line NX TICKET CLIENT TICKET CLIENT",
+    "ZREM line CLIENT",
+    "ZREM line CLIENT CLIENT",
+    "ZSCORE line CLIENT",
+    "ZCARD line",
+    "ZCOUNT line {ticket} {ticket}",
+    "ZRANGE line {rank} {rank} {with-scores}",
+    "ZRANGE line {rank} {rank} REV {with-scores}",
+    "ZRANK line CLIENT",
+    "PEXPIRE line 3000000000",
+    "PTTL line",
+    "TYPE line",
+    "EXISTS line",
+];
+
 /// The choices for a word in braces: `~` is the empty word, `_` a space in a word, `-` no word at
-/// all.
+/// all. `RANDOM`, `TICKET` and `CLIENT` are replaced in each word, see [`random_words`].
 const POOLS: &[(&str, &str)] = &[
     ("key", "s1 s2 h1 h2 l1 l2 t1 t2 z1 z2 z3"),
     ("s", "s1 s1 s1 s2 s2 s2 h1 z1"),
@@ -149,6 +176,9 @@ const POOLS: &[(&str, &str)] = &[
         "end",
         "-inf +inf inf (inf (-inf 0 (0 1 (1 2 (2 -1 (-1 1.5 0.1 (0.1 ~ ( x nan _1 1_ 1e999 9007199254740992 (1e17",
     ),
+    ("ticket", "-inf +inf TICKET (TICKET"),
+    ("rank", "0 0 1 7 -1 -1 -2 -150 200"),
+    ("with-scores", "- WITHSCORES"),
     ("text-end", "- + [a (a [b (b [ ( [ab (ab [z (ü a ~ -x +x"),
     ("add", "- - - NX XX GT LT CH INCR nx incr x"),
     (
@@ -179,14 +209,14 @@ fn pick<'a>(random: &mut Random, choices: &[&'a str]) -> &'a str {
     choices[random.index(choices.len())]
 }
 
-fn random_call(random: &mut Random) -> Vec<String> {
-    let template = pick(random, CALLS_TO);
+fn random_call(random: &mut Random, templates: &[&str]) -> Vec<String> {
+    let template = pick(random, templates);
     template.split(' ').flat_map(|word| random_words(random, word)).collect()
 }
 
 fn random_words(random: &mut Random, word: &str) -> Vec<String> {
     let Some(name) = word.strip_prefix('{').and_then(|word| word.strip_suffix('}')) else {
-        return vec![word.to_owned()];
+        return vec![with_numbers(random, word)];
     };
     let pools = POOLS.iter().filter(|(known, _)| *known == name);
     let choices: Vec<&str> = pools.flat_map(|(_, choices)| choices.split(' ')).collect();
@@ -195,9 +225,18 @@ fn random_words(random: &mut Random, word: &str) -> Vec<String> {
     if chosen == "-" && name != "text-end" {
         return Vec::new();
     }
-    let number = (2_000_000 + random.below(900_000_000)).to_string();
-    let meant = |word: &str| word.replace('~', "").replace('_', " ").replace("RANDOM", &number);
+    let meant = |word: &str| with_numbers(random, &word.replace('~', "").replace('_', " "));
     chosen.split(':').map(meant).collect()
+}
+
+/// Replaces the names of random words.
+fn with_numbers(random: &mut Random, word: &str) -> String {
+    let number = 2_000_000 + random.below(900_000_000);
+    let ticket = 1_750_000_000_000_000 + number % 1_000;
+    let client = format!("6e3d30b7-83b1-433a-9335-5e8b9916d3ac:{}", number % 401);
+    word.replace("RANDOM", &number.to_string())
+        .replace("TICKET", &ticket.to_string())
+        .replace("CLIENT", &client)
 }
 
 /// A command's reply, or the text of its error.
@@ -225,6 +264,14 @@ impl Memory {
     fn dump(&mut self) -> Vec<Dumped> {
         self.0.set_time(now_us());
         self.0.dump()
+    }
+
+    /// How many members a sorted set has.
+    fn members(&self, key: &str) -> usize {
+        match self.0.peek(key).map(|dumped| dumped.value) {
+            Some(Stored::SortedSet(set)) => set.iter().count(),
+            _ => 0,
+        }
     }
 }
 
@@ -346,34 +393,75 @@ fn random_commands_do_the_same_as_on_a_real_server() {
     if !has_redis_7("the options of EXPIRE") {
         return;
     }
-    let seed = setting("SEED").unwrap_or_else(|| now_us().unsigned_abs());
-    let calls = setting("CALLS").unwrap_or(CALLS);
-    println!("SEED={seed}");
-    let (mut random, mut memory, mut redis) = (Random(seed), Memory::default(), Redis::start());
-    let (mut story, mut done) = (Vec::new(), BTreeSet::new());
-    for number in 0..calls {
+    let mut both = Comparison::start();
+    for number in 0..setting("CALLS").unwrap_or(CALLS) {
         if number % SEQUENCE == 0 {
-            memory.0.clear();
-            redis.flush();
-            story.clear();
+            both.clear();
         }
-        if random.below(20) == 0 {
-            story.push("time passes".to_owned());
-            memory.pass();
-            redis.pass();
+        if both.random.below(20) == 0 {
+            both.pass();
         }
-        let words = random_call(&mut random);
-        story.push(format!("{words:?}"));
-        let (ours, theirs) = (memory.call(&words), redis.call(&words));
+        both.call_both(CALLS_TO);
+    }
+    let never: Vec<&str> = names_called().filter(|name| !both.done.contains(*name)).collect();
+    assert_eq!(never, [""; 0], "these were refused each time");
+}
+
+#[test]
+fn a_long_waiting_line_is_the_same_as_on_a_real_server() {
+    let mut both = Comparison::start();
+    let mut longest = 0;
+    for _ in 0..LINE_CALLS {
+        both.call_both(CALLS_TO_A_LINE);
+        longest = longest.max(both.memory.members("line"));
+    }
+    assert!(longest > MOST_IN_A_SMALL_SET, "{longest}");
+}
+
+/// The store and a real server, which are given the same calls.
+struct Comparison {
+    random: Random,
+    memory: Memory,
+    redis: Redis,
+    /// What was called since all keys were deleted.
+    story: Vec<String>,
+    /// The commands that were not refused.
+    done: BTreeSet<String>,
+}
+
+impl Comparison {
+    fn start() -> Self {
+        let seed = setting("SEED").unwrap_or_else(|| now_us().unsigned_abs());
+        println!("SEED={seed}");
+        let (memory, redis) = (Memory::default(), Redis::start());
+        Self { random: Random(seed), memory, redis, story: Vec::new(), done: BTreeSet::new() }
+    }
+
+    fn clear(&mut self) {
+        self.memory.0.clear();
+        self.redis.flush();
+        self.story.clear();
+    }
+
+    fn pass(&mut self) {
+        self.story.push("time passes".to_owned());
+        self.memory.pass();
+        self.redis.pass();
+    }
+
+    /// Calls a random command on both, and compares the replies and all keys.
+    fn call_both(&mut self, templates: &[&str]) {
+        let words = random_call(&mut self.random, templates);
+        self.story.push(format!("{words:?}"));
+        let story = &self.story;
+        let (ours, theirs) = (self.memory.call(&words), self.redis.call(&words));
         assert!(is_same_reply(&words, &ours, &theirs), "{ours:?}, Redis {theirs:?}: {story:#?}");
         if ours.is_ok() {
-            done.insert(words[0].clone());
+            self.done.insert(words[0].clone());
         }
-        let (ours, theirs) = (memory.dump(), redis.dump());
+        let (ours, theirs) = (self.memory.dump(), self.redis.dump());
         assert!(are_same_keys(&ours, &theirs), "{ours:#?}, Redis {theirs:#?}: {story:#?}");
     }
-    let never: Vec<&str> = names_called().filter(|name| !done.contains(*name)).collect();
-    assert_eq!(never, [""; 0], "these were refused each time");
 }
 
 fn names_called() -> impl Iterator<Item = &'static str> {
@@ -459,4 +547,23 @@ fn every_command_is_compared() {
     let names = COMMANDS.into_iter().flatten().map(|command| command.name);
     let missing: Vec<&str> = names.filter(|name| !is_compared(name)).collect();
     assert_eq!(missing, [""; 0]);
+}
+
+/// Which commands Redis counts as writes, and which it refuses when memory is full.
+#[test]
+fn each_command_writes_and_grows_as_on_a_real_server() {
+    if !has_redis_7("SPUBLISH") {
+        return;
+    }
+    let mut redis = Redis::start();
+    for command in COMMANDS.into_iter().flatten() {
+        let mut question = redis::cmd("COMMAND");
+        question.arg("INFO").arg(command.name);
+        let infos: Vec<Vec<Raw>> = question.query(&mut redis.connection).unwrap();
+        let flags: BTreeSet<String> = redis::from_redis_value(infos[0][2].clone()).unwrap();
+        let grows = command.effect == CommandEffect::Grows;
+        let writes = grows || command.effect == CommandEffect::Writes;
+        let theirs = [flags.contains("write"), flags.contains("denyoom")];
+        assert_eq!([writes, grows], theirs, "{}", command.name);
+    }
 }
