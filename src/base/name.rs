@@ -146,24 +146,6 @@ impl LockName {
     }
 }
 
-/// TEMPORARY
-impl LockName {
-    pub(crate) fn line_key(&self) -> String {
-        let mut key = String::new();
-        self.add_line_key(&mut key);
-        key
-    }
-
-    pub(crate) fn add_line_key(&self, text: &mut String) {
-        let name = self.as_str();
-        if name.contains('{') {
-            text.extend(["redisson_lock_line:", name]);
-        } else {
-            text.extend(["redisson_lock_line__{", name, "}"]);
-        }
-    }
-}
-
 /// What a client puts before each lock name, like Redisson's `NameMapper`.
 #[derive(Debug, Clone)]
 pub(crate) struct Prefix(Arc<str>);
