@@ -14,7 +14,6 @@ use crate::base::error::Error;
 use crate::base::error::Result;
 use crate::base::lease::LeaseMs;
 use crate::base::name::LockName;
-use crate::base::name::WireProfile;
 use crate::base::name::client_channel;
 use crate::client::acl::ON_LINE;
 use crate::driver::Shared;
@@ -217,7 +216,7 @@ impl PreflightRun<'_> {
             ("channel", self.announce(name).channel.to_string(), on_channel),
             ("channel", self.client_channel(), &["publish", "subscribe"]),
         ];
-        if self.shared.config().profile == WireProfile::Native {
+        if self.shared.config().has_lines() {
             needed.push(("key", name.line_key(), &ON_LINE));
         }
         needed
@@ -284,15 +283,17 @@ impl PreflightRun<'_> {
         let lease = LeaseMs::checked("lease", LEASE)?;
         let announce = self.announce(name);
         let channel = Arc::clone(&announce.channel);
-        let acquire = |field: &String, count| Command::Acquire {
+        let lines = self.shared.config().has_lines();
+        let attempt = |field: &String, count, wait| Command::Acquire {
             name: name.clone(),
             field: field.clone(),
             count,
             lease,
             not_after,
-            line: false,
-            wait: WaitMode::Try,
+            line: lines,
+            wait,
         };
+        let acquire = |field: &String, count| attempt(field, count, WaitMode::Try);
         let holds = vec![RenewItem { name: name.clone(), field: a.clone(), lease }];
         let force = Command::ForceRelease {
             name: name.clone(),
@@ -314,7 +315,27 @@ impl PreflightRun<'_> {
         let granted: fn(&Body) -> bool =
             |body| matches!(body, Body::Acquire(Acquired::Granted { .. }));
         let step = |command, is_right| RehearsalStep { command, hears: None, is_right };
-        Ok(vec![
+        let mut in_line = vec![];
+        if lines {
+            let waits = attempt(b, 1, WaitMode::First { hears: true });
+            in_line.push(step(acquire(a, 1), granted));
+            in_line.push(step(waits, |body| {
+                matches!(body, Body::Acquire(Acquired::Held { place: Some(_), .. }))
+            }));
+            in_line.push(RehearsalStep {
+                command: self.release(name, a, 0),
+                hears: Some(Arc::clone(&channel)),
+                is_right: |body| {
+                    matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
+                },
+            });
+            // It was reserved, and is picked up.
+            in_line.push(step(acquire(b, 1), granted));
+            in_line.push(step(self.release(name, b, 0), |body| {
+                matches!(body, Body::Release(Released::Freed { receivers: Some(_) }))
+            }));
+        }
+        let mut steps = vec![
             step(acquire(a, 1), granted),
             step(acquire(a, 2), granted),
             step(self.release(name, a, 1), |body| {
@@ -371,7 +392,9 @@ impl PreflightRun<'_> {
                 hears: Some(self.client_channel().into()),
                 is_right: |body| matches!(body, Body::Force(Forced::Freed { receivers: Some(_) })),
             },
-        ])
+        ];
+        steps.extend(in_line);
+        Ok(steps)
     }
 
     fn went_wrong(&mut self, label: &str, beside: &LockName, body: &Body) {
@@ -454,7 +477,7 @@ impl PreflightRun<'_> {
         Announce {
             channel: name.channel(self.shared.config().profile),
             sharded: self.sharded,
-            line: false,
+            line: self.shared.config().has_lines(),
         }
     }
 

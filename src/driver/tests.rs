@@ -173,7 +173,7 @@ fn config() -> Config {
         command_timeout: Config::DEFAULT_COMMAND_TIMEOUT,
         outage_limit: Config::DEFAULT_OUTAGE_LIMIT,
         fallback: Config::FALLBACK,
-        profile: WireProfile::Native,
+        profile: WireProfile::Redisson,
         sharding: Sharding::Auto,
         hand_off: true,
         max_waiters: Config::MAX_WAITERS,

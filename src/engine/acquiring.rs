@@ -325,7 +325,6 @@ impl Engine {
                 self.queues.note_trouble(&mut self.cx, name_id, answered.sent, words);
             }
             Outcome::NotExecuted(failure) => {
-                self.drop_hold(id);
                 self.fail_waiters(name_id, |engine, since| engine.cx.error_of(&failure, since));
             }
             // Its waiter had no more time: that says nothing about the server, and the next one
@@ -529,7 +528,6 @@ impl Engine {
         let Some(hold) = self.holds.get(&id) else { return };
         let (name_id, name) = (hold.name_id, hold.lock.to_string());
         let found = conflict_words(found, &hold.lock);
-        self.drop_hold(id);
         self.fail_waiters(name_id, |_, _| Error::KeyConflict {
             name: name.clone(),
             found: found.clone(),

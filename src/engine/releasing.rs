@@ -212,6 +212,10 @@ impl Engine {
             not_after,
         );
         self.holds.unsent.remove(&to);
+        if let Some(contest) = self.queues.known_contest(name_id) {
+            // What is a reason to try from here on may be newer than the answer.
+            contest.must_try = None;
+        }
         if let Some(to) = self.holds.get_mut(&to) {
             to.sending = Some(Sending::HandOff);
             to.set_max_end(end);
@@ -344,7 +348,7 @@ impl Engine {
         let pauses = told_others && !self.cx.has_line(&name.lock);
         if let Some(name) = self.queues.names.get_mut(&name_id) {
             name.others_had_their_turn(now);
-            let contest = if pauses { Some(name.contest_mut()) } else { name.known_contest() };
+            let contest = if told_others { Some(name.contest_mut()) } else { name.known_contest() };
             if let Some(contest) = contest {
                 contest.known_held = false;
                 contest.told_others = told_others;

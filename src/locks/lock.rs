@@ -241,8 +241,9 @@ pub struct Holder {
     /// Which of that client's holds it is, or was: the rest of the field. For a client of Redisson
     /// this is a thread id.
     pub hold: String,
-    /// How many levels the hold has. 0: nobody holds the lock any more, and the name stays taken
-    /// for the rest of [`at_least`](LockOptions::at_least).
+    /// How many levels the hold has. 0: nobody holds the lock. It is reserved for this hold, the
+    /// first in line, for up to 1.5 s, or it stays taken for the rest of
+    /// [`at_least`](LockOptions::at_least).
     pub count: u32,
     /// Whether it is a hold of the client that you asked.
     pub is_this_client: bool,
