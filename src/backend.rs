@@ -279,13 +279,11 @@ pub(crate) struct ScriptCall {
     pub(crate) script: &'static Script,
     pub(crate) keys: Words,
     pub(crate) args: Words,
-    /// True if a PING is sent right before the call, unless the call goes in a batch.
-    pub(crate) after_ping: bool,
 }
 
 impl ScriptCall {
     pub(crate) fn new(script: &'static Script, keys: Words, args: Words) -> Self {
-        Self { script, keys, args, after_ping: false }
+        Self { script, keys, args }
     }
 }
 

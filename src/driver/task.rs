@@ -21,7 +21,6 @@ use tokio::task::unconstrained;
 use crate::backend::BUSY;
 use crate::backend::Backend;
 use crate::backend::BackendEvent;
-use crate::backend::Call;
 use crate::backend::OpId;
 use crate::backend::Outcome;
 use crate::base::cell::Directory;
@@ -822,7 +821,7 @@ impl Task {
                 self.gives_way |= told && !self.here && self.sent.len() < FEW;
                 self.between_clients =
                     self.is_between_clients(&command) && self.for_answers.is_welcome();
-                self.backend.submit(op, to, call_for(&command, told), timeout);
+                self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
             }
             Effect::Subscribe { channel, sharded, generation } => {
@@ -908,16 +907,6 @@ impl Task {
             );
         }
     }
-}
-
-/// With `told` the release wakes other clients, and the server is to write to them before it writes
-/// to this one. Redis does so if a PING comes first. For a distant server it makes no difference.
-fn call_for(command: &Command, told: bool) -> Call {
-    let mut call = command.to_call();
-    if let Call::Script(script) = &mut call {
-        script.after_ping = told;
-    }
-    call
 }
 
 /// The lock that this command hands off.

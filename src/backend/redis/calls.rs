@@ -44,7 +44,6 @@ use crate::backend::redis::locator::PrimaryTerm;
 use crate::backend::redis::resp::RespReply;
 use crate::backend::redis::timer::SECOND_LOOK;
 use crate::backend::redis::timer::Timer;
-use crate::backend::redis::wire::PrefixCommand;
 use crate::backend::redis::wire::WAITING;
 use crate::backend::redis::wire::Wire;
 use crate::base::map::Hasher;
@@ -97,13 +96,9 @@ impl CallRequest {
         matches!(self.call(), Some(Call::Script(_)))
     }
 
-    /// The command that is sent right before it.
-    fn first(&self) -> Option<PrefixCommand> {
-        match self {
-            Self::Asking(_) => Some(PrefixCommand::Asking),
-            Self::Call(Call::Script(call)) => call.after_ping.then_some(PrefixCommand::Ping),
-            Self::Call(_) | Self::Slots => None,
-        }
+    /// Whether an ASKING is sent right before it.
+    fn is_asking(&self) -> bool {
+        matches!(self, Self::Asking(_))
     }
 }
 
@@ -388,7 +383,7 @@ impl Calls {
         self.last_number += 1;
         let (number, deadline) = (self.last_number, Instant::now() + self.budgets.answer());
         let command = auth(credentials.user.as_deref(), &credentials.password);
-        connection.wire.send(number, None, command.into_iter());
+        connection.wire.send(number, false, command.into_iter());
         self.timer.not_after(deadline);
         self.login = Some(LoginInFlight { number, deadline, answer });
     }
@@ -556,12 +551,12 @@ impl Calls {
         };
         self.last_number += 1;
         let number = self.last_number;
-        let before = if batch.together { None } else { first.request.first() };
+        let asking = !batch.together && first.request.is_asking();
         match first.request.call() {
-            None => wire.send(number, before, ["CLUSTER", "SLOTS"].into_iter()),
-            Some(Call::Time) => wire.send(number, before, ["TIME"].into_iter()),
-            Some(Call::Ping) => wire.send(number, before, ["PING"].into_iter()),
-            Some(Call::Info) => wire.send(number, before, ["INFO"].into_iter()),
+            None => wire.send(number, asking, ["CLUSTER", "SLOTS"].into_iter()),
+            Some(Call::Time) => wire.send(number, asking, ["TIME"].into_iter()),
+            Some(Call::Ping) => wire.send(number, asking, ["PING"].into_iter()),
+            Some(Call::Info) => wire.send(number, asking, ["INFO"].into_iter()),
             Some(Call::Script(call)) => {
                 let several = self.gathering.several.filter(|_| batch.together);
                 let script: &'static Script = several.map_or(call.script, |several| several.script);
@@ -581,7 +576,7 @@ impl Calls {
                     digits.format(batch.scripts().map(|call| call.keys.len()).sum::<usize>());
                 let together = several.map(|several| BatchArgs::new(several, batch.scripts()));
                 let texts = batch.keys().chain(batch.args(together.as_ref()));
-                wire.send(number, before, head.into_iter().chain([keys]).chain(texts));
+                wire.send(number, asking, head.into_iter().chain([keys]).chain(texts));
             }
         }
         batch.sent = now;

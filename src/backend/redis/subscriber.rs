@@ -163,7 +163,7 @@ impl Subscriber {
             self.timer.not_after(self.waits_since + self.budgets.answer());
         }
         self.awaited.push_back(awaited);
-        self.wire.send(0, None, words.iter().copied());
+        self.wire.send(0, false, words.iter().copied());
     }
 
     /// The next event. An error is the end of the connection.

@@ -90,31 +90,11 @@ pub(crate) struct Wire {
     ended: bool,
 }
 
-/// A command that is not in `out` yet, and the command that must go right before it, if any.
+/// A command that is not in `out` yet. With `asking` an ASKING goes right before it.
 struct QueuedCommand {
     number: u64,
-    first: Option<PrefixCommand>,
+    asking: bool,
     bytes: Vec<u8>,
-}
-
-/// A command that is sent right before another one. Its reply is ignored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PrefixCommand {
-    /// The node is only about to take over the slot of the next command.
-    Asking,
-    /// Redis writes first to the client that it most recently had output for. The PING queues this
-    /// client for output, so that the subscribers of what the next command publishes are queued
-    /// after it and are written to first.
-    Ping,
-}
-
-impl PrefixCommand {
-    fn word(self) -> &'static str {
-        match self {
-            Self::Asking => "ASKING",
-            Self::Ping => "PING",
-        }
-    }
 }
 
 impl fmt::Debug for Wire {
@@ -144,26 +124,27 @@ impl Wire {
         }
     }
 
-    /// Queues a command, with another one before it if need be. The caller polls afterwards;
-    /// nothing is written before.
+    /// Queues a command. With `asking` an ASKING goes right before it, because the node is only
+    /// about to take over the slot of the command. The reply to the ASKING is ignored. The caller
+    /// polls afterwards; nothing is written before.
     pub(crate) fn send<'a>(
         &mut self,
         number: u64,
-        first: Option<PrefixCommand>,
+        asking: bool,
         parts: impl Iterator<Item = &'a str> + Clone,
     ) {
         if self.waiting.is_empty() && self.out.len() < AHEAD {
-            write_down(&mut self.out, first, parts);
-            self.expect(number, first);
+            write_down(&mut self.out, asking, parts);
+            self.expect(number, asking);
         } else {
             let mut bytes = Vec::new();
-            write_down(&mut bytes, first, parts);
-            self.waiting.push_back(QueuedCommand { number, first, bytes });
+            write_down(&mut bytes, asking, parts);
+            self.waiting.push_back(QueuedCommand { number, asking, bytes });
         }
     }
 
-    fn expect(&mut self, number: u64, first: Option<PrefixCommand>) {
-        self.expected.extend(first.map(|_| None));
+    fn expect(&mut self, number: u64, asking: bool) {
+        self.expected.extend(asking.then_some(None));
         self.expected.push_back(Some(number));
     }
 
@@ -322,10 +303,10 @@ impl Wire {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), WireError>> {
         loop {
             while self.out.len() - self.written < AHEAD {
-                let Some(QueuedCommand { number, first, bytes }) = self.waiting.pop_front() else {
+                let Some(QueuedCommand { number, asking, bytes }) = self.waiting.pop_front() else {
                     break;
                 };
-                self.expect(number, first);
+                self.expect(number, asking);
                 self.out.extend_from_slice(&bytes);
             }
             if self.written == self.out.len() {
@@ -380,7 +361,7 @@ impl Wire {
         questions: &[Vec<&str>],
     ) -> Result<Vec<RespReply>, WireError> {
         for question in questions {
-            self.send(0, None, question.iter().copied());
+            self.send(0, false, question.iter().copied());
         }
         let mut replies = Vec::new();
         while replies.len() < questions.len() {
@@ -394,13 +375,9 @@ impl Wire {
     }
 }
 
-fn write_down<'a>(
-    out: &mut Vec<u8>,
-    first: Option<PrefixCommand>,
-    parts: impl Iterator<Item = &'a str> + Clone,
-) {
-    if let Some(first) = first {
-        encode(out, [first.word()].into_iter());
+fn write_down<'a>(out: &mut Vec<u8>, asking: bool, parts: impl Iterator<Item = &'a str> + Clone) {
+    if asking {
+        encode(out, ["ASKING"].into_iter());
     }
     encode(out, parts);
 }
@@ -449,7 +426,7 @@ mod tests {
     /// Sends a command with a number as its only argument.
     fn echo(wire: &mut Wire, number: u64, padding: &str) {
         let text = number.to_string();
-        wire.send(number, None, ["ECHO", &text, padding].into_iter());
+        wire.send(number, false, ["ECHO", &text, padding].into_iter());
     }
 
     #[tokio::test]
@@ -460,7 +437,7 @@ mod tests {
         for (protocol, bytes) in [(Protocol::Resp2, &resp2[..]), (Protocol::Resp3, &resp3[..])] {
             for cut in 1..bytes.len() {
                 let (mut wire, mut server) = wire(4_096, protocol);
-                (1..=5).for_each(|number| wire.send(number, None, ["X"].into_iter()));
+                (1..=5).for_each(|number| wire.send(number, false, ["X"].into_iter()));
                 let mut replies = Vec::new();
                 for part in bytes.chunks(cut) {
                     server.write_all(part).await.expect("room");
@@ -539,16 +516,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_goes_first_goes_with_its_command_or_not_at_all() {
-        what_goes_first(PrefixCommand::Asking, "*1\r\n$6\r\nASKING\r\n").await;
-        what_goes_first(PrefixCommand::Ping, "*1\r\n$4\r\nPING\r\n").await;
-    }
-
-    async fn what_goes_first(first: PrefixCommand, written: &str) {
+    async fn an_asking_goes_with_its_command_or_not_at_all() {
+        let written = "*1\r\n$6\r\nASKING\r\n";
         let (mut wire, mut server) = wire(1_000, Protocol::Resp2);
         let padding = "x".repeat(2 * AHEAD);
         echo(&mut wire, 1, &padding);
-        (2..=3).for_each(|number| wire.send(number, Some(first), ["X"].into_iter()));
+        (2..=3).for_each(|number| wire.send(number, true, ["X"].into_iter()));
         assert!(try_reply(&mut wire).is_pending());
         assert!(wire.withdraw(2));
         let serve = async {

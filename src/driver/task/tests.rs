@@ -509,16 +509,14 @@ async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() 
     }
 }
 
-/// A driver whose server grants everything and tells seven others of each release, and how many
-/// PINGs went before calls.
-fn granting(driver: Driver) -> (Task, Arc<AtomicUsize>) {
+/// A driver whose server grants everything and tells seven others of each release.
+fn granting(driver: Driver) -> Task {
     let mut backend = Nowhere::default();
     backend.first = Some(BackendEvent::Up(ServerId::ONLY, ServerInfo::default()));
     backend.grants = true;
-    let pinged = Arc::clone(&backend.pinged);
     let (mut task, ..) = task_on(backend, driver);
     assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    (task, pinged)
+    task
 }
 
 /// Asks for the lock once, and is granted it.
@@ -552,27 +550,6 @@ fn give_up(task: &mut Task, cell: &HoldCell, number: u64) {
     assert!(task.poll(&mut Context::from_waker(Waker::noop())).is_pending());
 }
 
-/// Redis writes first to whom it has had something for last: those who are told, if it has
-/// something for us before.
-#[tokio::test]
-async fn a_release_that_others_elsewhere_are_told_of_has_a_ping_before_it() {
-    for near in [true, false] {
-        let (mut task, pinged) = granting(Driver::Thread);
-        let cell = take(&mut task, 1);
-        give_up(&mut task, &cell, 1);
-        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is known");
-        let cell = take(&mut task, 2);
-        take(&mut task, 3);
-        give_up(&mut task, &cell, 3);
-        assert_eq!(pinged.load(Ordering::SeqCst), 0, "nobody is told of a level");
-        if !near {
-            task.distance = Distance::unknown();
-        }
-        give_up(&mut task, &cell, 2);
-        assert_eq!(pinged.load(Ordering::SeqCst), usize::from(near));
-    }
-}
-
 /// On one core, the server and whoever is told of a release come before whoever has released.
 #[tokio::test]
 async fn whoever_tells_others_of_a_release_gives_way_on_a_thread_of_its_own() {
@@ -587,7 +564,7 @@ async fn whoever_tells_others_of_a_release_gives_way_on_a_thread_of_its_own() {
         (Driver::Thread, &level, 0, false),
         (Driver::Current, &release, 0, false),
     ] {
-        let (mut task, ..) = granting(driver);
+        let mut task = granting(driver);
         for number in 1..=2 {
             let cell = take(&mut task, number);
             give_up(&mut task, &cell, number);
@@ -616,7 +593,7 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
         (Driver::Thread, true, false),
         (Driver::Current, false, false),
     ] {
-        let (mut task, ..) = granting(driver);
+        let mut task = granting(driver);
         for number in 1..=2 {
             let cell = take(&mut task, number);
             give_up(&mut task, &cell, number);
@@ -646,7 +623,7 @@ async fn answers_between_clients_are_looked_for_where_the_core_is_free() {
 /// In an outage threads come and go, and no release is answered.
 #[tokio::test]
 async fn a_thread_that_has_stopped_waiting_for_its_releases_is_forgotten() {
-    let (mut task, _) = granting(Driver::Thread);
+    let mut task = granting(Driver::Thread);
     let cell = take(&mut task, 1);
     task.on_message(Message::Release { hold: cell.id, level: RequestId(1), waiting: None });
     let (done, settled) = mpsc::channel();

@@ -74,34 +74,6 @@ async fn answers(calls: &mut Calls, many: usize) -> Vec<(u64, Outcome<Value>)> {
     all
 }
 
-/// The replies to the PINGs are ignored, and only those.
-#[tokio::test]
-async fn a_ping_goes_before_a_script_that_wants_one_unless_that_goes_with_others() {
-    let pinged = |key: u64| match count(key) {
-        CallRequest::Call(Call::Script(mut call)) => {
-            call.after_ping = true;
-            CallRequest::Call(Call::Script(call))
-        }
-        other => other,
-    };
-    let (mut calls, mut server) = busy(0).await;
-    calls.submit(OpId(1), pinged(1), LONG);
-    calls.submit(OpId(2), count(2), LONG);
-    let alone = sent(&mut calls, &mut server).await;
-    assert!(alone.starts_with("*1\r\n$4\r\nPING\r\n*4\r\n$7\r\nEVALSHA\r\n"), "{alone}");
-    assert_eq!(alone.matches("PING").count(), 1, "{alone}");
-    reply(&mut server, "+PONG :1 :2").await;
-    assert_eq!(
-        answers(&mut calls, 2).await,
-        [1, 2].map(|op| (op, Outcome::Done(Value::Int(op as i64))))
-    );
-
-    let (mut calls, mut server) = busy(BUSY).await;
-    (100..100 + MANY).for_each(|op| calls.submit(OpId(op), pinged(op), LONG));
-    let sent = sent(&mut calls, &mut server).await;
-    assert_eq!((sent.matches("EVALSHA").count(), sent.matches("PING").count()), (1, 0), "{sent}");
-}
-
 #[tokio::test]
 async fn what_comes_at_once_goes_together_and_each_has_its_own_reply() {
     let (mut calls, mut server) = busy(BUSY).await;
