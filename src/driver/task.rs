@@ -143,11 +143,6 @@ pub(super) struct Task {
     for_releases: Watch,
     /// Since when an answered caller has been left unwoken so that others run first.
     first_since: Moment,
-    /// The last command was an attempt at a lock that other clients contend for, and no other task
-    /// needs the core.
-    between_clients: bool,
-    /// The command just sent wakes other clients, so that this thread yields its core to them.
-    gives_way: bool,
     /// The last reply was to a hand-off.
     passed_on: bool,
     /// The last release came from a dropped guard, which uses the mailbox.
@@ -236,9 +231,7 @@ impl Task {
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
-        // On the callers' own threads other tasks have run by then, so that there is nobody to
-        // yield to.
-        let watch = Watch::new(!here);
+        let watch = Watch::new();
         let backend = (setup.backend)();
         let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
         Self {
@@ -271,8 +264,6 @@ impl Task {
             for_releases: if here { Watch::of_turns() } else { watch.clone() },
             for_answers: watch,
             first_since: Moment::NEVER,
-            between_clients: false,
-            gives_way: false,
             passed_on: false,
             dropped: false,
             last: false,
@@ -442,9 +433,6 @@ impl Task {
         }
         self.wake_answered(goes_on.then(|| cx.waker()));
         let woke = std::mem::take(&mut self.woke);
-        if std::mem::take(&mut self.gives_way) {
-            self.for_answers.give_way();
-        }
         match polled {
             Poll::Ready(()) => TurnOutcome::Over,
             Poll::Pending if goes_on => TurnOutcome::GoesOn,
@@ -488,32 +476,13 @@ impl Task {
         }
     }
 
-    /// Whether it pays to busy-poll for answers of a near server: because other callers or clients
-    /// cannot go on without one, because nothing else is going on, or because many commands are in
-    /// flight and callers share this thread. Callers on other threads need the core in the last
-    /// case.
+    /// Whether it pays to busy-poll for answers of a near server: because other callers cannot go
+    /// on without one, because nothing else is going on, or because many commands are in flight
+    /// and callers share this thread. Callers on other threads need the core in the last case.
     fn is_awaited(&self) -> bool {
         let much = self.here && self.sent.len() >= BUSY;
-        let between = self.between_clients && self.sent.len() < FEW;
         self.distance.is_near()
-            && (much || between || self.sent.values().any(|command| self.is_waited_for(command)))
-    }
-
-    /// Whether this release is likely to wake other clients of a near server, as the last one did.
-    fn tells_others(&self, command: &Command) -> bool {
-        match command {
-            Command::Release { name, count: 0, .. } => {
-                self.distance.is_near() && self.engine.has_told_others(name)
-            }
-            _ => false,
-        }
-    }
-
-    /// Whether it is an attempt at a lock that other clients contend for, with few other commands
-    /// in flight. The driver then busy-polls for the answer, unless callers run on its thread.
-    fn is_between_clients(&self, command: &Command) -> bool {
-        let little = !self.here && self.sent.len() < FEW && self.distance.is_near();
-        little && matches!(command, Command::Acquire { name, .. } if self.engine.listens_for(name))
+            && (much || self.sent.values().any(|command| self.is_waited_for(command)))
     }
 
     fn is_waited_for(&self, command: &Command) -> bool {
@@ -731,7 +700,6 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
-                self.between_clients = false;
                 self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
                 self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
@@ -817,10 +785,6 @@ impl Task {
                 } else {
                     self.alone = 0;
                 }
-                let told = self.tells_others(&command);
-                self.gives_way |= told && !self.here && self.sent.len() < FEW;
-                self.between_clients =
-                    self.is_between_clients(&command) && self.for_answers.is_welcome();
                 self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
             }

@@ -49,21 +49,17 @@ pub(super) struct Watch {
     looks: Habit,
     /// There is a single core, so that what this waits for could not run.
     alone: bool,
-    /// What this waits for may be scheduled on the core of this thread.
-    yields: bool,
-    offers: Habit,
 }
 
 impl Watch {
-    /// With `yields` it yields the core between two polls.
-    pub(super) fn new(yields: bool) -> Self {
+    pub(super) fn new() -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
-        Self { alone, yields, ..Self::of_turns() }
+        Self { alone, ..Self::of_turns() }
     }
 
     /// For waiting that lets other tasks run meanwhile, which works with a single core, too.
     pub(super) fn of_turns() -> Self {
-        Self { looks: Habit::default(), alone: false, yields: false, offers: Habit::default() }
+        Self { looks: Habit::default(), alone: false }
     }
 
     /// False while backing off because recent polls found nothing.
@@ -71,30 +67,10 @@ impl Watch {
         self.looks.is_due() && !self.alone
     }
 
-    /// False while backing off because a recent yield cost us the core.
-    pub(super) fn is_welcome(&mut self) -> bool {
-        self.offers.is_due()
-    }
-
-    /// Yields the core to other threads.
-    pub(super) fn give_way(&mut self) {
-        if !self.offers_core() {
-            return;
-        }
-        #[expect(clippy::disallowed_methods, reason = "it only says how long others had the core")]
-        let begin = Instant::now();
-        std::thread::yield_now();
-        self.note_yield(begin.elapsed() > TURN);
-    }
-
     /// Polls for a moment, and says whether `is_there` became true.
     pub(super) fn keep(&mut self, is_there: impl FnMut() -> bool) -> bool {
-        let yields = self.offers_core();
-        let (seen, kept) = appears(is_there, yields.then_some(std::thread::yield_now));
+        let seen = appears(is_there);
         self.looks.note(seen);
-        if yields {
-            self.note_yield(kept);
-        }
         seen
     }
 
@@ -102,38 +78,21 @@ impl Watch {
     pub(super) fn took(&mut self, time: Duration) {
         self.looks.note(time <= TURN);
     }
-
-    fn offers_core(&mut self) -> bool {
-        self.offers.is_due() && self.yields
-    }
-
-    /// Notes whether others kept the core after a yield. On a busy machine that takes milliseconds.
-    pub(super) fn note_yield(&mut self, kept: bool) {
-        self.offers.note(!kept);
-    }
 }
 
-/// Whether `is_there` became true within a moment, and whether others kept the core for longer than
-/// that.
-fn appears(mut is_there: impl FnMut() -> bool, offer: Option<impl Fn()>) -> (bool, bool) {
+/// Whether `is_there` became true within a moment.
+fn appears(mut is_there: impl FnMut() -> bool) -> bool {
     #[expect(clippy::disallowed_methods, reason = "it only says how long this thread has looked")]
     let begin = Instant::now();
     loop {
         for _ in 0..LOOKS {
             if is_there() {
-                return (true, false);
+                return true;
             }
             std::hint::spin_loop();
         }
-        let before = begin.elapsed();
-        if before >= MOMENT {
-            return (false, false);
-        }
-        if let Some(offer) = &offer {
-            offer();
-            if begin.elapsed() >= before + MOMENT {
-                return (is_there(), true);
-            }
+        if begin.elapsed() >= MOMENT {
+            return false;
         }
     }
 }
@@ -246,40 +205,8 @@ mod tests {
     }
 
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "as others do who have the core")]
-    fn what_was_there_when_others_kept_the_core_is_seen() {
-        let there = std::cell::Cell::new(false);
-        let keep = || {
-            std::thread::sleep(2 * MOMENT);
-            there.set(true);
-        };
-        assert_eq!(appears(|| there.get(), Some(keep)), (true, true));
-        assert_eq!(appears(|| true, Some(|| {})), (true, false));
-    }
-
-    #[test]
-    fn who_keeps_the_core_is_offered_it_less_and_less() {
-        let mut watch = Watch::new(true);
-        let mut offers = |kept: bool, moments: usize| {
-            let mut offer = || {
-                let offers = watch.offers_core();
-                if offers {
-                    watch.note_yield(kept);
-                }
-                offers
-            };
-            (0..moments).filter(|_| offer()).count()
-        };
-        assert_eq!(offers(false, 100), 100);
-        assert_eq!(offers(true, 1 << 10), 10);
-        assert_eq!(offers(true, 10 << 10), 10, "it never gives up");
-        let unwelcome = (0..10 << 10).take_while(|_| !watch.is_welcome()).count();
-        assert!(unwelcome > 1 << 8 && watch.is_welcome(), "{unwelcome}");
-    }
-
-    #[test]
     fn with_one_core_it_does_not_look() {
-        let mut watch = Watch { alone: true, ..Watch::new(false) };
+        let mut watch = Watch { alone: true, ..Watch::new() };
         assert!(!watch.is_due());
     }
 }
