@@ -27,10 +27,6 @@ pub(crate) struct Desk {
     granted: VecDeque<RequestId>,
     /// Answered callers that are not woken yet.
     wakes: Wakes,
-    /// The last of them was answered that its release is done.
-    last_has_released: bool,
-    /// Answered callers that are woken after others have run.
-    last: Wakes,
 }
 
 impl Desk {
@@ -41,13 +37,8 @@ impl Desk {
     /// Puts the answer into the caller's slot. If the caller of a grant is gone, the grant is
     /// cancelled.
     pub(crate) fn answer(&mut self, request: RequestId, answer: Answer) -> Option<Event> {
-        let (granted, released) =
-            (matches!(answer, Answer::Granted(_)), matches!(answer, Answer::Done));
-        let answered = self.wakes.len();
+        let granted = matches!(answer, Answer::Granted(_));
         let put = self.tickets.get(&request)?.put(answer, &mut self.wakes);
-        if self.wakes.len() > answered {
-            self.last_has_released = released;
-        }
         if !granted || put == Put::NobodyThere {
             self.tickets.remove(&request);
         } else {
@@ -112,26 +103,6 @@ impl Desk {
     /// Moves the wakers of the answered callers to `wakes`.
     pub(crate) fn leave_answered_to(&mut self, wakes: &mut Wakes) {
         self.wakes.leave_all_to(wakes);
-    }
-
-    /// If the caller answered last has released a lock and others were answered, it is not woken
-    /// with them, but with [`Self::who_goes_last`]. Says whether that is so.
-    pub(crate) fn let_others_go_first(&mut self) -> bool {
-        let lets = self.last_has_released && self.wakes.len() > 1;
-        if lets {
-            self.wakes.leave_last_to(&mut self.last);
-        }
-        lets
-    }
-
-    /// The callers that let others go first. Dropping them wakes them.
-    pub(crate) fn who_goes_last(&mut self) -> Wakes {
-        std::mem::take(&mut self.last)
-    }
-
-    /// Whether a caller that let others go first is not woken yet.
-    pub(crate) fn has_who_goes_last(&self) -> bool {
-        self.last.len() > 0
     }
 
     pub(crate) fn is_open(&self, request: RequestId) -> bool {
@@ -249,27 +220,6 @@ mod tests {
             assert!(desk.picked_up().is_none());
             assert!(desk.tickets.is_empty() && desk.granted.len() <= UNASKED);
         }
-    }
-
-    #[test]
-    fn only_who_has_released_lets_others_go_first() {
-        let lets = |answers: Vec<Answer>| {
-            let (mut desk, mut slots) = (Desk::default(), Vec::new());
-            for (number, answer) in (0..).zip(answers) {
-                let (slot, ticket) = slot();
-                assert!(take(&slot).is_pending());
-                desk.open(RequestId(number), ticket);
-                desk.answer(RequestId(number), answer);
-                slots.push(slot);
-            }
-            let lets = desk.let_others_go_first();
-            assert_eq!(desk.has_who_goes_last(), lets);
-            lets
-        };
-        assert!(lets(vec![grant(), Answer::Done]));
-        assert!(!lets(vec![Answer::Done, grant()]));
-        assert!(!lets(vec![grant(), Answer::NotGranted]));
-        assert!(!lets(vec![Answer::Done]), "there is nobody else");
     }
 
     #[test]

@@ -43,8 +43,6 @@ use crate::engine::event::Event;
 use crate::engine::event::Fates;
 use crate::engine::event::RequestId;
 use crate::kinds::command::Command;
-use crate::kinds::reply::Body;
-use crate::kinds::reply::HandedOff;
 use crate::kinds::reply::Reply;
 use crate::settings::config::Driver;
 
@@ -139,14 +137,8 @@ pub(super) struct Task {
     behind: Last,
     /// Busy-polls for answers that others wait for.
     for_answers: Watch,
-    /// Busy-polls for the release of a lock that was just handed off.
-    for_releases: Watch,
-    /// Since when an answered caller has been left unwoken so that others run first.
-    first_since: Moment,
     /// The last reply was to a hand-off.
     passed_on: bool,
-    /// The last release came from a dropped guard, which uses the mailbox.
-    dropped: bool,
     /// The next poll of its own future comes after the other tasks of this thread.
     last: bool,
     /// How many messages were handled without polling the rest: its own future does that, after the
@@ -231,7 +223,6 @@ impl Task {
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
-        let watch = Watch::new();
         let backend = (setup.backend)();
         let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
         Self {
@@ -261,11 +252,8 @@ impl Task {
             goes_on: false,
             woke: false,
             distance: Distance::unknown(),
-            for_releases: if here { Watch::of_turns() } else { watch.clone() },
-            for_answers: watch,
-            first_since: Moment::NEVER,
+            for_answers: Watch::new(),
             passed_on: false,
-            dropped: false,
             last: false,
             deferred: 0,
             at_work: false,
@@ -325,9 +313,6 @@ impl Task {
             self.deferred = 0;
             step = self.take_callers_turn(cx);
             self.desk.leave_answered_to(answered);
-            // Woken now, because what this caller does next may take long and may be on another
-            // runtime.
-            drop(self.desk.who_goes_last());
         }
         self.tell_callers();
         self.at_work = false;
@@ -417,20 +402,11 @@ impl Task {
 
     /// Handles messages and server events, and wakes the answered callers.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> TurnOutcome {
-        let last = self.desk.who_goes_last();
-        if last.len() > 0 {
-            self.for_releases.took(self.clock.now().since(self.first_since));
-            self.woke = true;
-        }
         // Without Tokio's budget, which messages would use up: sockets would not be read or written
         // while there are any.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
         let goes_on = std::mem::take(&mut self.goes_on);
-        drop(last);
         self.let_threads_end();
-        if self.desk.has_who_goes_last() {
-            self.behind.come(cx);
-        }
         self.wake_answered(goes_on.then(|| cx.waker()));
         let woke = std::mem::take(&mut self.woke);
         match polled {
@@ -533,12 +509,7 @@ impl Task {
     /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it
     /// came.
     fn keep_watch(&mut self) -> bool {
-        if self.is_awaited() {
-            return self.look_for_answers();
-        }
-        let passed_on = std::mem::take(&mut self.passed_on) && self.dropped && !self.here;
-        let Self { messages, for_releases, .. } = self;
-        passed_on && for_releases.is_due() && for_releases.keep(|| !messages.is_empty())
+        self.is_awaited() && self.look_for_answers()
     }
 
     fn look_for_answers(&mut self) -> bool {
@@ -667,7 +638,6 @@ impl Task {
             }
             Message::Release { hold, level, waiting } => {
                 self.desk.forget(level);
-                self.dropped = waiting.is_none();
                 self.passed_on = false;
                 let request = waiting.map(|(request, ticket)| {
                     self.desk.open(request, ticket);
@@ -696,7 +666,6 @@ impl Task {
 
     fn on_backend(&mut self, event: BackendEvent) {
         let now = self.clock.now();
-        let mut passed_on = None;
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
@@ -704,9 +673,8 @@ impl Task {
                 self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
                 self.note_trouble(&outcome);
-                let near = passed_on_by(&command).filter(|_| self.distance.is_near());
-                self.passed_on = near.is_some();
-                passed_on = near.filter(|_| self.here && has_passed_on(&outcome)).cloned();
+                self.passed_on =
+                    matches!(command, Command::HandOff { .. }) && self.distance.is_near();
                 Event::Replied { op, server, outcome }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
@@ -734,10 +702,6 @@ impl Task {
             BackendEvent::Closed => return,
         };
         self.handle(now, event);
-        // Without further waiters the next holder cannot hand it off.
-        if passed_on.is_some_and(|name| self.engine.waiters_for(&name) > 0) {
-            self.let_next_holder_go_first(now);
-        }
     }
 
     /// Remembers why `connect` has no answer yet.
@@ -745,14 +709,6 @@ impl Task {
         let (Outcome::NotExecuted(failure) | Outcome::Unknown(failure)) = outcome else { return };
         if self.connecting.is_some() {
             self.trouble = Some(failure.message.clone());
-        }
-    }
-
-    /// Wakes the caller that has handed a lock off only after the next holder, which was answered
-    /// before it, has run on this thread and has handed the lock off too.
-    fn let_next_holder_go_first(&mut self, now: Moment) {
-        if self.for_releases.is_due() && self.desk.let_others_go_first() {
-            self.first_since = now;
         }
     }
 
@@ -871,19 +827,6 @@ impl Task {
             );
         }
     }
-}
-
-/// The lock that this command hands off.
-fn passed_on_by(command: &Command) -> Option<&LockName> {
-    match command {
-        Command::HandOff { name, .. } => Some(name),
-        _ => None,
-    }
-}
-
-/// Whether the next waiter has the lock now.
-fn has_passed_on(outcome: &Outcome<Reply>) -> bool {
-    matches!(outcome, Outcome::Done(Reply { body: Body::HandOff(HandedOff::Granted { .. }), .. }))
 }
 
 impl Drop for Task {

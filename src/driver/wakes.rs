@@ -28,11 +28,6 @@ impl Wakes {
         self.0.len()
     }
 
-    /// Moves the waker added last to `others`.
-    pub(crate) fn leave_last_to(&mut self, others: &mut Self) {
-        others.0.extend(self.0.pop_back());
-    }
-
     /// Moves all wakers to `others`.
     pub(crate) fn leave_all_to(&mut self, others: &mut Self) {
         others.0.append(&mut self.0);

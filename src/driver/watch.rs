@@ -13,9 +13,6 @@ use crate::base::clock::Moment;
 /// How long it polls: twice what a server on the same machine takes to wake up and answer. No other
 /// task of the runtime runs meanwhile. Tokio advises to yield after 10 to 100 µs.
 const MOMENT: Duration = Duration::from_micros(80);
-/// For how long others may run when this thread lets them go first. If they take longer, it soon
-/// stops doing so.
-const TURN: Duration = Duration::from_micros(500);
 /// Looks between two looks at the clock.
 const LOOKS: usize = 4;
 /// After this many failures in a row, only one of two to that power opportunities is used.
@@ -54,12 +51,7 @@ pub(super) struct Watch {
 impl Watch {
     pub(super) fn new() -> Self {
         let alone = available_parallelism().map_or(true, |cores| cores.get() == 1);
-        Self { alone, ..Self::of_turns() }
-    }
-
-    /// For waiting that lets other tasks run meanwhile, which works with a single core, too.
-    pub(super) fn of_turns() -> Self {
-        Self { looks: Habit::default(), alone: false }
+        Self { looks: Habit::default(), alone }
     }
 
     /// False while backing off because recent polls found nothing.
@@ -72,11 +64,6 @@ impl Watch {
         let seen = appears(is_there);
         self.looks.note(seen);
         seen
-    }
-
-    /// Notes how long other tasks took that were let go first.
-    pub(super) fn took(&mut self, time: Duration) {
-        self.looks.note(time <= TURN);
     }
 }
 
@@ -134,12 +121,7 @@ impl Distance {
 impl Watch {
     /// As on a machine with several cores.
     pub(super) fn with_cores() -> Self {
-        Self::of_turns()
-    }
-
-    /// Whether it looked last time, and saw nothing.
-    pub(super) fn was_in_vain(&self) -> bool {
-        self.looks.in_vain > 0
+        Self { looks: Habit::default(), alone: false }
     }
 }
 
@@ -170,23 +152,6 @@ mod tests {
         assert_eq!(looks(&mut watch, 10 << 10), 10, "it never gives up");
         assert!(watch.keep(|| true) && watch.is_due(), "it is worth it again");
         assert_eq!(looks(&mut watch, 3), 2, "once in vain is by chance");
-    }
-
-    #[test]
-    fn who_takes_long_is_let_go_first_less_and_less() {
-        let mut watch = Watch::of_turns();
-        let mut let_go_first = |turn: Duration| {
-            let mut take_turn = || {
-                let due = watch.is_due();
-                if due {
-                    watch.took(turn);
-                }
-                due
-            };
-            (0..1 << 10).filter(|_| take_turn()).count()
-        };
-        assert_eq!(let_go_first(TURN), 1 << 10);
-        assert_eq!(let_go_first(2 * TURN), 10);
     }
 
     #[test]

@@ -92,48 +92,6 @@ async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         .unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// Who has the lock, and who has left it, in order: of three that queue for it. `None`: it was not
-/// passed on from each to the next.
-async fn order_of_three() -> Option<Vec<(&'static str, &'static str)>> {
-    let (_server, client, lock) = world().await;
-    // Some command is answered as quickly as by a server that is near.
-    for _ in 0..100 {
-        lock.lock().await.unwrap().unlock().await.unwrap();
-    }
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let first = Owner::new().scope(lock.lock()).await.unwrap();
-    let waiters = ["second", "third"].map(|name| {
-        let (lock, told) = (lock.clone(), Arc::clone(&told));
-        tokio::spawn(async move {
-            let guard = lock.lock().await.unwrap();
-            told.lock().unwrap().push((name, "has it"));
-            guard.unlock().await.unwrap();
-            told.lock().unwrap().push((name, "has left"));
-        })
-    });
-    until("both wait", || client.stats().waiters == 2).await;
-    first.unlock().await.unwrap();
-    told.lock().unwrap().push(("first", "has left"));
-    for waiter in waiters {
-        waiter.await.unwrap();
-    }
-    let told = std::mem::take(&mut *told.lock().unwrap());
-    (client.stats().hand_offs == 2).then_some(told)
-}
-
-#[test]
-fn the_next_holder_goes_before_whoever_passed_the_lock_on() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-    // On the only thread, where Tokio runs first whom it woke last.
-    let order = || runtime.block_on(async { tokio::spawn(order_of_three()).await.unwrap() });
-    // A process that stood still for a while does not pass it on.
-    let told = (0..20).find_map(|_| order()).unwrap();
-    assert_eq!(told[1], ("first", "has left"), "{told:?}");
-    // The next holder could pass it on to nobody but the one who had it before.
-    assert_eq!([told[2].1, told[3].1], ["has left", "has it"], "{told:?}");
-}
-
 #[tokio::test(start_paused = true)]
 async fn nested_locks_share_hold_and_token() {
     let (server, client, lock) = world().await;

@@ -45,7 +45,6 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
     let mut task =
         Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
     task.for_answers = Watch::with_cores();
-    task.for_releases = Watch::with_cores();
     bring_near(&mut task);
     (task, looks, mailbox)
 }
@@ -342,28 +341,6 @@ async fn callers_who_were_answered_run_first_if_they_run_here() {
     }
 }
 
-#[tokio::test]
-async fn who_lets_others_go_first_runs_after_the_drivers_next_turn_and_before_it_looks() {
-    let (mut task, looks) = task(Driver::Current);
-    task.sent.insert(OpId(1), hand_off());
-    task.last = true;
-    let (next, before) = <(Arc<Woken>, Arc<Woken>)>::default();
-    let answers = [(1, &next, Answer::NotGranted), (2, &before, Answer::Done)];
-    let slots = answers.map(|(number, woken, answer)| {
-        answered(&mut task, RequestId(number), answer, &Arc::clone(woken).into())
-    });
-    task.let_next_holder_go_first(task.clock.now());
-    task.wake_answered(None);
-    assert_eq!((next.times(), before.times()), (1, 0));
-    task.woke = false;
-    let mut cx = Context::from_waker(Waker::noop());
-    assert!(task.poll(&mut cx).is_pending());
-    assert_eq!((before.times(), looks.load(Ordering::SeqCst)), (1, 0));
-    assert!(task.poll(&mut cx).is_pending());
-    assert!(looks.load(Ordering::SeqCst) > 0);
-    drop(slots);
-}
-
 /// Where others of their thread can go first.
 #[tokio::test]
 async fn callers_on_the_drivers_runtime_do_not_look() {
@@ -427,28 +404,6 @@ async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
     assert_eq!((answered.len(), woken.times()), (1, 0));
     drop(answered);
     assert_eq!(woken.times(), 1);
-}
-
-#[tokio::test]
-async fn whoever_was_passed_a_lock_on_a_thread_elsewhere_is_waited_for() {
-    for (driver, dropped, command, waited) in [
-        (Driver::Thread, true, hand_off(), true),
-        // Who waits for the release to be done asks the driver itself, and finds it busy.
-        (Driver::Thread, false, hand_off(), false),
-        (Driver::Current, true, hand_off(), false),
-        (Driver::Thread, true, Command::Ping, false),
-    ] {
-        let (mut task, looks) = task(driver);
-        let (_slot, ticket) = slot();
-        let (hold, waiting) = (1, (!dropped).then_some((RequestId(2), ticket)));
-        task.on_message(Message::Release { hold, level: RequestId(1), waiting });
-        task.sent.insert(OpId(1), command);
-        let outcome = Outcome::Unknown(Failure::new(FailureKind::Link, "lost"));
-        task.on_backend(BackendEvent::Replied { op: OpId(1), server: ServerId::ONLY, outcome });
-        assert!(!task.keep_watch());
-        assert_eq!(task.for_releases.was_in_vain(), waited);
-        assert_eq!(looks.load(Ordering::SeqCst), 0, "nothing is on its way");
-    }
 }
 
 #[tokio::test]
