@@ -113,20 +113,6 @@ const BROKEN: &[Broken] = &[
         to: "        std::mem::forget(self.sender.send(message));",
     },
     Broken {
-        name: "counted_before_it_came",
-        model: "the_last_of_so_many_is_seen",
-        file: "driver/mailbox.rs",
-        from: "        let _ = self.sender.send(message);\n        self.hush.came();",
-        to: "        self.hush.came();\n        let _ = self.sender.send(message);",
-    },
-    Broken {
-        name: "not_looked_at_once_more",
-        model: "the_last_of_so_many_is_seen",
-        file: "driver/mailbox.rs",
-        from: "        // Messages that came before `begin` woke nobody.\n        self.receiver.poll_recv(silent)",
-        to: "        Poll::Pending",
-    },
-    Broken {
         name: "turned_away_for_good",
         model: "what_a_caller_leaves_to_its_own_future_is_done",
         file: "driver/seat.rs",

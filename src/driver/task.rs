@@ -70,9 +70,6 @@ const AT_ONCE: (usize, usize) = (2, 64);
 /// The same for a driver with a thread of its own. Waking a caller on another thread costs more, so
 /// more are woken at once.
 const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
-/// While calls are gathered, the driver is woken once the messages are as many as the commands in
-/// flight divided by this.
-const HUSHED_PART: usize = 4;
 /// With fewer commands in flight than this, an answered caller is woken at once.
 const FEW: usize = 4;
 /// After this many commands in a row that were sent while no other was in flight, the next are
@@ -84,9 +81,6 @@ const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during
 /// suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
-/// The longest time for which messages that wake nobody stay unread. It is the shortest that
-/// Tokio's timers know.
-const HUSHED: Duration = Duration::from_millis(1);
 /// The shortest command timeout that the next two are derived from.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(1);
 /// How many command timeouts the remaining releases may take once the last handle is dropped.
@@ -500,12 +494,6 @@ impl Task {
         self.distance.is_near().then_some(much)
     }
 
-    /// Whether calls are gathered now, so that a single message need not wake this thread.
-    fn hushes(&self) -> bool {
-        let gathers = self.gathers_from().is_some_and(|from| self.sent.len() >= from);
-        gathers && !self.here && self.phase == DriverPhase::Serving
-    }
-
     /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it
     /// came.
     fn keep_watch(&mut self) -> bool {
@@ -523,13 +511,9 @@ impl Task {
 
     fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS {
-            let hushed = self.hushes();
-            self.messages.hush(hushed.then(|| BUSY.max(self.sent.len() / HUSHED_PART)));
             // Messages before the backend: what they submit is written when the backend is polled.
             let mut idle = self.take_messages(cx);
             idle &= self.take_events(cx);
-            // Whether calls are gathered may have changed with the replies.
-            idle &= hushed == self.hushes();
             idle &= self.look_at_clock(cx);
             if self.phase == DriverPhase::Finished {
                 return Poll::Ready(());
@@ -610,9 +594,7 @@ impl Task {
         };
         let suspends = matches!(self.clock, Clock::Boot) && self.engine.has_holds();
         let reread = suspends.then(|| now.plus(REREAD));
-        // Messages that wake nobody must not wait for a slow server.
-        let hushed = self.messages.is_hushed().then(|| now.plus(HUSHED));
-        [self.engine.next_timeout(), connecting, end, reread, hushed].into_iter().flatten().min()
+        [self.engine.next_timeout(), connecting, end, reread].into_iter().flatten().min()
     }
 
     fn on_message(&mut self, message: Message) {

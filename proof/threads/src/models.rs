@@ -257,20 +257,6 @@ pub(crate) fn a_shutdown_that_was_taken_is_told_the_outcome() {
     assert!(matches!(late, Answer::Failed(Error::Closed { .. })), "{late:?}");
 }
 
-/// A driver that is woken for the last of so many messages only sees it, whether it came before or
-/// after.
-pub(crate) fn the_last_of_so_many_is_seen() {
-    let (mailbox, mut inbox) = mailbox();
-    inbox.hush(Some(1));
-    let caller = thread::spawn(move || {
-        mailbox.send(Message::Cancel { request: RequestId(1) });
-        mailbox
-    });
-    let message = block_on(poll_fn(|cx| inbox.poll_next(cx)));
-    assert!(matches!(message, Some(Message::Cancel { .. })));
-    drop(caller.join().unwrap());
-}
-
 /// What the shutdowns of all schedules heard: 1 the outcome, 2 that the client is closed.
 static OUTCOMES: std::sync::atomic::AtomicU8 = std::sync::atomic::AtomicU8::new(0);
 
@@ -458,7 +444,6 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
     ("whom_a_driver_wakes_with_help_are_all_woken", whom_a_driver_wakes_with_help_are_all_woken),
     ("a_driver_that_ends_answers_everybody", a_driver_that_ends_answers_everybody),
-    ("the_last_of_so_many_is_seen", the_last_of_so_many_is_seen),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
     (
         "while_its_own_future_naps_nothing_is_left_lying",

@@ -184,27 +184,6 @@ impl<T> fmt::Debug for UnboundedReceiver<T> {
     }
 }
 
-/// That of `futures`, as far as it is used.
-#[derive(Debug)]
-pub(crate) struct AtomicWaker(Mutex<Option<Waker>>);
-
-impl AtomicWaker {
-    pub(crate) fn new() -> Self {
-        Self(Mutex::new(None))
-    }
-
-    pub(crate) fn register(&self, waker: &Waker) {
-        *self.0.lock().expect("no panics") = Some(waker.clone());
-    }
-
-    pub(crate) fn wake(&self) {
-        let waker = self.0.lock().expect("no panics").take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
 /// There is no task that has to let others run.
 pub(crate) async fn consume_budget() {}
 

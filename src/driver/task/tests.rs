@@ -238,64 +238,6 @@ async fn callers_elsewhere_sleep_now_and_then() {
     assert!((1..ALONE).all(|more| is_awaited(ALONE + more)));
 }
 
-/// How many messages it takes to wake a driver that sleeps with so many commands on their way.
-fn messages_until_woken(task: &mut Task, mailbox: &Mailbox, commands: u64) -> u64 {
-    task.sent.clear();
-    (0..commands).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
-    let woken = Arc::<Woken>::default();
-    assert!(task.poll(&mut Context::from_waker(&Arc::clone(&woken).into())).is_pending());
-    (1..=1_000)
-        .find(|number| {
-            mailbox.send(connect(*number));
-            woken.times() > 0
-        })
-        .unwrap_or(0)
-}
-
-#[tokio::test]
-async fn while_it_gathers_a_thread_is_woken_for_many_messages_only() {
-    let (busy, much) = (BUSY as u64, 400);
-    let (mut task, _, mailbox) = task_with_mailbox(Driver::Thread);
-    let mut until_woken = |commands| messages_until_woken(&mut task, &mailbox, commands);
-    assert_eq!(until_woken(busy), busy);
-    assert_eq!(until_woken(busy - 1), 1);
-    assert_eq!(until_woken(much), much / 4, "and once more");
-    assert_eq!(until_woken(0), 1);
-
-    task.distance = Distance::unknown();
-    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "the answers may take long");
-    let (mut task, _, mailbox) = task_with_mailbox(Driver::Current);
-    assert_eq!(messages_until_woken(&mut task, &mailbox, much), 1, "whoever it wakes runs here");
-}
-
-#[tokio::test]
-async fn a_thread_is_woken_for_each_message_again_once_it_does_not_gather() {
-    let mut backend = Nowhere::default();
-    backend.first = Some(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
-    let (mut task, _, mailbox) = task_on(backend, Driver::Thread);
-    assert_eq!(
-        messages_until_woken(&mut task, &mailbox, BUSY as u64),
-        1,
-        "it has heard that in this turn"
-    );
-}
-
-#[tokio::test(start_paused = true)]
-async fn messages_that_wake_nobody_are_looked_at_soon() {
-    let (mut task, _, mailbox) = task_with_mailbox(Driver::Thread);
-    (0..BUSY as u64).for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
-    let woken = Arc::<Woken>::default();
-    let mut cx = Context::from_waker(Waker::noop());
-    let waker = Arc::clone(&woken).into();
-    assert!(task.poll(&mut Context::from_waker(&waker)).is_pending());
-    mailbox.send(connect(7));
-    assert_eq!(woken.times(), 0);
-    tokio::time::advance(2 * HUSHED).await;
-    assert_eq!(woken.times(), 1);
-    assert!(task.poll(&mut cx).is_pending());
-    assert_eq!(task.connecting.as_ref().map(|connecting| connecting.request), Some(RequestId(7)));
-}
-
 /// Sooner for callers who come one by one.
 #[tokio::test]
 async fn calls_are_gathered_only_while_the_server_is_near() {
