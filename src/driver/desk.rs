@@ -8,7 +8,6 @@ use crate::base::map::Map;
 use crate::driver::slot::Put;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::Withdrawal;
-use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -93,11 +92,6 @@ impl Desk {
     /// Wakes the answered callers, and the driver itself if it has more to do.
     pub(crate) fn wake_answered(&mut self, driver: Option<&Waker>) {
         self.wakes.wake_all(driver);
-    }
-
-    /// The same for a driver with a thread of its own: the callers that already run help.
-    pub(crate) fn wake_with_help(&mut self, rest: &PendingWakes) {
-        rest.wake_all(&mut self.wakes);
     }
 
     /// Moves the wakers of the answered callers to `wakes`.

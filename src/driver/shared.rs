@@ -28,7 +28,6 @@ use crate::base::stats::Counters;
 use crate::driver::slot::Slot;
 use crate::driver::slot::Ticket;
 use crate::driver::slot::slot;
-use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::event::Answer;
 use crate::engine::event::Event;
@@ -65,8 +64,6 @@ pub(crate) struct Shared {
     pub(super) thread: Option<ThreadId>,
     /// Has a caller poll the driver itself.
     pub(super) at_once: Option<AtOnce>,
-    /// Answered callers that other callers help to wake.
-    pub(super) rest: Arc<PendingWakes>,
     /// `Some` if the driver runs on the caller's current-thread runtime.
     drive: Option<Arc<Drive>>,
     next_request: AtomicU64,
@@ -85,7 +82,6 @@ impl Shared {
         thread: Option<ThreadId>,
     ) -> Self {
         let next_request = AtomicU64::new(1);
-        let rest = Arc::default();
         let (at_once, drive, process) = (None, None, Process::current());
         Self {
             mailbox,
@@ -96,20 +92,14 @@ impl Shared {
             left,
             thread,
             at_once,
-            rest,
             drive,
             next_request,
             process,
         }
     }
 
-    pub(super) fn with(
-        mut self,
-        at_once: Option<AtOnce>,
-        rest: Arc<PendingWakes>,
-        drive: Option<Arc<Drive>>,
-    ) -> Self {
-        (self.at_once, self.rest, self.drive) = (at_once, rest, drive);
+    pub(super) fn with(mut self, at_once: Option<AtOnce>, drive: Option<Arc<Drive>>) -> Self {
+        (self.at_once, self.drive) = (at_once, drive);
         self
     }
 
@@ -353,9 +343,7 @@ impl PendingRequest {
         let answer = self.slot.poll_take(cx);
         if answer.is_ready() {
             self.stage = Stage::Answered;
-            self.shared.rest.help();
-        }
-        if answer.is_pending() {
+        } else {
             // The stage stays `Waiting`, so that the drop cancels the request.
             if let Some(error) = self.watched.as_ref().and_then(|watched| watched.stalled(cx)) {
                 return Poll::Ready(Some(Answer::Failed(error)));

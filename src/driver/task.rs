@@ -34,7 +34,6 @@ use crate::base::name::LockName;
 use crate::base::stats::Counters;
 use crate::driver::slot::Ticket;
 use crate::driver::trace;
-use crate::driver::wakes::PendingWakes;
 use crate::driver::wakes::Wakes;
 use crate::engine::Engine;
 use crate::engine::event::Answer;
@@ -103,8 +102,6 @@ pub(super) struct Task {
     /// At least `LEAST_TIMEOUT`.
     command_timeout: Duration,
     left: Arc<Left>,
-    /// Answered callers that other callers help to wake.
-    pending_wakes: Arc<PendingWakes>,
     desk: Desk,
     /// Callers run on the same threads as the driver.
     here: bool,
@@ -213,7 +210,6 @@ impl Task {
         directory: Arc<Directory>,
         counters: Arc<Counters>,
         left: Arc<Left>,
-        pending_wakes: Arc<PendingWakes>,
         driver: Driver,
     ) -> Self {
         let here = driver == Driver::Current;
@@ -229,7 +225,6 @@ impl Task {
             address: setup.address,
             command_timeout,
             left,
-            pending_wakes,
             desk: Desk::default(),
             here,
             answers_at_once: match driver {
@@ -428,13 +423,7 @@ impl Task {
         if self.for_caller {
             return;
         }
-        if self.here {
-            return self.desk.wake_answered(driver);
-        }
-        if let Some(driver) = driver {
-            driver.wake_by_ref();
-        }
-        self.desk.wake_with_help(&self.pending_wakes);
+        self.desk.wake_answered(driver);
     }
 
     /// If it will busy-poll for an answer, has its own future polled for that after the other tasks

@@ -21,7 +21,6 @@ use crate::driver::slot::Slot;
 use crate::driver::slot::slot;
 use crate::driver::tests::Nowhere;
 use crate::driver::tests::setup;
-use crate::driver::wakes::tests::runs;
 use crate::engine::event::Acquire;
 use crate::engine::event::Wait;
 use crate::kinds::command::Announce;
@@ -42,8 +41,7 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
     let looks = Arc::clone(&backend.looks);
     let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
-    let mut task =
-        Task::new(setup(backend), messages, directory, counters, left, Arc::default(), driver);
+    let mut task = Task::new(setup(backend), messages, directory, counters, left, driver);
     task.for_answers = Watch::with_cores();
     bring_near(&mut task);
     (task, looks, mailbox)
@@ -384,26 +382,6 @@ async fn only_a_server_that_is_near_is_waited_for() {
     assert!(!task.is_awaited(), "no server has said so");
     bring_near(&mut task);
     assert!(task.is_awaited());
-}
-
-/// Somebody else's runtime is told once for each of those whom it does not help to wake.
-#[tokio::test]
-async fn those_whom_a_thread_wakes_help_and_those_of_its_own_runtime_need_not() {
-    for (driver, helped) in [(Driver::Thread, 1), (Driver::Current, 0)] {
-        let (mut task, _) = task(driver);
-        let (other, seen) = (Arc::<Woken>::default(), Arc::<AtomicUsize>::default());
-        let (rest, woken, seen_by_first) =
-            (Arc::clone(&task.pending_wakes), Arc::clone(&other), Arc::clone(&seen));
-        let first = runs(move || {
-            rest.help();
-            seen_by_first.store(woken.times(), Ordering::SeqCst);
-        });
-        let answers = [(1, first), (2, Arc::clone(&other).into())];
-        let _slots = answers
-            .map(|(number, waker)| answered(&mut task, RequestId(number), Answer::Done, &waker));
-        task.wake_answered(None);
-        assert_eq!((seen.load(Ordering::SeqCst), other.times()), (helped, 1), "{driver:?}");
-    }
 }
 
 /// A driver whose server grants everything and tells seven others of each release.
