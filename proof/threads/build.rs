@@ -32,13 +32,10 @@ const FILES: [&str; 7] = [
 
 /// What `loom` has to see. `Arc` and `OnceLock` stay std's: what they guard is guarded by a lock
 /// within, too.
-const SEEN: [(&str, &str); 15] = [
+const SEEN: [(&str, &str); 12] = [
     ("use std::sync::atomic::", "use crate::sync::"),
     ("use std::sync::Mutex;", "use crate::sync::Mutex;"),
     ("use std::sync::MutexGuard;", "use crate::sync::MutexGuard;"),
-    ("use std::sync::Condvar;", "use crate::sync::Condvar;"),
-    ("use std::thread;", "use crate::sync::thread;"),
-    ("use tokio::task::yield_now;", "use crate::sync::yield_now;"),
     ("use tokio::task::consume_budget;", "use crate::sync::consume_budget;"),
     ("use tokio::sync::Notify;", "use crate::sync::Notify;"),
     ("use tokio::sync::mpsc::UnboundedSender;", "use crate::sync::UnboundedSender;"),

@@ -14,29 +14,12 @@
 //! | `Gone` | its own future, or nobody any more | callers give up; its own future ends |
 //!
 //! Callers that give up use the mailbox. Whatever wakes the task wakes its own future, and never a
-//! caller. When its own future is dropped, so is the task, at the latest when the caller that polls
-//! it is done.
-//!
-//! **Naps.** Tasks that hand a lock off to each other read the answers from the socket themselves.
-//! The same socket would wake the thread of the task's own future each time, in vain. A thread that
-//! does nothing else therefore blocks on a condition variable meanwhile, instead of waiting for
-//! sockets and timers:
-//!
-//! | what wakes the task | what follows |
-//! |---|---|
-//! | another thread, while a caller polls | the caller polls again before it leaves, `STEPS` times at most |
-//! | its own thread, while a caller polls | the same, and its own future comes to nap |
-//! | anything, while nobody polls | its own future is called |
-//!
-//! It is called, too, when a caller leaves that expects no further caller, and the nap ends by
-//! itself after `NAP`. If callers have polled meanwhile, it then looks at sockets and timers once
-//! and naps again; otherwise it polls the task itself.
+//! caller; if the task is being polled at that moment, its own future is woken after that poll.
+//! When its own future is dropped, so is the task, at the latest when the caller that polls it is
+//! done.
 
 use std::fmt;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::Arc;
-use std::sync::Condvar;
 use std::sync::Mutex;
 use std::sync::MutexGuard;
 use std::sync::PoisonError;
@@ -44,46 +27,20 @@ use std::task::Context;
 use std::task::Poll;
 use std::task::Wake;
 use std::task::Waker;
-use std::thread;
-use std::time::Duration;
 
-use tokio::task::yield_now;
-
-/// The longest time in which its thread looks at neither sockets nor timers.
-const NAP: Duration = Duration::from_millis(1);
-/// How often a caller polls in a row at most.
-const STEPS: usize = 4;
-/// Of this many callers in a row that each expect another, the second calls its own future to nap.
-const CALLERS: usize = 4;
-
-pub(super) struct Seat<T> {
-    seating: Mutex<Seating<T>>,
-    /// Ends a nap.
-    called: Condvar,
-    /// The thread of its own future does nothing else.
-    naps: bool,
-}
+pub(super) struct Seat<T>(Mutex<Seating<T>>);
 
 struct Seating<T> {
     state: SeatState<T>,
-    /// None before its own future's first poll.
-    own: Option<Own>,
-    /// Since the last poll the task was woken, or its own future wanted to poll it.
-    rung: bool,
-    napping: bool,
-    /// How many callers in a row expected another.
-    callers: usize,
-}
-
-/// Its own future, as of its last poll.
-struct Own {
-    waker: Waker,
-    thread: thread::ThreadId,
+    /// Wakes its own future. None before that future's first poll.
+    own: Option<Waker>,
+    /// Since the last poll began, the task was woken, or its own future wanted to poll it.
+    woken: bool,
 }
 
 enum SeatState<T> {
     /// → Busy, Gone
-    Idle { task: Box<T>, expects: bool },
+    Idle(Box<T>),
     /// → Idle, Done, Gone
     Busy { by_caller: bool },
     /// The driver has ended, and its own future does not know yet. → Gone
@@ -92,30 +49,27 @@ enum SeatState<T> {
     Gone,
 }
 
-/// What a caller found when it polled the task.
+/// What a caller has left when it polled the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There is more to do now.
-    Again,
-    /// Nothing is left to do for now. Another caller is expected, or none.
-    Pending { expects: bool },
-    /// What is left to do is for its own future.
+    /// Nothing is left to do for now.
+    Pending,
+    /// What is left to do is for its own future, which is woken.
     Left,
     /// The driver has ended.
     Over,
 }
 
 impl<T: Send + 'static> Seat<T> {
-    /// A seat without a task yet. With `naps` the thread of its own future does nothing else.
-    pub(super) fn new(naps: bool) -> Self {
+    /// A seat without a task yet.
+    pub(super) fn new() -> Self {
         let state = SeatState::Busy { by_caller: false };
-        let seating = Seating { state, own: None, rung: false, napping: false, callers: 0 };
-        Self { seating: Mutex::new(seating), called: Condvar::new(), naps }
+        Self(Mutex::new(Seating { state, own: None, woken: false }))
     }
 
     /// Puts the task in. Its own future begins with this.
     pub(super) fn sit(&self, task: T) {
-        self.lock().state = SeatState::Idle { task: Box::new(task), expects: false };
+        self.lock().state = SeatState::Idle(Box::new(task));
     }
 
     /// Called by its own future. Ready with the task after the last poll, or without it if it
@@ -125,31 +79,20 @@ impl<T: Send + 'static> Seat<T> {
         cx: &mut Context<'_>,
         poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
     ) -> Poll<Option<Box<T>>> {
-        let mut own = Some(Own { waker: cx.waker().clone(), thread: thread::current().id() });
+        let mut own = Some(cx.waker().clone());
         let mut seating = self.lock();
         // The waker stored before is dropped outside the lock.
         std::mem::swap(&mut seating.own, &mut own);
-        if self.naps && seating.is_own_in_the_way() {
-            let callers = seating.callers;
-            seating = self.nap(seating);
-            // `call` clears `napping`; it is still set if the time of the nap is over.
-            if std::mem::take(&mut seating.napping) && seating.callers != callers {
-                drop(seating);
-                // Polled again once its thread has looked at sockets and timers.
-                let _ = pin!(yield_now()).poll(cx);
-                return Poll::Pending;
-            }
-        }
         match std::mem::replace(&mut seating.state, SeatState::Gone) {
-            SeatState::Idle { task, .. } => {
+            SeatState::Idle(task) => {
                 seating.state = SeatState::Busy { by_caller: false };
-                seating.rung = false;
+                seating.woken = false;
                 drop(seating);
-                self.take_turn(task, poll)
+                self.poll_by_own(task, poll)
             }
             SeatState::Busy { by_caller } => {
                 seating.state = SeatState::Busy { by_caller };
-                seating.rung = true;
+                seating.woken = true;
                 Poll::Pending
             }
             SeatState::Done(task) => Poll::Ready(Some(task)),
@@ -157,80 +100,56 @@ impl<T: Send + 'static> Seat<T> {
         }
     }
 
-    /// A poll by its own future.
-    fn take_turn(
+    fn poll_by_own(
         self: &Arc<Self>,
         task: Box<T>,
         poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
     ) -> Poll<Option<Box<T>>> {
         let waker = Waker::from(Arc::clone(self));
-        let mut turn = BusyGuard::new(self);
+        let mut busy = BusyGuard::new(self);
         // Declared after the guard, so that a panic drops it first.
         let mut task = task;
         if poll(&mut task, &mut Context::from_waker(&waker)).is_ready() {
             return Poll::Ready(Some(task));
         }
-        turn.after = SeatState::Idle { task, expects: false };
+        busy.after = SeatState::Idle(task);
         Poll::Pending
-    }
-
-    fn nap<'a>(&'a self, mut seating: MutexGuard<'a, Seating<T>>) -> MutexGuard<'a, Seating<T>> {
-        seating.napping = true;
-        let woken = self.called.wait_timeout(seating, NAP);
-        woken.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Called by callers. Does nothing while the task is being polled, and after its end.
     pub(super) fn poll_for_it(
         self: &Arc<Self>,
-        poll: impl FnMut(&mut T, &mut Context<'_>) -> Step,
+        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Step,
     ) {
         let mut seating = self.lock();
         if seating.own.is_none() {
             return;
         }
         match std::mem::replace(&mut seating.state, SeatState::Busy { by_caller: true }) {
-            SeatState::Idle { task, .. } => {
-                seating.rung = false;
+            SeatState::Idle(task) => {
+                seating.woken = false;
                 drop(seating);
-                self.take_steps(task, poll);
+                self.poll_by_caller(task, poll);
             }
             other => seating.state = other,
         }
     }
 
-    fn take_steps(
+    fn poll_by_caller(
         self: &Arc<Self>,
         task: Box<T>,
-        mut poll: impl FnMut(&mut T, &mut Context<'_>) -> Step,
+        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Step,
     ) {
         let waker = Waker::from(Arc::clone(self));
-        let mut turn = BusyGuard::new(self);
+        let mut busy = BusyGuard::new(self);
+        // Declared after the guard, so that a panic drops it first.
         let mut task = task;
-        let mut step = poll(&mut task, &mut Context::from_waker(&waker));
-        for _ in 1..if self.naps { STEPS } else { 1 } {
-            if !self.is_to_look_again(step) {
-                break;
-            }
-            step = poll(&mut task, &mut Context::from_waker(&waker));
-        }
-        turn.after = match step {
+        let step = poll(&mut task, &mut Context::from_waker(&waker));
+        busy.wakes_own = step == Step::Left;
+        busy.after = match step {
             Step::Over => SeatState::Done(task),
-            Step::Pending { expects } => SeatState::Idle { task, expects },
-            Step::Again | Step::Left => {
-                self.lock().rung = true;
-                SeatState::Idle { task, expects: false }
-            }
+            Step::Pending | Step::Left => SeatState::Idle(task),
         };
-    }
-
-    fn is_to_look_again(&self, step: Step) -> bool {
-        let rung = std::mem::take(&mut self.lock().rung);
-        match step {
-            Step::Again => true,
-            Step::Pending { .. } => rung,
-            Step::Left | Step::Over => false,
-        }
     }
 
     /// Called when its own future is dropped. Drops the task.
@@ -245,31 +164,15 @@ impl<T: Send + 'static> Seat<T> {
 impl<T> Seat<T> {
     fn lock(&self) -> MutexGuard<'_, Seating<T>> {
         // No code of others runs under the lock, so a poisoned state is a whole one.
-        self.seating.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has its own future polled.
-    fn call(&self, mut seating: MutexGuard<'_, Seating<T>>) {
-        if std::mem::take(&mut seating.napping) {
-            drop(seating);
-            self.called.notify_one();
-        } else if let Some(waker) = seating.own.as_ref().map(|own| own.waker.clone()) {
-            drop(seating);
-            waker.wake();
-        }
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl<T> Seating<T> {
-    /// Whether callers poll the task often enough, so that a poll by its own future would be in
-    /// vain.
-    fn is_own_in_the_way(&self) -> bool {
-        match self.state {
-            SeatState::Busy { by_caller } => by_caller,
-            SeatState::Idle { expects, .. } => expects && !self.rung,
-            SeatState::Done(_) | SeatState::Gone => false,
-        }
-    }
+/// Has its own future polled, outside the lock.
+fn wake_own<T>(seating: MutexGuard<'_, Seating<T>>) {
+    let own = seating.own.clone();
+    drop(seating);
+    own.into_iter().for_each(Waker::wake);
 }
 
 /// The waker of the task.
@@ -279,18 +182,13 @@ impl<T: Send + 'static> Wake for Seat<T> {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        let thread = self.naps.then(|| thread::current().id());
         let mut seating = self.lock();
-        if self.naps {
-            let by_caller = matches!(seating.state, SeatState::Busy { by_caller: true });
-            seating.rung |= by_caller || matches!(seating.state, SeatState::Idle { .. });
-            let elsewhere = seating.own.as_ref().is_some_and(|own| Some(own.thread) != thread);
-            if by_caller && (seating.napping || elsewhere) {
-                // The caller sees `rung` before it leaves.
-                return;
-            }
+        if matches!(seating.state, SeatState::Busy { .. }) {
+            // `BusyGuard` wakes its own future when the poll is over.
+            seating.woken = true;
+        } else {
+            wake_own(seating);
         }
-        self.call(seating);
     }
 }
 
@@ -299,21 +197,19 @@ struct BusyGuard<'a, T> {
     seat: &'a Seat<T>,
     /// The next state of the seat.
     after: SeatState<T>,
+    wakes_own: bool,
 }
 
 impl<'a, T> BusyGuard<'a, T> {
     fn new(seat: &'a Seat<T>) -> Self {
-        Self { seat, after: SeatState::Gone }
+        Self { seat, after: SeatState::Gone, wakes_own: false }
     }
 }
 
 impl<T> Drop for BusyGuard<'_, T> {
     fn drop(&mut self) {
         let after = std::mem::replace(&mut self.after, SeatState::Gone);
-        let (over, expects) = match &after {
-            SeatState::Idle { expects, .. } => (false, *expects),
-            _ => (true, false),
-        };
+        let over = matches!(after, SeatState::Done(_) | SeatState::Gone);
         let mut seating = self.seat.lock();
         let SeatState::Busy { by_caller } = seating.state else {
             // Its own future was dropped meanwhile, so the task is dropped, too, outside the lock.
@@ -321,11 +217,8 @@ impl<T> Drop for BusyGuard<'_, T> {
             return drop(after);
         };
         seating.state = after;
-        seating.callers = if expects { seating.callers + 1 } else { 0 };
-        let is_to_nap = self.seat.naps && !seating.napping && seating.callers % CALLERS == 2;
-        let is_to_end_its_nap = seating.napping && !expects;
-        if over && by_caller || seating.rung || is_to_nap || is_to_end_its_nap {
-            self.seat.call(seating);
+        if over && by_caller || seating.woken || self.wakes_own {
+            wake_own(seating);
         }
     }
 }
@@ -343,21 +236,16 @@ mod tests {
     use futures::task::noop_waker_ref;
     use std::panic::AssertUnwindSafe;
     use std::panic::catch_unwind;
-    use std::sync::atomic::AtomicBool;
-    use std::sync::atomic::Ordering;
 
     use crate::backend::woken::Woken;
-
-    const NOBODY: Step = Step::Pending { expects: false };
-    const ANOTHER: Step = Step::Pending { expects: true };
 
     /// Kept by somebody else as well, who sees when it is dropped.
     #[expect(dead_code, reason = "only counted")]
     struct Task(Arc<()>);
 
     /// A seat whose own future has been polled, and how often that has been woken since.
-    fn seated(naps: bool, task: &Arc<()>) -> (Arc<Seat<Task>>, Arc<Woken>) {
-        let (seat, woken) = (Arc::new(Seat::new(naps)), Arc::<Woken>::default());
+    fn seated(task: &Arc<()>) -> (Arc<Seat<Task>>, Arc<Woken>) {
+        let (seat, woken) = (Arc::new(Seat::new()), Arc::<Woken>::default());
         seat.sit(Task(Arc::clone(task)));
         assert!(poll(&seat, &woken).is_pending());
         (seat, woken)
@@ -381,48 +269,54 @@ mod tests {
         let mut polled = false;
         seat.poll_for_it(|_, _| {
             polled = true;
-            NOBODY
+            Step::Pending
         });
         polled
     }
 
     #[test]
     fn what_wakes_the_task_wakes_its_own_future() {
-        for naps in [false, true] {
-            let seat = Arc::new(Seat::new(naps));
-            assert!(!polls_for_it(&seat));
-            seat.sit(Task(Arc::default()));
-            assert!(!polls_for_it(&seat), "nothing would wake it later");
+        let seat = Arc::new(Seat::new());
+        assert!(!polls_for_it(&seat));
+        seat.sit(Task(Arc::default()));
+        assert!(!polls_for_it(&seat), "nothing would wake it later");
 
-            let (seat, woken) = seated(naps, &Arc::default());
-            let mut waker = Waker::noop().clone();
-            seat.poll_for_it(|_, cx| {
-                waker = cx.waker().clone();
-                NOBODY
-            });
-            assert_eq!(woken.times(), 0);
-            waker.wake();
-            assert_eq!(woken.times(), 1);
-            let _ = seat.poll(&mut Context::from_waker(&Arc::clone(&woken).into()), |_, cx| {
-                cx.waker().wake_by_ref();
-                Poll::Pending
-            });
-            assert_eq!(woken.times(), 2);
-        }
+        let (seat, woken) = seated(&Arc::default());
+        let mut waker = Waker::noop().clone();
+        seat.poll_for_it(|_, cx| {
+            waker = cx.waker().clone();
+            Step::Pending
+        });
+        assert_eq!(woken.times(), 0);
+        waker.wake();
+        assert_eq!(woken.times(), 1);
+        let _ = seat.poll(&mut Context::from_waker(&Arc::clone(&woken).into()), |_, cx| {
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        });
+        assert_eq!(woken.times(), 2);
+        seat.poll_for_it(|_, cx| {
+            cx.waker().wake_by_ref();
+            assert_eq!(woken.times(), 2, "it would come in vain");
+            Step::Pending
+        });
+        assert_eq!(woken.times(), 3);
+        seat.poll_for_it(|_, _| Step::Left);
+        assert_eq!(woken.times(), 4);
     }
 
     #[test]
     fn one_polls_at_a_time_and_its_own_future_is_woken_when_it_came_in_vain() {
-        let (seat, woken) = seated(false, &Arc::default());
+        let (seat, woken) = seated(&Arc::default());
         seat.poll_for_it(|_, _| {
             assert!(!polls_for_it(&seat));
-            NOBODY
+            Step::Pending
         });
         assert_eq!(woken.times(), 0);
         seat.poll_for_it(|_, _| {
             assert!(!gets_polled(&seat, &woken));
             assert_eq!(woken.times(), 0, "it would come in vain again");
-            NOBODY
+            Step::Pending
         });
         assert_eq!(woken.times(), 1);
         let mut meanwhile = false;
@@ -435,8 +329,8 @@ mod tests {
 
     #[test]
     fn its_own_future_gets_it_after_the_last_poll_whoever_made_it() {
-        for (naps, by_a_caller) in [(false, false), (false, true), (true, false), (true, true)] {
-            let (seat, woken) = seated(naps, &Arc::default());
+        for by_a_caller in [false, true] {
+            let (seat, woken) = seated(&Arc::default());
             let ended = if by_a_caller {
                 seat.poll_for_it(|_, _| Step::Over);
                 assert!(!polls_for_it(&seat), "polled after its end");
@@ -453,141 +347,30 @@ mod tests {
 
     #[test]
     fn a_panic_is_its_end() {
-        for naps in [false, true] {
-            let task = Arc::new(());
-            let (seat, woken) = seated(naps, &task);
-            let polled =
-                catch_unwind(AssertUnwindSafe(|| seat.poll_for_it(|_, _| panic!("a bug"))));
-            assert!(polled.is_err());
-            assert_eq!(Arc::strong_count(&task), 1);
-            assert_eq!(woken.times(), 1, "its own future does not know");
-            assert!(!polls_for_it(&seat));
-            assert!(matches!(poll(&seat, &woken), Poll::Ready(None)));
-        }
+        let task = Arc::new(());
+        let (seat, woken) = seated(&task);
+        let polled = catch_unwind(AssertUnwindSafe(|| seat.poll_for_it(|_, _| panic!("a bug"))));
+        assert!(polled.is_err());
+        assert_eq!(Arc::strong_count(&task), 1);
+        assert_eq!(woken.times(), 1, "its own future does not know");
+        assert!(!polls_for_it(&seat));
+        assert!(matches!(poll(&seat, &woken), Poll::Ready(None)));
     }
 
     #[test]
     fn it_goes_with_its_own_future_although_a_caller_polls_it() {
         let task = Arc::new(());
-        let (seat, _) = seated(true, &task);
+        let (seat, _) = seated(&task);
         seat.close();
         assert_eq!(Arc::strong_count(&task), 1);
 
-        let (seat, woken) = seated(true, &task);
+        let (seat, woken) = seated(&task);
         seat.poll_for_it(|_, _| {
             seat.close();
-            NOBODY
+            Step::Pending
         });
         assert_eq!(Arc::strong_count(&task), 1);
         assert!(!polls_for_it(&seat));
         assert_eq!(Arc::strong_count(&woken), 1, "its waker is kept");
-    }
-
-    /// From another thread than that of its own future.
-    fn wake_from_elsewhere(cx: &Context<'_>) {
-        let waker = cx.waker();
-        thread::scope(|threads| threads.spawn(|| waker.wake_by_ref()).join().unwrap());
-    }
-
-    #[test]
-    fn a_caller_looks_again_when_it_was_woken_meanwhile() {
-        let (seat, woken) = seated(true, &Arc::default());
-        let mut steps = 0;
-        seat.poll_for_it(|_, cx| {
-            steps += 1;
-            if steps == 1 {
-                wake_from_elsewhere(cx);
-            }
-            NOBODY
-        });
-        assert_eq!((steps, woken.times()), (2, 0), "nothing is left to do for its own future");
-
-        // Where others are polled on the same thread, what wakes it is dealt with behind them.
-        let (seat, woken) = seated(false, &Arc::default());
-        seat.poll_for_it(|_, cx| {
-            wake_from_elsewhere(cx);
-            NOBODY
-        });
-        assert_eq!(woken.times(), 1);
-    }
-
-    #[test]
-    fn a_caller_does_not_stay_for_ever() {
-        let (seat, woken) = seated(true, &Arc::default());
-        let mut steps = 0;
-        seat.poll_for_it(|_, _| {
-            steps += 1;
-            Step::Again
-        });
-        assert_eq!((steps, woken.times()), (STEPS, 1));
-        assert!(gets_polled(&seat, &woken));
-
-        let (seat, woken) = seated(true, &Arc::default());
-        let mut steps = 0;
-        seat.poll_for_it(|_, cx| {
-            steps += 1;
-            wake_from_elsewhere(cx);
-            Step::Left
-        });
-        assert_eq!((steps, woken.times()), (1, 1));
-        assert!(gets_polled(&seat, &woken));
-
-        let (seat, woken) = seated(true, &Arc::default());
-        seat.poll_for_it(|_, cx| {
-            wake_from_elsewhere(cx);
-            ANOTHER
-        });
-        assert_eq!(woken.times(), 1);
-        assert!(gets_polled(&seat, &woken), "it naps although there is something to do");
-    }
-
-    #[test]
-    fn its_own_future_is_called_to_nap_while_callers_expect_each_other() {
-        for (naps, calls) in [(false, 0), (true, 2)] {
-            let (seat, woken) = seated(naps, &Arc::default());
-            (0..2 * CALLERS).for_each(|_| seat.poll_for_it(|_, _| ANOTHER));
-            assert_eq!(woken.times(), calls);
-        }
-    }
-
-    #[test]
-    fn while_callers_come_it_naps_and_looks_at_sockets_in_between() {
-        let (seat, woken) = seated(true, &Arc::default());
-        let over = AtomicBool::new(false);
-        thread::scope(|threads| {
-            threads.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
-                    seat.poll_for_it(|_, _| ANOTHER);
-                }
-            });
-            // Others may take their turn between two of its own.
-            let naps = || {
-                let before = woken.times();
-                !gets_polled(&seat, &woken) && woken.times() > before
-            };
-            while !naps() {}
-            over.store(true, Ordering::Relaxed);
-        });
-    }
-
-    #[test]
-    fn who_was_expected_and_does_not_come_is_not_waited_for() {
-        let (seat, woken) = seated(true, &Arc::default());
-        seat.poll_for_it(|_, _| ANOTHER);
-        assert!(gets_polled(&seat, &woken), "after a nap");
-    }
-
-    #[test]
-    fn who_napped_beside_a_caller_is_called_when_that_goes() {
-        let (seat, woken) = seated(true, &Arc::default());
-        seat.poll_for_it(|_, _| {
-            // Its own thread is woken by what this caller waits for.
-            let got = thread::scope(|threads| {
-                threads.spawn(|| gets_polled(&seat, &woken)).join().unwrap()
-            });
-            assert!(!got, "a caller has it");
-            NOBODY
-        });
-        assert_eq!(woken.times(), 1, "it came in vain");
     }
 }

@@ -140,7 +140,7 @@ fn on_this_runtime(
         given: "Driver::Current outside a Tokio runtime".to_owned(),
         allowed: "Driver::Thread there".to_owned(),
     })?;
-    let seat = Arc::new(Seat::new(false));
+    let seat = Arc::new(Seat::new());
     let one_thread = runtime.runtime_flavor() == RuntimeFlavor::CurrentThread;
     let drive = one_thread.then(|| Drive::new(&seat, outage_limit));
     let task = PolledTask { seat: Arc::clone(&seat), drive: drive.clone() }.run(make);
@@ -219,7 +219,7 @@ fn poll_at_once(seat: &Arc<Seat<Task>>, message: &mut Option<Message>) {
 }
 
 fn on_a_thread(make: impl FnOnce() -> Task + Send + 'static) -> Result<(ThreadId, AtOnce), Error> {
-    let seat = Arc::new(Seat::new(true));
+    let seat = Arc::new(Seat::new());
     let task = PolledTask { seat: Arc::clone(&seat), drive: None };
     let thread = spawn_with_runtime(move |runtime| {
         // Spawned as a task, because the main future of a runtime writes to a pipe to wake itself

@@ -128,8 +128,6 @@ pub(super) struct Task {
     behind: Last,
     /// Busy-polls for answers that others wait for.
     for_answers: Watch,
-    /// The last reply was to a hand-off.
-    passed_on: bool,
     /// The next poll of its own future comes after the other tasks of this thread.
     last: bool,
     /// How many messages were handled without polling the rest: its own future does that, after the
@@ -242,7 +240,6 @@ impl Task {
             woke: false,
             distance: Distance::unknown(),
             for_answers: Watch::new(),
-            passed_on: false,
             last: false,
             deferred: 0,
             at_work: false,
@@ -292,7 +289,7 @@ impl Task {
         if self.has_read_mailbox(cx) {
             message.take().into_iter().for_each(|message| self.on_message(message));
         }
-        let mut step = Step::Pending { expects: false };
+        let mut step = Step::Pending;
         if defers {
             if self.deferred == 0 {
                 self.behind.come(cx);
@@ -316,25 +313,20 @@ impl Task {
             TurnOutcome::Over => Step::Over,
             TurnOutcome::Idle { .. } if self.here => {
                 self.come_last(cx);
-                Step::Pending { expects: false }
+                Step::Pending
             }
-            TurnOutcome::GoesOn if self.here => Step::Pending { expects: false },
+            TurnOutcome::GoesOn if self.here => Step::Pending,
             TurnOutcome::GoesOn => Step::Left,
-            TurnOutcome::Idle { .. } => self.stay_for_answer(),
+            TurnOutcome::Idle { .. } if self.stays_for_answer() => self.take_callers_turn(cx),
+            TurnOutcome::Idle { .. } => Step::Pending,
         }
     }
 
-    /// Whether a caller on another thread busy-polls for its answer.
-    fn stay_for_answer(&mut self) -> Step {
-        if !self.is_awaited() {
-            // The next holder is about to run on this thread and will poll the driver.
-            return Step::Pending { expects: self.passed_on && self.sent.is_empty() };
-        }
-        if self.sent.len() >= FEW || self.desk.answered() > 0 {
-            // The answered callers are woken first.
-            return Step::Left;
-        }
-        if self.look_for_answers() { Step::Again } else { Step::Pending { expects: false } }
+    /// Busy-polls for the answer of a caller on another thread, and says whether it came. Callers
+    /// that were answered are woken first.
+    fn stays_for_answer(&mut self) -> bool {
+        let little = self.sent.len() < FEW && self.desk.answered() == 0;
+        little && self.is_awaited() && self.look_for_answers()
     }
 
     /// While several commands are in flight, callers use the mailbox and the driver's own thread
@@ -490,8 +482,6 @@ impl Task {
     }
 
     fn look_for_answers(&mut self) -> bool {
-        // Set again by the next reply.
-        self.passed_on = false;
         let Self { backend, messages, for_answers, .. } = self;
         // `come_last` has asked already.
         let due = self.here || for_answers.is_due();
@@ -609,7 +599,6 @@ impl Task {
             }
             Message::Release { hold, level, waiting } => {
                 self.desk.forget(level);
-                self.passed_on = false;
                 let request = waiting.map(|(request, ticket)| {
                     self.desk.open(request, ticket);
                     request
@@ -644,8 +633,6 @@ impl Task {
                 self.show_distance();
                 let outcome = outcome.and_then(|value| command.read(value));
                 self.note_trouble(&outcome);
-                self.passed_on =
-                    matches!(command, Command::HandOff { .. }) && self.distance.is_near();
                 Event::Replied { op, server, outcome }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),

@@ -257,13 +257,13 @@ impl Worker {
 }
 
 /// As `Shared` does it: at once if that goes, else left there, and whoever waits for it woken.
-fn hand_over(seat: &Arc<Seat<Worker>>, todo: &Todo, expects: bool) {
+fn hand_over(seat: &Arc<Seat<Worker>>, todo: &Todo) {
     let mut taken = false;
     seat.poll_for_it(|worker, cx| {
         worker.done += u32::from(!std::mem::replace(&mut taken, true));
         match worker.poll(cx) {
             Poll::Ready(()) => Step::Over,
-            Poll::Pending => Step::Pending { expects },
+            Poll::Pending => Step::Pending,
         }
     });
     if !taken {
@@ -282,8 +282,8 @@ fn leave(todo: &Todo) {
 }
 
 /// A seat with a worker in it.
-fn seated(naps: bool, all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
-    let seat = Arc::new(Seat::new(naps));
+fn seated(all: u32) -> (Arc<Seat<Worker>>, Arc<Todo>) {
+    let seat = Arc::new(Seat::new());
     let todo = Arc::new(Mutex::new((0, None)));
     seat.sit(Worker { todo: Arc::clone(&todo), done: 0, all });
     (seat, todo)
@@ -297,40 +297,30 @@ fn done(seat: &Arc<Seat<Worker>>) -> Option<u32> {
 /// A caller, twice, and the task's own future poll it, in turns or at once: it gets to its end, and
 /// its own future hears.
 pub(crate) fn whoever_polls_it_nothing_is_left_lying() {
-    a_caller_polls_it_twice(false);
-}
-
-/// The same where its own future naps.
-pub(crate) fn while_its_own_future_naps_nothing_is_left_lying() {
-    a_caller_polls_it_twice(true);
-}
-
-fn a_caller_polls_it_twice(naps: bool) {
-    let (seat, todo) = seated(naps, 2);
+    let (seat, todo) = seated(2);
     let caller = {
         let seat = Arc::clone(&seat);
         thread::spawn(move || {
-            hand_over(&seat, &todo, naps);
-            hand_over(&seat, &todo, false);
+            hand_over(&seat, &todo);
+            hand_over(&seat, &todo);
         })
     };
     assert_eq!(done(&seat), Some(2));
     caller.join().unwrap();
 }
 
-/// Somebody leaves something to do while a caller polls it and its own future naps.
-pub(crate) fn what_comes_while_its_own_future_naps_is_done() {
-    let (seat, todo) = seated(true, 1);
+/// Somebody leaves something to do while a caller polls it.
+pub(crate) fn what_comes_while_a_caller_polls_it_is_done() {
+    let (seat, todo) = seated(1);
     let caller = {
         let seat = Arc::clone(&seat);
         thread::spawn(move || {
             let mut left = false;
             seat.poll_for_it(|worker, cx| {
-                let polled = worker.poll(cx);
-                if !std::mem::replace(&mut left, true) {
-                    leave(&todo);
-                }
-                if polled.is_ready() { Step::Over } else { Step::Pending { expects: false } }
+                assert!(worker.poll(cx).is_pending());
+                leave(&todo);
+                left = true;
+                Step::Pending
             });
             if !left {
                 leave(&todo);
@@ -341,32 +331,9 @@ pub(crate) fn what_comes_while_its_own_future_naps_is_done() {
     caller.join().unwrap();
 }
 
-/// What its own future's thread is to hear of by itself, it hears of when no caller is expected.
-pub(crate) fn a_nap_ends_when_nobody_is_expected() {
-    let (seat, todo) = seated(true, 2);
-    let caller = {
-        let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
-        thread::spawn(move || hand_over(&seat, &todo, false))
-    };
-    let mut polls = 0;
-    let ended = block_on(poll_fn(|cx| {
-        let polled = seat.poll(cx, Worker::poll);
-        polls += 1;
-        match polls {
-            // For something else than the task.
-            1 => cx.waker().wake_by_ref(),
-            2 => leave(&todo),
-            _ => {}
-        }
-        polled
-    }));
-    assert_eq!(ended.map(|worker| worker.done), Some(2));
-    caller.join().unwrap();
-}
-
 /// A caller leaves what follows to the task's own future, which is woken once for that.
 pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
-    let (seat, todo) = seated(false, 1);
+    let (seat, todo) = seated(1);
     let defer = |seat: &Arc<Seat<Worker>>, wakes: bool| {
         let mut deferred = false;
         seat.poll_for_it(|_, cx| {
@@ -374,7 +341,7 @@ pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
                 cx.waker().wake_by_ref();
             }
             deferred = true;
-            Step::Pending { expects: false }
+            Step::Pending
         });
         deferred
     };
@@ -394,11 +361,11 @@ pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
 
 /// Its own future is dropped while a caller polls the task.
 pub(crate) fn a_task_goes_with_its_future() {
-    let (seat, todo) = seated(true, 9);
+    let (seat, todo) = seated(9);
     assert!(seat.poll(&mut Context::from_waker(Waker::noop()), Worker::poll).is_pending());
     let caller = {
         let (seat, todo) = (Arc::clone(&seat), Arc::clone(&todo));
-        thread::spawn(move || hand_over(&seat, &todo, false))
+        thread::spawn(move || hand_over(&seat, &todo))
     };
     seat.close();
     caller.join().unwrap();
@@ -416,12 +383,7 @@ pub(crate) const MODELS: &[(&str, fn())] = &[
     ("whoever_waits_for_an_answer_gets_it", whoever_waits_for_an_answer_gets_it),
     ("a_driver_that_ends_answers_everybody", a_driver_that_ends_answers_everybody),
     ("whoever_polls_it_nothing_is_left_lying", whoever_polls_it_nothing_is_left_lying),
-    (
-        "while_its_own_future_naps_nothing_is_left_lying",
-        while_its_own_future_naps_nothing_is_left_lying,
-    ),
-    ("what_comes_while_its_own_future_naps_is_done", what_comes_while_its_own_future_naps_is_done),
-    ("a_nap_ends_when_nobody_is_expected", a_nap_ends_when_nobody_is_expected),
+    ("what_comes_while_a_caller_polls_it_is_done", what_comes_while_a_caller_polls_it_is_done),
     (
         "what_a_caller_leaves_to_its_own_future_is_done",
         what_a_caller_leaves_to_its_own_future_is_done,

@@ -186,17 +186,3 @@ impl<T> fmt::Debug for UnboundedReceiver<T> {
 
 /// There is no task that has to let others run.
 pub(crate) async fn consume_budget() {}
-
-/// Others may run before.
-pub(crate) async fn yield_now() {
-    thread::yield_now();
-    let mut yielded = false;
-    std::future::poll_fn(|cx| {
-        if std::mem::replace(&mut yielded, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}

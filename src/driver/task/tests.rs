@@ -64,8 +64,6 @@ fn connect(number: u64) -> Message {
 }
 
 const CANCEL: Message = Message::Cancel { request: RequestId(1) };
-const NOBODY: Step = Step::Pending { expects: false };
-const ANOTHER: Step = Step::Pending { expects: true };
 
 fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_>) -> Step {
     task.poll_with(message, &mut Wakes::default(), cx)
@@ -194,7 +192,7 @@ async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_d
         assert!(task.poll(&mut cx).is_pending());
         assert_eq!(mailbox.is_busy(), busy);
         task.sent.clear();
-        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), NOBODY);
+        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), Step::Pending);
         assert!(!mailbox.is_busy());
     }
 }
@@ -289,7 +287,7 @@ async fn callers_on_the_drivers_runtime_do_not_look() {
     let woken = Arc::<Woken>::default();
     let waker = Arc::clone(&woken).into();
     let mut cx = Context::from_waker(&waker);
-    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), NOBODY);
+    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), Step::Pending);
     assert_eq!(looks.load(Ordering::SeqCst), 0);
     tokio::task::yield_now().await;
     assert_eq!(woken.times(), 1, "its own future is to look");
@@ -305,30 +303,18 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
         (2..=commands as u64)
             .for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
         let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
-        assert_eq!(step, if looked { NOBODY } else { Step::Left });
+        assert_eq!(step, Step::Pending);
         assert_eq!(looks.load(Ordering::SeqCst) > 0, looked);
     }
     let (mut task, looks) = task(Driver::Thread);
     task.sent.insert(OpId(1), hand_off());
     let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, Waker::noop());
     let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
-    assert_eq!((step, looks.load(Ordering::SeqCst)), (Step::Left, 0), "who was answered is to run");
-}
-
-#[tokio::test]
-async fn a_caller_expects_whoever_was_passed_the_lock() {
-    let step = |driver: Driver, passed_on: bool, beside: bool| {
-        let (mut task, _) = task(driver);
-        task.passed_on = passed_on;
-        if beside {
-            task.sent.insert(OpId(1), Command::Ping);
-        }
-        poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()))
-    };
-    assert_eq!(step(Driver::Thread, true, false), ANOTHER);
-    assert_eq!(step(Driver::Thread, false, false), NOBODY);
-    assert_eq!(step(Driver::Thread, true, true), NOBODY, "its answer is not to be slept through");
-    assert_eq!(step(Driver::Current, true, false), NOBODY);
+    assert_eq!(
+        (step, looks.load(Ordering::SeqCst)),
+        (Step::Pending, 0),
+        "who was answered is to run"
+    );
 }
 
 #[tokio::test]
@@ -353,7 +339,7 @@ async fn what_is_in_the_mailbox_goes_first() {
     let mut last_asked = |before: u64| {
         (0..before).for_each(|number| mailbox.send(connect(number)));
         let mut message = Some(connect(u64::MAX));
-        assert_eq!(poll_with(&mut task, &mut message, &mut cx), NOBODY);
+        assert_eq!(poll_with(&mut task, &mut message, &mut cx), Step::Pending);
         (message.is_none(), task.connecting.as_ref().unwrap().request)
     };
     assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
