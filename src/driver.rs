@@ -16,6 +16,7 @@ mod desk;
 mod drive;
 mod last;
 mod mailbox;
+mod pacing;
 mod seat;
 mod settle;
 mod shared;
@@ -26,7 +27,6 @@ mod task;
 pub(crate) mod tests;
 pub(crate) mod trace;
 pub(crate) mod wakes;
-mod watch;
 
 pub(crate) use shared::Shared;
 pub(crate) use start::DriverPlace;

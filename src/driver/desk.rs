@@ -2,7 +2,6 @@
 //! still be withdrawn.
 
 use std::collections::VecDeque;
-use std::task::Waker;
 
 use crate::base::map::Map;
 use crate::driver::slot::Put;
@@ -89,9 +88,9 @@ impl Desk {
         self.wakes.len()
     }
 
-    /// Wakes the answered callers, and the driver itself if it has more to do.
-    pub(crate) fn wake_answered(&mut self, driver: Option<&Waker>) {
-        self.wakes.wake_all(driver);
+    /// Wakes the answered callers.
+    pub(crate) fn wake_answered(&mut self) {
+        self.wakes.wake_all();
     }
 
     /// Moves the wakers of the answered callers to `wakes`.

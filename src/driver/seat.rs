@@ -49,17 +49,6 @@ enum SeatState<T> {
     Gone,
 }
 
-/// What a caller has left when it polled the task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
-    /// Nothing is left to do for now.
-    Pending,
-    /// What is left to do is for its own future, which is woken.
-    Left,
-    /// The driver has ended.
-    Over,
-}
-
 impl<T: Send + 'static> Seat<T> {
     /// A seat without a task yet.
     pub(super) fn new() -> Self {
@@ -88,7 +77,8 @@ impl<T: Send + 'static> Seat<T> {
                 seating.state = SeatState::Busy { by_caller: false };
                 seating.woken = false;
                 drop(seating);
-                self.poll_by_own(task, poll)
+                self.poll_task(task, poll);
+                self.take_done()
             }
             SeatState::Busy { by_caller } => {
                 seating.state = SeatState::Busy { by_caller };
@@ -100,26 +90,23 @@ impl<T: Send + 'static> Seat<T> {
         }
     }
 
-    fn poll_by_own(
-        self: &Arc<Self>,
-        task: Box<T>,
-        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
-    ) -> Poll<Option<Box<T>>> {
-        let waker = Waker::from(Arc::clone(self));
-        let mut busy = BusyGuard::new(self);
-        // Declared after the guard, so that a panic drops it first.
-        let mut task = task;
-        if poll(&mut task, &mut Context::from_waker(&waker)).is_ready() {
-            return Poll::Ready(Some(task));
+    /// The task, if it has ended and its own future has not taken it yet.
+    fn take_done(&self) -> Poll<Option<Box<T>>> {
+        let mut seating = self.lock();
+        match std::mem::replace(&mut seating.state, SeatState::Gone) {
+            SeatState::Done(task) => Poll::Ready(Some(task)),
+            other => {
+                seating.state = other;
+                Poll::Pending
+            }
         }
-        busy.after = SeatState::Idle(task);
-        Poll::Pending
     }
 
-    /// Called by callers. Does nothing while the task is being polled, and after its end.
+    /// Called by callers. Does nothing while the task is being polled, and after its end. If this
+    /// is the last poll, the task stays in the seat for its own future.
     pub(super) fn poll_for_it(
         self: &Arc<Self>,
-        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Step,
+        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
     ) {
         let mut seating = self.lock();
         if seating.own.is_none() {
@@ -129,26 +116,25 @@ impl<T: Send + 'static> Seat<T> {
             SeatState::Idle(task) => {
                 seating.woken = false;
                 drop(seating);
-                self.poll_by_caller(task, poll);
+                self.poll_task(task, poll);
             }
             other => seating.state = other,
         }
     }
 
-    fn poll_by_caller(
+    /// Polls the task while the seat is `Busy`, and puts it back.
+    fn poll_task(
         self: &Arc<Self>,
         task: Box<T>,
-        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Step,
+        poll: impl FnOnce(&mut T, &mut Context<'_>) -> Poll<()>,
     ) {
         let waker = Waker::from(Arc::clone(self));
-        let mut busy = BusyGuard::new(self);
+        let mut busy = BusyGuard { seat: self, after: SeatState::Gone };
         // Declared after the guard, so that a panic drops it first.
         let mut task = task;
-        let step = poll(&mut task, &mut Context::from_waker(&waker));
-        busy.wakes_own = step == Step::Left;
-        busy.after = match step {
-            Step::Over => SeatState::Done(task),
-            Step::Pending | Step::Left => SeatState::Idle(task),
+        busy.after = match poll(&mut task, &mut Context::from_waker(&waker)) {
+            Poll::Ready(()) => SeatState::Done(task),
+            Poll::Pending => SeatState::Idle(task),
         };
     }
 
@@ -197,13 +183,6 @@ struct BusyGuard<'a, T> {
     seat: &'a Seat<T>,
     /// The next state of the seat.
     after: SeatState<T>,
-    wakes_own: bool,
-}
-
-impl<'a, T> BusyGuard<'a, T> {
-    fn new(seat: &'a Seat<T>) -> Self {
-        Self { seat, after: SeatState::Gone, wakes_own: false }
-    }
 }
 
 impl<T> Drop for BusyGuard<'_, T> {
@@ -217,7 +196,7 @@ impl<T> Drop for BusyGuard<'_, T> {
             return drop(after);
         };
         seating.state = after;
-        if over && by_caller || seating.woken || self.wakes_own {
+        if over && by_caller || seating.woken {
             wake_own(seating);
         }
     }
@@ -269,7 +248,7 @@ mod tests {
         let mut polled = false;
         seat.poll_for_it(|_, _| {
             polled = true;
-            Step::Pending
+            Poll::Pending
         });
         polled
     }
@@ -285,7 +264,7 @@ mod tests {
         let mut waker = Waker::noop().clone();
         seat.poll_for_it(|_, cx| {
             waker = cx.waker().clone();
-            Step::Pending
+            Poll::Pending
         });
         assert_eq!(woken.times(), 0);
         waker.wake();
@@ -298,11 +277,9 @@ mod tests {
         seat.poll_for_it(|_, cx| {
             cx.waker().wake_by_ref();
             assert_eq!(woken.times(), 2, "it would come in vain");
-            Step::Pending
+            Poll::Pending
         });
         assert_eq!(woken.times(), 3);
-        seat.poll_for_it(|_, _| Step::Left);
-        assert_eq!(woken.times(), 4);
     }
 
     #[test]
@@ -310,13 +287,13 @@ mod tests {
         let (seat, woken) = seated(&Arc::default());
         seat.poll_for_it(|_, _| {
             assert!(!polls_for_it(&seat));
-            Step::Pending
+            Poll::Pending
         });
         assert_eq!(woken.times(), 0);
         seat.poll_for_it(|_, _| {
             assert!(!gets_polled(&seat, &woken));
             assert_eq!(woken.times(), 0, "it would come in vain again");
-            Step::Pending
+            Poll::Pending
         });
         assert_eq!(woken.times(), 1);
         let mut meanwhile = false;
@@ -332,7 +309,7 @@ mod tests {
         for by_a_caller in [false, true] {
             let (seat, woken) = seated(&Arc::default());
             let ended = if by_a_caller {
-                seat.poll_for_it(|_, _| Step::Over);
+                seat.poll_for_it(|_, _| Poll::Ready(()));
                 assert!(!polls_for_it(&seat), "polled after its end");
                 assert_eq!(woken.times(), 1);
                 poll(&seat, &woken)
@@ -367,7 +344,7 @@ mod tests {
         let (seat, woken) = seated(&task);
         seat.poll_for_it(|_, _| {
             seat.close();
-            Step::Pending
+            Poll::Pending
         });
         assert_eq!(Arc::strong_count(&task), 1);
         assert!(!polls_for_it(&seat));

@@ -12,7 +12,6 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::task::Context;
 use std::task::Poll;
-use std::task::Waker;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -52,31 +51,20 @@ use super::alarm::Alarm;
 use super::desk::Desk;
 use super::last::Last;
 use super::mailbox::Inbox;
-use super::seat::Step;
+use super::pacing::AfterEvent;
+use super::pacing::FEW;
+use super::pacing::ForCaller;
+use super::pacing::Load;
+use super::pacing::Pacing;
+use super::pacing::Poller;
+use super::pacing::WhenIdle;
 use super::shared::Left;
-use super::watch::Distance;
-use super::watch::Watch;
 
 /// The most messages handled before server events are, and the most server events before messages
 /// are.
 const BATCH: usize = 256;
 /// Rounds of both before the driver yields to the other tasks of the runtime.
 const ROUNDS: usize = 4;
-/// How many callers are answered before they are woken and run: at least the first number, or the
-/// commands in flight divided by the second. The server then works on what they send while the next
-/// answers are read. With larger numbers server and client would wait for each other in turn.
-const AT_ONCE: (usize, usize) = (2, 64);
-/// The same for a driver with a thread of its own. Waking a caller on another thread costs more, so
-/// more are woken at once.
-const AT_ONCE_ELSEWHERE: (usize, usize) = (8, 2);
-/// With fewer commands in flight than this, an answered caller is woken at once.
-const FEW: usize = 4;
-/// After this many commands in a row that were sent while no other was in flight, the next are
-/// expected to be alone too. With callers on other threads, every one whose number is a multiple of
-/// this is not.
-const ALONE: usize = 5;
-/// How many times in a row the driver polls for what is about to come before it yields.
-const WATCHES: usize = 8;
 /// While holds exist the clock is read at least this often: Tokio's timers stand still during
 /// suspend, leases do not.
 const REREAD: Duration = Duration::from_millis(250);
@@ -103,10 +91,6 @@ pub(super) struct Task {
     command_timeout: Duration,
     left: Arc<Left>,
     desk: Desk,
-    /// Callers run on the same threads as the driver.
-    here: bool,
-    /// `AT_ONCE` or `AT_ONCE_ELSEWHERE`.
-    answers_at_once: (usize, usize),
     /// The commands in flight.
     sent: Map<OpId, Command>,
     alarm: Alarm,
@@ -115,24 +99,17 @@ pub(super) struct Task {
     connecting: Option<Connecting>,
     /// The last failure of the connections.
     trouble: Option<String>,
-    /// The caller that polls this wakes the others that it answers.
-    for_caller: bool,
-    /// How many commands in a row were sent while no other was in flight.
-    alone: usize,
-    /// There is more to do after the other tasks of the runtime have run.
-    goes_on: bool,
+    pacing: Pacing,
+    /// Has its own future polled after the other tasks of its thread.
+    last: Last,
+    /// The next poll of its own future comes after those tasks.
+    after_others: bool,
+    /// How many requests callers have handed over since the last turn.
+    handed_over: usize,
+    /// A caller polls this. It wakes the other callers that it answers when the seat is free.
+    by_caller: bool,
     /// Callers were woken in this turn.
     woke: bool,
-    distance: Distance,
-    /// Has it polled after the other tasks of its thread.
-    behind: Last,
-    /// Busy-polls for answers that others wait for.
-    for_answers: Watch,
-    /// The next poll of its own future comes after the other tasks of this thread.
-    last: bool,
-    /// How many messages were handled without polling the rest: its own future does that, after the
-    /// tasks of this thread.
-    deferred: usize,
     /// It is being polled. If it is dropped while this is set, it has panicked.
     at_work: bool,
     phase: DriverPhase,
@@ -179,7 +156,7 @@ enum TurnOutcome {
         /// Callers were woken.
         woke: bool,
     },
-    /// There is more to do, and its own future has been woken for that.
+    /// There is more to do, after the other tasks of the runtime have run.
     GoesOn,
     /// The driver has ended.
     Over,
@@ -215,7 +192,7 @@ impl Task {
         let command_timeout = setup.config.command_timeout.max(LEAST_TIMEOUT);
         Self {
             engine: Engine::new(setup.config, directory, counters),
-            behind: Last::new(here && backend.has_sockets()),
+            last: Last::new(here && backend.has_sockets()),
             backend,
             messages,
             runtime: Handle::current(),
@@ -224,24 +201,16 @@ impl Task {
             command_timeout,
             left,
             desk: Desk::default(),
-            here,
-            answers_at_once: match driver {
-                Driver::Thread => AT_ONCE_ELSEWHERE,
-                Driver::Current => AT_ONCE,
-            },
             sent: Map::default(),
             alarm: Alarm::new(),
             effects: Vec::new(),
             connecting: None,
             trouble: None,
-            for_caller: false,
-            alone: 0,
-            goes_on: false,
+            pacing: Pacing::new(here),
+            after_others: false,
+            handed_over: 0,
+            by_caller: false,
             woke: false,
-            distance: Distance::unknown(),
-            for_answers: Watch::new(),
-            last: false,
-            deferred: 0,
             at_work: false,
             phase: DriverPhase::Serving,
             farewell: Farewell::default(),
@@ -264,14 +233,8 @@ impl Task {
         std::mem::take(&mut self.farewell)
     }
 
-    /// Handles a message without the mailbox, after those in the mailbox, and what follows from it.
-    /// If too many are in the mailbox, `message` is left as it is.
-    ///
-    /// While many commands are in flight and callers share the thread, what follows is left to its
-    /// own future, which is polled after the other tasks of this thread, so that their requests are
-    /// sent together. If this thread is blocked or its runtime ends before, the answers to the
-    /// commands in flight wake that future. With a thread of its own, the caller waits for the
-    /// answer for a moment.
+    /// Called by a caller: handles its message after those in the mailbox, and what follows from it.
+    /// If too many are in the mailbox, `message` is left as it is. `Ready`: the driver has ended.
     ///
     /// The answered callers are not woken but put into `answered`.
     pub(super) fn poll_with(
@@ -279,60 +242,50 @@ impl Task {
         message: &mut Option<Message>,
         answered: &mut Wakes,
         cx: &mut Context<'_>,
-    ) -> Step {
+    ) -> Poll<()> {
         self.at_work = true;
-        // Outside of tasks there is no order of polls.
-        let defers = self.here
-            && self.sent.len() >= BUSY
-            && self.deferred < BUSY
-            && tokio::task::try_id().is_some();
+        let hands_over = self.only_takes_requests();
         if self.has_read_mailbox(cx) {
             message.take().into_iter().for_each(|message| self.on_message(message));
         }
-        let mut step = Step::Pending;
-        if defers {
-            if self.deferred == 0 {
-                self.behind.come(cx);
-            }
-            self.deferred += 1;
+        let polled = if hands_over {
+            self.leave_rest_to_own(cx);
+            Poll::Pending
         } else {
-            self.deferred = 0;
-            step = self.take_callers_turn(cx);
+            self.by_caller = true;
+            let polled = self.take_turns(Poller::Caller, cx);
+            self.by_caller = false;
             self.desk.leave_answered_to(answered);
-        }
+            polled
+        };
         self.tell_callers();
         self.at_work = false;
-        step
+        polled
     }
 
-    fn take_callers_turn(&mut self, cx: &mut Context<'_>) -> Step {
-        self.for_caller = !self.here;
-        let turn = self.take_turn(cx);
-        self.for_caller = false;
-        match turn {
-            TurnOutcome::Over => Step::Over,
-            TurnOutcome::Idle { .. } if self.here => {
-                self.come_last(cx);
-                Step::Pending
-            }
-            TurnOutcome::GoesOn if self.here => Step::Pending,
-            TurnOutcome::GoesOn => Step::Left,
-            TurnOutcome::Idle { .. } if self.stays_for_answer() => self.take_callers_turn(cx),
-            TurnOutcome::Idle { .. } => Step::Pending,
+    /// Whether callers only hand their requests over at the moment. After many, one of them has to
+    /// go on, because a task that sends request after request would keep the driver's own future
+    /// from running.
+    fn only_takes_requests(&self) -> bool {
+        // Outside of tasks there is no order of polls.
+        self.load().for_caller() == ForCaller::HandOver
+            && self.handed_over < BUSY
+            && tokio::task::try_id().is_some()
+    }
+
+    /// Has its own future do what follows from a request, after the other tasks of this thread. If
+    /// this thread is blocked or its runtime ends before, the answers to the commands in flight
+    /// wake that future.
+    fn leave_rest_to_own(&mut self, cx: &mut Context<'_>) {
+        if self.handed_over == 0 {
+            self.last.come(cx);
         }
+        self.handed_over += 1;
     }
 
-    /// Busy-polls for the answer of a caller on another thread, and says whether it came. Callers
-    /// that were answered are woken first.
-    fn stays_for_answer(&mut self) -> bool {
-        let little = self.sent.len() < FEW && self.desk.answered() == 0;
-        little && self.is_awaited() && self.look_for_answers()
-    }
-
-    /// While several commands are in flight, callers use the mailbox and the driver's own thread
-    /// does the work.
+    /// Tells callers whether they use the mailbox.
     fn tell_callers(&mut self) {
-        self.messages.tell_busy(!self.here && self.sent.len() >= FEW);
+        self.messages.tell_busy(self.load().for_caller() == ForCaller::UseMailbox);
     }
 
     /// Handles the messages in the mailbox, and says whether it is empty now.
@@ -350,50 +303,68 @@ impl Task {
         read && self.messages.is_empty()
     }
 
-    /// Called by its own future.
+    /// Called by its own future. `Ready`: the driver has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.at_work = true;
-        self.behind.note_poll(cx);
-        let polled = self.take_turns(cx);
+        self.last.note_poll(cx);
+        let after_others = std::mem::take(&mut self.after_others);
+        let poller = if after_others { Poller::OwnAfterOthers } else { Poller::Own };
+        let polled = self.take_turns(poller, cx);
         self.tell_callers();
         self.at_work = false;
         polled
     }
 
-    fn take_turns(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.deferred = 0;
-        let last = std::mem::take(&mut self.last);
-        for _ in 0..WATCHES {
-            let woke = match self.take_turn(cx) {
-                TurnOutcome::Idle { woke } => woke,
-                TurnOutcome::GoesOn => return Poll::Pending,
+    /// One turn, and another one if an answer has come for which the driver has spun.
+    fn take_turns(&mut self, mut poller: Poller, cx: &mut Context<'_>) -> Poll<()> {
+        self.handed_over = 0;
+        loop {
+            match self.take_turn(cx) {
+                TurnOutcome::Idle { woke: true } => poller = Poller::Own,
+                TurnOutcome::Idle { woke: false } => {}
+                TurnOutcome::GoesOn => {
+                    self.come_again(cx);
+                    return Poll::Pending;
+                }
                 TurnOutcome::Over => return Poll::Ready(()),
-            };
-            if self.here && (woke || !last) {
-                self.come_last(cx);
-                return Poll::Pending;
             }
-            if !self.keep_watch() {
-                return Poll::Pending;
+            match self.load().when_idle(poller) {
+                WhenIdle::Spin if self.spin() => poller = Poller::Own,
+                WhenIdle::Sleep | WhenIdle::Spin => return Poll::Pending,
+                WhenIdle::SleepThisTime => {
+                    self.pacing.leave_out();
+                    return Poll::Pending;
+                }
+                WhenIdle::SpinAfterOthers => {
+                    self.after_others = true;
+                    self.come_again(cx);
+                    return Poll::Pending;
+                }
             }
         }
-        self.behind.come(cx);
-        Poll::Pending
+    }
+
+    /// Has its own future polled again, after the other tasks of its thread.
+    fn come_again(&mut self, cx: &mut Context<'_>) {
+        if self.pacing.here {
+            self.last.come(cx);
+        } else {
+            // A thread of its own has few other tasks, and they are polled in turn.
+            cx.waker().wake_by_ref();
+        }
     }
 
     /// Handles messages and server events, and wakes the answered callers.
     fn take_turn(&mut self, cx: &mut Context<'_>) -> TurnOutcome {
+        self.woke = false;
         // Without Tokio's budget, which messages would use up: sockets would not be read or written
         // while there are any.
         let polled = pin!(unconstrained(poll_fn(|cx| self.poll_rounds(cx)))).poll(cx);
-        let goes_on = std::mem::take(&mut self.goes_on);
         self.let_threads_end();
-        self.wake_answered(goes_on.then(|| cx.waker()));
-        let woke = std::mem::take(&mut self.woke);
+        self.wake_answered();
         match polled {
-            Poll::Ready(()) => TurnOutcome::Over,
-            Poll::Pending if goes_on => TurnOutcome::GoesOn,
-            Poll::Pending => TurnOutcome::Idle { woke },
+            Poll::Ready(outcome) => outcome,
+            Poll::Pending => TurnOutcome::Idle { woke: self.woke },
         }
     }
 
@@ -409,45 +380,38 @@ impl Task {
         });
     }
 
-    fn wake_answered(&mut self, driver: Option<&Waker>) {
-        self.woke |= self.desk.answered() > 0;
-        // If there is more to do, the caller leaves it to the driver's own future in any case.
-        if self.for_caller {
-            return;
-        }
-        self.desk.wake_answered(driver);
-    }
-
-    /// If it will busy-poll for an answer, has its own future polled for that after the other tasks
-    /// of this thread.
-    fn come_last(&mut self, cx: &mut Context<'_>) {
-        if self.is_awaited() && self.for_answers.is_due() {
-            self.last = true;
-            self.behind.come(cx);
+    fn wake_answered(&mut self) {
+        if !self.by_caller {
+            self.woke |= self.desk.answered() > 0;
+            self.desk.wake_answered();
         }
     }
 
-    /// Whether it pays to busy-poll for answers of a near server: because other callers cannot go
-    /// on without one, because nothing else is going on, or because many commands are in flight
-    /// and callers share this thread. Callers on other threads need the core in the last case.
+    fn load(&self) -> Load {
+        Load {
+            here: self.pacing.here,
+            near: self.pacing.is_near(),
+            in_flight: self.sent.len(),
+            answered: self.desk.answered(),
+            awaited: self.is_awaited(),
+            backs_off: self.pacing.backs_off(),
+        }
+    }
+
+    /// Whether few commands are in flight, and callers wait for one of them to go on.
     fn is_awaited(&self) -> bool {
-        let much = self.here && self.sent.len() >= BUSY;
-        self.distance.is_near()
-            && (much || self.sent.values().any(|command| self.is_waited_for(command)))
+        self.sent.len() < FEW && self.sent.values().any(|command| self.is_waited_for(command))
     }
 
     fn is_waited_for(&self, command: &Command) -> bool {
-        let few = self.sent.len() < FEW;
         match command {
             Command::HandOff { .. } => true,
-            // Its waiters on other threads need the cores.
             Command::Release { name, .. } => {
-                few && self.engine.waiters_for(name) > 0 || self.is_alone_with(name)
+                self.engine.waiters_for(name) > 0 || self.is_alone_with(name)
             }
+            // One of the waiters is the contender itself.
             Command::Acquire { name, .. } => {
-                // One of the waiters is the contender itself.
-                let others = few && self.engine.waiters_for(name) > 1;
-                others || self.is_alone_with(name)
+                self.engine.waiters_for(name) > 1 || self.is_alone_with(name)
             }
             _ => false,
         }
@@ -455,83 +419,49 @@ impl Task {
 
     /// Whether this client does nothing else, and nobody else contends for this lock.
     fn is_alone_with(&self, lock: &LockName) -> bool {
-        // A caller on another thread that is answered in its first poll never yields. Now and then
-        // it is made to.
-        let rests = !self.here && self.alone % ALONE == 0;
-        self.alone >= ALONE && !rests && self.engine.is_uncontended(lock)
+        self.pacing.is_alone() && self.engine.is_uncontended(lock)
     }
 
-    fn show_distance(&mut self) {
-        self.backend.gather(self.gathers_from());
+    fn spin(&mut self) -> bool {
+        let Self { pacing, backend, messages, .. } = self;
+        pacing.spin(|| backend.looks_for_more() || !messages.is_empty())
     }
 
-    /// From how many commands in flight to a near server on calls are gathered into batches.
-    ///
-    /// Callers on other threads send their requests one by one. Those on this thread have all sent
-    /// theirs before the driver is polled, and with fewer commands in flight the server would be
-    /// idle while calls are gathered.
-    fn gathers_from(&self) -> Option<usize> {
-        let much = if self.here { 2 * BUSY } else { BUSY };
-        self.distance.is_near().then_some(much)
-    }
-
-    /// Busy-polls for a moment for what is about to come, instead of sleeping, and says whether it
-    /// came.
-    fn keep_watch(&mut self) -> bool {
-        self.is_awaited() && self.look_for_answers()
-    }
-
-    fn look_for_answers(&mut self) -> bool {
-        let Self { backend, messages, for_answers, .. } = self;
-        // `come_last` has asked already.
-        let due = self.here || for_answers.is_due();
-        due && for_answers.keep(|| backend.looks_for_more() || !messages.is_empty())
-    }
-
-    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Pending: nothing is left to do for now.
+    fn poll_rounds(&mut self, cx: &mut Context<'_>) -> Poll<TurnOutcome> {
         for _ in 0..ROUNDS {
             // Messages before the backend: what they submit is written when the backend is polled.
             let mut idle = self.take_messages(cx);
             idle &= self.take_events(cx);
             idle &= self.look_at_clock(cx);
             if self.phase == DriverPhase::Finished {
-                return Poll::Ready(());
+                return Poll::Ready(TurnOutcome::Over);
             }
             if idle {
                 return Poll::Pending;
             }
-            if self.desk.answered() >= self.at_once() {
+            if self.load().after_event() == AfterEvent::EndTurn {
                 break;
             }
         }
-        self.goes_on = true;
-        Poll::Pending
+        Poll::Ready(TurnOutcome::GoesOn)
     }
 
     // ---- what comes in; true: nothing more for now
 
     fn take_events(&mut self, cx: &mut Context<'_>) -> bool {
-        // Callers that were answered without the server do not count.
-        let enough = self.desk.answered() + self.at_once();
         for _ in 0..BATCH {
             match self.backend.poll_event(cx) {
                 Poll::Ready(event) => self.on_backend(event),
                 Poll::Pending => return true,
             }
-            if self.sent.len() < FEW {
-                // With few commands in flight no further answer is about to come.
-                self.wake_answered(None);
-            }
-            if self.desk.answered() >= enough {
-                break;
+            match self.load().after_event() {
+                AfterEvent::ReadOn => {}
+                AfterEvent::Wake => self.wake_answered(),
+                AfterEvent::EndTurn => break,
             }
         }
         false
-    }
-
-    fn at_once(&self) -> usize {
-        let (least, part) = self.answers_at_once;
-        least.max(self.sent.len() / part)
     }
 
     fn take_messages(&mut self, cx: &mut Context<'_>) -> bool {
@@ -629,16 +559,16 @@ impl Task {
         let event = match event {
             BackendEvent::Replied { op, server, outcome } => {
                 let Some(command) = self.sent.remove(&op) else { return };
-                self.distance.settled(now, matches!(outcome, Outcome::Done(_)));
-                self.show_distance();
+                self.pacing.note_ended(now, matches!(outcome, Outcome::Done(_)));
+                self.tell_backend();
                 let outcome = outcome.and_then(|value| command.read(value));
                 self.note_trouble(&outcome);
                 Event::Replied { op, server, outcome }
             }
             BackendEvent::Up(server, info) => Event::Up(server, info),
             BackendEvent::Down { server, cause } => {
-                self.distance = Distance::unknown();
-                self.show_distance();
+                self.pacing.note_disconnected();
+                self.tell_backend();
                 self.trouble = Some(cause.clone());
                 Event::Down { server, cause }
             }
@@ -660,6 +590,11 @@ impl Task {
             BackendEvent::Closed => return,
         };
         self.handle(now, event);
+    }
+
+    /// Tells the backend when to gather calls.
+    fn tell_backend(&mut self) {
+        self.backend.gather(self.load().gathers_from());
     }
 
     /// Remembers why `connect` has no answer yet.
@@ -693,12 +628,7 @@ impl Task {
     fn perform(&mut self, now: Moment, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Send { op, to, command, timeout } => {
-                if self.sent.is_empty() {
-                    self.distance.sent_alone(now);
-                    self.alone = self.alone.saturating_add(1);
-                } else {
-                    self.alone = 0;
-                }
+                self.pacing.note_sent(now, self.sent.len());
                 self.backend.submit(op, to, command.to_call(), timeout);
                 self.sent.insert(op, command);
             }

@@ -3,14 +3,13 @@
 //! They are woken together, because a runtime wakes one of its threads for each task that is woken
 //! alone.
 
-use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::panic::catch_unwind;
 use std::task::Waker;
 
 /// Futures that are still to be woken. Dropping it wakes them, so that none of them waits in vain.
 #[derive(Debug, Default)]
-pub(crate) struct Wakes(VecDeque<Waker>);
+pub(crate) struct Wakes(Vec<Waker>);
 
 impl Wakes {
     pub(crate) fn len(&self) -> usize {
@@ -27,22 +26,15 @@ impl Wakes {
         self.0.extend(waker);
     }
 
-    /// Wakes them in the order in which they were added, and `other` before the last, because Tokio
-    /// polls first what was woken last.
-    pub(crate) fn wake_all(&mut self, other: Option<&Waker>) {
-        while self.0.len() > 1 {
-            self.0.pop_front().into_iter().for_each(wake);
-        }
-        if let Some(other) = other {
-            other.wake_by_ref();
-        }
-        self.0.pop_front().into_iter().for_each(wake);
+    /// Wakes them in the order in which they were added.
+    pub(crate) fn wake_all(&mut self) {
+        self.0.drain(..).for_each(wake);
     }
 }
 
 impl Drop for Wakes {
     fn drop(&mut self) {
-        self.wake_all(None);
+        self.wake_all();
     }
 }
 
@@ -109,29 +101,28 @@ mod tests {
     fn what_a_waker_has_panicked_with_does_no_harm_either() {
         let woken = Arc::<Woken>::default();
         let twice = runs(|| std::panic::panic_any(Twice));
-        drop(Wakes(VecDeque::from([twice.clone(), Arc::clone(&woken).into(), twice])));
+        drop(Wakes(vec![twice.clone(), Arc::clone(&woken).into(), twice]));
         assert_eq!(woken.times(), 1);
     }
 
     #[test]
     fn a_waker_that_panics_keeps_nobody_else_from_being_woken() {
-        let (woken, driver) = <(Arc<Woken>, Arc<Woken>)>::default();
+        let woken = Arc::<Woken>::default();
         let broken = Waker::from(Arc::new(Broken));
-        let mut wakes = Wakes(VecDeque::from([broken.clone(), Arc::clone(&woken).into(), broken]));
-        wakes.wake_all(Some(&Arc::clone(&driver).into()));
-        assert_eq!((woken.times(), driver.times()), (1, 1));
+        let mut wakes = Wakes(vec![broken.clone(), Arc::clone(&woken).into(), broken]);
+        wakes.wake_all();
+        assert_eq!((woken.times(), wakes.len()), (1, 0));
     }
 
-    /// Tokio polls first what was woken last.
     #[test]
-    fn those_who_were_answered_are_woken_together_and_another_before_the_last() {
+    fn those_who_were_answered_are_woken_together_and_in_order() {
         let told = WakeLog(Arc::default());
         let mut wakes = told.answered(1..=3);
         assert!(wakes.len() == 3 && told.take().is_empty());
-        wakes.wake_all(Some(&told.waker(9)));
-        assert_eq!(told.take(), [1, 2, 9, 3]);
-        wakes.wake_all(Some(&told.waker(9)));
-        assert_eq!(told.take(), [9]);
+        wakes.wake_all();
+        assert_eq!(told.take(), [1, 2, 3]);
+        wakes.wake_all();
+        assert!(told.take().is_empty(), "once");
         drop(told.answered(1..=3));
         assert_eq!(told.take(), [1, 2, 3], "dropped, it wakes them");
     }

@@ -23,7 +23,6 @@ use crate::good::driver::ending::Ending;
 use crate::good::driver::ending::Farewell;
 use crate::good::driver::mailbox::mailbox;
 use crate::good::driver::seat::Seat;
-use crate::good::driver::seat::Step;
 use crate::good::driver::shared::Shared;
 use crate::good::slot::slot;
 use crate::name::LockName;
@@ -180,7 +179,7 @@ pub(crate) fn whoever_waits_for_an_answer_gets_it() {
         if let Some(Message::Ask { request, ticket, .. }) = block_on(driver.messages.take_rest()) {
             driver.desk.open(request, ticket);
             assert!(driver.desk.answer(request, Answer::Granted(1)).is_none());
-            driver.desk.wake_answered(None);
+            driver.desk.wake_answered();
         }
         driver
     });
@@ -261,10 +260,7 @@ fn hand_over(seat: &Arc<Seat<Worker>>, todo: &Todo) {
     let mut taken = false;
     seat.poll_for_it(|worker, cx| {
         worker.done += u32::from(!std::mem::replace(&mut taken, true));
-        match worker.poll(cx) {
-            Poll::Ready(()) => Step::Over,
-            Poll::Pending => Step::Pending,
-        }
+        worker.poll(cx)
     });
     if !taken {
         leave(todo);
@@ -320,7 +316,7 @@ pub(crate) fn what_comes_while_a_caller_polls_it_is_done() {
                 assert!(worker.poll(cx).is_pending());
                 leave(&todo);
                 left = true;
-                Step::Pending
+                Poll::Pending
             });
             if !left {
                 leave(&todo);
@@ -341,7 +337,7 @@ pub(crate) fn what_a_caller_leaves_to_its_own_future_is_done() {
                 cx.waker().wake_by_ref();
             }
             deferred = true;
-            Step::Pending
+            Poll::Pending
         });
         deferred
     };

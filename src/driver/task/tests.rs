@@ -4,6 +4,7 @@ use super::*;
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use crate::backend::Failure;
 use crate::backend::FailureKind;
@@ -42,15 +43,14 @@ fn task_on(backend: Nowhere, driver: Driver) -> (Task, Arc<AtomicUsize>, Mailbox
     let (mailbox, messages) = mailbox();
     let (directory, counters, left) = <(Arc<Directory>, Arc<Counters>, Arc<Left>)>::default();
     let mut task = Task::new(setup(backend), messages, directory, counters, left, driver);
-    task.for_answers = Watch::with_cores();
-    bring_near(&mut task);
+    task.pacing = Pacing::with_cores(driver == Driver::Current);
+    task.pacing.bring_near();
     (task, looks, mailbox)
 }
 
-/// Its server has answered at once.
-fn bring_near(task: &mut Task) {
-    task.distance.sent_alone(Moment::NEVER);
-    task.distance.settled(Moment::NEVER, true);
+/// Whether a driver spins that has nothing else to do.
+fn spins(task: &Task) -> bool {
+    task.load().when_idle(Poller::OwnAfterOthers) == WhenIdle::Spin
 }
 
 fn connect(number: u64) -> Message {
@@ -65,7 +65,7 @@ fn connect(number: u64) -> Message {
 
 const CANCEL: Message = Message::Cancel { request: RequestId(1) };
 
-fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_>) -> Step {
+fn poll_with(task: &mut Task, message: &mut Option<Message>, cx: &mut Context<'_>) -> Poll<()> {
     task.poll_with(message, &mut Wakes::default(), cx)
 }
 
@@ -108,14 +108,11 @@ fn looks(driver: Driver, commands: Vec<Command>, polls: usize) -> Vec<bool> {
 #[tokio::test]
 async fn answers_to_a_hand_off_or_to_many_are_looked_for_others_are_not() {
     let (many, passed_on) = (vec![Command::Ping; BUSY], vec![Command::Ping, hand_off()]);
-    assert_eq!(looks(Driver::Thread, passed_on.clone(), 1), [true]);
+    let after_others = [false, true];
     assert_eq!(looks(Driver::Thread, many.clone(), 2), [false; 2], "callers need the core");
-    for commands in [many, passed_on] {
-        assert_eq!(
-            looks(Driver::Current, commands, 2),
-            [false, true],
-            "others of the thread go first"
-        );
+    assert_eq!(looks(Driver::Current, many, 2), after_others);
+    for driver in [Driver::Current, Driver::Thread] {
+        assert_eq!(looks(driver, passed_on.clone(), 2), after_others);
     }
     for driver in [Driver::Current, Driver::Thread] {
         assert_eq!(looks(driver, vec![], 2), [false; 2]);
@@ -192,7 +189,7 @@ async fn callers_elsewhere_leave_it_to_a_driver_that_has_more_than_a_little_to_d
         assert!(task.poll(&mut cx).is_pending());
         assert_eq!(mailbox.is_busy(), busy);
         task.sent.clear();
-        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), Step::Pending);
+        assert_eq!(poll_with(&mut task, &mut Some(connect(1)), &mut cx), Poll::Pending);
         assert!(!mailbox.is_busy());
     }
 }
@@ -209,29 +206,14 @@ async fn the_answer_to_who_is_alone_is_looked_for() {
             let op = OpId(number as u64);
             let (to, timeout) = (ServerId::ONLY, Duration::from_secs(1));
             task.perform(Moment::NEVER, Effect::Send { op, to, command: command.clone(), timeout });
-            bring_near(&mut task);
             task.is_awaited()
         };
         let mut alone =
             |times: usize| (1..=times).map(|number| send(number, false)).collect::<Vec<_>>();
-        assert_eq!(alone(ALONE + 1), [[false; ALONE - 1].as_slice(), &[true; 2]].concat());
+        assert_eq!(alone(FEW + 1), [[false; FEW - 1].as_slice(), &[true; 2]].concat());
         assert!(!send(1, true), "it is not alone");
         assert!(!send(2, false), "it was not a moment ago");
     }
-}
-
-/// Otherwise tasks that always find their answers there would let nobody else run.
-#[tokio::test]
-async fn callers_elsewhere_sleep_now_and_then() {
-    let [acquire, _] = attempts();
-    let (mut task, _) = task(Driver::Thread);
-    task.sent.insert(OpId(1), acquire);
-    let mut is_awaited = |alone: usize| {
-        task.alone = alone;
-        task.is_awaited()
-    };
-    assert_eq!([1, 2, 3].map(|times| is_awaited(times * ALONE)), [false; 3]);
-    assert!((1..ALONE).all(|more| is_awaited(ALONE + more)));
 }
 
 /// Sooner for callers who come one by one.
@@ -243,7 +225,7 @@ async fn calls_are_gathered_only_while_the_server_is_near() {
         let gathers = Arc::clone(&backend.gathers);
         let (mut task, ..) = task_on(backend, driver);
         if !near {
-            task.distance = Distance::unknown();
+            task.pacing.note_disconnected();
         }
         let reply = || BackendEvent::Replied {
             op: OpId(1),
@@ -259,21 +241,20 @@ async fn calls_are_gathered_only_while_the_server_is_near() {
 }
 
 #[tokio::test]
-async fn callers_who_were_answered_run_first_if_they_run_here() {
-    let kinds = [(Driver::Current, false), (Driver::Thread, true)];
+async fn callers_who_were_answered_run_before_the_driver_spins() {
+    let drivers = [Driver::Current, Driver::Thread];
     // With few on their way they are woken between two events, otherwise at the end of a turn.
-    for ((driver, looks_at_once), event) in
-        kinds.into_iter().flat_map(|kind| [(kind, false), (kind, true)])
+    for (driver, event) in drivers.into_iter().flat_map(|driver| [(driver, false), (driver, true)])
     {
         let mut backend = Nowhere::default();
         backend.first = event.then_some(BackendEvent::PubSubDown);
         let (mut task, looks, _mailbox) = task_on(backend, driver);
         task.sent.insert(OpId(1), hand_off());
         let mut cx = Context::from_waker(Waker::noop());
-        task.last = true;
+        task.after_others = true;
         let _slot = answered(&mut task, RequestId(1), Answer::NotGranted, Waker::noop());
         assert!(task.poll(&mut cx).is_pending());
-        assert_eq!(looks.load(Ordering::SeqCst) > 0, looks_at_once);
+        assert_eq!(looks.load(Ordering::SeqCst), 0, "{driver:?}");
         assert!(task.poll(&mut cx).is_pending());
         assert!(looks.load(Ordering::SeqCst) > 0);
     }
@@ -287,7 +268,7 @@ async fn callers_on_the_drivers_runtime_do_not_look() {
     let woken = Arc::<Woken>::default();
     let waker = Arc::clone(&woken).into();
     let mut cx = Context::from_waker(&waker);
-    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), Step::Pending);
+    assert_eq!(poll_with(&mut task, &mut Some(CANCEL), &mut cx), Poll::Pending);
     assert_eq!(looks.load(Ordering::SeqCst), 0);
     tokio::task::yield_now().await;
     assert_eq!(woken.times(), 1, "its own future is to look");
@@ -303,7 +284,7 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
         (2..=commands as u64)
             .for_each(|number| drop(task.sent.insert(OpId(number), Command::Ping)));
         let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
-        assert_eq!(step, Step::Pending);
+        assert!(step.is_pending());
         assert_eq!(looks.load(Ordering::SeqCst) > 0, looked);
     }
     let (mut task, looks) = task(Driver::Thread);
@@ -312,7 +293,7 @@ async fn callers_elsewhere_look_while_there_is_little_to_do() {
     let step = poll_with(&mut task, &mut Some(CANCEL), &mut Context::from_waker(Waker::noop()));
     assert_eq!(
         (step, looks.load(Ordering::SeqCst)),
-        (Step::Pending, 0),
+        (Poll::Pending, 0),
         "who was answered is to run"
     );
 }
@@ -326,7 +307,8 @@ async fn whom_a_caller_elsewhere_has_answered_it_wakes_when_it_is_done() {
     let woken = Arc::<Woken>::default();
     let _slot = answered(&mut task, RequestId(7), Answer::NotGranted, &Arc::clone(&woken).into());
     let mut answered = Wakes::default();
-    task.poll_with(&mut Some(CANCEL), &mut answered, &mut Context::from_waker(Waker::noop()));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(task.poll_with(&mut Some(CANCEL), &mut answered, &mut cx).is_pending());
     assert_eq!((answered.len(), woken.times()), (1, 0));
     drop(answered);
     assert_eq!(woken.times(), 1);
@@ -339,7 +321,7 @@ async fn what_is_in_the_mailbox_goes_first() {
     let mut last_asked = |before: u64| {
         (0..before).for_each(|number| mailbox.send(connect(number)));
         let mut message = Some(connect(u64::MAX));
-        assert_eq!(poll_with(&mut task, &mut message, &mut cx), Step::Pending);
+        assert_eq!(poll_with(&mut task, &mut message, &mut cx), Poll::Pending);
         (message.is_none(), task.connecting.as_ref().unwrap().request)
     };
     assert_eq!(last_asked(3), (true, RequestId(u64::MAX)));
@@ -351,9 +333,9 @@ async fn what_is_in_the_mailbox_goes_first() {
 async fn only_a_server_that_is_near_is_waited_for() {
     let (mut task, _) = task(Driver::Current);
     task.sent.insert(OpId(1), hand_off());
-    assert!(task.is_awaited());
+    assert!(spins(&task));
     task.on_backend(BackendEvent::Down { server: ServerId::ONLY, cause: "gone".to_owned() });
-    assert!(!task.is_awaited(), "another may have taken its place");
+    assert!(!spins(&task), "another may have taken its place");
     task.sent.clear();
     let ping = Effect::Send {
         op: OpId(2),
@@ -365,9 +347,9 @@ async fn only_a_server_that_is_near_is_waited_for() {
     let outcome = Outcome::NotExecuted(Failure::new(FailureKind::Link, "not connected"));
     task.on_backend(BackendEvent::Replied { op: OpId(2), server: ServerId::ONLY, outcome });
     task.sent.insert(OpId(3), hand_off());
-    assert!(!task.is_awaited(), "no server has said so");
-    bring_near(&mut task);
-    assert!(task.is_awaited());
+    assert!(!spins(&task), "no server has said so");
+    task.pacing.bring_near();
+    assert!(spins(&task));
 }
 
 /// A driver whose server grants everything and tells seven others of each release.
